@@ -1,0 +1,30 @@
+"""Fine-tune a pre-trained network at a chosen speed by training only the tensors worth their time."""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "profile_model": "elastictrainer.profiler.profile",
+    "TensorTimings": "elastictrainer.profiler.timings",
+    "select": "elastictrainer.selector",
+    "Selection": "elastictrainer.selector",
+    "ImportanceEvaluator": "elastictrainer.importance",
+    "Objective": "elastictrainer.objective",
+    "Trainer": "elastictrainer.trainer",
+    "UsageError": "elastictrainer.errors",
+    "RunError": "elastictrainer.errors",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str):
+    # Loaded on first use: reading a profile or selecting from one needs no TensorFlow.
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,68 @@
+"""What this program runs on: versions, device, threads, memory."""
+
+import os
+import platform
+import resource
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+PACKAGES = ("elastictrainer", "tensorflow", "keras", "tensorflow-addons", "vit-keras", "numpy", "scipy")
+
+
+def versions() -> Dict[str, Optional[str]]:
+    """Versions of Python and of the packages that decide results; None where one is not installed."""
+    found: Dict[str, Optional[str]] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def device() -> str:
+    """The name of the GPU that TensorFlow sees, else of the processor."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
+    try:
+        fields = dict(
+            line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line
+        )
+        fields = {key.strip(): value.strip() for key, value in fields.items()}
+        name = fields.get("model name") or fields.get("Model") or fields.get("Hardware")
+    except OSError:
+        name = None
+    return f"{name or platform.processor() or 'CPU'} ({platform.machine()})"
+
+
+def threads() -> Dict[str, int]:
+    """Processors this process may use, and TensorFlow's thread counts (0: TensorFlow's own choice)."""
+    import tensorflow as tf
+
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {
+        "processors": usable,
+        "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
+        "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
+    }
+
+
+def describe() -> Dict[str, Any]:
+    """Everything above, for `environment.json` and a profile's metadata."""
+    return {
+        "versions": versions(),
+        "device": device(),
+        "threads": threads(),
+        "platform": platform.platform(),
+    }
+
+
+def peak_rss_bytes() -> int:
+    """The largest resident memory of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,49 @@
+"""What training minimises: the model, its loss, and what a scheme adds to it."""
+
+from typing import Any, Callable, Optional, Tuple
+
+import tensorflow as tf
+
+
+class Objective:
+    """The loss of a model on a minibatch."""
+
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+        penalty: Optional[Callable[[], tf.Tensor]] = None,
+    ):
+        """
+        Args:
+            model: called with `training=True` in training.
+            loss: takes labels and outputs, returns a scalar.
+            penalty: a scalar that a scheme adds to the training loss.
+        """
+        self.model = model
+        self.loss = loss
+        self.penalty = penalty
+
+    def __call__(self, x: Any, y: Any, training: bool) -> Tuple[tf.Tensor, tf.Tensor]:
+        """The model's outputs and the scalar loss of minibatch (x, y)."""
+        outputs = self.model(x, training=training)
+        total = self.loss(y, outputs)
+        if training:
+            for extra in getattr(self.model, "losses", ()):
+                total += extra
+            if self.penalty is not None:
+                total += self.penalty()
+        return outputs, total
+
+    def gradients(self, x: Any, y: Any, variables: list) -> Tuple[tf.Tensor, tf.Tensor, list]:
+        """Outputs, loss, and the loss' gradient for each of `variables` (None where it does not depend on one)."""
+        # Watching nothing else keeps everything out of the graph that the selection does not need.
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            outputs, total = self(x, y, training=True)
+        return outputs, total, tape.gradient(total, variables)
+
+
+def classification_loss() -> tf.keras.losses.Loss:
+    """Cross-entropy of integer labels and logits."""
+    return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -1,0 +1,120 @@
+"""Graph to tensors: which selections make each op of a training step run."""
+
+from dataclasses import dataclass
+from typing import Any, List, Sequence, Tuple
+
+FORWARD = "forward"
+BACKWARD = "backward"
+UPDATE = "update"
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What an op's time is charged to.
+
+    Attributes:
+        kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted) or UPDATE (runs when a
+            member is updated).
+        members: for BACKWARD and UPDATE the tensors S(op) any of which makes it run, for FORWARD the tensors R(op) it
+            depends on; as bits, tensor i being bit i.
+    """
+
+    kind: str
+    members: int
+
+
+def attribute(
+    operations: Sequence[Any], loss: Any, gradients: Sequence[Any], handles: Sequence[Any]
+) -> Tuple[List[str], List[Charge]]:
+    """Charge every op of a traced training step (DESIGN: cost groups; no layer names, plain reachability).
+
+    Args:
+        operations: the graph's ops, producers before consumers.
+        loss: the loss tensor.
+        gradients: per trainable tensor its gradient: a tensor, an IndexedSlices, or None where there is none.
+        handles: per trainable tensor the graph's tensor of its resource handle, or None where the graph has none.
+
+    Returns:
+        The op names and their charges, in the order of `operations`.
+    """
+    position = {op.name: k for k, op in enumerate(operations)}
+    inputs = [[position[t.op.name] for t in op.inputs if t.op.name in position] for op in operations]
+    count = len(operations)
+
+    def spread_to_inputs(labels: List[int]) -> List[int]:
+        for k in range(count - 1, -1, -1):
+            if labels[k]:
+                for source in inputs[k]:
+                    labels[source] |= labels[k]
+        return labels
+
+    is_forward = [0] * count
+    is_forward[position[loss.op.name]] = 1
+    spread_to_inputs(is_forward)
+
+    # S(op): the tensors whose gradient depends on it.
+    wanted_by = [0] * count
+    gradient_of = [0] * count  # the ops that yield a gradient themselves
+    for i, gradient in enumerate(gradients):
+        for part in _parts(gradient):
+            gradient_of[position[part.op.name]] |= 1 << i
+    for k in range(count):
+        wanted_by[k] |= gradient_of[k]
+    spread_to_inputs(wanted_by)
+
+    # R(op): the tensors it depends on.
+    depends_on = [0] * count
+    for i, handle in enumerate(handles):
+        if handle is not None:
+            depends_on[position[handle.op.name]] |= 1 << i
+    for k in range(count):
+        for source in inputs[k]:
+            depends_on[k] |= depends_on[source]
+
+    # Updates: ops with a side effect downstream of a gradient, or on the tensor's own handle, and what they need.
+    handle_bit = {}
+    for i, handle in enumerate(handles):
+        if handle is not None:
+            handle_bit[position[handle.op.name]] = 1 << i
+    follows = list(gradient_of)
+    updates = [0] * count
+    for k, op in enumerate(operations):
+        for source in inputs[k]:
+            follows[k] |= follows[source] if not is_forward[source] else 0
+        if is_forward[k] or wanted_by[k] or not _has_side_effect(op):
+            continue
+        updates[k] = follows[k]
+        for source in inputs[k]:
+            updates[k] |= handle_bit.get(source, 0)
+    spread_to_inputs(updates)
+
+    charges = []
+    for k in range(count):
+        if is_forward[k]:
+            charges.append(Charge(FORWARD, depends_on[k]))
+        elif wanted_by[k]:
+            charges.append(Charge(BACKWARD, wanted_by[k]))
+        elif updates[k]:
+            charges.append(Charge(UPDATE, updates[k]))
+        else:
+            charges.append(Charge(FORWARD, 0))  # metrics, counters: they run in every step
+    return [op.name for op in operations], charges
+
+
+def members_of(bits: int) -> List[int]:
+    """The ascending indices of the set bits."""
+    return [i for i in range(bits.bit_length()) if bits >> i & 1]
+
+
+def _parts(gradient: Any) -> List[Any]:
+    """The tensors a gradient is made of."""
+    if gradient is None:
+        return []
+    if hasattr(gradient, "indices"):
+        return [gradient.values, gradient.indices]
+    return [gradient]
+
+
+def _has_side_effect(op: Any) -> bool:
+    """Whether TensorFlow runs the op for what it does, not for what it returns."""
+    return bool(op.op_def.is_stateful) and op.type not in ("ReadVariableOp", "Placeholder")

@@ -1,0 +1,247 @@
+"""The time model: what a training step costs under a selection of tensors. NumPy only."""
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, Union
+
+import numpy as np
+
+from elastictrainer.errors import UsageError
+from elastictrainer.files import write_json
+from elastictrainer.profiler.membership import Membership
+
+FORMAT = "elastictrainer-profile"
+VERSION = 1
+
+
+class Group(NamedTuple):
+    """Work that runs exactly when a member is selected.
+
+    Attributes:
+        members: ascending indices of tensors.
+        ms: the work's wall-clock share of a step, in ms.
+        kind: "dw" (one tensor's own gradient) or "dy" (the gradient on its way towards the input).
+    """
+
+    members: Tuple[int, ...]
+    ms: float
+    kind: str
+
+
+@dataclass
+class TensorTimings:
+    """How long each tensor's work takes on one device.
+
+    All arrays are in the order of `model.trainable_weights`; all times are wall-clock shares of a step, in ms.
+
+    Attributes:
+        names: N tensor names.
+        shapes: N tensor shapes.
+        dw: groups of one tensor's own gradient work.
+        dy: groups of gradient work on the way to one or more tensors.
+        forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
+        t_update: (N,) the optimizer's work for each tensor.
+        connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be trained.
+        estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
+        metadata: what was profiled, on what, and how much of it could be attributed.
+        validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
+    """
+
+    names: Tuple[str, ...]
+    shapes: Tuple[Tuple[int, ...], ...]
+    dw: Membership
+    dy: Membership
+    forward: Membership
+    t_update: np.ndarray
+    connected: np.ndarray
+    estimated: np.ndarray
+    metadata: Dict[str, Any] = field(default_factory=dict)
+    validation: List[Dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def from_chain(
+        cls, names: Sequence[str], forward_ms: float, t_dw: Sequence[float], t_dy: Sequence[float]
+    ) -> "TensorTimings":
+        """Timings of a plain chain of tensors (the paper's own model, Sec. 3.3).
+
+        Args:
+            names: N names; tensor 0 is nearest the input.
+            forward_ms: the forward pass, in ms.
+            t_dw: (N,) ms, paid when the tensor is selected.
+            t_dy: (N,) ms; tensor k's is paid when any of the tensors 0..k is selected.
+
+        Raises:
+            UsageError: lengths differ, or a time is negative or not finite.
+        """
+        n = len(names)
+        times = np.concatenate([[forward_ms], np.ravel(t_dw), np.ravel(t_dy)]).astype(np.float64)
+        if np.size(t_dw) != n or np.size(t_dy) != n:
+            raise UsageError(f"{n} names, {np.size(t_dw)} values of t_dw, {np.size(t_dy)} of t_dy: they must agree.")
+        if not np.all(np.isfinite(times)) or np.any(times < 0):
+            raise UsageError("times must be finite and not negative.")
+        return cls(
+            names=tuple(names),
+            shapes=tuple(() for _ in names),
+            dw=Membership.singletons(times[1 : n + 1]),
+            dy=Membership.prefixes(times[n + 1 :]),
+            forward=Membership.from_sets(n, [()], [times[0]]),
+            t_update=np.zeros(n),
+            connected=np.ones(n, bool),
+            estimated=np.zeros(n, bool),
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def groups(self) -> List[Group]:
+        """All backward groups, dW work first."""
+        return [Group(tuple(m), float(t), "dw") for m, t in self.dw.sets()] + [
+            Group(tuple(m), float(t), "dy") for m, t in self.dy.sets()
+        ]
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """(N,) indices from the output inwards: the tensor in the fewest dy groups first (ties: the later one first)."""
+        depth = self.dy.groups_per_tensor()
+        return np.lexsort((-np.arange(len(self)), depth))
+
+    @cached_property
+    def t_dw(self) -> np.ndarray:
+        """(N,) ms: the tensor's own gradient and its update (paper Sec. 5.1)."""
+        return self.dw.time_per_tensor() + self.t_update
+
+    @cached_property
+    def t_dy(self) -> np.ndarray:
+        """(N,) ms: dy groups whose member nearest the output is the tensor (paper Sec. 5.1)."""
+        return self.dy.time_at_first_member(self.order)
+
+    @cached_property
+    def t_forward(self) -> np.ndarray:
+        """(N,) ms: forward groups whose member nearest the output is the tensor."""
+        return self.forward.time_at_first_member(self.order)
+
+    @property
+    def forward_ms(self) -> float:
+        """The forward pass and whatever else runs in every step, in ms."""
+        return float(self.forward.ms.sum())
+
+    @cached_property
+    def full_ms(self) -> float:
+        """A step that trains every tensor, in ms."""
+        return self.forward_ms + float(self.dw.ms.sum() + self.dy.ms.sum() + self.t_update.sum())
+
+    @cached_property
+    def alone_ms(self) -> np.ndarray:
+        """(N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
+        alone = self.forward_ms + self.t_dw + self.dy.time_per_tensor()
+        return np.where(self.connected, alone, np.inf)
+
+    @property
+    def rho_min(self) -> float:
+        """The cost of the cheapest non-empty selection over the full step."""
+        return float(self.alone_ms.min() / self.full_ms)
+
+    def as_mask(self, mask: Sequence[bool]) -> np.ndarray:
+        """`mask` as (N,) bool; UsageError when its shape is another."""
+        mask = np.asarray(mask)
+        if mask.shape != (len(self),):
+            raise UsageError(f"a selection mask must have shape ({len(self)},), not {mask.shape}.")
+        return mask.astype(bool)
+
+    def step_time(self, mask: Sequence[bool]) -> float:
+        """Predicted ms of a step under `mask` (N,) bool, by cost groups."""
+        mask = self.as_mask(mask)
+        shared = self.dw.ms[self.dw.touched(mask)].sum() + self.dy.ms[self.dy.touched(mask)].sum()
+        return self.forward_ms + float(shared + self.t_update[mask].sum())
+
+    def chain_time(self, mask: Sequence[bool]) -> float:
+        """Predicted ms of a step under `mask` by the paper's chain: never less than `step_time`."""
+        mask = self.as_mask(mask)[self.order]
+        if not mask.any():
+            return self.forward_ms
+        deepest = int(np.flatnonzero(mask)[-1])
+        return self.forward_ms + float(
+            self.t_dy[self.order][: deepest + 1].sum() + self.t_dw[self.order][mask].sum()
+        )
+
+    def save(self, path: Union[str, Path]) -> None:
+        """Write the profile as JSON, whole or not at all."""
+        write_json(path, self.to_json())
+
+    def to_json(self) -> Dict[str, Any]:
+        """The profile as plain JSON values; the per-tensor times are there for the reader, `load` derives them."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "metadata": self.metadata,
+            "full_ms": self.full_ms,
+            "forward_ms": self.forward_ms,
+            "rho_min": self.rho_min,
+            "tensors": [
+                {
+                    "name": name,
+                    "shape": list(shape),
+                    "t_forward": float(self.t_forward[i]),
+                    "t_dw": float(self.t_dw[i]),
+                    "t_dy": float(self.t_dy[i]),
+                    "t_update": float(self.t_update[i]),
+                    "connected": bool(self.connected[i]),
+                    "estimated": bool(self.estimated[i]),
+                }
+                for i, (name, shape) in enumerate(zip(self.names, self.shapes))
+            ],
+            "groups": {"dw": self.dw.to_json(), "dy": self.dy.to_json(), "forward": self.forward.to_json()},
+            "validation": self.validation,
+        }
+
+    @classmethod
+    def load(cls, path: Union[str, Path]) -> "TensorTimings":
+        """Read a profile.
+
+        Raises:
+            UsageError: the file is missing, is no profile, or is damaged; the message names it.
+        """
+        again = "Make a new one: et-profile --model MODEL --output " + str(path)
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot read the profile {path}: {error.strerror}. {again}") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"{path} is no profile: it is not text. {again}") from None
+        try:
+            return cls.from_json(json.loads(text))
+        except UsageError as error:
+            raise UsageError(f"{path}: {error} {again}") from None
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise UsageError(f"{path} is damaged or no profile ({reason}). {again}") from None
+
+    @classmethod
+    def from_json(cls, value: Dict[str, Any]) -> "TensorTimings":
+        """The profile in `value`, as `to_json` wrote it."""
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise UsageError("this JSON is not an ElasticTrainer profile.")
+        if value["version"] != VERSION:
+            raise UsageError(f"the profile has version {value['version']}, this program reads version {VERSION}.")
+        tensors = value["tensors"]
+        n = len(tensors)
+        if not n:
+            raise UsageError("the profile lists no tensor.")
+        t_update = np.array([t["t_update"] for t in tensors], np.float64)
+        if not np.all(np.isfinite(t_update)) or np.any(t_update < 0):
+            raise UsageError("the profile has a negative or infinite time.")
+        return cls(
+            names=tuple(str(t["name"]) for t in tensors),
+            shapes=tuple(tuple(int(d) for d in t["shape"]) for t in tensors),
+            dw=Membership.from_json(n, value["groups"]["dw"]),
+            dy=Membership.from_json(n, value["groups"]["dy"]),
+            forward=Membership.from_json(n, value["groups"]["forward"]),
+            t_update=t_update,
+            connected=np.array([t["connected"] for t in tensors], bool),
+            estimated=np.array([t["estimated"] for t in tensors], bool),
+            metadata=dict(value["metadata"]),
+            validation=list(value["validation"]),
+        )

@@ -1,0 +1,70 @@
+"""Hold the time model against the clock: random selections, predicted and measured."""
+
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+
+from elastictrainer.objective import Objective
+from elastictrainer.profiler.capture import step_ms
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.steps import StepCache
+
+_ROUNDS = 5
+
+
+def random_masks(timings: TensorTimings, count: int, seed: int) -> List[np.ndarray]:
+    """`count` non-empty selections (N,) bool: a random depth, and a random share of the tensors down to it."""
+    random = np.random.default_rng(seed)
+    order = timings.order[timings.connected[timings.order]]
+    masks = []
+    for _ in range(count):
+        deepest = random.integers(len(order))
+        mask = np.zeros(len(timings), bool)
+        mask[order[: deepest + 1]] = random.random(deepest + 1) < random.uniform(0.1, 1.0)
+        mask[order[deepest]] = True
+        masks.append(mask)
+    return masks
+
+
+def validate_timings(
+    timings: TensorTimings,
+    objective: Objective,
+    optimizer: Any,
+    batch: Tuple[Any, Any],
+    metrics: Sequence[Any],
+    count: int,
+    seed: int,
+) -> List[Dict[str, Any]]:
+    """Measure `count` random selections.
+
+    Each is run in turn with the full step, and the median of the ratios is put on the profile's scale, so that a
+    machine that is slower now than when it was profiled does not count as an error of the model.
+
+    Returns:
+        One {"selected": ascending indices, "predicted_ms", "measured_ms"} per selection.
+    """
+    cache = StepCache(objective, optimizer, metrics, size=2)
+    full = timings.connected.copy()
+    results = []
+    for mask in random_masks(timings, count, seed):
+        step_ms(cache.get(mask), batch, 2)
+        step_ms(cache.get(full), batch, 1)
+        ratios = []
+        for _ in range(_ROUNDS):
+            # The first step after a change of graph finds the caches cold; training never changes that often.
+            chosen = step_ms(cache.get(mask), batch, 3)[1:]
+            whole = step_ms(cache.get(full), batch, 3)[1:]
+            ratios.append(np.median(chosen) / np.median(whole))
+        results.append(
+            {
+                "selected": np.flatnonzero(mask).tolist(),
+                "predicted_ms": timings.step_time(mask),
+                "measured_ms": float(np.median(ratios)) * timings.step_time(full),
+            }
+        )
+    return results
+
+
+def errors(validation: Sequence[Dict[str, Any]]) -> np.ndarray:
+    """(K,) relative error of each prediction, signed: positive where the prediction was too long."""
+    return np.array([v["predicted_ms"] / v["measured_ms"] - 1 for v in validation])

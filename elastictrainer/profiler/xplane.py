@@ -1,0 +1,180 @@
+"""Trace to op times: read an XSpace and give every op its share of the wall-clock time."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Sequence, Tuple, Union
+
+import numpy as np
+
+from elastictrainer.errors import RunError
+
+STEP_EVENT = "elastictrainer_step"
+# An op's event is "scope/op_name:OpType"; the executor's own events have no such colon or a blank after it.
+_OP_EVENT = re.compile(r"^([A-Za-z0-9_.\\/>-]+):([A-Za-z_]\w*)$")
+
+
+@dataclass
+class Trace:
+    """The op events of some traced steps.
+
+    Attributes:
+        steps: (K, 2) start and end of each step, in ns.
+        ops: the M distinct traced op names.
+        lines: one entry per host thread: start (E,), end (E,) in ns, and op index (E,) of its events.
+    """
+
+    steps: np.ndarray
+    ops: Tuple[str, ...]
+    lines: List[Tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def read_trace(path: Union[str, Path]) -> Trace:
+    """Read the host op events of an `.xplane.pb` that `capture` made.
+
+    Raises:
+        RunError: the file is no XSpace or holds no marked step.
+    """
+    from google.protobuf.message import DecodeError
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space = xplane_pb2.XSpace()
+    try:
+        space.ParseFromString(Path(path).read_bytes())
+    except DecodeError as error:
+        raise RunError(f"{path} is no profiler trace ({error}).") from None
+
+    steps: List[Tuple[float, float]] = []
+    op_index: Dict[str, int] = {}
+    lines = []
+    for plane in space.planes:
+        if not plane.name.startswith("/host:CPU"):
+            continue
+        # For each kind of event: the index of its op, -1 for a step marker, -2 for anything else.
+        kind_of = {}
+        for event_id, metadata in plane.event_metadata.items():
+            match = _OP_EVENT.match(metadata.name)
+            if metadata.name == STEP_EVENT:
+                kind_of[event_id] = -1
+            elif match:
+                kind_of[event_id] = op_index.setdefault(match.group(1), len(op_index))
+            else:
+                kind_of[event_id] = -2
+        for line in plane.lines:
+            events = [(kind_of.get(e.metadata_id, -2), e.offset_ps, e.duration_ps) for e in line.events]
+            table = np.array([e for e in events if e[0] != -2], np.int64).reshape(-1, 3)
+            start = line.timestamp_ns + table[:, 1] / 1e3
+            end = start + table[:, 2] / 1e3
+            marker = table[:, 0] == -1
+            steps.extend(zip(start[marker], end[marker]))
+            if not marker.all():
+                lines.append((start[~marker], end[~marker], table[~marker, 0]))
+    if not steps:
+        raise RunError(f"{path} holds no traced step.")
+    return Trace(np.array(sorted(steps)), tuple(op_index), lines)
+
+
+def innermost(start: np.ndarray, end: np.ndarray, op: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut one thread's nested events into disjoint pieces, each owned by the innermost event.
+
+    Args:
+        start, end, op: (E,) the events of a thread, in any order.
+
+    Returns:
+        start, end, op of the pieces, in time order.
+    """
+    pieces: List[Tuple[float, float, int]] = []
+    open_events: List[Tuple[float, int]] = []  # (end, op), the innermost last
+    now = -np.inf
+
+    def advance(until: float) -> None:
+        nonlocal now
+        while open_events and now < until:
+            top_end, top_op = open_events[-1]
+            stop = min(top_end, until)
+            if stop > now:
+                pieces.append((now, stop, top_op))
+                now = stop
+            if top_end <= until:
+                open_events.pop()
+        now = until
+
+    for i in np.lexsort((-end, start)):
+        advance(start[i])
+        open_events.append((end[i], int(op[i])))
+    advance(np.inf)
+    table = np.array(pieces, np.float64).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 2].astype(np.int64)
+
+
+def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
+    """Give each op its share of each step's wall-clock time.
+
+    An instant is shared equally by the ops active in it, so that overlapping ops add up to the wall time. An instant
+    between the first and the last op in which none runs goes to the op that starts next: its launch.
+
+    Returns:
+        (K, M) ms: each op's share of each step; and (K,) ms: the step's time with no op before or after it.
+    """
+    pieces = [innermost(*line) for line in trace.lines]
+    start = np.concatenate([p[0] for p in pieces]) if pieces else np.zeros(0)
+    end = np.concatenate([p[1] for p in pieces]) if pieces else np.zeros(0)
+    op = np.concatenate([p[2] for p in pieces]) if pieces else np.zeros(0, np.int64)
+    shares = np.zeros((len(trace.steps), len(trace.ops)))
+    outside = np.zeros(len(trace.steps))
+    for k, (step_start, step_end) in enumerate(trace.steps):
+        inside = (start < step_end) & (end > step_start)
+        if not inside.any():
+            outside[k] = (step_end - step_start) / 1e6
+            continue
+        shares[k], busy = _share_one_step(
+            np.maximum(start[inside], step_start), np.minimum(end[inside], step_end), op[inside], len(trace.ops)
+        )
+        outside[k] = (step_end - step_start) / 1e6 - busy
+    return shares, outside
+
+
+def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int) -> Tuple[np.ndarray, float]:
+    """(M,) ms of wall-clock share for each op, and the ms from the first start to the last end."""
+    ticks, where = np.unique(np.concatenate([start, end]), return_inverse=True)
+    begins, ends = where[: len(start)], where[len(start) :]
+    active = np.zeros(len(ticks))
+    np.add.at(active, begins, 1)
+    np.add.at(active, ends, -1)
+    active = np.cumsum(active)[:-1]
+    length = np.diff(ticks)
+    # One event's share of the elementary intervals it covers, as a difference of a running integral.
+    integral = np.concatenate([[0.0], np.cumsum(np.where(active > 0, length / np.maximum(active, 1), 0.0))])
+    shares = np.bincount(op, weights=integral[ends] - integral[begins], minlength=ops)
+    first_at = {}
+    for tick, name in zip(begins[::-1], op[::-1]):
+        first_at[tick] = name
+    for gap in np.flatnonzero(active == 0):
+        shares[first_at[gap + 1]] += length[gap]
+    return shares / 1e6, float(ticks[-1] - ticks[0]) / 1e6
+
+
+def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
+    """For each traced op name, the index of the graph op it belongs to, or -1.
+
+    Graph optimisation renames: what replaces an op, or stands in a loop's or function's body, is named below it. The
+    longest known name that is a path prefix is the op to charge; failing that, the same with the leading path
+    components (the optimizer's own scope) taken off.
+    """
+    index = {name: i for i, name in enumerate(known)}
+    result = np.full(len(traced), -1, np.int64)
+    for t, name in enumerate(traced):
+        parts = name.split("/")
+        for first in range(len(parts)):
+            found = next(
+                (
+                    index[prefix]
+                    for prefix in ("/".join(parts[first:last]) for last in range(len(parts), first, -1))
+                    if prefix in index
+                ),
+                None,
+            )
+            if found is not None:
+                result[t] = found
+                break
+    return result
