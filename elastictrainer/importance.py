@@ -1,5 +1,6 @@
 """Tensor importance: how much each tensor's update lowers the loss, and the two simpler metrics of the paper's Fig. 20."""
 
+import contextlib
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
@@ -32,7 +33,7 @@ class ImportanceEvaluator:
         self.objective = objective
         self.optimizer = optimizer
         self.metric = metric
-        self._probe: Optional[Callable] = None
+        self._score: Optional[Callable] = None
 
     def __call__(self, batches: Iterable[Batch]) -> np.ndarray:
         """The importance of each trainable tensor.
@@ -53,15 +54,17 @@ class ImportanceEvaluator:
         if self.metric == "weight-magnitude":
             return np.array([float(tf.reduce_sum(tf.abs(v))) for v in variables])
         build(self.optimizer, variables)
+        if self._score is None:
+            self._compile(variables)
         total = np.zeros(len(variables))
         count = 0
-        for x, y in batches:
-            if self._probe is None:
-                self._probe = tf.function(METRICS[self.metric](self, variables))
-            graph = self._probe.get_concrete_function(x, y).graph
-            with restored([*graph.variables, *variables, *variables_of(self.optimizer)]):
-                total += np.asarray(self._probe(x, y), np.float64)
-            count += 1
+        with contextlib.ExitStack() as stack:
+            for x, y in batches:
+                if not count:
+                    touched = self._gradients.get_concrete_function(x, y).graph.variables
+                    stack.enter_context(restored([*touched, *variables, *variables_of(self.optimizer)]))
+                total += METRICS[self.metric](self, x, y)
+                count += 1
         if not count:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
         if not np.all(np.isfinite(total)):
@@ -69,41 +72,46 @@ class ImportanceEvaluator:
             raise RunError(f"the importance of {culprit} is not finite: the loss diverged. Lower --learning-rate.")
         return total
 
-    def _update_probe(self, variables: List[tf.Variable]) -> Callable:
-        gradients = tf.function(lambda x, y: self._dense_gradients(x, y, variables))
+    def _compile(self, variables: List[tf.Variable]) -> None:
+        """One graph for both gradients of a probe, which is the costly one to build, and two small ones."""
 
-        def probe(x: Any, y: Any) -> tf.Tensor:
+        def gradients(x: Any, y: Any) -> List[tf.Tensor]:
+            _, _, found = self.objective.gradients(x, y, variables)
+            self._connected = [g is not None for g in found]
+            return [tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(found, variables)]
+
+        def update(gradients: List[tf.Tensor]) -> List[List[tf.Tensor]]:
             before = [v.read_value() for v in variables]
-            at_w = gradients(x, y)
-            self.optimizer.apply_gradients(
-                [(g, v) for g, v, used in zip(at_w, variables, self._connected) if used]
-            )
-            updates = [v.read_value() - w for v, w in zip(variables, before)]
-            at_updated = gradients(x, y)
-            # Each tensor's own dot product, summed in double precision: they differ by orders of magnitude.
+            slots = [v.read_value() for v in variables_of(self.optimizer)]
+            self.optimizer.apply_gradients([(g, v) for g, v, c in zip(gradients, variables, self._connected) if c])
+            return [before, slots, [v.read_value() - w for v, w in zip(variables, before)]]
+
+        def score(
+            gradients: List[tf.Tensor], before: List[tf.Tensor], slots: List[tf.Tensor], updates: List[tf.Tensor]
+        ) -> tf.Tensor:
+            for variable, value in zip([*variables, *variables_of(self.optimizer)], [*before, *slots]):
+                variable.assign(value)
+            # In double precision: the products of a large tensor's elements differ by orders of magnitude.
             return tf.stack(
-                [
-                    -tf.reduce_sum(tf.cast(g, tf.float64) * tf.cast(dw, tf.float64))
-                    for g, dw in zip(at_updated, updates)
-                ]
+                [-tf.reduce_sum(tf.cast(g, tf.float64) * tf.cast(dw, tf.float64)) for g, dw in zip(gradients, updates)]
             )
 
-        return probe
+        self._gradients = tf.function(gradients)
+        self._update = tf.function(update)
+        self._score = tf.function(score)
 
-    def _gradient_probe(self, variables: List[tf.Variable]) -> Callable:
-        def probe(x: Any, y: Any) -> tf.Tensor:
-            return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._dense_gradients(x, y, variables)])
+    def _of_update(self, x: Any, y: Any) -> np.ndarray:
+        """(N,) -<gradient at w + dw, dw>, each probe from the same weights and slots."""
+        before, slots, updates = self._update(self._gradients(x, y))
+        return self._score(self._gradients(x, y), before, slots, updates).numpy()
 
-        return probe
-
-    def _dense_gradients(self, x: Any, y: Any, variables: List[tf.Variable]) -> List[tf.Tensor]:
-        _, _, gradients = self.objective.gradients(x, y, variables)
-        self._connected = [g is not None for g in gradients]
-        return [tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(gradients, variables)]
+    def _of_gradient(self, x: Any, y: Any) -> np.ndarray:
+        """(N,) sum of the gradient's absolute values."""
+        return np.array([float(tf.reduce_sum(tf.abs(g))) for g in self._gradients(x, y)])
 
 
 METRICS: Dict[str, Optional[Callable]] = {
-    "update": ImportanceEvaluator._update_probe,
+    "update": ImportanceEvaluator._of_update,
     "weight-magnitude": None,
-    "grad-magnitude": ImportanceEvaluator._gradient_probe,
+    "grad-magnitude": ImportanceEvaluator._of_gradient,
 }

@@ -1,0 +1,45 @@
+"""What every command shares: exit status, error lines, a quiet TensorFlow."""
+
+import os
+import sys
+import traceback
+from typing import Callable, Optional, Sequence
+
+from elastictrainer.errors import RunError, UsageError
+
+
+def run(name: str, body: Callable[[Optional[Sequence[str]]], None], arguments: Optional[Sequence[str]] = None) -> int:
+    """Run a command's body and turn its errors into a line and an exit status.
+
+    Returns:
+        0; 2 where the request was wrong; 1 where the work failed; 130 after an interrupt.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
+    try:
+        body(arguments)
+        sys.stdout.flush()
+        return 0
+    except (UsageError, RunError) as error:
+        if debug:
+            traceback.print_exc()
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone
+        sys.stdout = open(os.devnull, "w")
+        return 1
+    except MemoryError:
+        print(f"{name}: out of memory; lower --batch-size or --image-size.", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        reason = str(error).strip().splitlines()
+        print(
+            f"{name}: failed: {type(error).__name__}: {reason[0] if reason else ''}\nRun again with --debug for details.",
+            file=sys.stderr,
+        )
+        return 1

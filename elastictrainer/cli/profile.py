@@ -1,0 +1,60 @@
+"""et-profile: measure how long each tensor's training takes on this device."""
+
+import argparse
+import sys
+from typing import Optional, Sequence
+
+from elastictrainer.cli.command import run
+from elastictrainer.config import ProfileSettings, parse
+
+_DESCRIPTION = "Measure how long each tensor's share of a training step takes on this device, and write it to a file."
+_EXAMPLE = "example: et-profile --model resnet50 --validate 12 --plot timings.png"
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command; returns its exit status."""
+    return run("et-profile", _body, arguments)
+
+
+def _body(arguments: Optional[Sequence[str]]) -> None:
+    parser = argparse.ArgumentParser("et-profile", description=_DESCRIPTION, epilog=_EXAMPLE, allow_abbrev=False)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    settings, _ = parse(ProfileSettings, arguments, parser)
+
+    import tensorflow as tf
+
+    from elastictrainer import assembly, models
+    from elastictrainer.cli.profile_table import table
+
+    assembly.configure(settings.seed)
+    classes = assembly.classes(settings)
+    model = assembly.make_model(settings, classes)
+    size = models.input_size(model, settings.image_size or models.default_image_size(settings.model))
+    shape = (*size, model.input_shape[-1])
+    metadata = assembly.profile_metadata(settings, shape, classes)
+    pixels = tf.random.uniform((settings.batch_size, *shape), 0, 255)
+    labels = tf.random.uniform((settings.batch_size,), 0, classes, tf.int64)
+    timings = assembly.make_profile(
+        model,
+        (pixels, labels),
+        assembly.make_optimizer(settings, decay_steps=1000),
+        metadata,
+        print,
+        warmup=settings.warmup,
+        steps=settings.steps,
+        validate=settings.validate,
+        seed=settings.seed,
+    )
+    print(table(timings))
+    path = settings.output or assembly.profile_path(metadata)
+    timings.save(path)
+    print(f"profile: {path}")
+    if settings.plot:
+        from elastictrainer import plotting
+
+        plotting.save(plotting.timings(timings), settings.plot)
+        print(f"plot: {settings.plot}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

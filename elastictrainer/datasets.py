@@ -1,0 +1,194 @@
+"""The images: a registry of data sets, any image folder, and one input pipeline for all of them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Protocol, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.errors import RunError, UsageError, unknown
+from elastictrainer.image_folder import prepare_image, read_folder
+
+# Classes of the registered data sets, so that a model can be profiled before its data is on the device.
+TFDS_CLASSES = {"caltech_birds2011": 200, "oxford_iiit_pet": 37, "stanford_dogs": 120}
+DATASETS = (*TFDS_CLASSES, "demo")
+
+_SHUFFLE_BUFFER = 2048
+_PREFETCH_BATCHES = 4
+
+
+class Split(Protocol):
+    """One part of a data set."""
+
+    count: int
+
+    def examples(self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int) -> tf.data.Dataset:
+        """(image (H, W, 3) float32 in 0..255, label int64) in an order drawn from `seed`; None: as stored."""
+
+    def culprit(self) -> str:
+        """After a failed read: which image it was and what to do, or an empty string."""
+
+
+@dataclass
+class ImageData:
+    """A data set as minibatches.
+
+    Attributes:
+        name: what to call it.
+        class_names: by label.
+        train_split, test_split: the two parts.
+        batch_size: of training.
+        image_size: height and width that images are resized to.
+        seed: of the order of training images.
+    """
+
+    name: str
+    class_names: Tuple[str, ...]
+    train_split: Split
+    test_split: Split
+    batch_size: int
+    image_size: Tuple[int, int]
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.train_split.count < self.batch_size:
+            raise UsageError(
+                f"{self.name} has {self.train_split.count} training images, fewer than one minibatch of "
+                f"{self.batch_size}; lower --batch-size."
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full minibatches in an epoch; the few images left over differ from epoch to epoch."""
+        return self.train_split.count // self.batch_size
+
+    def train(self, epoch: int) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
+        """The minibatches of one epoch: (batch, H, W, 3) float32 in 0..255 and (batch,) int64 labels.
+
+        The order depends on seed and epoch alone, so that any epoch can be repeated.
+        """
+        return self._batches(self.train_split, (self.seed, epoch), self.batch_size, drop_remainder=True)
+
+    def test(self, batch_size: int = 32) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
+        """All test images in their stored order; the last minibatch may be smaller."""
+        return self._batches(self.test_split, None, batch_size, drop_remainder=False)
+
+    def _batches(
+        self, split: Split, seed: Optional[Tuple[int, int]], batch_size: int, drop_remainder: bool
+    ) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        dataset = split.examples(seed, self.image_size, workers)
+        dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # its thread stalls the end of an epoch by up to a minute
+        options.deterministic = True
+        try:
+            yield from dataset.with_options(options)
+        except tf.errors.OpError as error:
+            raise RunError(split.culprit() or f"reading {self.name} failed: {error.message}") from None
+
+
+def load(
+    name: str, batch_size: int, image_size: Tuple[int, int], seed: int = 0, data_dir: Optional[str] = None
+) -> ImageData:
+    """A data set by name, or the image folder `name` in the layout split/class/image.
+
+    Args:
+        name: one of DATASETS, or a folder with `train` and `test` in it.
+        batch_size: of training.
+        image_size: height and width to resize to.
+        seed: of the training order; of the embedded data also of its drawing.
+        data_dir: where tensorflow-datasets keeps its data.
+
+    Raises:
+        UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder.
+    """
+    if name == "demo":
+        from elastictrainer.demo import digits
+
+        names, splits = digits.CLASSES, [ArraySplit(*digits.target(part)) for part in ("train", "test")]
+    elif name in TFDS_CLASSES:
+        names, splits = _from_tfds(name, data_dir)
+    elif Path(name).is_dir():
+        names, splits = read_folder(Path(name))
+    else:
+        raise UsageError(f"{unknown('data set', name, DATASETS)} Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE.")
+    return ImageData(name, tuple(names), splits[0], splits[1], batch_size, tuple(image_size), seed)
+
+
+def classes_of(name: str) -> int:
+    """The number of classes of a data set, without reading any image of a registered one."""
+    if name in TFDS_CLASSES:
+        return TFDS_CLASSES[name]
+    return len(load(name, batch_size=1, image_size=(32, 32)).class_names)
+
+
+@dataclass
+class ArraySplit:
+    """Images in memory: (n, H, W, 3) uint8, and (n,) labels."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)
+
+    def examples(self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int) -> tf.data.Dataset:
+        order = np.arange(self.count) if seed is None else np.random.default_rng(seed).permutation(self.count)
+        dataset = tf.data.Dataset.from_tensor_slices((self.images[order], self.labels[order]))
+        return dataset.map(lambda image, label: (prepare_image(image, size), label), num_parallel_calls=workers)
+
+    def culprit(self) -> str:
+        return ""
+
+
+@dataclass
+class TfdsSplit:
+    """One split of a data set that tensorflow-datasets has prepared."""
+
+    builder: Any
+    split: str
+
+    @property
+    def count(self) -> int:
+        return self.builder.info.splits[self.split].num_examples
+
+    def examples(self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int) -> tf.data.Dataset:
+        import tensorflow_datasets as tfds
+
+        # Encoded images are shuffled, decoded ones would fill the memory of a small device.
+        encoded = self.builder.as_dataset(
+            split=self.split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False
+        )
+        if seed is not None:
+            mixed = int(np.random.default_rng(seed).integers(2**31))
+            encoded = encoded.shuffle(min(self.count, _SHUFFLE_BUFFER), seed=mixed)
+
+        def decode(example: Dict[str, tf.Tensor]) -> Tuple[tf.Tensor, tf.Tensor]:
+            image = tf.io.decode_image(example["image"], channels=3, expand_animations=False)
+            return prepare_image(image, size), example["label"]
+
+        return encoded.map(decode, num_parallel_calls=workers)
+
+    def culprit(self) -> str:
+        return ""
+
+
+def _from_tfds(name: str, data_dir: Optional[str]) -> Tuple[List[str], List[Split]]:
+    import tensorflow_datasets as tfds
+
+    home = data_dir or "~/tensorflow_datasets"
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+        builder.download_and_prepare()
+    except Exception as error:  # tensorflow-datasets raises whatever its downloader met
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(
+            f"{name} is not in {home} and could not be downloaded ({reason}). Copy a prepared data set to "
+            f"{home}/{name}, or its archives to {home}/downloads/manual, or name another place with --data-dir; "
+            "--dataset also takes a folder of your own images. For a first look without any data: bash scripts/demo.sh"
+        ) from None
+    return builder.info.features["label"].names, [TfdsSplit(builder, part) for part in ("train", "test")]

@@ -1,0 +1,74 @@
+"""The embedded images: scikit-learn's digits, plain (source) and on photographs in colour (target)."""
+
+from typing import Tuple
+
+import numpy as np
+
+SIZE = 32
+CLASSES = tuple(str(d) for d in range(10))
+# The 1,797 digits are cut once, so that no handwriting of the source domain, of training and of testing is shared.
+_SOURCE, _TRAIN, _TEST = slice(0, 797), slice(797, 1397), slice(1397, 1797)
+TRAIN_COPIES, TEST_COPIES = 2, 1
+
+
+def source(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
+    """Plain digits, white on black, shifted and turned a little: what the network was pre-trained on.
+
+    Args:
+        split: "train" (the source digits, 6 copies) or "test" (the target domain's test digits, drawn plainly).
+        seed: of the shifts.
+
+    Returns:
+        Images (n, 32, 32, 3) uint8 and labels (n,) int64.
+    """
+    part, copies = {"train": (_SOURCE, 6), "test": (_TEST, 1)}[split]
+    strokes, labels = _strokes(part, copies, np.random.default_rng([seed, 1, part.start]))
+    pixels = np.repeat(strokes[..., None] * 255, 3, axis=-1)
+    return pixels.astype(np.uint8), labels
+
+
+def target(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
+    """The shifted domain: the digit inverts and tints a patch of a photograph, in scikit-learn's two sample images.
+
+    Args:
+        split: "train" (1,200 images of 600 digits) or "test" (400 images of 400 others).
+        seed: of patches, tints, shifts and noise.
+
+    Returns:
+        Images (n, 32, 32, 3) uint8 and labels (n,) int64.
+    """
+    from sklearn.datasets import load_sample_images
+
+    part, copies = {"train": (_TRAIN, TRAIN_COPIES), "test": (_TEST, TEST_COPIES)}[split]
+    random = np.random.default_rng([seed, 2, part.start])
+    strokes, labels = _strokes(part, copies, random)
+    photographs = load_sample_images().images
+    pixels = np.empty((len(strokes), SIZE, SIZE, 3), np.float64)
+    for k, stroke in enumerate(strokes):
+        photograph = photographs[random.integers(len(photographs))]
+        top = random.integers(photograph.shape[0] - 2 * SIZE)
+        left = random.integers(photograph.shape[1] - 2 * SIZE)
+        patch = photograph[top : top + 2 * SIZE : 2, left : left + 2 * SIZE : 2].astype(np.float64)
+        ink = np.clip(255 - patch + random.uniform(-60, 60, 3), 0, 255)
+        cover = stroke[..., None] * random.uniform(0.75, 1.0)
+        pixels[k] = patch * (1 - cover) + ink * cover
+    pixels += random.normal(0, 8, pixels.shape)
+    return np.clip(pixels, 0, 255).astype(np.uint8), labels
+
+
+def _strokes(part: slice, copies: int, random: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:
+    """(n, 32, 32) in 0..1: the 8x8 digits enlarged, each copy turned, sized and shifted at random; labels (n,)."""
+    from scipy.ndimage import affine_transform
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.repeat(digits.images[part] / 16.0, copies, axis=0)
+    labels = np.repeat(digits.target[part].astype(np.int64), copies)
+    strokes = np.empty((len(images), SIZE, SIZE))
+    for k, image in enumerate(images):
+        turn, scale = random.uniform(-0.25, 0.25), random.uniform(0.28, 0.36)
+        matrix = scale * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+        middle = np.full(2, (SIZE - 1) / 2) + random.uniform(-2.5, 2.5, 2)
+        offset = np.full(2, 3.5) - matrix @ middle
+        strokes[k] = affine_transform(image, matrix, offset, (SIZE, SIZE), order=3, mode="constant")
+    return np.clip(strokes, 0, 1), labels

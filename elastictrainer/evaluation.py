@@ -1,0 +1,30 @@
+"""Loss and accuracy on held-out images."""
+
+from typing import Any, Iterable, Tuple
+
+import tensorflow as tf
+
+from elastictrainer.objective import Objective
+
+
+class Evaluator:
+    """Mean loss and top-1 accuracy of a classifier; compiled once."""
+
+    def __init__(self, objective: Objective):
+        self._objective = objective
+        self._function = tf.function(self._batch, reduce_retracing=True)
+
+    def _batch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+        logits, loss = self._objective(x, y, training=False)
+        return loss, tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), tf.cast(y, tf.int64)), tf.int32))
+
+    def __call__(self, batches: Iterable[Tuple[Any, Any]]) -> Tuple[float, float]:
+        """(mean loss, accuracy in 0..1) over minibatches (images, integer labels)."""
+        loss = correct = count = 0
+        for x, y in batches:
+            batch_loss, batch_correct = self._function(x, y)
+            size = int(y.shape[0])
+            loss += float(batch_loss) * size
+            correct += int(batch_correct)
+            count += size
+        return loss / count, correct / count

@@ -1,0 +1,109 @@
+"""Images in folders, split/class/image.jpg: found, checked and read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+
+SPLITS = ("train", "test")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "MPO")
+_LAYOUT = "Expected: train/CLASS/IMAGE and test/CLASS/IMAGE, images being " + " ".join(SUFFIXES) + "."
+
+
+def read_folder(folder: Path) -> Tuple[List[str], List["FolderSplit"]]:
+    """The class names, in alphabetical order, and the splits train and test.
+
+    Every file is opened and its header read; pixels are decoded only when they are used.
+
+    Raises:
+        UsageError: a missing split, a class missing from a split, a class without images, an unreadable image.
+    """
+    classes_by_split = {}
+    for split in SPLITS:
+        if not (folder / split).is_dir():
+            raise UsageError(f"{folder} has no folder {split!r}. {_LAYOUT}")
+        classes_by_split[split] = sorted(p.name for p in (folder / split).iterdir() if p.is_dir())
+    names = classes_by_split["train"]
+    for split, other in (SPLITS, SPLITS[::-1]):
+        missing = sorted(set(classes_by_split[other]) - set(classes_by_split[split]))
+        if missing:
+            raise UsageError(
+                f"{folder / split} lacks {_some(missing)}, which {folder / other} has. "
+                "Add images of it there, or remove the class from both."
+            )
+    if len(names) < 2:
+        raise UsageError(f"{folder} has {len(names)} class(es); classification needs at least two. {_LAYOUT}")
+    return names, [_read_split(folder / split, names) for split in SPLITS]
+
+
+def _read_split(folder: Path, names: List[str]) -> "FolderSplit":
+    files, labels = [], []
+    for label, name in enumerate(names):
+        found = sorted(p for p in (folder / name).iterdir() if p.suffix.lower() in SUFFIXES)
+        if not found:
+            raise UsageError(f"{folder / name} holds no image. {_LAYOUT}")
+        files += found
+        labels += [label] * len(found)
+    bad = [problem for problem in map(_header_problem, files) if problem]
+    if bad:
+        raise UsageError(f"{len(bad)} unreadable image(s): {_some(bad)}. Replace or delete them.")
+    return FolderSplit(np.array([str(f) for f in files]), np.array(labels, np.int64))
+
+
+def _header_problem(file: Path, decode: bool = False) -> str:
+    """What is wrong with an image file, or an empty string."""
+    from PIL import Image
+
+    try:
+        if file.stat().st_size == 0:
+            return f"{file} (empty)"
+        with Image.open(file) as image:
+            if image.format not in _FORMATS:
+                return f"{file} ({image.format} inside)"
+            if decode:
+                image.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        return f"{file} ({'not an image' if 'cannot identify' in str(error) else error})"
+    return ""
+
+
+def _some(items: List[str]) -> str:
+    return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
+
+
+def prepare_image(image: tf.Tensor, size: Tuple[int, int]) -> tf.Tensor:
+    """An image of any size as (H, W, 3) float32 in 0..255."""
+    return tf.ensure_shape(tf.image.resize(image, size), (*size, 3))
+
+
+@dataclass
+class FolderSplit:
+    """Image files (n,) and their labels (n,)."""
+
+    files: np.ndarray
+    labels: np.ndarray
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)
+
+    def examples(self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int) -> tf.data.Dataset:
+        """(image (H, W, 3) float32 in 0..255, label) in an order drawn from `seed`; None: by class."""
+        order = np.arange(self.count) if seed is None else np.random.default_rng(seed).permutation(self.count)
+
+        def decode(file: tf.Tensor, label: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+            image = tf.io.decode_image(tf.io.read_file(file), channels=3, expand_animations=False)
+            return prepare_image(image, size), label
+
+        dataset = tf.data.Dataset.from_tensor_slices((self.files[order], self.labels[order]))
+        return dataset.map(decode, num_parallel_calls=workers)
+
+    def culprit(self) -> str:
+        """Decode every image to find those that cannot be."""
+        bad = [problem for problem in (_header_problem(Path(f), decode=True) for f in self.files) if problem]
+        return f"{len(bad)} damaged image(s): {_some(bad)}. Replace or delete them." if bad else ""

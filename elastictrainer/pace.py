@@ -1,0 +1,93 @@
+"""Keep the training time at the requested ratio: measured steps correct what the profile predicts. NumPy only."""
+
+from typing import List, Optional
+
+import numpy as np
+
+from elastictrainer.profiler.timings import TensorTimings
+
+
+class Pace:
+    """Full steps now and then tell what full training costs in this run; the other steps what the selection costs.
+
+    A step here holds more than a profiled one (the input pipeline above all), so the selector's budget is set on the
+    profile's scale such that the run's own ratio comes out as requested, costs of selecting included.
+    """
+
+    OPENING = 64  # full steps before the first selection: they lift a zero head, and they are measured
+    EVERY = 300  # then a burst of full steps each so many steps
+    BURST = 3
+    _UNSETTLED = 1  # steps after a change of graph that are not typical
+    _LIMIT = 0.1  # how far a step's share of the budget may depart from rho to make up for the past
+
+    def __init__(self, rho: float, timings: TensorTimings, total_steps: int, steps_per_epoch: int):
+        """
+        Args:
+            rho: requested training time over full training's.
+            timings: the profile.
+            total_steps: of the run.
+            steps_per_epoch: a short epoch opens with fewer full steps.
+        """
+        self.rho = rho
+        self.timings = timings
+        self.total_steps = total_steps
+        self.opening = max(1, min(self.OPENING, steps_per_epoch // 4))
+        self.full_ms: List[float] = []
+        self.chosen_ms: List[float] = []
+        self._chosen_predicted: Optional[float] = None
+        self._last_was_full: Optional[bool] = None
+        self._unsettled = 0
+
+    def full_step_due(self, step: int) -> bool:
+        """Whether step number `step` (from 0) is to train every tensor."""
+        return step < self.opening or step % self.EVERY >= self.EVERY - self.BURST
+
+    def new_selection(self, predicted_ms: float) -> None:
+        """A selection that the profile says takes `predicted_ms` is trained from here on."""
+        self.chosen_ms = []
+        self._chosen_predicted = predicted_ms
+        self._last_was_full = None
+
+    def record(self, ms: float, was_full: bool) -> None:
+        """A training step, input pipeline included, took `ms`."""
+        if was_full != self._last_was_full:
+            self._last_was_full = was_full
+            self._unsettled = self._UNSETTLED
+        if self._unsettled:
+            self._unsettled -= 1
+            return
+        (self.full_ms if was_full else self.chosen_ms).append(ms)
+
+    def full_step_ms(self) -> Optional[float]:
+        """Median ms of this run's full steps; None before the first."""
+        return float(np.median(self.full_ms)) if self.full_ms else None
+
+    def rho_for_selector(self, step: int, spent_s: float, upcoming_s: float = 0.0) -> float:
+        """The ratio to hand to the selector, on the profile's scale, within what a selection can have.
+
+        Args:
+            step: steps done.
+            spent_s: training seconds so far.
+            upcoming_s: what the selections to come will cost, as far as known.
+        """
+        rho_min = self.timings.rho_min
+        whole = self.full_step_ms()
+        left = self.total_steps - step
+        if whole is None or left <= 0:
+            return float(np.clip(self.rho, rho_min, 1.0))
+        target = (self.rho * whole * self.total_steps - 1e3 * (spent_s + upcoming_s)) / left
+        target = float(np.clip(target, self.rho * whole * (1 - self._LIMIT), self.rho * whole * (1 + self._LIMIT)))
+        slope, constant = self._run_from_profile(whole)
+        return float(np.clip((target - constant) / slope / self.timings.full_ms, rho_min, 1.0))
+
+    def _run_from_profile(self, whole: float) -> tuple:
+        """(slope, constant ms) that turn the profile's ms into this run's."""
+        profiled = self.timings.full_ms
+        if self._chosen_predicted is not None and len(self.chosen_ms) >= 5:
+            chosen = float(np.median(self.chosen_ms))
+            if profiled - self._chosen_predicted > 0.1 * profiled:
+                slope = float(np.clip((whole - chosen) / (profiled - self._chosen_predicted), 0.5, 2.0))
+                return slope, chosen - slope * self._chosen_predicted
+        if whole >= profiled:
+            return 1.0, whole - profiled
+        return whole / profiled, 0.0

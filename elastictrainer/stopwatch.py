@@ -1,0 +1,38 @@
+"""Where the time of a run goes."""
+
+import contextlib
+import time
+from collections import defaultdict
+from typing import Callable, Dict, Iterator, List
+
+
+class Stopwatch:
+    """Exclusive wall-clock seconds by lap; a lap inside a lap pauses the outer one."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter):
+        self.seconds: Dict[str, float] = defaultdict(float)
+        self._clock = clock
+        self._open: List[str] = []
+        self._since = 0.0
+
+    def _charge(self) -> None:
+        now = self._clock()
+        if self._open:
+            self.seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+    @contextlib.contextmanager
+    def lap(self, name: str) -> Iterator[None]:
+        """Charge the block to `name`."""
+        self._charge()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._charge()
+            self._open.pop()
+
+    def total(self, *without: str) -> float:
+        """Seconds of all laps but `without`, the open lap up to now included."""
+        self._charge()
+        return sum(s for name, s in self.seconds.items() if name not in without)
