@@ -137,12 +137,12 @@ def _solve_chain_and_spend_rest(
 ) -> np.ndarray:
     """Solve on the chain; where the chain charged more than the cost groups do, spend the difference."""
     order = timings.order
-    t_dw, t_dy = timings.t_dw[order], timings.t_dy[order]
+    t_dw, t_shared = timings.t_dw[order], timings.t_shared[order]
     ranked = np.where(useful, importance, 0.0)[order]
 
     def chain_mask(backward_ms: float) -> np.ndarray:
         mask = np.zeros(len(timings), bool)
-        mask[order] = solve_chain(t_dw, t_dy, ranked, backward_ms, resolution)
+        mask[order] = solve_chain(t_dw, t_shared, ranked, backward_ms, resolution)
         return mask
 
     best = _spend_rest(timings, importance, useful, chain_mask(budget - timings.forward_ms), budget)
@@ -172,18 +172,18 @@ def _spend_rest(
     mask = mask.copy()
     for _ in range(8):
         left = budget - timings.step_time(mask)
-        extra_dy = timings.dy.time_per_tensor(~timings.dy.touched(mask))
-        cost = timings.t_dw + extra_dy
+        unpaid = timings.shared.time_per_tensor(~timings.shared.touched(mask))
+        cost = timings.t_dw + unpaid
         fits = np.flatnonzero(useful & ~mask & (cost <= left))
         if not len(fits):
             break
         density = importance[fits] / np.maximum(cost[fits], 1e-12)
-        # First those whose dy work is paid already, which leave the costs of the others as they are; then one more.
-        for i in fits[np.lexsort((-density, extra_dy[fits] > 0))]:
+        # First those whose shared work is paid already, which leave the costs of the others as they are; then one more.
+        for i in fits[np.lexsort((-density, unpaid[fits] > 0))]:
             if cost[i] <= left:
                 mask[i] = True
                 left -= cost[i]
-                if extra_dy[i] > 0:
+                if unpaid[i] > 0:
                     break
         else:
             break

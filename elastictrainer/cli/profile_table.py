@@ -16,7 +16,7 @@ def table(timings: TensorTimings) -> str:
         f"input {'x'.join(map(str, about.get('input_shape', [])))}, {about['device']}, "
         f"{about['threads']['processors']} processor(s)",
         f"full step     {timings.full_ms:9.1f} ms",
-        f"forward       {100 * timings.forward_ms / timings.full_ms:9.1f} %",
+        f"forward       {100 * timings.forward_share:9.1f} %   of the full step; {100 * timings.frozen_saving:.0f} % less where it is frozen",
         f"coverage      {100 * about['coverage']:9.1f} %   of the busy time is attributed",
         f"rho_min       {timings.rho_min:9.3f}     the smallest --rho this device can keep",
     ]

@@ -54,6 +54,18 @@ class Membership:
     def __len__(self) -> int:
         return len(self.ms)
 
+    def rows(self, chosen: np.ndarray) -> "Membership":
+        """The groups of `chosen` (G,) bool."""
+        return Membership(self.tensors, self.bits[chosen], self.ms[chosen])
+
+    def joined(self, other: "Membership") -> "Membership":
+        """These groups and those of `other`."""
+        return Membership(self.tensors, np.concatenate([self.bits, other.bits]), np.concatenate([self.ms, other.ms]))
+
+    def filled(self) -> np.ndarray:
+        """(G,) bool: the group has a member."""
+        return self.bits.any(axis=1)
+
     def _blocks(self) -> Iterator[Tuple[slice, np.ndarray]]:
         """The rows as (rows, N) bool, some at a time."""
         for low in range(0, len(self), _ROWS_AT_ONCE):

@@ -22,7 +22,8 @@ class Group(NamedTuple):
     Attributes:
         members: ascending indices of tensors.
         ms: the work's wall-clock share of a step, in ms.
-        kind: "dw" (one tensor's own gradient) or "dy" (the gradient on its way towards the input).
+        kind: "dw" (one tensor's own gradient), "dy" (the gradient on its way towards the input), or "forward" (what
+            forward work costs more while a tensor it depends on is trained: frozen work may be fused and forgotten).
     """
 
     members: Tuple[int, ...]
@@ -42,6 +43,7 @@ class TensorTimings:
         dw: groups of one tensor's own gradient work.
         dy: groups of gradient work on the way to one or more tensors.
         forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
+        frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is selected.
         t_update: (N,) the optimizer's work for each tensor.
         connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
@@ -57,6 +59,7 @@ class TensorTimings:
     t_update: np.ndarray
     connected: np.ndarray
     estimated: np.ndarray
+    frozen_saving: float = 0.0
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
@@ -97,10 +100,22 @@ class TensorTimings:
 
     @cached_property
     def groups(self) -> List[Group]:
-        """All backward groups, dW work first."""
-        return [Group(tuple(m), float(t), "dw") for m, t in self.dw.sets()] + [
-            Group(tuple(m), float(t), "dy") for m, t in self.dy.sets()
-        ]
+        """All groups: step_time is forward_ms, the groups that have a selected member, and the selected's updates."""
+        kinds = {"dw": self.dw, "dy": self.dy, "forward": self._thawing}
+        return [Group(tuple(m), float(t), kind) for kind, table in kinds.items() for m, t in table.sets()]
+
+    @cached_property
+    def _thawing(self) -> Membership:
+        """What each forward group costs more while a member is selected."""
+        if not self.frozen_saving:
+            return self.forward.rows(np.zeros(len(self.forward), bool))
+        saved = self.forward.rows(self.forward.filled())
+        return Membership(len(self), saved.bits, saved.ms * self.frozen_saving)
+
+    @cached_property
+    def shared(self) -> Membership:
+        """The groups that tensors have in common: dy work, and forward work that must not be frozen."""
+        return self.dy.joined(self._thawing) if len(self._thawing) else self.dy
 
     @cached_property
     def order(self) -> np.ndarray:
@@ -123,20 +138,30 @@ class TensorTimings:
         """(N,) ms: forward groups whose member nearest the output is the tensor."""
         return self.forward.time_at_first_member(self.order)
 
-    @property
+    @cached_property
+    def t_shared(self) -> np.ndarray:
+        """(N,) ms: t_dy, and the thawed forward work whose member nearest the output is the tensor."""
+        return self.shared.time_at_first_member(self.order)
+
+    @cached_property
     def forward_ms(self) -> float:
-        """The forward pass and whatever else runs in every step, in ms."""
-        return float(self.forward.ms.sum())
+        """What every step costs whatever is selected, in ms: the forward pass with all of it frozen."""
+        return float(self.forward.ms.sum() - self._thawing.ms.sum())
+
+    @property
+    def forward_share(self) -> float:
+        """The forward pass' share of a step that trains every tensor."""
+        return float(self.forward.ms.sum()) / self.full_ms
 
     @cached_property
     def full_ms(self) -> float:
         """A step that trains every tensor, in ms."""
-        return self.forward_ms + float(self.dw.ms.sum() + self.dy.ms.sum() + self.t_update.sum())
+        return float(self.forward.ms.sum() + self.dw.ms.sum() + self.dy.ms.sum() + self.t_update.sum())
 
     @cached_property
     def alone_ms(self) -> np.ndarray:
         """(N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
-        alone = self.forward_ms + self.t_dw + self.dy.time_per_tensor()
+        alone = self.forward_ms + self.t_dw + self.shared.time_per_tensor()
         return np.where(self.connected, alone, np.inf)
 
     @property
@@ -154,8 +179,8 @@ class TensorTimings:
     def step_time(self, mask: Sequence[bool]) -> float:
         """Predicted ms of a step under `mask` (N,) bool, by cost groups."""
         mask = self.as_mask(mask)
-        shared = self.dw.ms[self.dw.touched(mask)].sum() + self.dy.ms[self.dy.touched(mask)].sum()
-        return self.forward_ms + float(shared + self.t_update[mask].sum())
+        own = self.dw.ms[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
+        return self.forward_ms + float(own + self.shared.ms[self.shared.touched(mask)].sum())
 
     def chain_time(self, mask: Sequence[bool]) -> float:
         """Predicted ms of a step under `mask` by the paper's chain: never less than `step_time`."""
@@ -164,7 +189,7 @@ class TensorTimings:
             return self.forward_ms
         deepest = int(np.flatnonzero(mask)[-1])
         return self.forward_ms + float(
-            self.t_dy[self.order][: deepest + 1].sum() + self.t_dw[self.order][mask].sum()
+            self.t_shared[self.order][: deepest + 1].sum() + self.t_dw[self.order][mask].sum()
         )
 
     def save(self, path: Union[str, Path]) -> None:
@@ -179,6 +204,7 @@ class TensorTimings:
             "metadata": self.metadata,
             "full_ms": self.full_ms,
             "forward_ms": self.forward_ms,
+            "frozen_saving": self.frozen_saving,
             "rho_min": self.rho_min,
             "tensors": [
                 {
@@ -242,6 +268,7 @@ class TensorTimings:
             t_update=t_update,
             connected=np.array([t["connected"] for t in tensors], bool),
             estimated=np.array([t["estimated"] for t in tensors], bool),
+            frozen_saving=min(max(float(value["frozen_saving"]), 0.0), 1.0),
             metadata=dict(value["metadata"]),
             validation=list(value["validation"]),
         )

@@ -44,25 +44,27 @@ def validate_timings(
         One {"selected": ascending indices, "predicted_ms", "measured_ms"} per selection.
     """
     cache = StepCache(objective, optimizer, metrics, size=2)
-    full = timings.connected.copy()
-    results = []
-    for mask in random_masks(timings, count, seed):
-        step_ms(cache.get(mask), batch, 2)
-        step_ms(cache.get(full), batch, 1)
-        ratios = []
-        for _ in range(_ROUNDS):
-            # The first step after a change of graph finds the caches cold; training never changes that often.
-            chosen = step_ms(cache.get(mask), batch, 3)[1:]
-            whole = step_ms(cache.get(full), batch, 3)[1:]
-            ratios.append(np.median(chosen) / np.median(whole))
-        results.append(
-            {
-                "selected": np.flatnonzero(mask).tolist(),
-                "predicted_ms": timings.step_time(mask),
-                "measured_ms": float(np.median(ratios)) * timings.step_time(full),
-            }
-        )
-    return results
+    return [
+        {
+            "selected": np.flatnonzero(mask).tolist(),
+            "predicted_ms": timings.step_time(mask),
+            "measured_ms": ratio_to_full(cache, mask, timings.connected, batch) * timings.step_time(timings.connected),
+        }
+        for mask in random_masks(timings, count, seed)
+    ]
+
+
+def ratio_to_full(cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any]) -> float:
+    """Measured time of a step under `mask` (N,) bool over one under `full`, run in turn; the median ratio."""
+    step_ms(cache.get(full), batch, 1)
+    step_ms(cache.get(mask), batch, 2)
+    ratios = []
+    for _ in range(_ROUNDS):
+        # The first step after a change of graph finds the caches cold; training never changes that often.
+        chosen = step_ms(cache.get(mask), batch, 3)[1:]
+        whole = step_ms(cache.get(full), batch, 3)[1:]
+        ratios.append(np.median(chosen) / np.median(whole))
+    return float(np.median(ratios))
 
 
 def errors(validation: Sequence[Dict[str, Any]]) -> np.ndarray:
