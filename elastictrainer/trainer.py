@@ -72,7 +72,7 @@ class Trainer:
             scheme: a name of `schemes.SCHEMES`, or an object like them.
             timings: the model's profile; needed by schemes that select, for others only a prediction.
             rho: requested training time over full training's (schemes that select).
-            interval: epochs between two selections.
+            interval: epochs between two selections; the very first one is renewed after one epoch.
             epochs: passes over the training data.
             importance_batches: probe minibatches of a selection.
             solver: "dp" or "milp", see `select`.
@@ -164,7 +164,7 @@ class Trainer:
                     for _ in range(data.steps_per_epoch):
                         start = time.perf_counter()
                         if self.selects and self._selection_due(epoch, step, data.steps_per_epoch, pace):
-                            remaining = 1 + (self.epochs - 1) // self.interval - epoch // self.interval
+                            remaining = 1 + sum(e > epoch for e in self._reselection_epochs())
                             probe = iter(data.train(_PROBE_EPOCH + step))
                             mask, record = reselect(step, remaining, probe, mask)
                             masks.append(mask)
@@ -229,9 +229,16 @@ class Trainer:
             self.run.write_summary(summary)
         return summary
 
+    def _reselection_epochs(self) -> range:
+        """The epochs that begin with a selection, beside the one in the first epoch.
+
+        A head that starts from zero says little about the tensors below it, so the first selection is kept for one
+        epoch only.
+        """
+        return range(1, self.epochs, self.interval)
+
     def _selection_due(self, epoch: int, step: int, steps_per_epoch: int, pace: Pace) -> bool:
-        first = step == pace.opening
-        return first or (epoch > 0 and epoch % self.interval == 0 and step == epoch * steps_per_epoch)
+        return step == pace.opening or (epoch in self._reselection_epochs() and step == epoch * steps_per_epoch)
 
     def _log_selection(self, report: Report, record: Dict[str, Any], masks: List[np.ndarray]) -> None:
         if self.run:

@@ -1,5 +1,6 @@
 """Profile a model: one full training step, traced and charged to its tensors."""
 
+import dataclasses
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -75,7 +76,9 @@ def profile_model(
             "warmup_steps": warmup,
             "traced_steps": steps,
         }
-        timings.frozen_saving = _frozen_saving(timings, StepCache(objective, optimizer, metrics, size=2), batch)
+        cache = StepCache(objective, optimizer, metrics, size=2)
+        # A new object: the derived times of the old one are computed already, without the saving.
+        timings = dataclasses.replace(timings, frozen_saving=_frozen_saving(timings, cache, batch))
         if validate:
             timings.validation = validate_timings(timings, objective, optimizer, batch, metrics, validate, seed)
     return timings
