@@ -53,7 +53,15 @@ def _agree(settings: CommonSettings, found: int) -> None:
 
 def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
     """The model with a head for `class_count` classes."""
-    return models.create(settings.model, class_count, settings.image_size, settings.weights, settings.head_init)
+    return models.create(
+        settings.model,
+        class_count,
+        settings.image_size,
+        settings.weights,
+        settings.head_init,
+        settings.rotation,
+        settings.flip,
+    )
 
 
 def make_optimizer(settings: CommonSettings, decay_steps: int = 0) -> Any:
@@ -71,15 +79,18 @@ def profile_metadata(settings: CommonSettings, input_shape: Tuple[int, ...], cla
         "batch_size": settings.batch_size,
         "classes": class_count,
         "optimizer": settings.optimizer,
+        "rotation": settings.rotation,
+        "flip": settings.flip,
     }
 
 
 def profile_path(metadata: Dict[str, Any]) -> Path:
     """Where the profile of `metadata` on this device is kept unless the user says otherwise."""
-    machine = hashlib.sha1(repr((environment.device(), environment.threads())).encode()).hexdigest()[:6]
+    everything = repr((sorted(metadata.items()), environment.device(), environment.threads()))
+    short = hashlib.sha1(everything.encode()).hexdigest()[:6]
     model = re.sub(r"[^A-Za-z0-9]+", "-", metadata["model"]).strip("-")
     shape = "x".join(str(d) for d in metadata["input_shape"][:-1])
-    name = f"{model}_{shape}_c{metadata['classes']}_b{metadata['batch_size']}_{metadata['optimizer']}_{machine}.json"
+    name = f"{model}_{shape}_c{metadata['classes']}_b{metadata['batch_size']}_{metadata['optimizer']}_{short}.json"
     return PROFILES / name
 
 

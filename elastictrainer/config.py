@@ -47,6 +47,8 @@ class CommonSettings:
     model: str = setting("resnet50", "resnet50, vgg16, mobilenetv2, vit, demo, a .keras file, or package.module:function")
     weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file")
     head_init: str = setting("zeros", "initial head: zeros, or glorot as in the published code")
+    rotation: Optional[float] = setting(None, "largest random rotation, in turns; the model's own if not given (0.2)", 0, 0.5)
+    flip: Optional[bool] = setting(None, "mirror images at random; the model's own if not given (yes)")
     dataset: str = setting(
         "caltech_birds2011",
         "caltech_birds2011, oxford_iiit_pet, stanford_dogs, demo, or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE",

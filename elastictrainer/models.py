@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -149,6 +149,8 @@ def create(
     image_size: Optional[int] = None,
     weights: str = "imagenet",
     head_init: str = "zeros",
+    rotation: Optional[float] = None,
+    flip: Optional[bool] = None,
 ) -> tf.keras.Model:
     """A model from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
 
@@ -163,6 +165,9 @@ def create(
         weights: "imagenet" (for the demo network: its own pre-training), "none", or a file. Registered models only.
         head_init: "zeros" (the backbone sees no gradient until the head has learned something) or "glorot" (as
             published). Registered models only.
+        rotation: largest random rotation in training, in turns; None: the model's own (0.2, as published). Registered
+            models only.
+        flip: random mirroring in training; None: the model's own. Registered models only.
 
     Raises:
         UsageError: unknown name, a file that is missing or of another model, an output that is not (batch, classes).
@@ -170,7 +175,11 @@ def create(
     if name in ARCHITECTURES:
         if head_init not in HEAD_INITS:
             raise unknown("head initialisation", head_init, HEAD_INITS)
-        return _registered(name, classes, image_size or ARCHITECTURES[name].image_size, weights, head_init)
+        own = ARCHITECTURES[name]
+        architecture = replace(
+            own, rotation=own.rotation if rotation is None else rotation, flip=own.flip if flip is None else flip
+        )
+        return _registered(name, architecture, classes, image_size or own.image_size, weights, head_init)
     if name.endswith(".keras"):
         model = _from_file(name)
     elif ":" in name:
@@ -182,8 +191,9 @@ def create(
     return model
 
 
-def _registered(name: str, classes: int, image_size: int, weights: str, head_init: str) -> tf.keras.Model:
-    architecture = ARCHITECTURES[name]
+def _registered(
+    name: str, architecture: Architecture, classes: int, image_size: int, weights: str, head_init: str
+) -> tf.keras.Model:
     shape = (image_size, image_size, architecture.channels)
     pixels = tf.keras.Input(shape, name="pixels")
     features = pixels
@@ -192,7 +202,7 @@ def _registered(name: str, classes: int, image_size: int, weights: str, head_ini
     if architecture.rotation:
         features = tf.keras.layers.RandomRotation(architecture.rotation)(features)
     features = architecture.preprocess(features)
-    features = _backbone(name, shape, weights)(features, training=False)
+    features = _backbone(name, architecture, shape, weights)(features, training=False)
     if len(features.shape) == 4:
         features = tf.keras.layers.GlobalAveragePooling2D()(features)
     features = tf.keras.layers.Dropout(0.2)(features)
@@ -201,8 +211,7 @@ def _registered(name: str, classes: int, image_size: int, weights: str, head_ini
     return tf.keras.Model(pixels, logits, name=name)
 
 
-def _backbone(name: str, shape: Tuple[int, int, int], weights: str) -> tf.keras.Model:
-    architecture = ARCHITECTURES[name]
+def _backbone(name: str, architecture: Architecture, shape: Tuple[int, int, int], weights: str) -> tf.keras.Model:
     if weights == "none":
         file = None
     elif weights == "imagenet":

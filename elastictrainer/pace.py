@@ -1,6 +1,6 @@
 """Keep the training time at the requested ratio: measured steps correct what the profile predicts. NumPy only."""
 
-from typing import List, Optional
+from typing import List, Optional, Tuple
 
 import numpy as np
 
@@ -8,39 +8,61 @@ from elastictrainer.profiler.timings import TensorTimings
 
 
 class Pace:
-    """Full steps now and then tell what full training costs in this run; the other steps what the selection costs.
+    """The plan of a run that selects: when to select, which steps train every tensor, and what time a selection may have.
+
+    Full steps before a selection bring the optimizer's momentum up to date for every tensor: otherwise the tensors in
+    training, with ten gradients' worth of momentum, would seem to matter ten times as much as those at rest. They and
+    a few more in between tell what full training costs in this run; the other steps tell what the selection costs.
 
     A step here holds more than a profiled one (the input pipeline above all), so the selector's budget is set on the
     profile's scale such that the run's own ratio comes out as requested, costs of selecting included.
     """
 
-    OPENING = 64  # full steps before the first selection: they lift a zero head, and they are measured
-    EVERY = 300  # then a burst of full steps each so many steps
+    OPENING = 64  # full steps before the first selection: they lift a zero head off zero
+    PRIMING = 20  # full steps before every other one
+    EVERY = 300  # a burst of full steps each so many steps
     BURST = 3
     _UNSETTLED = 1  # steps after a change of graph that are not typical
     _LIMIT = 0.1  # how far a step's share of the budget may depart from rho to make up for the past
 
-    def __init__(self, rho: float, timings: TensorTimings, total_steps: int, steps_per_epoch: int):
+    def __init__(self, rho: float, timings: TensorTimings, epochs: int, steps_per_epoch: int, interval: int):
         """
         Args:
             rho: requested training time over full training's.
             timings: the profile.
-            total_steps: of the run.
-            steps_per_epoch: a short epoch opens with fewer full steps.
+            epochs: of the run.
+            steps_per_epoch: a short epoch has fewer full steps.
+            interval: epochs between two selections. A head that starts from zero says little about the tensors below
+                it, so the very first selection, in the first epoch, is renewed after that epoch.
         """
         self.rho = rho
         self.timings = timings
-        self.total_steps = total_steps
-        self.opening = max(1, min(self.OPENING, steps_per_epoch // 4))
         self.full_ms: List[float] = []
         self.chosen_ms: List[float] = []
         self._chosen_predicted: Optional[float] = None
         self._last_was_full: Optional[bool] = None
         self._unsettled = 0
 
+        opening = max(1, min(self.OPENING, steps_per_epoch // 4))
+        priming = max(1, min(self.PRIMING, steps_per_epoch // 8))
+        self.selection_steps = [opening, *(epoch * steps_per_epoch for epoch in range(1, epochs, interval))]
+        step = np.arange(epochs * steps_per_epoch)
+        self._full = step % self.EVERY >= self.EVERY - self.BURST
+        self._full[:opening] = True
+        for selection in self.selection_steps[1:]:
+            self._full[selection - priming : selection] = True
+
+    def selection_due(self, step: int) -> bool:
+        """Whether tensors are to be selected before step number `step` (from 0)."""
+        return step in self.selection_steps
+
+    def selections_left(self, step: int) -> int:
+        """How many selections are due at `step` or later."""
+        return sum(selection >= step for selection in self.selection_steps)
+
     def full_step_due(self, step: int) -> bool:
         """Whether step number `step` (from 0) is to train every tensor."""
-        return step < self.opening or step % self.EVERY >= self.EVERY - self.BURST
+        return bool(self._full[step])
 
     def new_selection(self, predicted_ms: float) -> None:
         """A selection that the profile says takes `predicted_ms` is trained from here on."""
@@ -72,15 +94,17 @@ class Pace:
         """
         rho_min = self.timings.rho_min
         whole = self.full_step_ms()
-        left = self.total_steps - step
-        if whole is None or left <= 0:
+        full_left = int(self._full[step:].sum())
+        chosen_left = len(self._full) - step - full_left
+        if whole is None or chosen_left <= 0:
             return float(np.clip(self.rho, rho_min, 1.0))
-        target = (self.rho * whole * self.total_steps - 1e3 * (spent_s + upcoming_s)) / left
-        target = float(np.clip(target, self.rho * whole * (1 - self._LIMIT), self.rho * whole * (1 + self._LIMIT)))
+        left_ms = self.rho * whole * len(self._full) - 1e3 * (spent_s + upcoming_s) - full_left * whole
+        low, high = (self.rho * whole * (1 + sign * self._LIMIT) for sign in (-1, 1))
+        target = float(np.clip(left_ms / chosen_left, low, high))
         slope, constant = self._run_from_profile(whole)
         return float(np.clip((target - constant) / slope / self.timings.full_ms, rho_min, 1.0))
 
-    def _run_from_profile(self, whole: float) -> tuple:
+    def _run_from_profile(self, whole: float) -> Tuple[float, float]:
         """(slope, constant ms) that turn the profile's ms into this run's."""
         profiled = self.timings.full_ms
         if self._chosen_predicted is not None and len(self.chosen_ms) >= 5:

@@ -47,13 +47,12 @@ class Reselector:
         self._costs_s: list = []
 
     def __call__(
-        self, step: int, remaining: int, probe: Iterable[Tuple[Any, Any]], previous: Optional[np.ndarray]
+        self, step: int, probe: Iterable[Tuple[Any, Any]], previous: Optional[np.ndarray]
     ) -> Tuple[np.ndarray, Dict[str, Any]]:
         """Choose.
 
         Args:
             step: steps done.
-            remaining: selections to come, this one included.
             probe: minibatches to score the tensors on.
             previous: (N,) bool: the selection so far; kept where no tensor's update promises to lower the loss.
 
@@ -69,7 +68,8 @@ class Reselector:
         with self.watch.lap("selection"):
             rho = self.pace.rho
             if self.feedback:
-                upcoming = float(np.median(self._costs_s)) * (remaining - 1) if self._costs_s else 0.0
+                to_come = self.pace.selections_left(step) - 1
+                upcoming = float(np.median(self._costs_s)) * to_come if self._costs_s else 0.0
                 rho = self.pace.rho_for_selector(step, self.watch.total("validation", "calibration"), upcoming)
             selection = select(self.timings, importance, rho, solver=self.solver)
             mask = selection.mask

@@ -130,11 +130,10 @@ class Trainer:
         manager = self._checkpoints()
         allowed = self.scheme.mask(self.model)
         everything = np.ones(len(self.model.trainable_weights), bool)
-        total_steps = self.epochs * data.steps_per_epoch
         pace = reselect = None
         mask: Optional[np.ndarray] = None if self.selects else allowed
         if self.selects:
-            pace = Pace(self.rho, self.timings, total_steps, data.steps_per_epoch)
+            pace = Pace(self.rho, self.timings, self.epochs, data.steps_per_epoch, self.interval)
             reselect = Reselector(
                 ImportanceEvaluator(objective, self.optimizer, self.scheme.importance_metric),
                 self.timings, pace, self.watch, self.importance_batches, self.solver, self.feedback,
@@ -163,10 +162,9 @@ class Trainer:
                     batches = iter(data.train(epoch))
                     for _ in range(data.steps_per_epoch):
                         start = time.perf_counter()
-                        if self.selects and self._selection_due(epoch, step, data.steps_per_epoch, pace):
-                            remaining = 1 + sum(e > epoch for e in self._reselection_epochs())
+                        if self.selects and pace.selection_due(step):
                             probe = iter(data.train(_PROBE_EPOCH + step))
-                            mask, record = reselect(step, remaining, probe, mask)
+                            mask, record = reselect(step, probe, mask)
                             masks.append(mask)
                             self._log_selection(report, {"epoch": epoch, **record}, masks)
                             start = time.perf_counter()
@@ -228,17 +226,6 @@ class Trainer:
             self.run.save_model(self.model)
             self.run.write_summary(summary)
         return summary
-
-    def _reselection_epochs(self) -> range:
-        """The epochs that begin with a selection, beside the one in the first epoch.
-
-        A head that starts from zero says little about the tensors below it, so the first selection is kept for one
-        epoch only.
-        """
-        return range(1, self.epochs, self.interval)
-
-    def _selection_due(self, epoch: int, step: int, steps_per_epoch: int, pace: Pace) -> bool:
-        return step == pace.opening or (epoch in self._reselection_epochs() and step == epoch * steps_per_epoch)
 
     def _log_selection(self, report: Report, record: Dict[str, Any], masks: List[np.ndarray]) -> None:
         if self.run:

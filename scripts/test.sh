@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Set up and run the tests; arguments go to pytest.
 #     bash scripts/test.sh                 everything
-#     bash scripts/test.sh -m "not slow"   the fast part
+#     bash scripts/test.sh -m "not slow"   without the slow ones
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 prepare_environment test
 cd "$repository"
-exec python -m pytest "$@"
+exec python -m pytest -m "slow or not slow" "$@"

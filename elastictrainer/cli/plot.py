@@ -26,15 +26,19 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         "table: accuracy and time of runs, printed",
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="run folders; for timings: a profile")
-    parser.add_argument("--output", metavar="FILE", help="picture to write: .png, .pdf or .svg (default: WHAT.png)")
+    parser.add_argument("--output", metavar="FILE", help="picture to write: .png, .pdf or .svg (default: WHAT.png); for table: JSON")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     asked = parser.parse_args(arguments)
 
+    from elastictrainer.files import write_json
     from elastictrainer.profiler.timings import TensorTimings
     from elastictrainer.run_folder import find_runs
 
     if asked.what == "table":
-        print(_table(find_runs(asked.paths)))
+        runs = find_runs(asked.paths)
+        print(_table(runs))
+        if asked.output:
+            write_json(asked.output, [run.summary() for run in runs])
         return
     if asked.what != "curves" and len(asked.paths) > 1:
         raise UsageError(f"et-plot {asked.what} draws one PATH, not {len(asked.paths)}.")

@@ -1,4 +1,4 @@
-"""The embedded images: scikit-learn's digits, plain (source) and on photographs in colour (target)."""
+"""The embedded images: scikit-learn's digits, on plain colours (source) and on photographs (target)."""
 
 from typing import Tuple
 
@@ -8,30 +8,34 @@ SIZE = 32
 CLASSES = tuple(str(d) for d in range(10))
 # The 1,797 digits are cut once, so that no handwriting of the source domain, of training and of testing is shared.
 _SOURCE, _TRAIN, _TEST = slice(0, 797), slice(797, 1397), slice(1397, 1797)
-TRAIN_COPIES, TEST_COPIES = 2, 1
+SOURCE_COPIES, TRAIN_COPIES = 8, 3
 
 
 def source(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-    """Plain digits, white on black, shifted and turned a little: what the network was pre-trained on.
+    """Digits in one colour on another, shifted and turned a little: what the network was pre-trained on.
 
     Args:
-        split: "train" (the source digits, 6 copies) or "test" (the target domain's test digits, drawn plainly).
-        seed: of the shifts.
+        split: "train" (the source digits, 8 copies) or "test" (the target domain's test digits).
+        seed: of colours and shifts.
 
     Returns:
         Images (n, 32, 32, 3) uint8 and labels (n,) int64.
     """
-    part, copies = {"train": (_SOURCE, 6), "test": (_TEST, 1)}[split]
-    strokes, labels = _strokes(part, copies, np.random.default_rng([seed, 1, part.start]))
-    pixels = np.repeat(strokes[..., None] * 255, 3, axis=-1)
-    return pixels.astype(np.uint8), labels
+    part, copies = {"train": (_SOURCE, SOURCE_COPIES), "test": (_TEST, 1)}[split]
+    random = np.random.default_rng([seed, 1, part.start])
+    strokes, labels = _strokes(part, copies, random)
+    paper = random.uniform(0, 255, (len(strokes), 1, 1, 3))
+    ink = np.where(random.random(paper.shape) < 0.5, paper / 3, 255 - (255 - paper) / 3)
+    ink = np.where(np.abs(ink - paper).max(axis=-1, keepdims=True) < 80, (paper + 128) % 256, ink)
+    pixels = paper + (ink - paper) * strokes[..., None] + random.normal(0, 4, (*strokes.shape, 3))
+    return np.clip(pixels, 0, 255).astype(np.uint8), labels
 
 
 def target(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
     """The shifted domain: the digit inverts and tints a patch of a photograph, in scikit-learn's two sample images.
 
     Args:
-        split: "train" (1,200 images of 600 digits) or "test" (400 images of 400 others).
+        split: "train" (1,800 images of 600 digits) or "test" (400 images of 400 others).
         seed: of patches, tints, shifts and noise.
 
     Returns:
@@ -39,7 +43,7 @@ def target(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
     """
     from sklearn.datasets import load_sample_images
 
-    part, copies = {"train": (_TRAIN, TRAIN_COPIES), "test": (_TEST, TEST_COPIES)}[split]
+    part, copies = {"train": (_TRAIN, TRAIN_COPIES), "test": (_TEST, 1)}[split]
     random = np.random.default_rng([seed, 2, part.start])
     strokes, labels = _strokes(part, copies, random)
     photographs = load_sample_images().images

@@ -1,0 +1,80 @@
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import pytest
+
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+
+
+@pytest.fixture
+def cub100() -> Path:
+    folder = SHARED / "data" / "cub100"
+    if not folder.is_dir():
+        pytest.skip("the real images (shared/data/cub100) are not beside this checkout")
+    return folder
+
+
+@pytest.fixture
+def mobilenet_weights() -> Path:
+    found = sorted((SHARED / "weights").glob("mobilenet_v2*.h5"))
+    if not found:
+        pytest.skip("the real weights (shared/weights) are not beside this checkout")
+    return found[0]
+
+
+@pytest.fixture
+def image_folder(tmp_path) -> Path:
+    """Two classes, told apart by brightness: 12 training and 4 test images of each."""
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    for split, count in {"train": 12, "test": 4}.items():
+        for label, brightness in {"dark": 60, "light": 190}.items():
+            folder = tmp_path / "images" / split / label
+            folder.mkdir(parents=True)
+            for k in range(count):
+                pixels = random.normal(brightness, 20, (40, 36, 3)).clip(0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / f"{k}.png")
+    return tmp_path / "images"
+
+
+@pytest.fixture(scope="session")
+def tf():
+    import tensorflow
+
+    from elastictrainer.assembly import configure
+
+    configure(seed=0)
+    return tensorflow
+
+
+class ArrayData:
+    """Minibatches of random images in memory, as the trainer takes them."""
+
+    def __init__(self, tf, shape=(8, 8, 3), classes=3, batch=4, steps=2, seed=0):
+        random = np.random.default_rng(seed)
+        self.steps_per_epoch = steps
+        self._labels = random.integers(0, classes, (steps, batch))
+        self._images = random.normal(size=(steps, batch, *shape)) + self._labels[..., None, None, None]
+        self._tf = tf
+
+    def train(self, epoch):
+        order = np.random.default_rng(epoch).permutation(self.steps_per_epoch)
+        for k in order:
+            yield self._tf.constant(self._images[k], self._tf.float32), self._tf.constant(self._labels[k])
+
+    def test(self):
+        return self.train(0)
+
+
+def small_network(tf, classes=3):
+    """Two convolutions with batch norm around a shortcut, and a dense head: 10 trainable tensors."""
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8, 8, 3))
+    stem = layers.ReLU()(layers.BatchNormalization(name="stem_bn")(layers.Conv2D(4, 3, padding="same", name="stem")(inputs)))
+    inner = layers.BatchNormalization(name="inner_bn")(layers.Conv2D(4, 3, padding="same", name="inner")(stem))
+    pooled = layers.GlobalAveragePooling2D()(layers.ReLU()(layers.Add()([stem, inner])))
+    return tf.keras.Model(inputs, layers.Dense(classes, name="head")(layers.Dropout(0.2)(pooled)))

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+from conftest import small_network
+
+from elastictrainer import UsageError
+
+
+def create(*args, **options):
+    from elastictrainer import models
+
+    return models.create(*args, **options)
+
+
+@pytest.mark.parametrize(
+    "name, tensors", [("mobilenetv2", 158), pytest.param("resnet50", 214, marks=pytest.mark.slow),
+                      pytest.param("vgg16", 28, marks=pytest.mark.slow), pytest.param("vit", 200, marks=pytest.mark.slow)]
+)  # fmt: skip
+def test_registered_model(tf, tmp_path, name, tensors):
+    size = 64 if name != "vit" else 224
+    model = create(name, 7, image_size=size, weights="none")
+    assert model.output_shape == (None, 7)
+    assert len(model.trainable_weights) == tensors
+    # A zero head: logits are zero and the backbone gets no gradient yet.
+    pixels = tf.random.uniform((2, size, size, 3), 0, 255)
+    np.testing.assert_array_equal(model(pixels, training=False), np.zeros((2, 7)))
+    moving = [v.numpy() for v in model.non_trainable_weights if "moving" in v.name]
+    model(pixels, training=True)
+    for a, b in zip(moving, [v.numpy() for v in model.non_trainable_weights if "moving" in v.name]):
+        np.testing.assert_array_equal(a, b)
+    model.save(tmp_path / "m.keras")
+    assert len(tf.keras.models.load_model(tmp_path / "m.keras").trainable_weights) == tensors
+
+
+def test_preprocessing_is_what_the_backbones_were_trained_on(tf):
+    from elastictrainer import models
+
+    pixels = tf.random.uniform((1, 4, 4, 3), 0, 255)
+    for name, library in {
+        "resnet50": tf.keras.applications.resnet50,
+        "vgg16": tf.keras.applications.vgg16,
+        "mobilenetv2": tf.keras.applications.mobilenet_v2,
+    }.items():
+        ours = models.ARCHITECTURES[name].preprocess(pixels)
+        np.testing.assert_allclose(ours, library.preprocess_input(pixels), atol=1e-4, err_msg=name)
+
+
+def test_head_init(tf):
+    assert np.any(create("demo", 10, weights="none", head_init="glorot").get_layer("head").kernel.numpy())
+    with pytest.raises(UsageError, match="zeros, glorot"):
+        create("demo", 10, weights="none", head_init="ones")
+
+
+def test_demo_network_knows_plain_digits(tf):
+    from sklearn.linear_model import RidgeClassifier
+
+    from elastictrainer.demo import digits
+
+    model = create("demo", 10)
+    features = tf.keras.Model(model.input, model.get_layer("head").input)
+    train, test = digits.source("train"), digits.source("test")
+    few = slice(0, 1200)
+    probe = RidgeClassifier().fit(features.predict(train[0][few], verbose=0), train[1][few])
+    assert probe.score(features.predict(test[0], verbose=0), test[1]) > 0.9
+    convolutions = [v for v in model.trainable_weights if v.shape.rank == 4]
+    assert len(convolutions) >= 12
+
+
+def test_missing_weights_say_which_file_where_and_what_else(tf, monkeypatch, tmp_path):
+    from elastictrainer import models
+
+    def no_network(*args, **kwargs):
+        raise Exception("URL fetch failure: no network")
+
+    monkeypatch.setattr(tf.keras.utils, "get_file", no_network)
+    for name in ("resnet50", "vgg16", "mobilenetv2", "vit"):
+        with pytest.raises(UsageError, match="scripts/demo.sh") as error:
+            create(name, 5)
+        assert models.ARCHITECTURES[name].weights_file in str(error.value)
+    with pytest.raises(UsageError, match="no weights file"):
+        create("resnet50", 5, weights=str(tmp_path / "none.h5"))
+
+
+def test_weights_of_another_model_are_refused(tf, tmp_path):
+    create("demo", 5, weights="none").save_weights(str(tmp_path / "demo.h5"))
+    with pytest.raises(UsageError, match="does not hold the weights of mobilenetv2"):
+        create("mobilenetv2", 5, image_size=64, weights=str(tmp_path / "demo.h5"))
+
+
+def test_own_model_from_a_file_and_from_a_function(tf, tmp_path, monkeypatch):
+    small_network(tf, 4).save(tmp_path / "own.keras")
+    assert create(str(tmp_path / "own.keras"), 4).output_shape == (None, 4)
+    (tmp_path / "mynets.py").write_text(
+        "import tensorflow as tf\n"
+        "def net(num_classes, input_shape):\n"
+        "    return tf.keras.Sequential([tf.keras.Input(input_shape), tf.keras.layers.Flatten(),\n"
+        "                                tf.keras.layers.Dense(num_classes)])\n"
+        "def probabilities(num_classes, input_shape):\n"
+        "    return tf.keras.Sequential([net(num_classes, input_shape), tf.keras.layers.Softmax()])\n"
+        "def text():\n    return 'no model'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert create("mynets:net", 4, image_size=16).input_shape == (None, 16, 16, 3)
+    for name, message in {
+        "mynets:probabilities": "softmax",
+        "mynets:text": "not a Keras model",
+        "mynets:nothing": "no function 'nothing'",
+        "nonets:net": "cannot import nonets",
+        str(tmp_path / "none.keras"): "no model file",
+        "resnet51": "Did you mean 'resnet50'",
+    }.items():
+        with pytest.raises(UsageError, match=message):
+            create(name, 4, image_size=16)
+    with pytest.raises(UsageError, match="the data has 9 classes"):
+        create(str(tmp_path / "own.keras"), 9)
+
+
+@pytest.mark.realdata
+def test_real_imagenet_weights_load(tf, mobilenet_weights):
+    model = create("mobilenetv2", 100, weights=str(mobilenet_weights))
+    kernel = model.get_layer("mobilenetv2_1.00_224").get_layer("Conv1").kernel.numpy()
+    assert 0.1 < kernel.std() < 1

@@ -1,0 +1,47 @@
+import importlib.util
+
+import numpy as np
+import pytest
+
+from elastictrainer import UsageError, optimizers
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("tensorflow_addons"), reason="no TensorFlow Addons on this platform")
+def test_addons_and_keras_make_the_same_update(tf):
+    def schedule(rate):
+        return tf.keras.optimizers.schedules.CosineDecay(rate, 10)
+
+    pair = {
+        "addons": optimizers.addons_sgdw(schedule(0.1), schedule(0.1 * 0.05), 0.9),
+        "keras": optimizers.keras_sgdw(schedule(0.1), 0.05, 0.9),
+    }
+    weights = {}
+    for name, optimizer in pair.items():
+        variables = [tf.Variable([1.0, -2.0, 3.0]), tf.Variable([[0.5]])]
+        optimizers.build(optimizer, variables)
+        random = np.random.default_rng(0)
+        for k in range(8):
+            gradients = [tf.constant(random.normal(size=v.shape), tf.float32) for v in variables]
+            some = slice(0, 1) if k % 3 == 2 else slice(0, 2)  # the second one rests now and then
+            optimizer.apply_gradients(list(zip(gradients, variables))[some])
+        weights[name] = [v.numpy() for v in variables]
+    for a, b in zip(weights["addons"], weights["keras"]):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_update_by_hand(tf):
+    variable = tf.Variable([2.0])
+    optimizer = optimizers.make("sgd", learning_rate=0.1, weight_decay=0.5, momentum=0.9)
+    optimizers.build(optimizer, [variable])
+    w, momentum = 2.0, 0.0
+    for gradient in (1.0, -0.5, 2.0):
+        optimizer.apply_gradients([(tf.constant([gradient]), variable)])
+        w -= 0.1 * 0.5 * w
+        momentum = 0.9 * momentum - 0.1 * gradient
+        w += momentum
+    np.testing.assert_allclose(variable.numpy(), [w], rtol=1e-6)
+
+
+def test_unknown_optimizer_names_the_valid_ones(tf):
+    with pytest.raises(UsageError, match="Did you mean 'sgd'.*sgd, adam"):
+        optimizers.make("sdg")

@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+from conftest import ArrayData, small_network
+
+from elastictrainer import UsageError, profile_model
+from elastictrainer.objective import classification_loss
+from elastictrainer.profiler.validation import errors, random_masks
+
+
+def profile(tf, model, batch, **options):
+    return profile_model(model, classification_loss(), batch, warmup=2, steps=4, **options)
+
+
+def test_profile_of_a_small_network(tf):
+    model = small_network(tf)
+    batch = next(ArrayData(tf).train(0))
+    before = [v.numpy() for v in model.variables]
+    timings = profile(tf, model, batch, validate=3, metadata={"model": "small"})
+    assert timings.names == tuple(v.name for v in model.trainable_weights)
+    assert timings.metadata["coverage"] > 0.95 and timings.metadata["model"] == "small"
+    assert timings.full_ms == pytest.approx(timings.metadata["step_ms"])
+    assert np.all(timings.t_dw > 0) and not timings.estimated.any() and timings.connected.all()
+    assert 0 < timings.rho_min < 1 and 0 < timings.forward_share < 1
+    # From the output inwards: the head, then the inner convolution, then the stem.
+    depth = {name.split("/")[0]: k for k, name in enumerate(timings.names[i] for i in timings.order)}
+    assert depth["head"] < depth["inner"] < depth["stem"]
+    assert len(timings.validation) == 3 and np.all(np.isfinite(errors(timings.validation)))
+    for variable, value in zip(model.variables, before):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_any_keras_model_token_classifier_with_a_gru_and_an_unused_tensor(tf):
+    class Classifier(tf.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = tf.keras.layers.Embedding(50, 8)
+            self.gru = tf.keras.layers.GRU(8)
+            self.head = tf.keras.layers.Dense(3)
+            self.unused = self.add_weight(name="unused", shape=(4,))
+
+        def call(self, tokens, training=False):
+            return self.head(self.gru(self.embedding(tokens), training=training))
+
+    model = Classifier()
+    tokens = tf.random.uniform((4, 10), 0, 50, tf.int32)
+    model(tokens)
+    timings = profile(tf, model, (tokens, tf.constant([0, 1, 2, 0])))
+    unused = [name for name, connected in zip(timings.names, timings.connected) if not connected]
+    assert len(unused) == 1 and "unused" in unused[0]
+    assert np.all(timings.t_dw[timings.connected] > 0)
+    assert np.isinf(timings.alone_ms[~timings.connected]).all() and timings.rho_min < 1
+    assert all(mask[timings.connected].any() and not mask[~timings.connected].any() for mask in random_masks(timings, 5, 0))
+
+
+def test_a_trace_without_ops_is_estimated_and_marked(tf, monkeypatch):
+    from elastictrainer.profiler import profile as module
+    from elastictrainer.profiler.xplane import Trace
+
+    monkeypatch.setattr(
+        module, "capture", lambda *a: (Trace(np.array([[0.0, 8e6], [8e6, 16e6]]), (), []), np.array([8.0, 8.0]))
+    )
+    timings = profile(tf, small_network(tf), next(ArrayData(tf).train(0)))
+    assert timings.estimated.all() and timings.metadata["coverage"] == 0
+    assert timings.full_ms == pytest.approx(8.0) and np.all(timings.t_dw > 0)
+
+
+def test_a_tensor_without_time_gets_an_estimate_and_is_named(tf, monkeypatch):
+    from elastictrainer import assembly
+    from elastictrainer.profiler import profile as module
+    from elastictrainer.profiler.xplane import wall_shares
+
+    def hide_one_kernel(trace):
+        shares, outside = wall_shares(trace)
+        for column, op in enumerate(trace.ops):
+            if op in hidden:
+                shares[:, column] = 0
+        return shares, outside
+
+    model = small_network(tf)
+    from test_attribution import image_batch, traced
+
+    from elastictrainer.profiler.attribution import attribute
+
+    step = traced(tf, model, image_batch(tf))
+    names, charges = attribute(step.graph.get_operations(), step.loss, step.gradients, step.handles)
+    kernel = [v.name for v in model.trainable_weights].index("inner/kernel:0")
+    hidden = {n for n, c in zip(names, charges) if c.kind != "forward" and c.members == 1 << kernel}
+    monkeypatch.setattr(module, "wall_shares", hide_one_kernel)
+    said = []
+    timings = assembly.make_profile(
+        model, image_batch(tf), __import__("elastictrainer").optimizers.make("sgd"), {}, said.append, warmup=1, steps=2
+    )
+    assert [n for n, e in zip(timings.names, timings.estimated) if e] == ["inner/kernel:0"]
+    assert timings.t_dw[kernel] > 0 and "inner/kernel:0" in said[0] and "estimated" in said[0]
+
+
+def test_model_with_nothing_to_train_is_refused(tf):
+    model = small_network(tf)
+    model.trainable = False
+    with pytest.raises(UsageError, match="no trainable tensor"):
+        profile(tf, model, next(ArrayData(tf).train(0)))
+
+
+def test_flops_of_a_convolution_and_a_dense_layer_by_hand(tf):
+    from test_attribution import image_batch, traced
+
+    from elastictrainer.profiler.flops import flops_of
+
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8, 8, 3))
+    x = layers.Flatten()(layers.Conv2D(5, 3, padding="same", use_bias=False)(inputs))
+    step = traced(tf, tf.keras.Model(inputs, layers.Dense(3, use_bias=False)(x)), image_batch(tf))
+    by_type = {}
+    operations = step.graph.get_operations()
+    for op, count in zip(operations, flops_of(operations)):
+        by_type.setdefault(op.type, []).append(count)
+    assert by_type["Conv2D"] == [2 * 2 * 8 * 8 * 5 * 3 * 3 * 3]  # 2 images, 2 FLOPs per multiply-add
+    assert by_type["MatMul"] == [2 * 2 * 320 * 3] * 3  # forward, dW, dy

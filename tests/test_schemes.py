@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+from conftest import ArrayData, small_network
+
+from elastictrainer import Objective, Trainer, UsageError, optimizers, profile_model, schemes, select
+from elastictrainer.objective import classification_loss
+from elastictrainer.steps import StepCache
+
+EXPECTED = {
+    "full": {"stem/kernel", "stem/bias", "stem_bn/gamma", "stem_bn/beta", "inner/kernel", "inner/bias", "inner_bn/gamma",
+             "inner_bn/beta", "head/kernel", "head/bias"},
+    "traditional-tl": {"head/kernel", "head/bias"},
+    "bn-bias": {"stem/bias", "stem_bn/gamma", "stem_bn/beta", "inner/bias", "inner_bn/gamma", "inner_bn/beta",
+                "head/kernel", "head/bias"},
+}  # fmt: skip
+EXPECTED["prunetrain"] = EXPECTED["full"]
+
+
+def changed(model, before):
+    return {
+        v.name.split(":")[0] for v, old in zip(model.trainable_weights, before) if not np.array_equal(v.numpy(), old)
+    }
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_fixed_scheme_touches_exactly_its_tensors_in_two_steps(tf, name):
+    model = small_network(tf)
+    before = [v.numpy() for v in model.trainable_weights]
+    trainer = Trainer(model, optimizers.make("sgd", 0.1), scheme=name, epochs=1, quiet=True)
+    summary = trainer.fit(ArrayData(tf))
+    assert changed(model, before) == EXPECTED[name]
+    assert summary["steps"] == 2 and summary["scheme"] == name
+
+
+@pytest.mark.parametrize("name", [n for n in schemes.SCHEMES if n.startswith("elastic")])
+def test_elastic_scheme_touches_exactly_its_selection_in_two_steps(tf, name):
+    from elastictrainer import ImportanceEvaluator
+
+    model = small_network(tf)
+    optimizer = optimizers.make("sgd", 0.1)
+    objective = Objective(model, classification_loss())
+    batches = list(ArrayData(tf, steps=4).train(0))
+    timings = profile_model(model, objective.loss, batches[0], optimizer, warmup=1, steps=2)
+    metric = schemes.create(name).importance_metric
+    importance = ImportanceEvaluator(objective, optimizer, metric)(batches)
+    mask = select(timings, importance, (timings.rho_min + 1) / 2).mask
+    assert mask.any() and not mask.all()
+    before = [v.numpy() for v in model.trainable_weights]
+    step = StepCache(objective, optimizer).get(mask)
+    for batch in batches[:2]:
+        step(*batch)
+    assert changed(model, before) == {v.name.split(":")[0] for v, m in zip(model.trainable_weights, mask) if m}
+
+
+def test_prunetrain_adds_a_quarter_and_prunes_faded_channels(tf):
+    model = small_network(tf, classes=3)
+    scheme = schemes.create("prunetrain")
+    penalty = scheme.penalty(model)
+    assert float(penalty()) / (float(penalty()) + np.log(3)) == pytest.approx(0.25)
+    kernel = model.get_layer("inner").kernel
+    kernel.assign(kernel * [1.0, 1e-6, 1.0, 1.0])
+    figures = scheme.at_interval(model, None)
+    assert figures == {"pruned_channels": 1, "channels": 8}
+    assert np.all(kernel.numpy()[..., 1] == 0) and np.all(kernel.numpy()[..., 0] != 0)
+
+
+def test_nested_models_are_opened(tf):
+    inner = small_network(tf)
+    inputs = tf.keras.Input((8, 8, 3))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(2, name="top")(inner(inputs)))
+    mask = schemes.create("traditional-tl").mask(model)
+    assert [v.name for v, m in zip(model.trainable_weights, mask) if m] == ["top/kernel:0", "top/bias:0"]
+    assert schemes.create("bn-bias").mask(model).sum() == 6 + 1 + 2
+
+
+def test_unknown_scheme_names_the_nearest(tf):
+    with pytest.raises(UsageError, match="Did you mean 'elastic'"):
+        schemes.create("elastc")

@@ -1,0 +1,146 @@
+import json
+
+import numpy as np
+import pytest
+from conftest import ArrayData, small_network
+
+from elastictrainer import RunError, TensorTimings, Trainer, UsageError, optimizers, profile_model
+from elastictrainer.objective import classification_loss
+from elastictrainer.run_folder import RunFolder
+
+SUMMARY = {
+    "scheme", "rho_requested", "rho_predicted", "rho_achieved", "accuracy_best", "accuracy_last", "loss_last",
+    "train_seconds", "validation_seconds", "importance_seconds", "selection_seconds", "trace_seconds", "steps",
+    "selections", "step_ms_median", "full_step_ms", "peak_rss_bytes", "seed",
+}  # fmt: skip
+
+
+def profiled(tf, data, **options):
+    model = small_network(tf)
+    timings = profile_model(model, classification_loss(), next(data.train(0)), warmup=1, steps=3)
+    return Trainer(model, optimizers.make("sgd", 0.05), timings=timings, quiet=True, **options)
+
+
+def test_an_elastic_run_fills_its_folder(tf, tmp_path):
+    data = ArrayData(tf, steps=24)
+    run = RunFolder.create(tmp_path / "run")
+    run.write_config({"scheme": "elastic", "rho": 0.9})
+    trainer = profiled(tf, data, rho=0.9, epochs=4, interval=2, importance_batches=3, run=run, seed=5)
+    trainer.timings.save(run.profile_path)
+    summary = trainer.fit(data)
+    assert SUMMARY <= summary.keys() and summary == json.loads((run.path / "summary.json").read_text())
+    assert summary["steps"] == 4 * 24 and summary["seed"] == 5 and summary["selections"] == 3
+    assert 0 < summary["importance_seconds"] < summary["train_seconds"]
+    assert [r["epoch"] for r in run.metrics()] == [1, 2, 3, 4]
+    selections = run.selections()
+    assert [s["step"] for s in selections] == [6, 24, 72]
+    for s in selections:
+        assert s["predicted_ms"] <= s["rho_selector"] * trainer.timings.full_ms * (1 + 1e-9)
+        assert len(s["importance"]) == 10 and s["selected"]
+    assert (run.path / "checkpoints" / "checkpoint").exists()
+    reloaded = tf.keras.models.load_model(run.model_path)
+    x, _ = next(data.test())
+    np.testing.assert_allclose(reloaded(x), trainer.model(x), rtol=1e-5)
+    tags = set()
+    for file in run.events_path.rglob("events*"):
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
+            tags |= {value.tag for value in event.summary.value}
+    assert {"train/loss", "train/accuracy", "train/selection", "test/loss", "test/accuracy"} <= tags
+
+
+def test_training_time_is_everything_but_validation(tf):
+    data = ArrayData(tf, steps=8)
+    trainer = Trainer(small_network(tf), scheme="full", epochs=2, quiet=True)
+    summary = trainer.fit(data)
+    laps = trainer.watch.seconds
+    assert summary["train_seconds"] == pytest.approx(sum(laps.values()) - laps["validation"])
+    assert summary["rho_achieved"] == pytest.approx(1e3 * summary["train_seconds"] / 16 / summary["full_step_ms"])
+
+
+def test_the_network_learns(tf):
+    data = ArrayData(tf, steps=20)
+    summary = Trainer(small_network(tf), optimizers.make("sgd", 0.05), scheme="full", epochs=6, quiet=True).fit(data)
+    assert summary["accuracy_last"] > 0.9 and summary["rho_requested"] is None
+
+
+def test_a_scheme_without_full_steps_measures_them_apart_and_leaves_no_trace(tf):
+    def train(steps_measured):
+        tf.keras.utils.set_random_seed(1)
+        trainer = Trainer(small_network(tf), optimizers.make("sgd", 0.05), scheme="traditional-tl", epochs=2, quiet=True)
+        if not steps_measured:
+            trainer._measure_full_step = lambda data, number: None
+        summary = trainer.fit(ArrayData(tf, steps=5))
+        return summary, [v.numpy() for v in trainer.model.variables]
+
+    (measured, weights), (unmeasured, others) = train(True), train(False)
+    assert measured["full_step_ms"] > 0 and measured["calibration_seconds"] > 0
+    for a, b in zip(weights, others):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_one_seed_and_profile_give_one_result(tf):
+    timings = None
+    results = []
+    for _ in range(2):
+        from elastictrainer.assembly import configure
+
+        configure(seed=2)
+        model = small_network(tf)
+        data = ArrayData(tf, steps=10)
+        if timings is None:
+            timings = profile_model(model, classification_loss(), next(data.train(0)), warmup=1, steps=3)
+        trainer = Trainer(
+            model, optimizers.make("sgd", 0.05), timings=timings, rho=0.9, epochs=2, interval=1, feedback=False, quiet=True
+        )
+        trainer.fit(data)
+        results.append([v.numpy() for v in model.variables])
+    for a, b in zip(*results):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_divergence_stops_the_run_and_says_where(tf):
+    trainer = Trainer(small_network(tf), optimizers.make("sgd", 1e20), scheme="full", epochs=2, quiet=True)
+    with pytest.raises(RunError, match="at step .*learning-rate"):
+        trainer.fit(ArrayData(tf, steps=6))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"scheme": "elastic"}, "profile"),
+        ({"scheme": "full", "epochs": 0}, "epochs"),
+        ({"interval": 0, "scheme": "full"}, "interval"),
+        ({"timings": TensorTimings.from_chain(["a"], 1.0, [1.0], [1.0])}, "1 tensors"),
+    ],
+)
+def test_bad_arguments(tf, options, message):
+    with pytest.raises(UsageError, match=message):
+        Trainer(small_network(tf), quiet=True, **options)
+
+
+def test_rho_below_the_cheapest_selection_names_the_range(tf):
+    with pytest.raises(UsageError, match="Valid: 0"):
+        profiled(tf, ArrayData(tf), rho=0.01)
+
+
+def test_layers_the_user_froze_stay_frozen(tf):
+    model = small_network(tf)
+    model.get_layer("stem").trainable = False
+    before = model.get_layer("stem").kernel.numpy()
+    Trainer(model, optimizers.make("sgd", 0.1), scheme="full", epochs=1, quiet=True).fit(ArrayData(tf))
+    np.testing.assert_array_equal(model.get_layer("stem").kernel.numpy(), before)
+
+
+def test_run_folder_that_exists_is_refused_and_only_a_run_is_overwritten(tmp_path):
+    run = RunFolder.create(tmp_path / "run")
+    RunFolder.create(tmp_path / "run")  # still empty
+    run.write_config({"a": 1})
+    with pytest.raises(UsageError, match="--overwrite"):
+        RunFolder.create(tmp_path / "run")
+    RunFolder.create(tmp_path / "run", overwrite=True)
+    assert not run.config_path.exists()
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    with pytest.raises(UsageError, match="not a run folder"):
+        RunFolder.create(tmp_path / "thesis", overwrite=True)
+    assert (tmp_path / "thesis" / "chapter.tex").exists()

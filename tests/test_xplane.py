@@ -1,0 +1,117 @@
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elastictrainer.errors import RunError
+from elastictrainer.profiler.xplane import STEP_EVENT, Trace, charge_to, innermost, read_trace, wall_shares
+
+DATA = Path(__file__).parent / "data"
+
+
+def trace(lines, steps=((0.0, 100.0),), ops=("a", "b", "c")):
+    """Times in ms for the reader's sake."""
+    return Trace(
+        np.array(steps) * 1e6,
+        ops,
+        [(np.array(s, float) * 1e6, np.array(e, float) * 1e6, np.array(o)) for s, e, o in lines],
+    )
+
+
+def test_overlapping_ops_share_an_instant_equally():
+    shares, outside = wall_shares(trace([([0], [60], [0]), ([40], [100], [1])]))
+    np.testing.assert_allclose(shares, [[50.0, 50.0, 0.0]])
+    np.testing.assert_allclose(outside, [0.0])
+
+
+def test_time_before_the_first_and_after_the_last_op_is_nobodys():
+    shares, outside = wall_shares(trace([([10], [90], [0])]))
+    np.testing.assert_allclose(shares[0], [80, 0, 0])
+    np.testing.assert_allclose(outside, [20])
+
+
+def test_a_gap_between_ops_belongs_to_the_op_that_starts_next():
+    shares, _ = wall_shares(trace([([0, 50], [30, 100], [0, 1])]))
+    np.testing.assert_allclose(shares[0], [30, 70, 0])
+
+
+def test_the_innermost_event_of_a_thread_owns_the_time():
+    start, end, op = innermost(np.array([0.0, 2.0, 3.0]), np.array([10.0, 8.0, 4.0]), np.array([0, 1, 2]))
+    assert list(zip(start, end, op)) == [(0, 2, 0), (2, 3, 1), (3, 4, 2), (4, 8, 1), (8, 10, 0)]
+
+
+def test_events_are_cut_at_the_step():
+    shares, outside = wall_shares(trace([([0, 90], [20, 130], [0, 1])], steps=((10, 100), (100, 140))))
+    np.testing.assert_allclose(shares, [[10, 80, 0], [0, 30, 0]])
+    np.testing.assert_allclose(outside, [0, 10])
+
+
+def test_shares_add_up_to_the_wall_time_of_a_random_trace():
+    random = np.random.default_rng(0)
+    lines = []
+    for _ in range(3):
+        start = np.sort(random.uniform(0, 95, 40))
+        lines.append((start, start + random.uniform(0.1, 5, 40), random.integers(0, 3, 40)))
+    shares, outside = wall_shares(trace(lines))
+    assert shares.sum() + outside.sum() == pytest.approx(100)
+
+
+def test_a_step_without_ops_is_all_outside():
+    shares, outside = wall_shares(trace([([0], [5], [0])], steps=((10, 20),)))
+    assert shares.sum() == 0 and outside[0] == pytest.approx(10)
+
+
+def test_the_longest_known_path_prefix_is_charged():
+    known = ["model/while", "model/while_15", "grad/conv", "grad/conv/filter"]
+    traced = ["grad/conv", "grad/conv/filter/x_composition", "model/while_15/body/_1/add", "ConstantFolding/grad/conv_1",
+              "ArithmeticOptimizer/grad/conv", "other"]  # fmt: skip
+    assert charge_to(traced, known).tolist() == [2, 3, 1, -1, 2, -1]
+
+
+def test_a_hand_made_xspace_is_read(tmp_path):
+    xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
+    space = xplane_pb2.XSpace()
+    plane = space.planes.add(name="/host:CPU")
+    names = {1: STEP_EVENT, 2: "model/conv:Conv2D", 3: "ExecutorState::Process", 4: "EagerLocalExecute: step", 5: "MemoryAllocation"}
+    for number, name in names.items():
+        plane.event_metadata[number].id = number
+        plane.event_metadata[number].name = name
+    python = plane.lines.add(name="python", timestamp_ns=1000)
+    python.events.add(metadata_id=1, offset_ps=0, duration_ps=9_000_000)
+    python.events.add(metadata_id=4, offset_ps=0, duration_ps=9_000_000)
+    worker = plane.lines.add(name="worker", timestamp_ns=2000)
+    worker.events.add(metadata_id=3, offset_ps=0, duration_ps=7_000_000)
+    worker.events.add(metadata_id=2, offset_ps=1_000_000, duration_ps=5_000_000)
+    space.planes.add(name="/host:metadata")
+    (tmp_path / "t.xplane.pb").write_bytes(space.SerializeToString())
+    read = read_trace(tmp_path / "t.xplane.pb")
+    assert read.ops == ("model/conv",)
+    np.testing.assert_allclose(read.steps, [[1000, 10000]])
+    np.testing.assert_allclose(read.lines[0][0], [3000])
+    np.testing.assert_allclose(read.lines[0][1], [8000])
+
+
+def test_a_real_trace_gives_the_checked_in_shares(tmp_path):
+    """Two steps of a small network, captured on two x86 cores; the sums were added up by another route (see below)."""
+    pytest.importorskip("tensorflow")
+    (tmp_path / "t.xplane.pb").write_bytes(gzip.decompress((DATA / "small_network.xplane.pb.gz").read_bytes()))
+    golden = json.loads((DATA / "small_network.json").read_text())
+    read = read_trace(tmp_path / "t.xplane.pb")
+    shares, outside = wall_shares(read)
+    assert len(read.steps) == golden["steps"]
+    by_name = dict(zip(read.ops, shares.sum(axis=0)))
+    assert by_name.keys() == golden["ms"].keys()
+    for name, ms in golden["ms"].items():
+        assert by_name[name] == pytest.approx(ms, abs=2e-3), name
+    # The step's wall time is all there, none twice.
+    np.testing.assert_allclose(shares.sum(axis=1) + outside, np.diff(read.steps)[:, 0] / 1e6)
+
+
+@pytest.mark.parametrize("content", [b"", b"no protobuf at all", b"\x0a\xff\xff\xff\xff\x0f"])
+def test_a_file_without_steps_is_refused_by_name(tmp_path, content):
+    pytest.importorskip("tensorflow")
+    (tmp_path / "t.xplane.pb").write_bytes(content)
+    with pytest.raises(RunError, match="t.xplane.pb"):
+        read_trace(tmp_path / "t.xplane.pb")
