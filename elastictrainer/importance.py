@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.objective import Objective
-from elastictrainer.optimizers import build, variables_of
+from elastictrainer.optimizers import apply, build, variables_of
 from elastictrainer.state import restored
 
 Batch = Tuple[Any, Any]
@@ -83,7 +83,7 @@ class ImportanceEvaluator:
         def update(gradients: List[tf.Tensor]) -> List[List[tf.Tensor]]:
             before = [v.read_value() for v in variables]
             slots = [v.read_value() for v in variables_of(self.optimizer)]
-            self.optimizer.apply_gradients([(g, v) for g, v, c in zip(gradients, variables, self._connected) if c])
+            apply(self.optimizer, [(g, v) for g, v, c in zip(gradients, variables, self._connected) if c])
             return [before, slots, [v.read_value() - w for v, w in zip(variables, before)]]
 
         def score(

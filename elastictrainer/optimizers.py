@@ -66,3 +66,14 @@ def variables_of(optimizer: Any) -> list:
     """The optimizer's slots and counters."""
     found = optimizer.variables
     return list(found() if callable(found) else found)
+
+
+def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
+    """Update the given tensors, and no other.
+
+    Summing gradients over replicas is left out: there is one here, and TensorFlow registers a function for every sum it
+    traces and never forgets it, which would keep each selection's graph alive for good.
+    """
+    legacy = not hasattr(optimizer, "build")
+    option = {"experimental_aggregate_gradients": False} if legacy else {"skip_gradients_aggregation": True}
+    optimizer.apply_gradients(gradients_and_variables, **option)

@@ -1,7 +1,7 @@
 """The tensor selector: the most importance within a time budget. NumPy, and SciPy for the exact solver."""
 
 from dataclasses import dataclass
-from typing import Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -90,7 +90,8 @@ def solve_chain(
         t_dy: (N,) ms; the entries up to the deepest selected tensor are paid.
         importance: (N,); entries <= 0 are never chosen.
         budget: ms for the backward pass and the updates.
-        resolution: cells of time. Costs are rounded up, so the budget is never exceeded.
+        resolution: cells of time. Costs are rounded up, so the budget is never exceeded. With so few tensors that no
+            more than this many sums of costs matter, nothing is rounded and the answer is exact.
 
     Returns:
         (N,) bool mask in the order given.
@@ -99,6 +100,9 @@ def solve_chain(
     unit = budget / resolution
     if unit <= 0:
         return mask
+    exact = _solve_chain_exactly(t_dw, t_dy, importance, budget, resolution)
+    if exact is not None:
+        return exact
     # The slack of 1e-9 keeps a cost of exactly k units at k, where float division gives k + 1e-16.
     cells = np.ceil(np.minimum(t_dw / unit, resolution + 1) - 1e-9).astype(np.int64)
     paid_dy = np.cumsum(t_dy)
@@ -129,6 +133,36 @@ def solve_chain(
         if decisions[item][left >> 3] >> (7 - (left & 7)) & 1:
             mask[passed[item]] = True
             left -= int(cells[passed[item]])
+    return mask
+
+
+def _solve_chain_exactly(
+    t_dw: np.ndarray, t_dy: np.ndarray, importance: np.ndarray, budget: float, limit: int
+) -> Optional[np.ndarray]:
+    """`solve_chain` on unrounded costs: it keeps the sets that no cheaper set beats; None where they exceed `limit`."""
+    items = np.flatnonzero(importance > 0)
+    if len(items) > 62:  # a set is the bits of one integer
+        return None
+    paid_dy = np.cumsum(t_dy)
+    cost, value, chosen = np.zeros(1), np.zeros(1), np.zeros(1, np.int64)
+    best_value, best_set = 0.0, 0
+    for k, d in enumerate(items):
+        affordable = int(np.searchsorted(cost, budget - paid_dy[d] - t_dw[d], side="right"))
+        if affordable and importance[d] + value[affordable - 1] > best_value:
+            best_value = importance[d] + value[affordable - 1]
+            best_set = int(chosen[affordable - 1]) | 1 << k
+        cost = np.concatenate([cost, cost + t_dw[d]])
+        value = np.concatenate([value, value + importance[d]])
+        chosen = np.concatenate([chosen, chosen | np.int64(1 << k)])
+        order = np.lexsort((-value, cost))
+        order = order[cost[order] <= budget]
+        best_so_far = np.maximum.accumulate(value[order])
+        order = order[np.concatenate([[True], value[order][1:] > best_so_far[:-1]])]
+        if len(order) > limit:
+            return None
+        cost, value, chosen = cost[order], value[order], chosen[order]
+    mask = np.zeros(len(t_dw), bool)
+    mask[items[[k for k in range(len(items)) if best_set >> k & 1]]] = True
     return mask
 
 

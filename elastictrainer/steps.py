@@ -7,6 +7,7 @@ from typing import Any, List, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer import optimizers
 from elastictrainer.objective import Objective
 
 
@@ -50,7 +51,7 @@ class TrainStep:
         outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
         pairs = [(g, v) for g, v in zip(self.gradients, self.variables) if g is not None]
         if pairs:
-            self.optimizer.apply_gradients(pairs)
+            optimizers.apply(self.optimizer, pairs)
         for metric in self.metrics:
             metric.update_state(y, outputs)
         return self.loss

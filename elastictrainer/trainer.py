@@ -72,7 +72,7 @@ class Trainer:
             scheme: a name of `schemes.SCHEMES`, or an object like them.
             timings: the model's profile; needed by schemes that select, for others only a prediction.
             rho: requested training time over full training's (schemes that select).
-            interval: epochs between two selections; the very first one is renewed after one epoch.
+            interval: epochs between two selections; the very first one is renewed after half an interval.
             epochs: passes over the training data.
             importance_batches: probe minibatches of a selection.
             solver: "dp" or "milp", see `select`.

@@ -23,7 +23,7 @@ def test_addons_and_keras_make_the_same_update(tf):
         for k in range(8):
             gradients = [tf.constant(random.normal(size=v.shape), tf.float32) for v in variables]
             some = slice(0, 1) if k % 3 == 2 else slice(0, 2)  # the second one rests now and then
-            optimizer.apply_gradients(list(zip(gradients, variables))[some])
+            optimizers.apply(optimizer, list(zip(gradients, variables))[some])
         weights[name] = [v.numpy() for v in variables]
     for a, b in zip(weights["addons"], weights["keras"]):
         np.testing.assert_allclose(a, b, rtol=1e-6)

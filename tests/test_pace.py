@@ -34,10 +34,10 @@ def test_the_requested_ratio_is_kept_on_a_device_unlike_the_profiled_one(rho, sl
     assert simulate(rho, slope, constant) == pytest.approx(rho, abs=0.02)
 
 
-def test_selections_come_early_then_after_the_first_epoch_then_at_every_interval():
+def test_selections_come_early_then_after_half_an_interval_then_at_every_interval():
     pace = Pace(0.5, chain(), 12, 1000, interval=4)
-    assert pace.selection_steps == [64, 1000, 5000, 9000]
-    assert [pace.selections_left(step) for step in (0, 64, 65, 5000, 9001)] == [4, 4, 3, 2, 0]
+    assert pace.selection_steps == [64, 2000, 6000, 10000]
+    assert [pace.selections_left(step) for step in (0, 64, 65, 6000, 10001)] == [4, 4, 3, 2, 0]
 
 
 def test_full_steps_open_the_run_precede_every_selection_and_recur():

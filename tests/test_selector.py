@@ -18,37 +18,48 @@ def best_by_brute_force(timings, importance, rho):
     return max(importance[m].sum() for m in masks if timings.step_time(m) <= budget)
 
 
+def random_chain(random, n):
+    return TensorTimings.from_chain(list(map(str, range(n))), random.random(), random.random(n), random.random(n))
+
+
 def test_dp_is_exact_on_500_random_chains():
     random = np.random.default_rng(0)
     for _ in range(500):
-        n = random.integers(1, 9)
-        # Whole cells of time, so that rounding up costs nothing.
-        timings = TensorTimings.from_chain(
-            list(map(str, range(n))), float(random.integers(0, 9)), random.integers(0, 20, n), random.integers(0, 20, n)
-        )
-        if timings.full_ms == 0:
-            continue
-        importance = random.integers(-5, 20, n) / 7.0
-        cells = random.integers(np.ceil(timings.rho_min * timings.full_ms - 1e-9), timings.full_ms + 1)
-        rho = cells / timings.full_ms
-        resolution = max(int(cells - timings.forward_ms), 1)
-        found = select(timings, importance, rho, resolution=resolution)
-        assert found.step_ms <= rho * timings.full_ms * (1 + 1e-12)
+        timings = random_chain(random, int(random.integers(1, 9)))
+        importance = random.normal(1, 1, len(timings))
+        rho = random.uniform(timings.rho_min, 1)
+        found = select(timings, importance, rho)
+        assert found.step_ms <= rho * timings.full_ms
         assert found.importance == pytest.approx(best_by_brute_force(timings, importance, rho))
 
 
-def test_dp_is_within_a_thousandth_of_exact_on_chains_with_any_costs():
+def test_rounded_knapsack_is_exact_where_costs_are_whole_cells(monkeypatch):
+    monkeypatch.setattr("elastictrainer.selector._solve_chain_exactly", lambda *a: None)
     random = np.random.default_rng(1)
-    worst = 1.0
-    for _ in range(200):
-        n = random.integers(2, 9)
-        timings = TensorTimings.from_chain(list(map(str, range(n))), random.random(), random.random(n), random.random(n))
-        importance = random.normal(1, 1, n)
-        rho = random.uniform(timings.rho_min, 1)
-        best = best_by_brute_force(timings, importance, rho)
-        if best > 0:
-            worst = min(worst, select(timings, importance, rho).importance / best)
-    assert worst > 0.999
+    for _ in range(300):
+        n = int(random.integers(1, 9))
+        t_dw, t_dy = random.integers(0, 20, n).astype(float), random.integers(0, 20, n).astype(float)
+        importance = random.integers(-5, 20, n) / 7.0
+        budget = int(random.integers(1, 120))
+        mask = solve_chain(t_dw, t_dy, importance, float(budget), budget)
+        masks = np.array(list(itertools.product([False, True], repeat=n)))
+        paid = [t_dw[m].sum() + (t_dy[: np.flatnonzero(m)[-1] + 1].sum() if m.any() else 0) for m in masks]
+        assert importance[mask].sum() == pytest.approx(max(importance[m].sum() for m, c in zip(masks, paid) if c <= budget))
+
+
+def test_rounded_knapsack_never_exceeds_the_budget_and_comes_close(monkeypatch):
+    random = np.random.default_rng(2)
+    ratios = []
+    for _ in range(100):
+        t_dw, t_dy, importance = random.random((3, 40))
+        budget = random.uniform(2, 20)
+        exact = solve_chain(t_dw, t_dy, importance, budget, 10**6)
+        with monkeypatch.context() as patch:
+            patch.setattr("elastictrainer.selector._solve_chain_exactly", lambda *a: None)
+            rounded = solve_chain(t_dw, t_dy, importance, budget, 10_000)
+        assert t_dw[rounded].sum() + t_dy[: np.flatnonzero(rounded)[-1] + 1].sum() <= budget
+        ratios.append(importance[rounded].sum() / importance[exact].sum())
+    assert max(ratios) <= 1 + 1e-9 and np.mean(ratios) > 0.999
 
 
 def test_milp_is_exact_on_500_random_group_models():
