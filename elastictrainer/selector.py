@@ -66,7 +66,8 @@ def select(
     if resolution < 1:
         raise UsageError(f"resolution must be at least 1, not {resolution}.")
 
-    budget = max(rho, rho_min) * timings.full_ms
+    # rho_min x full_ms may come out a last digit below what the cheapest selection takes.
+    budget = max(rho, rho_min) * timings.full_ms * (1 + 1e-12)
     useful = (importance > 0) & timings.connected
     if timings.step_time(useful) <= budget:
         mask = useful

@@ -15,7 +15,7 @@ from elastictrainer.demo import digits, network
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--output", default=str(network.WEIGHTS))
     arguments = parser.parse_args()
 

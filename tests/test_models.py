@@ -95,7 +95,8 @@ def test_own_model_from_a_file_and_from_a_function(tf, tmp_path, monkeypatch):
         "    return tf.keras.Sequential([tf.keras.Input(input_shape), tf.keras.layers.Flatten(),\n"
         "                                tf.keras.layers.Dense(num_classes)])\n"
         "def probabilities(num_classes, input_shape):\n"
-        "    return tf.keras.Sequential([net(num_classes, input_shape), tf.keras.layers.Softmax()])\n"
+        "    return tf.keras.Sequential([tf.keras.Input(input_shape), tf.keras.layers.Flatten(),\n"
+        "                                tf.keras.layers.Dense(num_classes), tf.keras.layers.Softmax()])\n"
         "def text():\n    return 'no model'\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

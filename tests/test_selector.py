@@ -29,7 +29,7 @@ def test_dp_is_exact_on_500_random_chains():
         importance = random.normal(1, 1, len(timings))
         rho = random.uniform(timings.rho_min, 1)
         found = select(timings, importance, rho)
-        assert found.step_ms <= rho * timings.full_ms
+        assert found.step_ms <= rho * timings.full_ms * (1 + 1e-11)
         assert found.importance == pytest.approx(best_by_brute_force(timings, importance, rho))
 
 
@@ -70,7 +70,7 @@ def test_milp_is_exact_on_500_random_group_models():
         importance = random.normal(0.5, 1, n)
         rho = random.uniform(timings.rho_min, 1)
         found = select(timings, importance, rho, solver="milp")
-        assert found.step_ms <= rho * timings.full_ms * (1 + 1e-12)
+        assert found.step_ms <= rho * timings.full_ms * (1 + 1e-11)
         assert found.importance == pytest.approx(max(best_by_brute_force(timings, importance, rho), 0.0), abs=1e-9)
 
 
@@ -81,7 +81,7 @@ def test_dp_keeps_the_group_budget_where_groups_are_no_chain():
         importance = random.normal(0.5, 1, 8)
         rho = random.uniform(timings.rho_min, 1)
         found = select(timings, importance, rho)
-        assert found.step_ms <= rho * timings.full_ms * (1 + 1e-12)
+        assert found.step_ms <= rho * timings.full_ms * (1 + 1e-11)
         assert found.importance <= select(timings, importance, rho, solver="milp").importance + 1e-9
 
 
@@ -101,7 +101,7 @@ def test_on_real_profiles_dp_keeps_the_budget_and_comes_close_to_milp(path, rho)
     importance = np.random.default_rng(4).lognormal(0, 2, len(timings)) * np.sqrt(sizes)
     dp, milp = (select(timings, importance, rho, solver=solver) for solver in ("dp", "milp"))
     for found in (dp, milp):
-        assert found.step_ms == timings.step_time(found.mask) <= rho * timings.full_ms
+        assert found.step_ms == timings.step_time(found.mask) <= rho * timings.full_ms * (1 + 1e-11)
     assert 0.97 * milp.importance <= dp.importance <= milp.importance * (1 + 1e-6)
 
 

@@ -12,7 +12,7 @@ SOURCE_COPIES, TRAIN_COPIES = 8, 3
 
 
 def source(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-    """Digits in one colour on another, shifted and turned a little: what the network was pre-trained on.
+    """Digits in a light colour on a dark one, shifted and turned a little: what the network was pre-trained on.
 
     Args:
         split: "train" (the source digits, 8 copies) or "test" (the target domain's test digits).
@@ -24,15 +24,14 @@ def source(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
     part, copies = {"train": (_SOURCE, SOURCE_COPIES), "test": (_TEST, 1)}[split]
     random = np.random.default_rng([seed, 1, part.start])
     strokes, labels = _strokes(part, copies, random)
-    paper = random.uniform(0, 255, (len(strokes), 1, 1, 3))
-    ink = np.where(random.random(paper.shape) < 0.5, paper / 3, 255 - (255 - paper) / 3)
-    ink = np.where(np.abs(ink - paper).max(axis=-1, keepdims=True) < 80, (paper + 128) % 256, ink)
+    paper = random.uniform(0, 90, (len(strokes), 1, 1, 3))
+    ink = random.uniform(150, 255, paper.shape)
     pixels = paper + (ink - paper) * strokes[..., None] + random.normal(0, 4, (*strokes.shape, 3))
     return np.clip(pixels, 0, 255).astype(np.uint8), labels
 
 
 def target(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-    """The shifted domain: the digit inverts and tints a patch of a photograph, in scikit-learn's two sample images.
+    """The shifted domain: the digit lightens and tints a patch of a photograph, from scikit-learn's two sample images.
 
     Args:
         split: "train" (1,800 images of 600 digits) or "test" (400 images of 400 others).
@@ -52,8 +51,8 @@ def target(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
         photograph = photographs[random.integers(len(photographs))]
         top = random.integers(photograph.shape[0] - 2 * SIZE)
         left = random.integers(photograph.shape[1] - 2 * SIZE)
-        patch = photograph[top : top + 2 * SIZE : 2, left : left + 2 * SIZE : 2].astype(np.float64)
-        ink = np.clip(255 - patch + random.uniform(-60, 60, 3), 0, 255)
+        patch = 0.6 * photograph[top : top + 2 * SIZE : 2, left : left + 2 * SIZE : 2]
+        ink = np.clip(patch + random.uniform(60, 170, 3), 0, 255)
         cover = stroke[..., None] * random.uniform(0.75, 1.0)
         pixels[k] = patch * (1 - cover) + ink * cover
     pixels += random.normal(0, 8, pixels.shape)
