@@ -78,16 +78,36 @@ def test_autotuner_is_off(tf, image_folder, monkeypatch):
     assert seen == [False]
 
 
-def test_tensorflow_datasets(tf):
-    tfds = pytest.importorskip("tensorflow_datasets")
-    with tfds.testing.mock_data(num_examples=9, policy=tfds.testing.MockPolicy.USE_CODE):
-        try:
-            data = load("stanford_dogs")
-        except (UsageError, OSError) as error:
-            pytest.skip(f"tensorflow-datasets cannot mock this data set here: {error}")
-        assert len(data.class_names) == 120
-        x, y = next(data.train(0))
-        assert x.shape == (4, 32, 32, 3) and y.shape == (4,)
+def test_tensorflow_datasets(tf, tmp_path, monkeypatch):
+    """Real records on disk, written by tensorflow-datasets itself for a small data set of the same features."""
+    import tensorflow_datasets as tfds
+
+    class TinyPets(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {"image": tfds.features.Image(), "label": tfds.features.ClassLabel(names=["cat", "dog"])}
+            return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+        def _split_generators(self, manager):
+            return {"train": self._generate_examples(11), "test": self._generate_examples(5)}
+
+        def _generate_examples(self, count):
+            for k in range(count):
+                image = np.full((20 + k, 30, 3), 40 + 150 * (k % 2), np.uint8)
+                yield k, {"image": image, "label": k % 2}
+
+    builder = TinyPets(data_dir=str(tmp_path))
+    asked = []
+    monkeypatch.setattr(tfds, "builder", lambda name, data_dir: (asked.append((name, data_dir)), builder)[1])
+    data = load("oxford_iiit_pet", data_dir=str(tmp_path))
+    assert asked == [("oxford_iiit_pet", str(tmp_path))]
+    assert data.class_names == ("cat", "dog") and data.steps_per_epoch == 2 and data.test_split.count == 5
+    x, y = next(data.train(0))
+    assert x.shape == (4, 32, 32, 3) and all((image.mean() > 115) == label for image, label in zip(x.numpy(), y.numpy()))
+    orders = [labels_of(data.train(epoch)).tolist() for epoch in (0, 0, 1, 2, 3)]
+    assert orders[0] == orders[1] and any(order != orders[0] for order in orders[2:])
+    assert len(labels_of(data.test())) == 5
 
 
 def test_data_set_that_cannot_be_fetched_says_where_to_put_it(tf, tmp_path, monkeypatch):
