@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError, unknown
-from elastictrainer.image_folder import prepare_image, read_folder
+from elastictrainer.image_folder import draw_order, prepare_image, read_folder
 
 # Classes of the registered data sets, so that a model can be profiled before its data is on the device.
 TFDS_CLASSES = {"caltech_birds2011": 200, "oxford_iiit_pet": 37, "stanford_dogs": 120}
@@ -137,7 +137,7 @@ class ArraySplit:
         return len(self.labels)
 
     def examples(self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int) -> tf.data.Dataset:
-        order = np.arange(self.count) if seed is None else np.random.default_rng(seed).permutation(self.count)
+        order = draw_order(self.count, seed)
         dataset = tf.data.Dataset.from_tensor_slices((self.images[order], self.labels[order]))
         return dataset.map(lambda image, label: (prepare_image(image, size), label), num_parallel_calls=workers)
 

@@ -76,6 +76,11 @@ def _some(items: List[str]) -> str:
     return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
 
 
+def draw_order(count: int, seed: Optional[Tuple[int, int]]) -> np.ndarray:
+    """(count,) indices in an order drawn from `seed`; None: ascending."""
+    return np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
+
+
 def prepare_image(image: tf.Tensor, size: Tuple[int, int]) -> tf.Tensor:
     """An image of any size as (H, W, 3) float32 in 0..255."""
     return tf.ensure_shape(tf.image.resize(image, size), (*size, 3))
@@ -94,7 +99,7 @@ class FolderSplit:
 
     def examples(self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int) -> tf.data.Dataset:
         """(image (H, W, 3) float32 in 0..255, label) in an order drawn from `seed`; None: by class."""
-        order = np.arange(self.count) if seed is None else np.random.default_rng(seed).permutation(self.count)
+        order = draw_order(self.count, seed)
 
         def decode(file: tf.Tensor, label: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
             image = tf.io.decode_image(tf.io.read_file(file), channels=3, expand_animations=False)

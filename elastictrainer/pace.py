@@ -33,7 +33,8 @@ class Pace:
             epochs: of the run.
             steps_per_epoch: a short epoch has fewer full steps.
             interval: epochs between two selections. A head that starts from zero says little about the tensors below
-                it, so the very first selection, early in the first epoch, is renewed after half an interval.
+                it, so the very first selection, early in the first epoch, is renewed after half an interval. In the
+                last half interval none is made: it could hardly pay for itself.
         """
         self.rho = rho
         self.timings = timings
@@ -45,7 +46,9 @@ class Pace:
 
         opening = max(1, min(self.OPENING, steps_per_epoch // 4))
         priming = max(1, min(self.PRIMING, steps_per_epoch // 8))
-        self.selection_steps = [opening, *(epoch * steps_per_epoch for epoch in range(max(1, interval // 2), epochs, interval))]
+        half = interval // 2
+        selection_epochs = range(max(1, half), epochs - half, interval)
+        self.selection_steps = [opening, *(epoch * steps_per_epoch for epoch in selection_epochs)]
         step = np.arange(epochs * steps_per_epoch)
         self._full = step % self.EVERY >= self.EVERY - self.BURST
         self._full[:opening] = True

@@ -1,7 +1,7 @@
 """What a run shows while it goes: a progress bar or plain lines, and TensorBoard."""
 
 import sys
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -40,12 +40,15 @@ class Report:
 
             self._bar = tqdm(total=steps, desc=f"epoch {epoch + 1}/{epochs}", unit="step", leave=False)
 
-    def step_done(self, loss: float, accuracy: Any, step_ms: float, ratio: Optional[float]) -> None:
-        """`accuracy`: a metric whose result is asked for only when there is a bar to show it."""
+    def step_done(
+        self, loss: float, accuracy: Any, step_ms: float, ratio_of: Callable[[float], Optional[float]]
+    ) -> None:
+        """`accuracy`, a metric, and `ratio_of`, from ms to the ratio, are asked only when there is a bar to show them."""
         if self._bar is None:
             return
         if self._bar.n % 10 == 0:
             shown = {"loss": f"{loss:.3f}", "acc": f"{float(accuracy.result()):.3f}", "ms": f"{step_ms:.0f}"}
+            ratio = ratio_of(step_ms)
             if ratio is not None:
                 shown["ratio"] = f"{ratio:.2f}"
             self._bar.set_postfix(shown, refresh=False)

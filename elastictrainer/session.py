@@ -70,6 +70,7 @@ class Session:
             self.mask = trainer.scheme.mask(model)
         self.step = 0
         self.all_ms: List[float] = []  # of every step but the first with each compiled graph
+        self.apart_ms: List[float] = []  # full steps measured apart, for a scheme that makes none
         self.predicted_ms = 0.0
         self.masks: List[np.ndarray] = []
         self.history: List[Dict[str, Any]] = []
@@ -94,6 +95,20 @@ class Session:
             "step_ms_median": float(np.median(epoch_ms)) if epoch_ms else 0.0,
         }
 
+    def full_step_ms(self) -> Optional[float]:
+        """This run's full step, median: of the full steps among the others, or set apart, or of all where all are."""
+        if self.pace is not None:
+            return self.pace.full_step_ms()
+        measured = self.apart_ms or (self.all_ms if self.mask.all() else [])
+        return float(np.median(measured)) if measured else None
+
+    def ratio_to_full_step(self, step_ms: float) -> Optional[float]:
+        """`step_ms` over this run's full step; None where every step is one, and before the first."""
+        if self.pace is None and not self.apart_ms:
+            return None
+        whole = self.full_step_ms()
+        return step_ms / whole if whole else None
+
     def _train_step(self, mask: np.ndarray, batches: Iterator[Any], epoch: int, is_full: bool) -> float:
         """One step on the tensors of `mask`, its minibatch fetched and its time recorded; returns the loss."""
         trainer = self.trainer
@@ -115,7 +130,7 @@ class Session:
         if trainer.timings is not None:
             self.predicted_ms += trainer.timings.step_time(mask)
         self.step += 1
-        self.report.step_done(loss, self.accuracy, ms, trainer.ratio_to_full_step(ms, self.pace))
+        self.report.step_done(loss, self.accuracy, ms, self.ratio_to_full_step)
         return loss
 
     def _select(self, epoch: int, data: Data) -> None:

@@ -1,7 +1,7 @@
 """Train a model by a scheme, evaluate it after every epoch, and account for the time."""
 
 import time
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +9,6 @@ import tensorflow as tf
 from elastictrainer import environment, optimizers, schemes
 from elastictrainer.errors import UsageError
 from elastictrainer.objective import Objective, classification_loss
-from elastictrainer.pace import Pace
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.run_folder import RunFolder
 from elastictrainer.session import PROBE_EPOCH, Data, Session
@@ -96,7 +95,6 @@ class Trainer:
         self.run = run
         self.quiet = quiet
         self.watch = Stopwatch()
-        self._full_ms: List[float] = []  # full steps measured apart, for a scheme that makes none
 
     def fit(self, data: Data) -> Dict[str, Any]:
         """Train, evaluate after every epoch, and return the summary (the content of summary.json).
@@ -106,7 +104,7 @@ class Trainer:
         """
         session = Session(self, data)
         if not self.selects and not session.mask.all():
-            self._measure_full_step(data, 0)
+            self._measure_full_step(session, data, 0)
         try:
             for epoch in range(self.epochs):
                 session.report.epoch_begins(epoch, self.epochs, data.steps_per_epoch)
@@ -125,7 +123,7 @@ class Trainer:
                     **figures,
                     "test_loss": test_loss,
                     "test_accuracy": test_accuracy,
-                    "ratio": self.ratio_to_full_step(figures["step_ms_median"], session.pace),
+                    "ratio": session.ratio_to_full_step(figures["step_ms_median"]),
                     "train_seconds": trained - trained_before,
                     "train_seconds_total": trained,
                     "learning_rate": self._learning_rate(),
@@ -137,14 +135,14 @@ class Trainer:
         finally:
             session.report.close()
         if not self.selects and not session.mask.all():
-            self._measure_full_step(data, 1)
+            self._measure_full_step(session, data, 1)
         summary = self._summary(session)
         if self.run:
             self.run.save_model(self.model)
             self.run.write_summary(summary)
         return summary
 
-    def _measure_full_step(self, data: Data, number: int) -> None:
+    def _measure_full_step(self, session: Session, data: Data, number: int) -> None:
         """Time full steps on real minibatches for a scheme that never makes one, and leave no trace of them."""
         with self.watch.lap("calibration"):
             step = TrainStep(Objective(self.model, self.loss), self.optimizer, self.model.trainable_weights)
@@ -157,19 +155,7 @@ class Trainer:
                     batch = first if k == 0 else next(batches)
                     float(step(*batch))
                     if k >= 2:
-                        self._full_ms.append(1e3 * (time.perf_counter() - start))
-
-    def full_step_ms(self, all_ms: List[float], pace: Optional[Pace]) -> Optional[float]:
-        """The full step as measured in this run: among the steps themselves, or set apart."""
-        if pace is not None:
-            return pace.full_step_ms()
-        measured = self._full_ms or all_ms
-        return float(np.median(measured)) if measured else None
-
-    def ratio_to_full_step(self, step_ms: float, pace: Optional[Pace]) -> Optional[float]:
-        """`step_ms` over this run's full step; None while no full step was measured."""
-        whole = self.full_step_ms([], pace)
-        return step_ms / whole if whole else None
+                        session.apart_ms.append(1e3 * (time.perf_counter() - start))
 
     def _learning_rate(self) -> float:
         rate = self.optimizer.learning_rate
@@ -177,9 +163,9 @@ class Trainer:
             rate = rate(self.optimizer.iterations)
         return float(rate)
 
-    def _summary(self, session: "Session") -> Dict[str, Any]:
+    def _summary(self, session: Session) -> Dict[str, Any]:
         train_seconds = self.watch.total(*NOT_TRAINING)
-        full_ms = self.full_step_ms(session.all_ms, session.pace)
+        full_ms = session.full_step_ms()
         accuracies = [record["test_accuracy"] for record in session.history]
         predicted = 1.0 if self.scheme_name == "full" else None
         if self.timings is not None:

@@ -29,11 +29,11 @@ def test_an_elastic_run_fills_its_folder(tf, tmp_path):
     trainer.timings.save(run.profile_path)
     summary = trainer.fit(data)
     assert SUMMARY <= summary.keys() and summary == json.loads((run.path / "summary.json").read_text())
-    assert summary["steps"] == 4 * 24 and summary["seed"] == 5 and summary["selections"] == 3
+    assert summary["steps"] == 4 * 24 and summary["seed"] == 5 and summary["selections"] == 2
     assert 0 < summary["importance_seconds"] < summary["train_seconds"]
     assert [r["epoch"] for r in run.metrics()] == [1, 2, 3, 4]
     selections = run.selections()
-    assert [s["step"] for s in selections] == [6, 24, 72]
+    assert [s["step"] for s in selections] == [6, 24]
     for s in selections:
         assert s["predicted_ms"] <= s["rho_selector"] * trainer.timings.full_ms * (1 + 1e-9)
         assert len(s["importance"]) == 10 and s["selected"]
@@ -68,7 +68,7 @@ def test_a_scheme_without_full_steps_measures_them_apart_and_leaves_no_trace(tf)
         tf.keras.utils.set_random_seed(1)
         trainer = Trainer(small_network(tf), optimizers.make("sgd", 0.05), scheme="traditional-tl", epochs=2, quiet=True)
         if not steps_measured:
-            trainer._measure_full_step = lambda data, number: None
+            trainer._measure_full_step = lambda *arguments: None
         summary = trainer.fit(ArrayData(tf, steps=5))
         return summary, [v.numpy() for v in trainer.model.variables]
 
