@@ -9,7 +9,7 @@ from elastictrainer.profiler.capture import step_ms
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.steps import StepCache
 
-_ROUNDS = 5
+_ROUNDS = 3
 
 
 def random_masks(timings: TensorTimings, count: int, seed: int) -> List[np.ndarray]:
