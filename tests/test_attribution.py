@@ -61,6 +61,23 @@ def test_both_parts_of_a_sparse_gradient_count():
     assert [c.kind for c in charges[-2:]] == [BACKWARD, BACKWARD]
 
 
+def test_two_gradients_of_one_op_are_told_apart():
+    g = Graph()
+    gamma, beta = g.op("gamma", type="Placeholder"), g.op("beta", type="Placeholder")
+    loss = g.op("loss", g.op("norm", gamma, beta))
+    norm_grad = g.op("norm_grad", loss).op
+    dgamma, dbeta = (SimpleNamespace(op=norm_grad, value_index=k) for k in (1, 2))
+    slot = g.op("slot", type="Placeholder")
+    g.op("momentum", slot, g.op("scaled", dgamma), type="Assign", stateful=True)  # a slot knows only its gradient
+    g.op("update_gamma", gamma, dgamma, type="ResourceApply", stateful=True)
+    g.op("update_beta", beta, dbeta, type="ResourceApply", stateful=True)
+    names, charges = attribute(g.ops, loss, [dgamma, dbeta], [gamma, beta])
+    found = {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
+    assert found["norm_grad"] == (BACKWARD, [0, 1])
+    assert found["update_gamma"] == found["momentum"] == found["scaled"] == (UPDATE, [0])
+    assert found["update_beta"] == (UPDATE, [1])
+
+
 def traced(tf, model, batch, mask=None):
     from elastictrainer import Objective, optimizers
     from elastictrainer.objective import classification_loss
@@ -159,11 +176,21 @@ def test_a_recurrent_layers_while_loop_is_charged_to_its_tensors(tf):
     assert names[lowered[0]] == backward
 
 
-def test_updates_are_charged_to_their_own_tensor(tf):
+@pytest.mark.parametrize("make", ["sgd", "adam", "keras_sgdw"])
+def test_every_update_is_charged_to_its_own_tensor_and_to_no_other(tf, make):
+    from elastictrainer import Objective, optimizers
+    from elastictrainer.objective import classification_loss
+    from elastictrainer.steps import TrainStep
+
     model = small_network(tf)
-    step = traced(tf, model, image_batch(tf))
+    n = len(model.trainable_weights)
+    optimizer = optimizers.keras_sgdw(0.1, 0.1, 0.9) if make == "keras_sgdw" else optimizers.make(make)
+    optimizers.build(optimizer, model.trainable_weights)
+    step = TrainStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
+    step.trace(*image_batch(tf))
     operations = step.graph.get_operations()
     _, charges = attribute(operations, step.loss, step.gradients, step.handles)
-    for i in range(len(model.trainable_weights)):
-        own = [op for op, c in zip(operations, charges) if c.kind == UPDATE and c.members == 1 << i]
-        assert any("Apply" in op.type or "Assign" in op.type for op in own), model.trainable_weights[i].name
+    writing = [c for op, c in zip(operations, charges) if c.kind == UPDATE and ("Apply" in op.type or "Assign" in op.type)]
+    for i in range(n):
+        assert any(c.members == 1 << i for c in writing), model.trainable_weights[i].name
+    assert {len(members_of(c.members)) for c in writing} <= {1, n}  # n: what all updates share

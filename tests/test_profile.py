@@ -23,7 +23,7 @@ def test_profile_of_a_small_network(tf):
     assert 0 < timings.rho_min < 1 and 0 < timings.forward_share < 1
     # From the output inwards: the head, then the inner convolution, then the stem.
     depth = {name.split("/")[0]: k for k, name in enumerate(timings.names[i] for i in timings.order)}
-    assert depth["head"] < depth["inner"] < depth["stem"]
+    assert depth["head"] < depth["inner_bn"] < depth["inner"] < depth["stem_bn"] < depth["stem"]
     assert len(timings.validation) == 3 and np.all(np.isfinite(errors(timings.validation)))
     for variable, value in zip(model.variables, before):
         np.testing.assert_array_equal(variable.numpy(), value)

@@ -54,12 +54,11 @@ def attribute(
 
     # S(op): the tensors whose gradient depends on it.
     wanted_by = [0] * count
-    gradient_of = [0] * count  # the ops that yield a gradient themselves
+    gradient_at = {}  # by tensor: one op may yield the gradients of several tensors
     for i, gradient in enumerate(gradients):
         for part in _parts(gradient):
-            gradient_of[position[part.op.name]] |= 1 << i
-    for k in range(count):
-        wanted_by[k] |= gradient_of[k]
+            gradient_at[_key(part)] = gradient_at.get(_key(part), 0) | 1 << i
+            wanted_by[position[part.op.name]] |= 1 << i
     spread_to_inputs(wanted_by)
 
     # R(op): the tensors it depends on.
@@ -71,21 +70,21 @@ def attribute(
         for source in inputs[k]:
             depends_on[k] |= depends_on[source]
 
-    # Updates: ops with a side effect downstream of a gradient, or on the tensor's own handle, and what they need.
-    handle_bit = {}
-    for i, handle in enumerate(handles):
-        if handle is not None:
-            handle_bit[position[handle.op.name]] = 1 << i
-    follows = list(gradient_of)
+    # Updates: ops with a side effect on the tensor's own handle, else downstream of its gradient; and what they need.
+    handle_bit = {handle.op.name: 1 << i for i, handle in enumerate(handles) if handle is not None}
+    follows = [0] * count
     updates = [0] * count
     for k, op in enumerate(operations):
-        for source in inputs[k]:
-            follows[k] |= follows[source] if not is_forward[source] else 0
-        if is_forward[k] or wanted_by[k] or not _has_side_effect(op):
-            continue
-        updates[k] = follows[k]
-        for source in inputs[k]:
-            updates[k] |= handle_bit.get(source, 0)
+        own = 0
+        for tensor in op.inputs:
+            source = position.get(tensor.op.name)
+            if _key(tensor) in gradient_at:
+                follows[k] |= gradient_at[_key(tensor)]
+            elif source is not None and not is_forward[source]:
+                follows[k] |= follows[source]
+            own |= handle_bit.get(tensor.op.name, 0)
+        if not is_forward[k] and not wanted_by[k] and _has_side_effect(op):
+            updates[k] = own or follows[k]
     spread_to_inputs(updates)
 
     charges = []
@@ -113,6 +112,10 @@ def _parts(gradient: Any) -> List[Any]:
     if hasattr(gradient, "indices"):
         return [gradient.values, gradient.indices]
     return [gradient]
+
+
+def _key(tensor: Any) -> Tuple[str, int]:
+    return tensor.op.name, getattr(tensor, "value_index", 0)
 
 
 def _has_side_effect(op: Any) -> bool:
