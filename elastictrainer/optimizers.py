@@ -77,3 +77,18 @@ def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     legacy = not hasattr(optimizer, "build")
     option = {"experimental_aggregate_gradients": False} if legacy else {"skip_gradients_aggregation": True}
     optimizer.apply_gradients(gradients_and_variables, **option)
+
+
+def forget_momentum(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """Zero the momentum of tensors that go to rest: taken up again much later, it would push them where it was once right.
+
+    Squared-gradient averages, as Adam keeps, stay: they only scale.
+    """
+    if hasattr(optimizer, "build"):
+        slots = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or []
+        resting = [slots[optimizer._index_dict[optimizer._var_key(v)]] for v in variables] if slots else []
+    else:
+        names = [name for name in optimizer.get_slot_names() if name in ("momentum", "m")]
+        resting = [optimizer.get_slot(v, name) for name in names for v in variables]
+    for slot in resting:
+        slot.assign(tf.zeros_like(slot))

@@ -18,8 +18,8 @@ class Pace:
     profile's scale such that the run's own ratio comes out as requested, costs of selecting included.
     """
 
-    OPENING = 64  # full steps before the first selection: they lift a zero head off zero
-    PRIMING = 20  # full steps before every other one
+    OPENING = 48  # full steps before the first selection: they lift a zero head off zero
+    PRIMING = 20  # full steps before every other one: momentum reaches nine tenths of its steady state
     EVERY = 300  # a burst of full steps each so many steps
     BURST = 3
     _UNSETTLED = 1  # steps after a change of graph that are not typical

@@ -68,6 +68,7 @@ class Session:
             )
         else:
             self.mask = trainer.scheme.mask(model)
+        self._was_full = False
         self.step = 0
         self.all_ms: List[float] = []  # of every step but the first with each compiled graph
         self.apart_ms: List[float] = []  # full steps measured apart, for a scheme that makes none
@@ -87,6 +88,10 @@ class Session:
             if self.pace is not None and self.pace.selection_due(self.step):
                 self._select(epoch, data)
             full_now = self.pace is not None and (self.mask is None or self.pace.full_step_due(self.step))
+            if self._was_full and not full_now:
+                resting = [v for v, m in zip(self.trainer.model.trainable_weights, self.mask) if not m]
+                optimizers.forget_momentum(self.trainer.optimizer, resting)
+            self._was_full = full_now
             losses.append(self._train_step(self.everything if full_now else self.mask, batches, epoch, full_now))
         epoch_ms = self.all_ms[first_ms:]
         return {

@@ -42,6 +42,24 @@ def test_update_by_hand(tf):
     np.testing.assert_allclose(variable.numpy(), [w], rtol=1e-6)
 
 
+@pytest.mark.parametrize("make", ["sgd", "keras_sgdw", "adam"])
+def test_resting_tensors_lose_their_momentum_and_the_others_keep_it(tf, make):
+    def build_and_step():
+        variables = [tf.Variable([1.0, 2.0]), tf.Variable([3.0])]
+        optimizer = optimizers.keras_sgdw(0.1, 0.0, 0.9) if make == "keras_sgdw" else optimizers.make(make, 0.1, 0.0)
+        optimizers.build(optimizer, variables)
+        optimizers.apply(optimizer, [(tf.ones_like(v), v) for v in variables])
+        return optimizer, variables
+
+    still = lambda variables: [(tf.zeros_like(v), v) for v in variables]  # noqa: E731
+    optimizer, variables = build_and_step()
+    optimizers.forget_momentum(optimizer, variables[:1])
+    before = [v.numpy() for v in variables]
+    optimizers.apply(optimizer, still(variables))
+    np.testing.assert_array_equal(variables[0].numpy(), before[0])  # without a gradient nothing moves it
+    assert np.all(variables[1].numpy() < before[1])
+
+
 def test_unknown_optimizer_names_the_valid_ones(tf):
     with pytest.raises(UsageError, match="Did you mean 'sgd'.*sgd, adam"):
         optimizers.make("sdg")

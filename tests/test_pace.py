@@ -36,17 +36,17 @@ def test_the_requested_ratio_is_kept_on_a_device_unlike_the_profiled_one(rho, sl
 
 def test_selections_come_early_then_after_half_an_interval_then_at_every_interval_but_not_at_the_end():
     pace = Pace(0.5, chain(), 12, 1000, interval=4)
-    assert pace.selection_steps == [64, 2000, 6000]
-    assert [pace.selections_left(step) for step in (0, 64, 65, 6000, 6001)] == [3, 3, 2, 1, 0]
+    assert pace.selection_steps == [48, 2000, 6000]
+    assert [pace.selections_left(step) for step in (0, 48, 49, 6000, 6001)] == [3, 3, 2, 1, 0]
 
 
 def test_full_steps_open_the_run_precede_every_selection_and_recur():
     pace = Pace(0.5, chain(), 12, 1000, interval=4)
     due = np.array([pace.full_step_due(step) for step in range(12_000)])
-    for selection, before in zip(pace.selection_steps, (64, 20, 20)):
+    for selection, before in zip(pace.selection_steps, (48, 20, 20)):
         assert due[selection - before : selection].all()
     recurring = due.copy()
-    for selection, before in zip(pace.selection_steps, (64, 20, 20)):
+    for selection, before in zip(pace.selection_steps, (48, 20, 20)):
         recurring[selection - before : selection] = False
     assert np.flatnonzero(recurring)[:4].tolist() == [297, 298, 299, 597]
 
