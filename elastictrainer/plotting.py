@@ -91,7 +91,7 @@ def selection(run: RunFolder) -> Any:
     places = list(range(0, len(profile), every))
     axes.set_xticks(places, [profile.names[i].split("/")[0] for i in places], rotation=30, ha="right", fontsize=7)
     axes.set_xlabel("trainable tensor, from the input to the output")
-    axes.set_ylabel("from epoch: share of full step", fontsize=8)
+    axes.set_ylabel("from epoch: ratio", fontsize=8)
     axes.set_title(f"selected tensors, {_label(run)}")
     return figure
 

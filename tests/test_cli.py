@@ -132,6 +132,8 @@ def test_interrupt_is_status_130(workshop):
     process = subprocess.Popen(
         command("et-train", *SMALL, "--dataset", "images", "--scheme", "full", "--epochs", "5000", "--output", "stopped"),
         cwd=workshop[0], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        # A shell starts background jobs with the interrupt ignored; a user's terminal does not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         for line in process.stdout:
