@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Tuple
@@ -55,7 +56,9 @@ def _keras_download(url_folder: str, file: str) -> Callable[[], str]:
 
 def _vit_backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> tf.keras.Model:
     try:
-        from vit_keras import utils, vit
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TensorFlow Addons, which vit-keras imports, says that it is end-of-life
+            from vit_keras import utils, vit
     except ImportError as error:
         raise UsageError(
             f"vit needs vit-keras 0.1.2 and TensorFlow Addons ({error}); Addons has no wheel for this machine. "
