@@ -25,19 +25,23 @@ class RunFolder:
             UsageError: it exists and `overwrite` is off, is no run folder, or cannot be written.
         """
         run = cls(path)
-        if run.path.exists():
-            occupied = not run.path.is_dir() or any(run.path.iterdir())
-            if occupied and not overwrite:
-                raise UsageError(f"{run.path} exists. Choose another --output, or replace it with --overwrite.")
-            if occupied and not (run.path.is_dir() and run.config_path.exists()):
-                raise UsageError(f"{run.path} is not a run folder; it will not be overwritten.")
-            if occupied:
-                shutil.rmtree(run.path)
+        if run.check_free(overwrite):
+            shutil.rmtree(run.path)
         try:
             run.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"cannot create {run.path}: {error.strerror}. Choose another --output.") from None
         return run
+
+    def check_free(self, overwrite: bool = False) -> bool:
+        """Whether an earlier run stands here that may be replaced; UsageError where something stands that may not."""
+        if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
+            return False
+        if not overwrite:
+            raise UsageError(f"{self.path} exists. Choose another --output, or replace it with --overwrite.")
+        if not self.config_path.exists():
+            raise UsageError(f"{self.path} is not a run folder; it will not be overwritten.")
+        return True
 
     config_path = property(lambda self: self.path / "config.yaml")
     environment_path = property(lambda self: self.path / "environment.json")

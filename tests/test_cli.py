@@ -111,6 +111,15 @@ def test_bad_input_is_one_clear_line_and_status_2(workshop, name, arguments, mes
     assert message in said
 
 
+def test_a_finished_run_survives_a_bad_request_to_replace_it(workshop):
+    folder = workshop[0]
+    before = (folder / "elastic" / "summary.json").read_text()
+    again = ("--dataset", "images", "--output", "elastic", "--overwrite")
+    run(folder, "et-train", *SMALL, *again, "--profile", "none.json", status=2)
+    run(folder, "et-train", *SMALL, *again, "--rho", "0.01", status=2)
+    assert (folder / "elastic" / "summary.json").read_text() == before
+
+
 def test_missing_pretrained_weights_name_the_file_and_the_demo(workshop):
     said = run(workshop[0], "et-train", "--model", "mobilenetv2", "--weights", "nowhere.h5", "--dataset", "images", status=2)
     assert "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5" in said and "scripts/demo.sh" in said

@@ -33,7 +33,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     assembly.configure(settings.seed, settings.deterministic)
     data = assembly.load_data(settings)
     model = assembly.make_model(settings, len(data.class_names))
-    run_folder = RunFolder.create(settings.output or _run_name(settings), settings.overwrite)
+    run_folder = RunFolder(settings.output or _run_name(settings))
+    run_folder.check_free(settings.overwrite)  # said at once; nothing is replaced before everything else is in order
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {data.train_split.count} training "
         f"and {data.test_split.count} test images, {len(model.trainable_weights)} trainable tensors"
@@ -50,10 +51,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         timings = assembly.make_profile(model, next(iter(data.train(0))), optimizer, metadata, print)
         timings.save(path)
         print(f"profile: {path} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
-    run_folder.write_config(dataclasses.asdict(settings))
-    run_folder.write_environment({**environment.describe(), "seed": settings.seed, "arguments": sys.argv[1:]})
-    if timings is not None:
-        timings.save(run_folder.profile_path)
     trainer = Trainer(
         model,
         optimizer,
@@ -66,8 +63,12 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         solver=settings.solver,
         feedback=not settings.deterministic,
         seed=settings.seed,
-        run=run_folder,
     )
+    trainer.run = RunFolder.create(run_folder.path, settings.overwrite)
+    run_folder.write_config(dataclasses.asdict(settings))
+    run_folder.write_environment({**environment.describe(), "seed": settings.seed, "arguments": sys.argv[1:]})
+    if timings is not None:
+        timings.save(run_folder.profile_path)
     _print_summary(trainer.fit(data))
 
 
