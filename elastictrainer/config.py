@@ -3,10 +3,11 @@
 import argparse
 import dataclasses
 import difflib
+import math
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar
+from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
 import yaml
 
@@ -82,11 +83,12 @@ class TrainSettings(CommonSettings):
         "elastic",
         "elastic, elastic-weight-magnitude, elastic-grad-magnitude, full, traditional-tl, bn-bias, prunetrain",
     )
-    rho: float = setting(0.5, "elastic schemes: training time over that of full training, in (0, 1]", 0, 1)
+    rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
     interval: int = setting(4, "epochs between two selections; the first one is renewed after half that", 1)
     epochs: int = setting(12, "passes over the training images", 1)
     importance_batches: int = setting(8, "minibatches that a selection is based on", 1)
     solver: str = setting("dp", "dp (a knapsack, milliseconds) or milp (exact, slower)")
+    checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0)
     profile: Optional[str] = setting(None, "the model's profile; found or made in profiles/ if not given")
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)")
     overwrite: bool = setting(False, "replace a run folder that exists")
@@ -130,10 +132,27 @@ def parse(
         raise UsageError(f"unknown argument {rest[0]!r}.{_nearest(rest[0].split('=')[0], known)} See --help.")
     values = _read_yaml(parsed.config, fields) if parsed.config else {}
     values.update({name: value for name, value in vars(parsed).items() if name in fields})
-    converted = {name: _convert(name, value, types[name], fields[name].metadata) for name, value in values.items()}
+    return _made(settings, values), parsed
+
+
+def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
+    """Read settings from a YAML file alone; UsageError as `parse`."""
+    return _made(settings, _read_yaml(str(path), {field.name: field for field in dataclasses.fields(settings)}))
+
+
+def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
+    """The options among the fields of `settings`, and --config, that the command line set."""
+    names = [field.name for field in dataclasses.fields(settings) if hasattr(parsed, field.name)]
+    return ["--" + name.replace("_", "-") for name in names] + (["--config"] if parsed.config else [])
+
+
+def _made(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
+    types = typing.get_type_hints(settings)
+    metadata = {field.name: field.metadata for field in dataclasses.fields(settings)}
+    converted = {name: _convert(name, value, types[name], metadata[name]) for name, value in values.items()}
     if "scheme" in converted:
         converted["scheme"] = SCHEME_ALIASES.get(converted["scheme"], converted["scheme"])
-    return settings(**converted), parsed
+    return settings(**converted)
 
 
 def _plain(kind: Any) -> Any:
@@ -182,6 +201,8 @@ def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
             raise UsageError(f"{option} must be true or false, not {value!r}.")
         return value
     if plain is str:
+        if not isinstance(value, (str, int, float)):
+            raise UsageError(f"{option} must be text, not a {type(value).__name__}.")
         return str(value)
     try:
         if isinstance(value, bool):
@@ -193,7 +214,7 @@ def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
         what = {int: "a whole number", float: "a number"}[plain]
         raise UsageError(f"{option} must be {what}, not {value!r}.") from None
     low, high = metadata["low"], metadata["high"]
-    if not (low is None or number >= low) or not (high is None or number <= high):
+    if not math.isfinite(number) or not (low is None or number >= low) or not (high is None or number <= high):
         allowed = f"{low:g} to {high:g}" if high is not None and low is not None else f"at least {low:g}"
         raise UsageError(f"{option} {value} is out of range; allowed: {allowed}.")
     return number

@@ -24,8 +24,13 @@ class Split(Protocol):
 
     count: int
 
-    def examples(self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int) -> tf.data.Dataset:
-        """(image (H, W, 3) float32 in 0..255, label int64) in an order drawn from `seed`; None: as stored."""
+    def examples(
+        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
+    ) -> tf.data.Dataset:
+        """(image (H, W, 3) float32 in 0..255, label int64) in an order drawn from `seed`, without the first `skip`.
+
+        No seed: in the order they are stored in.
+        """
 
     def culprit(self) -> str:
         """After a failed read: which image it was and what to do, or an empty string."""
@@ -64,22 +69,26 @@ class ImageData:
         """Full minibatches in an epoch; the few images left over differ from epoch to epoch."""
         return self.train_split.count // self.batch_size
 
-    def train(self, epoch: int) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
+    def train(self, epoch: int, first: int = 0) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
         """The minibatches of one epoch: (batch, H, W, 3) float32 in 0..255 and (batch,) int64 labels.
+
+        The first ones can be left out, undecoded.
 
         The order depends on seed and epoch alone, so that any epoch can be repeated.
         """
-        return self._batches(self.train_split, (self.seed, epoch), self.batch_size, drop_remainder=True)
+        return self._batches(
+            self.train_split, (self.seed, epoch), self.batch_size, drop_remainder=True, skip=first * self.batch_size
+        )
 
     def test(self, batch_size: int = 32) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
         """All test images in their stored order; the last minibatch may be smaller."""
         return self._batches(self.test_split, None, batch_size, drop_remainder=False)
 
     def _batches(
-        self, split: Split, seed: Optional[Tuple[int, int]], batch_size: int, drop_remainder: bool
+        self, split: Split, seed: Optional[Tuple[int, int]], batch_size: int, drop_remainder: bool, skip: int = 0
     ) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        dataset = split.examples(seed, self.image_size, workers)
+        dataset = split.examples(seed, self.image_size, workers, skip)
         dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
         options = tf.data.Options()
         options.autotune.enabled = False  # its thread stalls the end of an epoch by up to a minute
@@ -136,8 +145,10 @@ class ArraySplit:
     def count(self) -> int:
         return len(self.labels)
 
-    def examples(self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int) -> tf.data.Dataset:
-        order = draw_order(self.count, seed)
+    def examples(
+        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
+    ) -> tf.data.Dataset:
+        order = draw_order(self.count, seed)[skip:]
         dataset = tf.data.Dataset.from_tensor_slices((self.images[order], self.labels[order]))
         return dataset.map(lambda image, label: (prepare_image(image, size), label), num_parallel_calls=workers)
 
@@ -156,7 +167,9 @@ class TfdsSplit:
     def count(self) -> int:
         return self.builder.info.splits[self.split].num_examples
 
-    def examples(self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int) -> tf.data.Dataset:
+    def examples(
+        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
+    ) -> tf.data.Dataset:
         import tensorflow_datasets as tfds
 
         # Encoded images are shuffled, decoded ones would fill the memory of a small device.
@@ -171,7 +184,7 @@ class TfdsSplit:
             image = tf.io.decode_image(example["image"], channels=3, expand_animations=False)
             return prepare_image(image, size), example["label"]
 
-        return encoded.map(decode, num_parallel_calls=workers)
+        return encoded.skip(skip).map(decode, num_parallel_calls=workers)
 
     def culprit(self) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""The two ways a command fails: the request was wrong (exit 2), or the work failed (exit 1)."""
+"""The ways a command ends early: the request was wrong (exit 2), the work failed (1), or it was interrupted (130)."""
 
 import difflib
 from typing import Iterable
@@ -10,6 +10,10 @@ class UsageError(ValueError):
 
 class RunError(RuntimeError):
     """The request was fine, the work failed."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the work to end. The message says how to go on with it."""
 
 
 def unknown(kind: str, value: str, allowed: Iterable[str]) -> UsageError:

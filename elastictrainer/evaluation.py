@@ -1,6 +1,6 @@
 """Loss and accuracy on held-out images."""
 
-from typing import Any, Iterable, Tuple
+from typing import Any, Callable, Iterable, Tuple
 
 import tensorflow as tf
 
@@ -18,10 +18,13 @@ class Evaluator:
         logits, loss = self._objective(x, y, training=False)
         return loss, tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), tf.cast(y, tf.int64)), tf.int32))
 
-    def __call__(self, batches: Iterable[Tuple[Any, Any]]) -> Tuple[float, float]:
-        """(mean loss, accuracy in 0..1) over minibatches (images, integer labels)."""
+    def __call__(
+        self, batches: Iterable[Tuple[Any, Any]], before_each: Callable[[], None] = lambda: None
+    ) -> Tuple[float, float]:
+        """(mean loss, accuracy in 0..1) over minibatches (images, integer labels); `before_each` may raise."""
         loss = correct = count = 0
         for x, y in batches:
+            before_each()
             batch_loss, batch_correct = self._function(x, y)
             size = int(y.shape[0])
             loss += float(batch_loss) * size

@@ -1,29 +1,45 @@
-"""Writing a file so that a reader never sees half of it."""
+"""Writing files and folders so that a reader never sees half of one."""
 
 import contextlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any, Iterator, Union
+
+_PART = ".part"
 
 
 @contextlib.contextmanager
 def written_beside(path: Union[str, Path]) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; rename it to `path` when the block ends well.
+    """Yield a path beside `path` to write a file or a folder to; rename it to `path` when the block ends well.
 
-    When the block raises, the unfinished file is removed and `path` keeps what it had. The suffix is kept, because
-    libraries choose a format by it.
+    When the block raises, what was written is removed and `path` keeps what it had. A file's suffix is kept, because
+    libraries choose a format by it. A folder must not exist yet. Everything is on the disk before it is renamed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    beside = path.with_name(f".{path.stem}.{os.getpid()}{_PART}{path.suffix}")
     try:
         yield beside
-        with open(beside, "rb") as written:
-            os.fsync(written.fileno())
+        for written in [*beside.rglob("*"), beside] if beside.is_dir() else [beside]:
+            _to_disk(written)
         os.replace(beside, path)
+        _to_disk(path.parent)
     finally:
-        beside.unlink(missing_ok=True)
+        if beside.is_dir():
+            shutil.rmtree(beside, ignore_errors=True)
+        else:
+            beside.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what writers that were killed left beside the files of `folder`."""
+    for beside in folder.glob(f".*{_PART}*"):
+        if beside.is_dir():
+            shutil.rmtree(beside, ignore_errors=True)
+        else:
+            beside.unlink(missing_ok=True)
 
 
 def write_text(path: Union[str, Path], text: str) -> None:
@@ -35,3 +51,28 @@ def write_text(path: Union[str, Path], text: str) -> None:
 def write_json(path: Union[str, Path], value: Any) -> None:
     """Write `value` as JSON, whole or not at all. NaN and infinity are refused: they are no JSON."""
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def append_line(path: Union[str, Path], line: str) -> None:
+    """Append `line` and a line feed to a file, whole or not at all."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        size = os.fstat(descriptor).st_size
+        data = f"{line}\n".encode()
+        try:
+            while data:
+                data = data[os.write(descriptor, data) :]
+            os.fsync(descriptor)
+        except OSError:  # the disk is full: take the beginning of the line back
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

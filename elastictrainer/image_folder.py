@@ -1,8 +1,10 @@
 """Images in folders, split/class/image.jpg: found, checked and read."""
 
+import stat
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -55,20 +57,39 @@ def _read_split(folder: Path, names: List[str]) -> "FolderSplit":
     return FolderSplit(np.array([str(f) for f in files]), np.array(labels, np.int64))
 
 
-def _header_problem(file: Path, decode: bool = False) -> str:
-    """What is wrong with an image file, or an empty string."""
+def _header_problem(file: Path) -> str:
+    """What is wrong with an image file as far as its header tells, or an empty string."""
     from PIL import Image
 
     try:
-        if file.stat().st_size == 0:
+        found = file.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return f"{file} (not a regular file)"
+        if found.st_size == 0:
             return f"{file} (empty)"
-        with Image.open(file) as image:
-            if image.format not in _FORMATS:
-                return f"{file} ({image.format} inside)"
-            if decode:
-                image.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        return f"{file} ({'not an image' if 'cannot identify' in str(error) else error})"
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file) as image:
+                if image.format not in _FORMATS:
+                    return f"{file} ({image.format} inside)"
+    except Image.UnidentifiedImageError:
+        return f"{file} (not an image)"
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        return f"{file} ({getattr(error, 'strerror', None) or error})"
+    return ""
+
+
+def _decode(file: Any) -> tf.Tensor:
+    """(H, W, 3) uint8; of a moving image the first frame."""
+    return tf.io.decode_image(tf.io.read_file(file), channels=3, expand_animations=False)
+
+
+def _decoding_problem(file: str) -> str:
+    """What is wrong with an image file's pixels, or an empty string."""
+    try:
+        _decode(file)
+    except tf.errors.OpError as error:
+        return f"{file} ({error.message.splitlines()[0]})"
     return ""
 
 
@@ -97,18 +118,19 @@ class FolderSplit:
     def count(self) -> int:
         return len(self.labels)
 
-    def examples(self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int) -> tf.data.Dataset:
-        """(image (H, W, 3) float32 in 0..255, label) in an order drawn from `seed`; None: by class."""
-        order = draw_order(self.count, seed)
+    def examples(
+        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
+    ) -> tf.data.Dataset:
+        """(image (H, W, 3) float32 in 0..255, label) in an order drawn from `seed` (None: by class), less `skip`."""
+        order = draw_order(self.count, seed)[skip:]
 
         def decode(file: tf.Tensor, label: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-            image = tf.io.decode_image(tf.io.read_file(file), channels=3, expand_animations=False)
-            return prepare_image(image, size), label
+            return prepare_image(_decode(file), size), label
 
         dataset = tf.data.Dataset.from_tensor_slices((self.files[order], self.labels[order]))
         return dataset.map(decode, num_parallel_calls=workers)
 
     def culprit(self) -> str:
         """Decode every image to find those that cannot be."""
-        bad = [problem for problem in (_header_problem(Path(f), decode=True) for f in self.files) if problem]
+        bad = [problem for problem in map(_decoding_problem, self.files) if problem]
         return f"{len(bad)} damaged image(s): {_some(bad)}. Replace or delete them." if bad else ""

@@ -265,7 +265,10 @@ def _from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) -
         raise UsageError(f"{module_name} has no function {function_name!r} (--model {name}).") from None
     offered = {"num_classes": classes, "input_shape": input_shape}
     taken = inspect.signature(function).parameters
-    return function(**{key: value for key, value in offered.items() if key in taken})
+    try:
+        return function(**{key: value for key, value in offered.items() if key in taken})
+    except Exception as error:  # the user's own code
+        raise UsageError(f"--model {name} failed: {type(error).__name__}: {error}") from error
 
 
 def _check_user_model(name: str, model: Any, classes: int) -> None:

@@ -68,6 +68,14 @@ def variables_of(optimizer: Any) -> list:
     return list(found() if callable(found) else found)
 
 
+def learning_rate_of(optimizer: Any) -> float:
+    """The rate of the next update."""
+    rate = optimizer.learning_rate
+    if callable(rate) and not isinstance(rate, tf.Variable):
+        rate = rate(optimizer.iterations)
+    return float(rate)
+
+
 def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     """Update the given tensors, and no other.
 

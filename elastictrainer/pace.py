@@ -1,6 +1,6 @@
 """Keep the training time at the requested ratio: measured steps correct what the profile predicts. NumPy only."""
 
-from typing import List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -82,6 +82,15 @@ class Pace:
             self._unsettled -= 1
             return
         (self.full_ms if was_full else self.chosen_ms).append(ms)
+
+    def state(self) -> Dict[str, Any]:
+        """What was measured so far, as JSON values."""
+        return {"full_ms": self.full_ms, "chosen_ms": self.chosen_ms, "chosen_predicted": self._chosen_predicted}
+
+    def restore(self, state: Dict[str, Any]) -> None:
+        """Go on from `state`."""
+        self.full_ms, self.chosen_ms = list(state["full_ms"]), list(state["chosen_ms"])
+        self._chosen_predicted = state["chosen_predicted"]
 
     def full_step_ms(self) -> Optional[float]:
         """Median ms of this run's full steps; None before the first."""

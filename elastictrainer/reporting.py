@@ -34,11 +34,12 @@ class Report:
         else:
             print(line, flush=True)
 
-    def epoch_begins(self, epoch: int, epochs: int, steps: int) -> None:
+    def epoch_begins(self, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
+        """`steps` make an epoch, `done` of them were done before."""
         if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=steps, desc=f"epoch {epoch + 1}/{epochs}", unit="step", leave=False)
+            self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch + 1}/{epochs}", unit="step", leave=False)
 
     def step_done(
         self, loss: float, accuracy: Any, step_ms: float, ratio_of: Callable[[float], Optional[float]]

@@ -1,7 +1,7 @@
 """One selection during training: score the tensors, set the budget, choose."""
 
 import itertools
-from typing import Any, Dict, Iterable, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class Reselector:
         self.batches = batches
         self.solver = solver
         self.feedback = feedback
-        self._costs_s: list = []
+        self.costs_s: List[float] = []
 
     def __call__(
         self, step: int, probe: Iterable[Tuple[Any, Any]], previous: Optional[np.ndarray]
@@ -69,8 +69,8 @@ class Reselector:
             rho = self.pace.rho
             if self.feedback:
                 to_come = self.pace.selections_left(step) - 1
-                upcoming = float(np.median(self._costs_s)) * to_come if self._costs_s else 0.0
-                rho = self.pace.rho_for_selector(step, self.watch.total("validation", "calibration"), upcoming)
+                upcoming = float(np.median(self.costs_s)) * to_come if self.costs_s else 0.0
+                rho = self.pace.rho_for_selector(step, self.watch.training(), upcoming)
             selection = select(self.timings, importance, rho, solver=self.solver)
             mask = selection.mask
             kept = not mask.any()
@@ -83,7 +83,7 @@ class Reselector:
                 mask = previous
             step_ms = self.timings.step_time(mask)
             self.pace.new_selection(step_ms)
-        self._costs_s.append(self._selecting_s() - spent_before)
+        self.costs_s.append(self._selecting_s() - spent_before)
         return mask, {
             "step": step,
             "selected": np.flatnonzero(mask).tolist(),

@@ -1,5 +1,7 @@
 """A run's folder: it owns every path in it."""
 
+import contextlib
+import fcntl
 import json
 import shutil
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 import yaml
 
 from elastictrainer.errors import UsageError
-from elastictrainer.files import write_json, write_text, written_beside
+from elastictrainer.files import append_line, write_json, write_text, written_beside
 
 
 class RunFolder:
@@ -19,30 +21,62 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Union[str, Path], overwrite: bool = False) -> "RunFolder":
-        """A new, empty run folder.
-
-        Raises:
-            UsageError: it exists and `overwrite` is off, is no run folder, or cannot be written.
-        """
+        """A new, empty run folder; UsageError as `claimed`."""
         run = cls(path)
-        if run.check_free(overwrite):
-            shutil.rmtree(run.path)
-        try:
-            run.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot create {run.path}: {error.strerror}. Choose another --output.") from None
+        with run.claimed(overwrite):
+            run.clear()
+        run.path.mkdir(parents=True, exist_ok=True)
         return run
 
-    def check_free(self, overwrite: bool = False) -> bool:
-        """Whether an earlier run stands here that may be replaced; UsageError where something stands that may not."""
-        if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
-            return False
-        if not overwrite:
-            raise UsageError(f"{self.path} exists. Choose another --output, or replace it with --overwrite.")
-        if not self.config_path.exists():
-            raise UsageError(f"{self.path} is not a run folder; it will not be overwritten.")
-        return True
+    @contextlib.contextmanager
+    def claimed(self, overwrite: bool = False, resume: bool = False) -> Iterator[None]:
+        """Keep every other process out of the folder, which is made if need be; nothing in it is changed.
 
+        Args:
+            overwrite: an earlier run may stand here.
+            resume: an earlier run must stand here.
+
+        Raises:
+            UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run and
+                neither `overwrite` nor `resume` is set, or it holds something else.
+        """
+        if resume and not self.config_path.exists():
+            raise UsageError(f"{self.path} is no run folder (no config.yaml): there is nothing to resume.")
+        made_here = not self.path.exists()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = open(self._lock_path, "a")
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.path}: {error.strerror}. Choose another --output.") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given up by the system when the process ends
+            except OSError:
+                raise UsageError(f"{self.path} is in use by another process. Choose another --output, or wait.") from None
+            try:
+                if self._content() and not resume:
+                    if not overwrite:
+                        raise UsageError(
+                            f"{self.path} exists. Choose another --output, go on with it by --resume {self.path}, "
+                            "or replace it with --overwrite."
+                        )
+                    if not self.config_path.exists():
+                        raise UsageError(f"{self.path} is not a run folder; it will not be overwritten.")
+                yield
+            finally:
+                if made_here and not self._content():
+                    shutil.rmtree(self.path, ignore_errors=True)
+
+    def clear(self) -> None:
+        """Remove an earlier run; its config, which tells that it was one, last."""
+        for path in sorted(self._content(), key=lambda path: path == self.config_path):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def _content(self) -> List[Path]:
+        """Everything in the folder but the lock."""
+        return [path for path in self.path.iterdir() if path != self._lock_path]
+
+    _lock_path = property(lambda self: self.path / ".lock")
     config_path = property(lambda self: self.path / "config.yaml")
     environment_path = property(lambda self: self.path / "environment.json")
     metrics_path = property(lambda self: self.path / "metrics.jsonl")
@@ -73,10 +107,24 @@ class RunFolder:
         """One line per selection."""
         _append(self.selections_path, record)
 
+    def rewind(self, metrics: int, selections: int) -> None:
+        """Cut the logs to their first lines: what was written after a checkpoint is written again."""
+        for path, count in ((self.metrics_path, metrics), (self.selections_path, selections)):
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+            if len(lines) > count:
+                write_text(path, "".join(lines[:count]))
+
     def save_model(self, model: Any) -> None:
         """The fine-tuned model in Keras' own format, whole or not at all."""
         with written_beside(self.model_path) as beside:
             model.save(beside)
+
+    def environment(self) -> Dict[str, Any]:
+        """What `write_environment` wrote; empty where there is none."""
+        try:
+            return json.loads(self.environment_path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
 
     def summary(self) -> Dict[str, Any]:
         """What `write_summary` wrote; UsageError where the run is not finished."""
@@ -95,15 +143,15 @@ class RunFolder:
 
 
 def _append(path: Path, record: Dict[str, Any]) -> None:
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(record, allow_nan=False) + "\n")
+    append_line(path, json.dumps(record, allow_nan=False))
 
 
 def _lines(path: Path) -> Iterator[Dict[str, Any]]:
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").splitlines():
-        yield json.loads(line)
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):  # else a power failure tore it
+            yield json.loads(line)
 
 
 def find_runs(paths: List[str]) -> List[RunFolder]:

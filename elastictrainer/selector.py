@@ -9,6 +9,7 @@ from elastictrainer.errors import UsageError, unknown
 from elastictrainer.profiler.timings import TensorTimings
 
 SOLVERS = ("dp", "milp")
+_LARGEST = 1e100  # an importance that still can be added and divided
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,12 @@ def select(
     importance = np.asarray(importance, np.float64)
     if importance.shape != (len(timings),):
         raise UsageError(f"importance must have shape ({len(timings)},), not {importance.shape}.")
-    if not np.all(np.isfinite(importance)):
-        culprit = timings.names[int(np.flatnonzero(~np.isfinite(importance))[0])]
-        raise UsageError(f"the importance of {culprit} is not finite; lower the learning rate or check the data.")
+    beyond = np.flatnonzero(~(np.abs(importance) < _LARGEST))
+    if len(beyond):
+        raise UsageError(
+            f"the importance of {timings.names[beyond[0]]} is {importance[beyond[0]]:g}: the loss diverged. "
+            "Lower the learning rate, or check the data."
+        )
     rho_min = timings.rho_min
     if not rho_min * (1 - 1e-9) <= rho <= 1:
         raise UsageError(
@@ -105,7 +109,8 @@ def solve_chain(
     if exact is not None:
         return exact
     # The slack of 1e-9 keeps a cost of exactly k units at k, where float division gives k + 1e-16.
-    cells = np.ceil(np.minimum(t_dw / unit, resolution + 1) - 1e-9).astype(np.int64)
+    with np.errstate(over="ignore"):  # far more than the budget is infinitely many units
+        cells = np.ceil(np.minimum(t_dw / unit, resolution + 1) - 1e-9).astype(np.int64)
     paid_dy = np.cumsum(t_dy)
     best = np.zeros(resolution + 1)
     shifted = np.empty(resolution + 1)

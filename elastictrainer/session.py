@@ -1,4 +1,4 @@
-"""One call of `Trainer.fit`: the loop over an epoch's minibatches, for every scheme."""
+"""One call of `Trainer.fit`: the loop over minibatches and epochs, for every scheme; saved, and gone on with."""
 
 import contextlib
 import math
@@ -9,11 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer import optimizers
+from elastictrainer.checkpoints import Checkpoints, random_states
 from elastictrainer.errors import RunError
 from elastictrainer.evaluation import Evaluator
 from elastictrainer.importance import ImportanceEvaluator
+from elastictrainer.interruption import Interruption
 from elastictrainer.objective import Objective
 from elastictrainer.pace import Pace
+from elastictrainer.progress import Progress
 from elastictrainer.reporting import Report
 from elastictrainer.reselection import Reselector
 from elastictrainer.steps import StepCache
@@ -29,8 +32,8 @@ class Data(Protocol):
 
     steps_per_epoch: int
 
-    def train(self, epoch: int) -> Any:
-        """An iterable of minibatches (inputs, labels), the same for the same epoch."""
+    def train(self, epoch: int, first: int = 0) -> Any:
+        """The minibatches (inputs, labels) of an epoch from number `first` on, the same for the same epoch."""
 
     def test(self) -> Any:
         """An iterable of minibatches of the test data."""
@@ -41,6 +44,7 @@ class Session:
 
     def __init__(self, trainer: "Trainer", data: Data):
         self.trainer = trainer
+        self.data = data
         model, optimizer = trainer.model, trainer.optimizer
         optimizers.build(optimizer, model.trainable_weights)
         objective = Objective(model, trainer.loss, trainer.scheme.penalty(model))
@@ -48,10 +52,16 @@ class Session:
         self.steps = StepCache(objective, optimizer, [self.accuracy])
         self.evaluate = Evaluator(objective)
         self.report = Report(trainer.run, trainer.quiet)
-        self.manager = None
+        self.interruption = Interruption()
+        self.checkpoints: Optional[Checkpoints] = None
         if trainer.run is not None:
-            checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
-            self.manager = tf.train.CheckpointManager(checkpoint, str(trainer.run.checkpoints_path), max_to_keep=2)
+            self.checkpoints = Checkpoints(
+                trainer.run.checkpoints_path,
+                model=model,
+                optimizer=optimizer,
+                accuracy=self.accuracy,
+                random=random_states(model),
+            )
         self.everything = np.ones(len(model.trainable_weights), bool)
         self.pace: Optional[Pace] = None
         self.mask: Optional[np.ndarray] = None  # none selected yet: every tensor trains
@@ -68,55 +78,123 @@ class Session:
             )
         else:
             self.mask = trainer.scheme.mask(model)
-        self._was_full = False
-        self.step = 0
-        self.all_ms: List[float] = []  # of every step but the first with each compiled graph
-        self.apart_ms: List[float] = []  # full steps measured apart, for a scheme that makes none
-        self.predicted_ms = 0.0
+        self.progress = Progress()
         self.masks: List[np.ndarray] = []
         self.history: List[Dict[str, Any]] = []
+        self._saved_at = time.monotonic()
 
-    def train_epoch(self, epoch: int, data: Data) -> Dict[str, float]:
-        """Train on every minibatch of an epoch; returns the epoch's training figures."""
-        self.accuracy.reset_state()
-        losses: List[float] = []
-        first_ms = len(self.all_ms)
-        if self.pace is None and epoch and epoch % self.trainer.interval == 0:
-            self._scheme_interval(epoch)
-        batches = iter(data.train(epoch))
-        for _ in range(data.steps_per_epoch):
-            if self.pace is not None and self.pace.selection_due(self.step):
-                self._select(epoch, data)
-            full_now = self.pace is not None and (self.mask is None or self.pace.full_step_due(self.step))
-            if self._was_full and not full_now:
-                resting = [v for v, m in zip(self.trainer.model.trainable_weights, self.mask) if not m]
-                optimizers.forget_momentum(self.trainer.optimizer, resting)
-            self._was_full = full_now
-            losses.append(self._train_step(self.everything if full_now else self.mask, batches, epoch, full_now))
-        epoch_ms = self.all_ms[first_ms:]
-        return {
-            "train_loss": float(np.mean(losses)),
+    def resume(self) -> None:
+        """Go on where the newest whole checkpoint was written; from the start where there is none."""
+        saved = self.checkpoints.restore(self.report.say)
+        self.progress = Progress(**saved) if saved else Progress()
+        run, progress = self.trainer.run, self.progress
+        run.rewind(*progress.logged)
+        if saved is None:
+            self.report.say(f"{run.path} has no checkpoint yet: starting from the beginning")
+            return
+        self.history = run.metrics()
+        self.trainer.watch.seconds.update(progress.seconds)
+        if progress.selected is not None:
+            self.mask = self._mask_of(progress.selected)
+        if self.pace is not None:
+            self.pace.restore(progress.pace)
+            self.reselect.costs_s = list(progress.selecting_s)
+            self.masks = [self._mask_of(record["selected"]) for record in run.selections()]
+        self.report.say(f"resumed after step {progress.step}, in epoch {progress.epoch + 1} of {self.trainer.epochs}")
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is a run folder.
+
+        Raises:
+            RunError: a weight is not finite (nothing is written then), or the checkpoint cannot be written.
+        """
+        if self.checkpoints is None:
+            return
+        for variable in self.trainer.model.trainable_weights:
+            if not bool(tf.reduce_all(tf.math.is_finite(variable))):
+                raise self._diverged(f"{variable.name} is not finite")
+        progress = self.progress
+        with self.trainer.watch.lap("checkpoint"):
+            progress.selected = None if self.mask is None else np.flatnonzero(self.mask).tolist()
+            progress.seconds = self.trainer.watch.so_far()
+            if self.pace is not None:
+                progress.pace = self.pace.state()
+                progress.selecting_s = self.reselect.costs_s
+            self.checkpoints.save(progress.step, progress.to_json())
+        self._saved_at = time.monotonic()
+
+    def train_epoch(self) -> None:
+        """Train on what is left of the epoch, evaluate, write its line, and save."""
+        trainer, progress = self.trainer, self.progress
+        self.report.epoch_begins(progress.epoch, trainer.epochs, self.data.steps_per_epoch, progress.batch)
+        with trainer.watch.lap("steps"):
+            self._train_batches()
+        with trainer.watch.lap("validation"):
+            test_loss, test_accuracy = self.evaluate(self.data.test(), self.interruption.check)
+        if not math.isfinite(test_loss):
+            raise self._diverged(f"the test loss is {test_loss}")
+        trained_s = trainer.watch.training()
+        median_ms = float(np.median(progress.epoch_ms)) if progress.epoch_ms else 0.0
+        record = {
+            "epoch": progress.epoch + 1,
+            "step": progress.step,
+            "train_loss": progress.loss_sum / self.data.steps_per_epoch,
             "train_accuracy": float(self.accuracy.result()),
-            "step_ms_median": float(np.median(epoch_ms)) if epoch_ms else 0.0,
+            "step_ms_median": median_ms,
+            "test_loss": test_loss,
+            "test_accuracy": test_accuracy,
+            "ratio": self.ratio_to_full_step(median_ms),
+            "train_seconds": trained_s - progress.trained_s,
+            "train_seconds_total": trained_s,
+            "learning_rate": optimizers.learning_rate_of(trainer.optimizer),
         }
+        self.history.append(record)
+        if trainer.run:
+            trainer.run.add_metrics(record)
+            progress.logged[0] += 1
+        self.report.epoch_ends(progress.epoch, trainer.epochs, progress.step, record)
+        progress.epoch_done(trained_s)
+        self.save()
 
     def full_step_ms(self) -> Optional[float]:
         """This run's full step, median: of the full steps among the others, or set apart, or of all where all are."""
         if self.pace is not None:
             return self.pace.full_step_ms()
-        measured = self.apart_ms or (self.all_ms if self.mask.all() else [])
+        measured = self.progress.full_apart_ms or (self.progress.recent_ms if self.mask.all() else [])
         return float(np.median(measured)) if measured else None
 
     def ratio_to_full_step(self, step_ms: float) -> Optional[float]:
         """`step_ms` over this run's full step; None where every step is one, and before the first."""
-        if self.pace is None and not self.apart_ms:
+        if self.pace is None and not self.progress.full_apart_ms:
             return None
         whole = self.full_step_ms()
         return step_ms / whole if whole else None
 
-    def _train_step(self, mask: np.ndarray, batches: Iterator[Any], epoch: int, is_full: bool) -> float:
-        """One step on the tensors of `mask`, its minibatch fetched and its time recorded; returns the loss."""
-        trainer = self.trainer
+    def _train_batches(self) -> None:
+        progress, per_epoch = self.progress, self.data.steps_per_epoch
+        if progress.batch == per_epoch:
+            return
+        if not progress.batch:
+            self.accuracy.reset_state()
+            if self.pace is None and progress.epoch and progress.epoch % self.trainer.interval == 0:
+                self._scheme_interval()
+        batches = iter(self.data.train(progress.epoch, progress.batch))
+        while progress.batch < per_epoch:
+            if self.pace is not None and self.pace.selection_due(progress.step):
+                self._select()
+            full_now = self.pace is not None and (self.mask is None or self.pace.full_step_due(progress.step))
+            if progress.was_full and not full_now:
+                resting = [v for v, m in zip(self.trainer.model.trainable_weights, self.mask) if not m]
+                optimizers.forget_momentum(self.trainer.optimizer, resting)
+            progress.was_full = full_now
+            self._train_step(self.everything if full_now else self.mask, batches, full_now)
+            self.interruption.check()
+            if time.monotonic() - self._saved_at > 60 * self.trainer.checkpoint_minutes:
+                self.save()
+
+    def _train_step(self, mask: np.ndarray, batches: Iterator[Any], is_full: bool) -> None:
+        """One step on the tensors of `mask`, its minibatch fetched and its time recorded."""
+        trainer, progress = self.trainer, self.progress
         start = time.perf_counter()
         x, y = next(batches)
         new = not self.steps.has(mask)
@@ -124,35 +202,50 @@ class Session:
             loss = float(self.steps.get(mask)(x, y))
         ms = 1e3 * (time.perf_counter() - start)
         if not math.isfinite(loss):
-            raise RunError(
-                f"the loss is {loss} at step {self.step} (epoch {epoch + 1}): training diverged. "
-                "Try a lower --learning-rate."
-            )
+            raise self._diverged(f"the loss is {loss}")
         if not new:
-            self.all_ms.append(ms)
+            progress.step_took(ms)
             if self.pace is not None:
                 self.pace.record(ms, is_full)
         if trainer.timings is not None:
-            self.predicted_ms += trainer.timings.step_time(mask)
-        self.step += 1
+            progress.predicted_ms += trainer.timings.step_time(mask)
+        progress.step_done(loss)
         self.report.step_done(loss, self.accuracy, ms, self.ratio_to_full_step)
-        return loss
 
-    def _select(self, epoch: int, data: Data) -> None:
+    def _diverged(self, what: str) -> RunError:
+        kept = self.checkpoints.saved() if self.checkpoints else []
+        return RunError(
+            f"{what} at step {self.progress.step} (epoch {self.progress.epoch + 1}): training diverged. "
+            "Try a lower --learning-rate"
+            + (f"; the last good checkpoint is {kept[0]}." if kept else ".")
+        )
+
+    def _select(self) -> None:
         """Choose the tensors to train from here on."""
-        trainer = self.trainer
-        self.mask, record = self.reselect(self.step, iter(data.train(PROBE_EPOCH + self.step)), self.mask)
+        trainer, progress = self.trainer, self.progress
+        probe = iter(self.data.train(PROBE_EPOCH + progress.step))
+        self.mask, record = self.reselect(progress.step, probe, self.mask)
         self.masks.append(self.mask)
-        if trainer.run:
-            trainer.run.add_selection({"epoch": epoch, **record})
+        self._log_selection(record)
         self.report.say(
             f"selected {len(record['selected'])} of {len(self.mask)} tensors, predicted "
             f"{record['predicted_ratio']:.3f} of a full step, with "
             f"{100 * record['importance_selected'] / max(record['importance_positive'], 1e-30):.0f} % of the importance"
         )
-        self.report.selection_map(self.step, np.array(self.masks))
+        if trainer.run:
+            self.report.selection_map(progress.step, np.array(self.masks))
 
-    def _scheme_interval(self, epoch: int) -> None:
+    def _scheme_interval(self) -> None:
         figures = self.trainer.scheme.at_interval(self.trainer.model, self.trainer.optimizer)
-        if figures and self.trainer.run:
-            self.trainer.run.add_selection({"epoch": epoch, "step": self.step, **figures})
+        if figures:
+            self._log_selection({"step": self.progress.step, **figures})
+
+    def _log_selection(self, record: Dict[str, Any]) -> None:
+        if self.trainer.run:
+            self.trainer.run.add_selection({"epoch": self.progress.epoch, **record})
+            self.progress.logged[1] += 1
+
+    def _mask_of(self, selected: List[int]) -> np.ndarray:
+        mask = np.zeros(len(self.everything), bool)
+        mask[selected] = True
+        return mask

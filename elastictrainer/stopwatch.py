@@ -5,6 +5,8 @@ import time
 from collections import defaultdict
 from typing import Callable, Dict, Iterator, List
 
+NOT_TRAINING = ("validation", "calibration")
+
 
 class Stopwatch:
     """Exclusive wall-clock seconds by lap; a lap inside a lap pauses the outer one."""
@@ -32,7 +34,16 @@ class Stopwatch:
             self._charge()
             self._open.pop()
 
+    def so_far(self) -> Dict[str, float]:
+        """Seconds by lap, the open lap up to now included."""
+        self._charge()
+        return dict(self.seconds)
+
     def total(self, *without: str) -> float:
         """Seconds of all laps but `without`, the open lap up to now included."""
         self._charge()
         return sum(s for name, s in self.seconds.items() if name not in without)
+
+    def training(self) -> float:
+        """Seconds of training: all but validation, and full steps measured apart for comparison."""
+        return self.total(*NOT_TRAINING)

@@ -1,5 +1,6 @@
 """Train a model by a scheme, evaluate it after every epoch, and account for the time."""
 
+import contextlib
 import time
 from typing import Any, Callable, Dict, Optional, Union
 
@@ -7,17 +8,17 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer import environment, optimizers, schemes
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import Interrupted, UsageError, unknown
 from elastictrainer.objective import Objective, classification_loss
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.run_folder import RunFolder
+from elastictrainer.selector import SOLVERS
 from elastictrainer.session import PROBE_EPOCH, Data, Session
 from elastictrainer.state import restored
 from elastictrainer.steps import TrainStep
 from elastictrainer.stopwatch import Stopwatch
 
 _FULL_STEPS_MEASURED = 12
-NOT_TRAINING = ("validation", "calibration")
 
 
 class Trainer:
@@ -42,6 +43,7 @@ class Trainer:
         solver: str = "dp",
         feedback: bool = True,
         seed: int = 0,
+        checkpoint_minutes: float = 10.0,
         run: Optional[RunFolder] = None,
         quiet: bool = False,
     ):
@@ -59,6 +61,7 @@ class Trainer:
             solver: "dp" or "milp", see `select`.
             feedback: correct the selector's budget by the times measured in this run.
             seed: written to the summary; the data and the caller own the random numbers.
+            checkpoint_minutes: between two checkpoints within an epoch; one follows every epoch anyhow.
             run: where to write; None: nothing is written.
             quiet: print nothing.
 
@@ -68,6 +71,8 @@ class Trainer:
         for name, value in {"interval": interval, "epochs": epochs, "importance_batches": importance_batches}.items():
             if value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}.")
+        if solver not in SOLVERS:
+            raise unknown("solver", solver, SOLVERS)
         self.model = model
         self.scheme = schemes.create(scheme) if isinstance(scheme, str) else scheme
         self.scheme_name = scheme if isinstance(scheme, str) else type(scheme).__name__
@@ -92,49 +97,46 @@ class Trainer:
         self.solver = solver
         self.feedback = feedback
         self.seed = seed
+        self.checkpoint_minutes = checkpoint_minutes
         self.run = run
         self.quiet = quiet
         self.watch = Stopwatch()
 
-    def fit(self, data: Data) -> Dict[str, Any]:
+    def fit(self, data: Data, resume: bool = False) -> Dict[str, Any]:
         """Train, evaluate after every epoch, and return the summary (the content of summary.json).
 
+        With a run folder, a checkpoint is written after every epoch and every `checkpoint_minutes`; SIGINT and SIGTERM
+        finish the step, write one more, and raise Interrupted.
+
+        Args:
+            data: the minibatches.
+            resume: go on from the run folder's newest whole checkpoint. Model, data and settings must be the same.
+
         Raises:
-            RunError: the loss is not finite, or the data cannot be read.
+            RunError: training diverged, the data cannot be read, a checkpoint cannot be written or none can be read.
+            Interrupted: see above; a KeyboardInterrupt.
+            UsageError: nothing to resume without a run folder.
         """
+        if resume and self.run is None:
+            raise UsageError("resume needs a run folder: Trainer(..., run=RunFolder(path)).")
         session = Session(self, data)
-        if not self.selects and not session.mask.all():
-            self._measure_full_step(session, data, 0)
-        try:
-            for epoch in range(self.epochs):
-                session.report.epoch_begins(epoch, self.epochs, data.steps_per_epoch)
-                trained_before = self.watch.total(*NOT_TRAINING)
-                with self.watch.lap("steps"):
-                    figures = session.train_epoch(epoch, data)
-                with self.watch.lap("validation"):
-                    test_loss, test_accuracy = session.evaluate(data.test())
-                if session.manager is not None:
-                    with self.watch.lap("checkpoint"):
-                        session.manager.save(checkpoint_number=epoch + 1)
-                trained = self.watch.total(*NOT_TRAINING)
-                record = {
-                    "epoch": epoch + 1,
-                    "step": session.step,
-                    **figures,
-                    "test_loss": test_loss,
-                    "test_accuracy": test_accuracy,
-                    "ratio": session.ratio_to_full_step(figures["step_ms_median"]),
-                    "train_seconds": trained - trained_before,
-                    "train_seconds_total": trained,
-                    "learning_rate": self._learning_rate(),
-                }
-                session.history.append(record)
-                if self.run:
-                    self.run.add_metrics(record)
-                session.report.epoch_ends(epoch, self.epochs, session.step, record)
-        finally:
-            session.report.close()
-        if not self.selects and not session.mask.all():
+        with session.interruption if self.run else contextlib.nullcontext():
+            try:
+                if resume:
+                    session.resume()
+                apart = not self.selects and not session.mask.all()
+                if apart and not session.progress.full_apart_ms:
+                    self._measure_full_step(session, data, 0)
+                while session.progress.epoch < self.epochs:
+                    session.train_epoch()
+            except Interrupted:
+                session.save()
+                raise Interrupted(
+                    f"Saved after step {session.progress.step}. Go on with: et-train --resume {self.run.path}"
+                ) from None
+            finally:
+                session.report.close()
+        if apart:
             self._measure_full_step(session, data, 1)
         summary = self._summary(session)
         if self.run:
@@ -155,26 +157,21 @@ class Trainer:
                     batch = first if k == 0 else next(batches)
                     float(step(*batch))
                     if k >= 2:
-                        session.apart_ms.append(1e3 * (time.perf_counter() - start))
-
-    def _learning_rate(self) -> float:
-        rate = self.optimizer.learning_rate
-        if callable(rate) and not isinstance(rate, tf.Variable):
-            rate = rate(self.optimizer.iterations)
-        return float(rate)
+                        session.progress.full_apart_ms.append(1e3 * (time.perf_counter() - start))
 
     def _summary(self, session: Session) -> Dict[str, Any]:
-        train_seconds = self.watch.total(*NOT_TRAINING)
+        train_seconds = self.watch.training()
+        progress = session.progress
         full_ms = session.full_step_ms()
         accuracies = [record["test_accuracy"] for record in session.history]
         predicted = 1.0 if self.scheme_name == "full" else None
         if self.timings is not None:
-            predicted = session.predicted_ms / session.step / self.timings.full_ms
+            predicted = progress.predicted_ms / progress.step / self.timings.full_ms
         return {
             "scheme": self.scheme_name,
             "rho_requested": self.rho if self.selects else None,
             "rho_predicted": predicted,
-            "rho_achieved": 1e3 * train_seconds / session.step / full_ms if full_ms else None,
+            "rho_achieved": 1e3 * train_seconds / progress.step / full_ms if full_ms else None,
             "accuracy_best": max(accuracies),
             "accuracy_last": accuracies[-1],
             "loss_last": session.history[-1]["test_loss"],
@@ -186,9 +183,9 @@ class Trainer:
             "trace_seconds": self.watch.seconds["tracing"],
             "checkpoint_seconds": self.watch.seconds["checkpoint"],
             "epochs": len(session.history),
-            "steps": session.step,
+            "steps": progress.step,
             "selections": len(session.masks),
-            "step_ms_median": float(np.median(session.all_ms)) if session.all_ms else None,
+            "step_ms_median": float(np.median(progress.recent_ms)) if progress.recent_ms else None,
             "full_step_ms": full_ms,
             "peak_rss_bytes": environment.peak_rss_bytes(),
             "seed": self.seed,

@@ -44,7 +44,7 @@ def test_published_option_names_are_accepted():
         (["resnet50"], "'resnet50'"),
         (["--epochs", "many"], "--epochs must be a whole number, not 'many'"),
         (["--epochs", "0"], "--epochs 0 is out of range; allowed: at least 1"),
-        (["--rho", "1.5"], "--rho 1.5 is out of range; allowed: 0 to 1"),
+        (["--rho", "1.5"], "--rho 1.5 is out of range; allowed: 0.01 to 1"),
         (["--rho", "nan"], "out of range"),
         (["--batch-size", "2.5"], "whole number"),
         (["--config", "/nowhere.yaml"], "cannot read"),

@@ -1,9 +1,11 @@
 """What every command shares: exit status, error lines, a quiet TensorFlow."""
 
 import os
+import signal
 import sys
+import threading
 import traceback
-from typing import Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from elastictrainer.errors import RunError, UsageError
 
@@ -15,6 +17,8 @@ def run(name: str, body: Callable[[Optional[Sequence[str]]], None], arguments: O
         0; 2 where the request was wrong; 1 where the work failed; 130 after an interrupt.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     try:
         body(arguments)
@@ -25,11 +29,17 @@ def run(name: str, body: Callable[[Optional[Sequence[str]]], None], arguments: O
             traceback.print_exc()
         print(f"{name}: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted.", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"{name}: interrupted. {error}".rstrip(), file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone
         sys.stdout = open(os.devnull, "w")
+        return 1
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{name}: failed: {where}{error.strerror or error}.", file=sys.stderr)
         return 1
     except MemoryError:
         print(f"{name}: out of memory; lower --batch-size or --image-size.", file=sys.stderr)
@@ -43,3 +53,7 @@ def run(name: str, body: Callable[[Optional[Sequence[str]]], None], arguments: O
             file=sys.stderr,
         )
         return 1
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt

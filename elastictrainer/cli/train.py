@@ -2,13 +2,15 @@
 
 import argparse
 import dataclasses
+import os
 import re
 import sys
 import time
 from typing import Any, Dict, Optional, Sequence
 
 from elastictrainer.cli.command import run
-from elastictrainer.config import TrainSettings, parse
+from elastictrainer.config import TrainSettings, given, load, parse
+from elastictrainer.errors import UsageError
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
 _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.5"
@@ -22,19 +24,50 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = argparse.ArgumentParser("et-train", description=_DESCRIPTION, epilog=_EXAMPLE, allow_abbrev=False)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--resume", metavar="RUN", help="go on with an interrupted run; its settings are in the run folder")
     parser.add_argument("--save_model", nargs="?", help="accepted for the published code's sake: the model is always saved")
-    settings, _ = parse(TrainSettings, arguments, parser)
+    settings, options = parse(TrainSettings, arguments, parser)
 
-    from elastictrainer import assembly, environment, schemes
     from elastictrainer.run_folder import RunFolder
+
+    if options.resume is None:
+        run_folder = RunFolder(settings.output or _run_name(settings))
+        with run_folder.claimed(settings.overwrite):
+            _train(settings, run_folder, resume=False)
+        return
+    others = given(TrainSettings, options)
+    if others:
+        raise UsageError(f"--resume takes all settings from {options.resume}/config.yaml; leave out {', '.join(others)}.")
+    _resume(RunFolder(options.resume))
+
+
+def _resume(run_folder: Any) -> None:
+    """Go on with the run in a folder, if it is not finished."""
+    with run_folder.claimed(resume=True):
+        if run_folder.summary_path.exists():
+            print(f"{run_folder.path} is finished; there is nothing to resume.")
+            _print_summary(run_folder.summary())
+            return
+        settings = load(TrainSettings, run_folder.config_path)
+        if run_folder.profile_path.exists():
+            settings = dataclasses.replace(settings, profile=str(run_folder.profile_path))
+        try:
+            _train(settings, run_folder, resume=True)
+        except UsageError as error:
+            started_in = run_folder.environment().get("directory")
+            elsewhere = f" The run was started in {started_in}; resume it from there." if started_in != os.getcwd() else ""
+            raise UsageError(f"{error}{elsewhere}") from None
+
+
+def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
+    """Make everything from `settings`, and train into `run_folder`."""
+    from elastictrainer import assembly, environment, schemes
     from elastictrainer.trainer import Trainer
 
     scheme = schemes.create(settings.scheme)
     assembly.configure(settings.seed, settings.deterministic)
     data = assembly.load_data(settings)
     model = assembly.make_model(settings, len(data.class_names))
-    run_folder = RunFolder(settings.output or _run_name(settings))
-    run_folder.check_free(settings.overwrite)  # said at once; nothing is replaced before everything else is in order
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {data.train_split.count} training "
         f"and {data.test_split.count} test images, {len(model.trainable_weights)} trainable tensors"
@@ -63,13 +96,17 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         solver=settings.solver,
         feedback=not settings.deterministic,
         seed=settings.seed,
+        checkpoint_minutes=settings.checkpoint_minutes,
+        run=run_folder,
     )
-    trainer.run = RunFolder.create(run_folder.path, settings.overwrite)
-    run_folder.write_config(dataclasses.asdict(settings))
-    run_folder.write_environment({**environment.describe(), "seed": settings.seed, "arguments": sys.argv[1:]})
-    if timings is not None:
-        timings.save(run_folder.profile_path)
-    _print_summary(trainer.fit(data))
+    if not resume:
+        run_folder.clear()
+        if timings is not None:
+            timings.save(run_folder.profile_path)
+        about = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd()}
+        run_folder.write_environment({**environment.describe(), **about})
+        run_folder.write_config(dataclasses.asdict(settings))
+    _print_summary(trainer.fit(data, resume))
 
 
 def _run_name(settings: TrainSettings) -> str:

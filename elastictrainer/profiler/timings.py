@@ -1,6 +1,5 @@
 """The time model: what a training step costs under a selection of tensors. NumPy only."""
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +9,12 @@ import numpy as np
 
 from elastictrainer.errors import UsageError
 from elastictrainer.files import write_json
+from elastictrainer.profiler import schema
 from elastictrainer.profiler.membership import Membership
 
 FORMAT = "elastictrainer-profile"
 VERSION = 1
+_LONGEST_STEP_MS = 1e9  # eleven days
 
 
 class Group(NamedTuple):
@@ -82,8 +83,6 @@ class TensorTimings:
         times = np.concatenate([[forward_ms], np.ravel(t_dw), np.ravel(t_dy)]).astype(np.float64)
         if np.size(t_dw) != n or np.size(t_dy) != n:
             raise UsageError(f"{n} names, {np.size(t_dw)} values of t_dw, {np.size(t_dy)} of t_dy: they must agree.")
-        if not np.all(np.isfinite(times)) or np.any(times < 0):
-            raise UsageError("times must be finite and not negative.")
         return cls(
             names=tuple(names),
             shapes=tuple(() for _ in names),
@@ -94,6 +93,14 @@ class TensorTimings:
             connected=np.ones(n, bool),
             estimated=np.zeros(n, bool),
         )
+
+    def __post_init__(self) -> None:
+        times = np.concatenate([self.dw.ms, self.dy.ms, self.forward.ms, self.t_update])
+        if not np.all(np.isfinite(times)) or np.any(times < 0):
+            raise UsageError("a time is negative or infinite.")
+        total = np.minimum(times, _LONGEST_STEP_MS).sum()
+        if not 0 < total < _LONGEST_STEP_MS:
+            raise UsageError(f"the times add up to {total:g} ms: that is no training step.")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -238,7 +245,7 @@ class TensorTimings:
         except UnicodeDecodeError:
             raise UsageError(f"{path} is no profile: it is not text. {again}") from None
         try:
-            return cls.from_json(json.loads(text))
+            return cls.from_json(schema.read_json(text))
         except UsageError as error:
             raise UsageError(f"{path}: {error} {again}") from None
         except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
@@ -250,15 +257,14 @@ class TensorTimings:
         """The profile in `value`, as `to_json` wrote it."""
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise UsageError("this JSON is not an ElasticTrainer profile.")
-        if value["version"] != VERSION:
-            raise UsageError(f"the profile has version {value['version']}, this program reads version {VERSION}.")
+        if value.get("version") != VERSION:
+            raise UsageError(f"the profile has version {value.get('version')}, this program reads version {VERSION}.")
+        schema.check(value)
         tensors = value["tensors"]
         n = len(tensors)
         if not n:
             raise UsageError("the profile lists no tensor.")
         t_update = np.array([t["t_update"] for t in tensors], np.float64)
-        if not np.all(np.isfinite(t_update)) or np.any(t_update < 0):
-            raise UsageError("the profile has a negative or infinite time.")
         return cls(
             names=tuple(str(t["name"]) for t in tensors),
             shapes=tuple(tuple(int(d) for d in t["shape"]) for t in tensors),

@@ -1,0 +1,71 @@
+"""How far a run is: everything but variables that a checkpoint keeps."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional
+
+_RECENT = 10_000
+
+
+@dataclass
+class Progress:
+    """Where a run stands between two steps. JSON values only.
+
+    Attributes:
+        epoch: epochs finished, their evaluation included.
+        batch: minibatches done of the epoch going on.
+        step: training steps done.
+        loss_sum: of the epoch going on.
+        epoch_ms: step times of the epoch going on; without the first step of each compiled graph, as below.
+        recent_ms: the latest step times of the run, 10,000 at most.
+        full_apart_ms: full steps measured apart, for a scheme that makes none.
+        predicted_ms: sum of what the profile predicts for the steps done.
+        was_full: whether the latest step trained every tensor in a run that selects.
+        selected: indices of the tensors in training; None before the first selection.
+        trained_s: training seconds up to the end of the latest finished epoch.
+        seconds: the stopwatch.
+        pace: what `Pace.state` returned, None in a run that does not select.
+        selecting_s: seconds that each selection took.
+        logged: lines written so far to metrics.jsonl and selections.jsonl.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    epoch_ms: List[float] = field(default_factory=list)
+    recent_ms: List[float] = field(default_factory=list)
+    full_apart_ms: List[float] = field(default_factory=list)
+    predicted_ms: float = 0.0
+    was_full: bool = False
+    selected: Optional[List[int]] = None
+    trained_s: float = 0.0
+    seconds: Dict[str, float] = field(default_factory=dict)
+    pace: Optional[Dict[str, Any]] = None
+    selecting_s: List[float] = field(default_factory=list)
+    logged: List[int] = field(default_factory=lambda: [0, 0])
+
+    def step_took(self, ms: float) -> None:
+        """A step's time, to be part of the medians."""
+        self.epoch_ms.append(ms)
+        self.recent_ms.append(ms)
+        if len(self.recent_ms) > 2 * _RECENT:
+            del self.recent_ms[:_RECENT]
+
+    def step_done(self, loss: float) -> None:
+        """One more minibatch."""
+        self.loss_sum += loss
+        self.batch += 1
+        self.step += 1
+
+    def epoch_done(self, trained_s: float) -> None:
+        """One more epoch, after `trained_s` seconds of training."""
+        self.epoch += 1
+        self.batch = 0
+        self.loss_sum = 0.0
+        self.epoch_ms = []
+        self.trained_s = trained_s
+
+    def to_json(self) -> Dict[str, Any]:
+        """What `Progress(**...)` takes."""
+        return {**dataclasses.asdict(self), "recent_ms": self.recent_ms[-_RECENT:]}

@@ -1,0 +1,82 @@
+"""Models as users write them, for `--model usermodels:NAME`."""
+
+import tensorflow as tf
+
+layers = tf.keras.layers
+
+
+def _network(input_shape, num_classes):
+    pixels = tf.keras.Input(input_shape)
+    features = layers.Conv2D(4, 3, strides=2, activation="relu", name="first")(layers.Rescaling(1 / 255)(pixels))
+    features = layers.GlobalAveragePooling2D()(layers.Conv2D(4, 3, name="second")(features))
+    return tf.keras.Model(pixels, layers.Dense(num_classes, name="head")(features))
+
+
+def good(input_shape, num_classes):
+    return _network(input_shape, num_classes)
+
+
+def frozen_below(input_shape, num_classes):
+    model = _network(input_shape, num_classes)
+    model.get_layer("first").trainable = False
+    return model
+
+
+def all_frozen(input_shape, num_classes):
+    model = _network(input_shape, num_classes)
+    model.trainable = False
+    return model
+
+
+def one_tensor(input_shape, num_classes):
+    pixels = tf.keras.Input(input_shape)
+    pooled = layers.GlobalAveragePooling2D()(layers.Rescaling(1 / 255)(pixels))
+    return tf.keras.Model(pixels, layers.Dense(num_classes, use_bias=False)(pooled))
+
+
+class _WithUnusedTensor(layers.Layer):
+    def build(self, input_shape):
+        self.unused = self.add_weight(name="unused", shape=(3,))
+
+    def call(self, inputs):
+        return inputs
+
+
+def unconnected(input_shape, num_classes):
+    model = _network(input_shape, num_classes)
+    return tf.keras.Model(model.input, _WithUnusedTensor(name="idle")(model.output))
+
+
+def too_wide(input_shape, num_classes):
+    return _network(input_shape, num_classes + 1)
+
+
+def softmax(input_shape, num_classes):
+    model = _network(input_shape, num_classes)
+    return tf.keras.Model(model.input, layers.Softmax()(model.output))
+
+
+def two_outputs(input_shape, num_classes):
+    model = _network(input_shape, num_classes)
+    return tf.keras.Model(model.input, [model.output, model.output])
+
+
+def a_map(input_shape, num_classes):
+    pixels = tf.keras.Input(input_shape)
+    return tf.keras.Model(pixels, layers.Conv2D(num_classes, 1)(pixels))
+
+
+def not_built():
+    return tf.keras.Sequential([layers.Dense(2)])
+
+
+def no_model():
+    return 42
+
+
+def raises():
+    raise ZeroDivisionError("the user's own mistake")
+
+
+def needs_more(something):
+    return something
