@@ -20,6 +20,7 @@ class Progress:
         recent_ms: the latest step times of the run, 10,000 at most.
         full_apart_ms: full steps measured apart, for a scheme that makes none.
         predicted_ms: sum of what the profile predicts for the steps done.
+        flops: floating point operations of the steps done, as far as the profile counts them.
         was_full: whether the latest step trained every tensor in a run that selects.
         selected: indices of the tensors in training; None before the first selection.
         trained_s: training seconds up to the end of the latest finished epoch.
@@ -37,6 +38,7 @@ class Progress:
     recent_ms: List[float] = field(default_factory=list)
     full_apart_ms: List[float] = field(default_factory=list)
     predicted_ms: float = 0.0
+    flops: float = 0.0
     was_full: bool = False
     selected: Optional[List[int]] = None
     trained_s: float = 0.0

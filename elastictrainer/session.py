@@ -209,6 +209,7 @@ class Session:
                 self.pace.record(ms, is_full)
         if trainer.timings is not None:
             progress.predicted_ms += trainer.timings.step_time(mask)
+            progress.flops += trainer.timings.step_flops(mask) or 0.0
         progress.step_done(loss)
         self.report.step_done(loss, self.accuracy, ms, self.ratio_to_full_step)
 

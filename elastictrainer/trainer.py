@@ -165,6 +165,7 @@ class Trainer:
         full_ms = session.full_step_ms()
         accuracies = [record["test_accuracy"] for record in session.history]
         predicted = 1.0 if self.scheme_name == "full" else None
+        flops = progress.flops or None
         if self.timings is not None:
             predicted = progress.predicted_ms / progress.step / self.timings.full_ms
         return {
@@ -187,6 +188,9 @@ class Trainer:
             "selections": len(session.masks),
             "step_ms_median": float(np.median(progress.recent_ms)) if progress.recent_ms else None,
             "full_step_ms": full_ms,
+            "flops_per_step": flops and flops / progress.step,
+            "flops_per_epoch": flops and flops / len(session.history),
+            "flops_total": flops,
             "peak_rss_bytes": environment.peak_rss_bytes(),
             "seed": self.seed,
         }

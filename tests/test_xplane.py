@@ -93,6 +93,51 @@ def test_a_hand_made_xspace_is_read(tmp_path):
     np.testing.assert_allclose(read.lines[0][1], [8000])
 
 
+def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(tmp_path):
+    """The published layout: stream lines on /device:GPU:n, the op in the stat tf_op, most often as a reference."""
+    xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
+    space = xplane_pb2.XSpace()
+    host = space.planes.add(name="/host:CPU")
+    for number, name in enumerate([STEP_EVENT, "model/conv:Conv2D", "grad/conv:Conv2DBackpropFilter", "count:AssignAdd"], 1):
+        host.event_metadata[number].id = number
+        host.event_metadata[number].name = name
+    python = host.lines.add(name="python", timestamp_ns=0)
+    python.events.add(metadata_id=1, offset_ps=0, duration_ps=100_000)
+    worker = host.lines.add(name="tf_Compute", timestamp_ns=0)
+    for number, (start, end) in {2: (0, 5), 3: (5, 9), 4: (95, 100)}.items():
+        worker.events.add(metadata_id=number, offset_ps=start * 1000, duration_ps=(end - start) * 1000)
+
+    device = space.planes.add(name="/device:GPU:0")
+    for number, name in {1: "tf_op", 2: "model/conv:Conv2D", 3: "kernel_details"}.items():
+        device.stat_metadata[number].id = number
+        device.stat_metadata[number].name = name
+    for number, name in {1: "void winograd(float*)", 2: "scale", 3: "wgrad", 4: "MemcpyH2D"}.items():
+        device.event_metadata[number].id = number
+        device.event_metadata[number].name = name
+
+    def kernel(line, number, start, end):
+        return line.events.add(metadata_id=number, offset_ps=start * 1000, duration_ps=(end - start) * 1000)
+
+    compute = device.lines.add(name="Stream #16(Compute)", timestamp_ns=0)
+    for number, start, end in ((1, 10, 30), (2, 30, 40)):  # two kernels of one op
+        stat = kernel(compute, number, start, end).stats.add(metadata_id=1)
+        stat.ref_value = 2
+    kernel(compute, 3, 40, 80).stats.add(metadata_id=1).str_value = "grad/conv:Conv2DBackpropFilter"
+    copies = device.lines.add(name="Stream #17(MemcpyH2D)", timestamp_ns=0)
+    kernel(copies, 4, 80, 90).stats.add(metadata_id=3).str_value = "size:4"
+    summary = device.lines.add(name="TensorFlow Ops", timestamp_ns=0)
+    kernel(summary, 1, 0, 100).stats.add(metadata_id=1).ref_value = 2
+
+    (tmp_path / "t.xplane.pb").write_bytes(space.SerializeToString())
+    read = read_trace(tmp_path / "t.xplane.pb")
+    shares, outside = wall_shares(read)
+    by_name = dict(zip(read.ops, shares[0] * 1e6))
+    # The gaps go to what starts next; the ten nanoseconds before the first kernel to nobody.
+    assert by_name == pytest.approx({"model/conv": 30, "grad/conv": 40, "MemcpyH2D": 10, "count": 10})
+    assert outside[0] * 1e6 == pytest.approx(10)
+    assert charge_to(read.ops, ["model/conv", "grad/conv", "count"]).tolist().count(-1) == 1
+
+
 def test_a_real_trace_gives_the_checked_in_shares(tmp_path):
     """Two steps of a small network, captured on two x86 cores; the sums were added up by another route (see below)."""
     pytest.importorskip("tensorflow")

@@ -1,11 +1,22 @@
 """A profile as a table for the terminal."""
 
+from typing import List
+
 import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.validation import errors
 
 _COSTLIEST = 10
+
+
+def _work(timings: TensorTimings) -> List[str]:
+    """FLOPs as a line, where they were counted."""
+    full = timings.step_flops(np.ones(len(timings), bool))
+    if not full:
+        return []
+    forward = timings.step_flops(np.zeros(len(timings), bool))
+    return [f"FLOPs         {full / 1e9:9.2f} G    a full step; {100 * forward / full:.1f} % of them forward"]
 
 
 def table(timings: TensorTimings) -> str:
@@ -17,6 +28,7 @@ def table(timings: TensorTimings) -> str:
         f"{about['threads']['processors']} processor(s)",
         f"full step     {timings.full_ms:9.1f} ms",
         f"forward       {100 * timings.forward_share:9.1f} %   of the full step; {100 * timings.frozen_saving:.0f} % less where it is frozen",
+        *_work(timings),
         f"coverage      {100 * about['coverage']:9.1f} %   of the busy time is attributed",
         f"rho_min       {timings.rho_min:9.3f}     the smallest --rho this device can keep",
     ]

@@ -6,6 +6,7 @@ from typing import Any, List, Sequence, Tuple
 FORWARD = "forward"
 BACKWARD = "backward"
 UPDATE = "update"
+NEVER = "never"
 
 
 @dataclass(frozen=True)
@@ -13,8 +14,8 @@ class Charge:
     """What an op's time is charged to.
 
     Attributes:
-        kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted) or UPDATE (runs when a
-            member is updated).
+        kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (runs when a
+            member is updated) or NEVER (stands in the graph, and nothing needs it: a gradient of the input, say).
         members: for BACKWARD and UPDATE the tensors S(op) any of which makes it run, for FORWARD the tensors R(op) it
             depends on; as bits, tensor i being bit i.
     """
@@ -87,6 +88,7 @@ def attribute(
             updates[k] = own or follows[k]
     spread_to_inputs(updates)
 
+    alive = spread_to_inputs([int(_has_side_effect(op)) for op in operations])
     charges = []
     for k in range(count):
         if is_forward[k]:
@@ -95,8 +97,8 @@ def attribute(
             charges.append(Charge(BACKWARD, wanted_by[k]))
         elif updates[k]:
             charges.append(Charge(UPDATE, updates[k]))
-        else:
-            charges.append(Charge(FORWARD, 0))  # metrics, counters: they run in every step
+        else:  # metrics and counters run in every step
+            charges.append(Charge(FORWARD if alive[k] else NEVER, 0))
     return [op.name for op in operations], charges
 
 

@@ -101,18 +101,21 @@ class Membership:
             np.add.at(times, order[ordered.argmax(axis=1)[filled]], self.ms[rows][filled])
         return times
 
-    def to_json(self) -> List[Dict[str, Any]]:
-        """Each group as {"members": [[first, last], ...], "ms"}: runs of indices, both ends included."""
+    def to_json(self, amount: str = "ms") -> List[Dict[str, Any]]:
+        """Each group as {"members": [[first, last], ...], "ms"}: runs of indices, both ends included.
+
+        `amount` is another name for what is called "ms", where the groups count something else than time.
+        """
         rows = []
         for members, ms in self.sets():
             breaks = np.flatnonzero(np.diff(members) > 1) if members else []
             first = [members[0], *(members[b + 1] for b in breaks)] if members else []
             last = [*(members[b] for b in breaks), members[-1]] if members else []
-            rows.append({"members": [list(run) for run in zip(first, last)], "ms": ms})
+            rows.append({"members": [list(run) for run in zip(first, last)], amount: ms})
         return rows
 
     @classmethod
-    def from_json(cls, tensors: int, rows: List[Dict[str, Any]]) -> "Membership":
+    def from_json(cls, tensors: int, rows: List[Dict[str, Any]], amount: str = "ms") -> "Membership":
         """The groups that `to_json` wrote. UsageError for an index or a time out of range."""
         if len(rows) * tensors > _MOST_CELLS:
             raise UsageError(f"{len(rows)} cost groups of {tensors} tensors are too many.")
@@ -124,4 +127,4 @@ class Membership:
                     raise UsageError(f"a cost group names tensors {first} to {last}, there are {tensors}.")
                 members.extend(range(first, last + 1))
             sets.append(members)
-        return cls.from_sets(tensors, sets, np.array([row["ms"] for row in rows], np.float64))
+        return cls.from_sets(tensors, sets, np.array([row[amount] for row in rows], np.float64))

@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer import environment, optimizers
 from elastictrainer.errors import UsageError
 from elastictrainer.objective import Objective
-from elastictrainer.profiler.attribution import BACKWARD, FORWARD, UPDATE, Charge, attribute, members_of
+from elastictrainer.profiler.attribution import BACKWARD, FORWARD, NEVER, UPDATE, Charge, attribute, members_of
 from elastictrainer.profiler.capture import capture
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.membership import Membership
@@ -122,6 +122,8 @@ def _timings_from_trace(step: TrainStep, trace: Any, untraced: np.ndarray, conne
     per_step: Dict[Optional[Charge], np.ndarray] = {None: np.zeros(len(shares))}
     for column, k in enumerate(target):
         charge = charges[k] if k >= 0 else None
+        if charge is not None and charge.kind == NEVER:  # graph optimisation gave its name to something that runs
+            charge = Charge(FORWARD, 0)
         per_step[charge] = per_step.get(charge, 0.0) + shares[:, column]
     unattributed_ms = float(np.median(per_step.pop(None)))
     busy_ms = float(np.median(shares.sum(axis=1)))
@@ -132,7 +134,8 @@ def _timings_from_trace(step: TrainStep, trace: Any, untraced: np.ndarray, conne
     flops = flops_of(operations)
     if nothing_attributed:
         for charge, count in zip(charges, np.maximum(flops, 1.0)):
-            by_charge[charge] = by_charge.get(charge, 0.0) + count
+            if charge.kind != NEVER:
+                by_charge[charge] = by_charge.get(charge, 0.0) + count
         always_ms = 0.0
     # The groups' medians do not add up to the step's median, and tracing costs a little: one factor for all.
     scale = step_ms / (sum(by_charge.values()) + always_ms)
@@ -153,6 +156,12 @@ def _timings_from_trace(step: TrainStep, trace: Any, untraced: np.ndarray, conne
     forward = {c.members: ms for c, ms in by_charge.items() if c.kind == FORWARD}
     forward[0] = forward.get(0, 0.0) + always_ms * scale
 
+    counted: Dict[int, float] = {}
+    for charge, count in zip(charges, flops):
+        if charge.kind != NEVER:
+            members = 0 if charge.kind == FORWARD else charge.members
+            counted[members] = counted.get(members, 0.0) + count
+
     coverage = 0.0 if nothing_attributed or busy_ms == 0 else 1 - unattributed_ms / busy_ms
     lost = {trace.ops[c]: float(np.median(shares[:, c])) for c in np.flatnonzero(target < 0)}
     return TensorTimings(
@@ -164,6 +173,7 @@ def _timings_from_trace(step: TrainStep, trace: Any, untraced: np.ndarray, conne
         t_update=update,
         connected=connected,
         estimated=estimated,
+        flops=Membership.from_sets(n, [members_of(m) for m in counted], list(counted.values())),
         metadata={
             "step_ms": step_ms,
             "traced_step_ms": traced_ms,
@@ -171,7 +181,6 @@ def _timings_from_trace(step: TrainStep, trace: Any, untraced: np.ndarray, conne
             "unattributed": [
                 {"op": op, "ms": ms} for op, ms in sorted(lost.items(), key=lambda item: -item[1])[:10]
             ],
-            "flops_per_step": float(flops.sum()),
         },
     )
 

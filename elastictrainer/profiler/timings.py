@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class TensorTimings:
         dw: groups of one tensor's own gradient work.
         dy: groups of gradient work on the way to one or more tensors.
         forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
+        flops: groups of floating point operations of a step, beside the times; those of no member are the forward pass
+            and run in every step. None in a profile that was not counted.
         frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is selected.
         t_update: (N,) the optimizer's work for each tensor.
         connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be trained.
@@ -61,6 +63,7 @@ class TensorTimings:
     connected: np.ndarray
     estimated: np.ndarray
     frozen_saving: float = 0.0
+    flops: Optional[Membership] = None
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
@@ -189,6 +192,13 @@ class TensorTimings:
         own = self.dw.ms[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
         return self.forward_ms + float(own + self.shared.ms[self.shared.touched(mask)].sum())
 
+    def step_flops(self, mask: Sequence[bool]) -> Optional[float]:
+        """Floating point operations of a step under `mask` (N,) bool; None where the profile has no count."""
+        if self.flops is None:
+            return None
+        runs = self.flops.touched(self.as_mask(mask)) | ~self.flops.filled()
+        return float(self.flops.ms[runs].sum())
+
     def chain_time(self, mask: Sequence[bool]) -> float:
         """Predicted ms of a step under `mask` by the paper's chain: never less than `step_time`."""
         mask = self.as_mask(mask)[self.order]
@@ -227,6 +237,7 @@ class TensorTimings:
                 for i, (name, shape) in enumerate(zip(self.names, self.shapes))
             ],
             "groups": {"dw": self.dw.to_json(), "dy": self.dy.to_json(), "forward": self.forward.to_json()},
+            "flops": None if self.flops is None else self.flops.to_json("flops"),
             "validation": self.validation,
         }
 
@@ -274,7 +285,8 @@ class TensorTimings:
             t_update=t_update,
             connected=np.array([t["connected"] for t in tensors], bool),
             estimated=np.array([t["estimated"] for t in tensors], bool),
-            frozen_saving=min(max(float(value["frozen_saving"]), 0.0), 1.0),
+            frozen_saving=float(value["frozen_saving"]),
+            flops=Membership.from_json(n, value["flops"], "flops") if value.get("flops") else None,
             metadata=dict(value["metadata"]),
             validation=list(value["validation"]),
         )

@@ -10,6 +10,7 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.steps import StepCache
 
 _ROUNDS = 3
+_LONG_MS = 2000.0
 
 
 def random_masks(timings: TensorTimings, count: int, seed: int) -> List[np.ndarray]:
@@ -56,13 +57,15 @@ def validate_timings(
 
 def ratio_to_full(cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any]) -> float:
     """Measured time of a step under `mask` (N,) bool over one under `full`, run in turn; the median ratio."""
-    step_ms(cache.get(full), batch, 1)
+    once = step_ms(cache.get(full), batch, 1)[0]
     step_ms(cache.get(mask), batch, 2)
+    # The first step after a change of graph finds the caches cold; training never changes that often. A step of
+    # seconds needs no median over several.
+    steps = 3 if once < _LONG_MS else 2
     ratios = []
     for _ in range(_ROUNDS):
-        # The first step after a change of graph finds the caches cold; training never changes that often.
-        chosen = step_ms(cache.get(mask), batch, 3)[1:]
-        whole = step_ms(cache.get(full), batch, 3)[1:]
+        chosen = step_ms(cache.get(mask), batch, steps)[1:]
+        whole = step_ms(cache.get(full), batch, steps)[1:]
         ratios.append(np.median(chosen) / np.median(whole))
     return float(np.median(ratios))
 

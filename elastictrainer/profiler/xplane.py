@@ -3,13 +3,14 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple, Union
+from typing import Any, Dict, List, Sequence, Tuple, Union
 
 import numpy as np
 
 from elastictrainer.errors import RunError
 
 STEP_EVENT = "elastictrainer_step"
+_STEP, _NEITHER = -1, -2
 # An op's event is "scope/op_name:OpType"; the executor's own events have no such colon or a blank after it.
 _OP_EVENT = re.compile(r"^([A-Za-z0-9_.\\/>-]+):([A-Za-z_]\w*)$")
 
@@ -21,7 +22,7 @@ class Trace:
     Attributes:
         steps: (K, 2) start and end of each step, in ns.
         ops: the M distinct traced op names.
-        lines: one entry per host thread: start (E,), end (E,) in ns, and op index (E,) of its events.
+        lines: one entry per host thread and per GPU stream: start (E,), end (E,) in ns, and op index (E,) of its events.
     """
 
     steps: np.ndarray
@@ -30,7 +31,10 @@ class Trace:
 
 
 def read_trace(path: Union[str, Path]) -> Trace:
-    """Read the host op events of an `.xplane.pb` that `capture` made.
+    """Read the op events of an `.xplane.pb` that `capture` made, on a CPU or with GPUs.
+
+    On a GPU an op's time is that of its kernels, which name it in their stat `tf_op`; its event on the host only
+    launches them and is left out. Ops without a kernel keep their host event.
 
     Raises:
         RunError: the file is no XSpace or holds no marked step.
@@ -44,34 +48,65 @@ def read_trace(path: Union[str, Path]) -> Trace:
     except DecodeError as error:
         raise RunError(f"{path} is no profiler trace ({error}).") from None
 
-    steps: List[Tuple[float, float]] = []
     op_index: Dict[str, int] = {}
-    lines = []
+    steps: List[Tuple[float, float]] = []
+    host: List[np.ndarray] = []
+    kernels: List[np.ndarray] = []
     for plane in space.planes:
-        if not plane.name.startswith("/host:CPU"):
-            continue
-        # For each kind of event: the index of its op, -1 for a step marker, -2 for anything else.
-        kind_of = {}
-        for event_id, metadata in plane.event_metadata.items():
-            match = _OP_EVENT.match(metadata.name)
-            if metadata.name == STEP_EVENT:
-                kind_of[event_id] = -1
-            elif match:
-                kind_of[event_id] = op_index.setdefault(match.group(1), len(op_index))
-            else:
-                kind_of[event_id] = -2
-        for line in plane.lines:
-            events = [(kind_of.get(e.metadata_id, -2), e.offset_ps, e.duration_ps) for e in line.events]
-            table = np.array([e for e in events if e[0] != -2], np.int64).reshape(-1, 3)
-            start = line.timestamp_ns + table[:, 1] / 1e3
-            end = start + table[:, 2] / 1e3
-            marker = table[:, 0] == -1
-            steps.extend(zip(start[marker], end[marker]))
-            if not marker.all():
-                lines.append((start[~marker], end[~marker], table[~marker, 0]))
+        if plane.name.startswith("/host:CPU"):
+            kind_of = _host_kinds(plane, op_index)
+            for line in plane.lines:
+                table = _table(line, [kind_of.get(event.metadata_id, _NEITHER) for event in line.events])
+                marker = table[:, 0] == _STEP
+                steps.extend((start, end) for _, start, end in table[marker])
+                host.append(table[~marker])
+        elif plane.name.startswith("/device:GPU:"):
+            for line in plane.lines:
+                if line.name.startswith("Stream"):  # the other lines are summaries of the streams
+                    kernels.append(_table(line, _kernel_kinds(plane, line, op_index)))
     if not steps:
         raise RunError(f"{path} holds no traced step.")
+    launched = np.unique(np.concatenate([table[:, 0] for table in kernels])) if kernels else np.zeros(0)
+    tables = [table[~np.isin(table[:, 0], launched)] for table in host] + kernels
+    lines = [(table[:, 1], table[:, 2], table[:, 0].astype(np.int64)) for table in tables if len(table)]
     return Trace(np.array(sorted(steps)), tuple(op_index), lines)
+
+
+def _table(line: Any, kinds: List[int]) -> np.ndarray:
+    """(E, 3) kind, start and end in ns of a line's events, without those of no interest."""
+    events = [(k, e.offset_ps, e.duration_ps) for k, e in zip(kinds, line.events) if k != _NEITHER]
+    table = np.array(events, np.float64).reshape(-1, 3)
+    table[:, 1] = line.timestamp_ns + table[:, 1] / 1e3
+    table[:, 2] = table[:, 1] + table[:, 2] / 1e3
+    return table
+
+
+def _host_kinds(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
+    """For each kind of event on the host: the index of its op, _STEP, or _NEITHER."""
+    kind_of = {}
+    for event_id, metadata in plane.event_metadata.items():
+        match = _OP_EVENT.match(metadata.name)
+        if metadata.name == STEP_EVENT:
+            kind_of[event_id] = _STEP
+        elif match:
+            kind_of[event_id] = op_index.setdefault(match.group(1), len(op_index))
+        else:
+            kind_of[event_id] = _NEITHER
+    return kind_of
+
+
+def _kernel_kinds(plane: Any, line: Any, op_index: Dict[str, int]) -> List[int]:
+    """For each event of a GPU's stream the index of its op; a kernel of no op goes by its own name."""
+    of_op = {i for i, metadata in plane.stat_metadata.items() if metadata.name == "tf_op"}
+    kinds = []
+    for event in line.events:
+        metadata = plane.event_metadata[event.metadata_id]
+        stat = next((s for s in [*event.stats, *metadata.stats] if s.metadata_id in of_op), None)
+        name = metadata.name
+        if stat is not None:
+            name = stat.str_value or plane.stat_metadata[stat.ref_value].name
+        kinds.append(op_index.setdefault(name.split(":")[0], len(op_index)))
+    return kinds
 
 
 def innermost(start: np.ndarray, end: np.ndarray, op: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
