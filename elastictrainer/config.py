@@ -89,6 +89,7 @@ class TrainSettings(CommonSettings):
     importance_batches: int = setting(8, "minibatches that a selection is based on", 1)
     solver: str = setting("dp", "dp (a knapsack, milliseconds) or milp (exact, slower)")
     checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0)
+    meter: Optional[str] = setting(None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run")
     profile: Optional[str] = setting(None, "the model's profile; found or made in profiles/ if not given")
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)")
     overwrite: bool = setting(False, "replace a run folder that exists")

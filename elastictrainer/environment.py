@@ -66,3 +66,12 @@ def peak_rss_bytes() -> int:
     """The largest resident memory of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def peak_gpu_bytes() -> Optional[int]:
+    """The most that TensorFlow's allocator has held on the first GPU; None without one."""
+    import tensorflow as tf
+
+    if not tf.config.list_physical_devices("GPU"):
+        return None
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])

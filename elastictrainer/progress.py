@@ -27,6 +27,8 @@ class Progress:
         seconds: the stopwatch.
         pace: what `Pace.state` returned, None in a run that does not select.
         selecting_s: seconds that each selection took.
+        joules: spent on training, by this device's sensor.
+        intervals: [begin, end] of training without validation, in Unix time.
         logged: lines written so far to metrics.jsonl and selections.jsonl.
     """
 
@@ -45,7 +47,16 @@ class Progress:
     seconds: Dict[str, float] = field(default_factory=dict)
     pace: Optional[Dict[str, Any]] = None
     selecting_s: List[float] = field(default_factory=list)
+    joules: float = 0.0
+    intervals: List[List[float]] = field(default_factory=list)
     logged: List[int] = field(default_factory=lambda: [0, 0])
+
+    def trained_between(self, begin: float, end: float) -> None:
+        """One more interval of training, or the going on of the latest one."""
+        if self.intervals and self.intervals[-1][1] == begin:
+            self.intervals[-1][1] = end
+        else:
+            self.intervals.append([begin, end])
 
     def step_took(self, ms: float) -> None:
         """A step's time, to be part of the medians."""

@@ -131,7 +131,11 @@ class RunFolder:
         try:
             return json.loads(self.summary_path.read_text(encoding="utf-8"))
         except OSError:
-            raise UsageError(f"{self.path} has no summary.json: no run folder, or the run did not finish.") from None
+            raise UsageError(
+                f"{self.path} has no summary.json: the run did not finish. Go on with it: et-train --resume {self.path}"
+            ) from None
+        except ValueError as error:
+            raise UsageError(f"{self.summary_path} is damaged ({error}).") from None
 
     def metrics(self) -> List[Dict[str, Any]]:
         """The lines of `metrics.jsonl`."""
@@ -150,8 +154,12 @@ def _lines(path: Path) -> Iterator[Dict[str, Any]]:
     if not path.exists():
         return
     for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):  # else a power failure tore it
+        if not line.endswith("\n"):
+            return  # a power failure tore it
+        try:
             yield json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{path} is damaged ({error}): {line.strip()[:40]}") from None
 
 
 def find_runs(paths: List[str]) -> List[RunFolder]:

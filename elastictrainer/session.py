@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from elastictrainer import optimizers
 from elastictrainer.checkpoints import Checkpoints, random_states
+from elastictrainer.energy import EnergyMeter
 from elastictrainer.errors import RunError
 from elastictrainer.evaluation import Evaluator
 from elastictrainer.importance import ImportanceEvaluator
@@ -52,6 +53,8 @@ class Session:
         self.steps = StepCache(objective, optimizer, [self.accuracy])
         self.evaluate = Evaluator(objective)
         self.report = Report(trainer.run, trainer.quiet)
+        self.meter = EnergyMeter(trainer.sensor)
+        self._training_since: Optional[float] = None
         self.interruption = Interruption()
         self.checkpoints: Optional[Checkpoints] = None
         if trainer.run is not None:
@@ -93,6 +96,7 @@ class Session:
             self.report.say(f"{run.path} has no checkpoint yet: starting from the beginning")
             return
         self.history = run.metrics()
+        self.meter.joules = progress.joules
         self.trainer.watch.seconds.update(progress.seconds)
         if progress.selected is not None:
             self.mask = self._mask_of(progress.selected)
@@ -117,6 +121,7 @@ class Session:
         with self.trainer.watch.lap("checkpoint"):
             progress.selected = None if self.mask is None else np.flatnonzero(self.mask).tolist()
             progress.seconds = self.trainer.watch.so_far()
+            self._note_training(self._training_since is not None)
             if self.pace is not None:
                 progress.pace = self.pace.state()
                 progress.selecting_s = self.reselect.costs_s
@@ -128,7 +133,9 @@ class Session:
         trainer, progress = self.trainer, self.progress
         self.report.epoch_begins(progress.epoch, trainer.epochs, self.data.steps_per_epoch, progress.batch)
         with trainer.watch.lap("steps"):
+            self._note_training(True)
             self._train_batches()
+            self._note_training(False)
         with trainer.watch.lap("validation"):
             test_loss, test_accuracy = self.evaluate(self.data.test(), self.interruption.check)
         if not math.isfinite(test_loss):
@@ -146,6 +153,7 @@ class Session:
             "ratio": self.ratio_to_full_step(median_ms),
             "train_seconds": trained_s - progress.trained_s,
             "train_seconds_total": trained_s,
+            "flops_total": progress.flops or None,
             "learning_rate": optimizers.learning_rate_of(trainer.optimizer),
         }
         self.history.append(record)
@@ -169,6 +177,15 @@ class Session:
             return None
         whole = self.full_step_ms()
         return step_ms / whole if whole else None
+
+    def _note_training(self, going_on: bool) -> None:
+        """Account for energy and time of day up to now; from here on training is `going_on` or not."""
+        now = time.time()
+        if self._training_since is not None:
+            self.progress.trained_between(self._training_since, now)
+        self._training_since = now if going_on else None
+        self.meter.run(going_on)
+        self.progress.joules = self.meter.joules
 
     def _train_batches(self) -> None:
         progress, per_epoch = self.progress, self.data.steps_per_epoch

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer import environment, optimizers, schemes
+from elastictrainer.energy import Sensor
 from elastictrainer.errors import Interrupted, UsageError, unknown
 from elastictrainer.objective import Objective, classification_loss
 from elastictrainer.profiler.timings import TensorTimings
@@ -44,6 +45,7 @@ class Trainer:
         feedback: bool = True,
         seed: int = 0,
         checkpoint_minutes: float = 10.0,
+        sensor: Optional[Sensor] = None,
         run: Optional[RunFolder] = None,
         quiet: bool = False,
     ):
@@ -62,6 +64,7 @@ class Trainer:
             feedback: correct the selector's budget by the times measured in this run.
             seed: written to the summary; the data and the caller own the random numbers.
             checkpoint_minutes: between two checkpoints within an epoch; one follows every epoch anyhow.
+            sensor: of this device's energy, see `energy.find_sensor`; None: energy is not measured.
             run: where to write; None: nothing is written.
             quiet: print nothing.
 
@@ -98,6 +101,7 @@ class Trainer:
         self.feedback = feedback
         self.seed = seed
         self.checkpoint_minutes = checkpoint_minutes
+        self.sensor = sensor
         self.run = run
         self.quiet = quiet
         self.watch = Stopwatch()
@@ -127,8 +131,9 @@ class Trainer:
                 apart = not self.selects and not session.mask.all()
                 if apart and not session.progress.full_apart_ms:
                     self._measure_full_step(session, data, 0)
-                while session.progress.epoch < self.epochs:
-                    session.train_epoch()
+                with session.meter:
+                    while session.progress.epoch < self.epochs:
+                        session.train_epoch()
             except Interrupted:
                 session.save()
                 raise Interrupted(
@@ -191,6 +196,10 @@ class Trainer:
             "flops_per_step": flops and flops / progress.step,
             "flops_per_epoch": flops and flops / len(session.history),
             "flops_total": flops,
+            "energy_joules": progress.joules if self.sensor is not None else None,
+            "energy_source": self.sensor.name if self.sensor is not None else None,
+            "training_intervals": progress.intervals,
             "peak_rss_bytes": environment.peak_rss_bytes(),
+            "peak_gpu_bytes": environment.peak_gpu_bytes(),
             "seed": self.seed,
         }

@@ -155,6 +155,18 @@ def put(value, *path):
     value[last] = new
 
 
+def unfinished(folder):
+    shutil.copytree("run", folder / "half")
+    (folder / "half" / "summary.json").unlink()
+    return ("et-plot", "table", folder / "half")
+
+
+def torn(folder):
+    shutil.copytree("run", folder / "torn")
+    (folder / "torn" / "metrics.jsonl").write_text('{"epoch": 1\n')
+    return ("et-plot", "curves", folder / "torn")
+
+
 BAD = {
     # names
     "model": (("et-train", *SMALL, "--model", "resnet05"), "unknown model 'resnet05'. Did you mean 'resnet50'?"),
@@ -190,6 +202,7 @@ BAD = {
     "rotation": (("et-train", *PROFILED, "--rotation", "0.9"), "--rotation 0.9 is out of range; allowed: 0 to 0.5"),
     "checkpoint": (("et-train", *PROFILED, "--checkpoint-minutes", "-1"), "--checkpoint-minutes -1 is out of range"),
     "validate": (("et-profile", *SMALL, "--validate", "-1"), "--validate -1 is out of range"),
+    "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "cannot read the meter's log"),
     # config files
     "no config": (("et-train", "--config", "no.yaml"), "cannot read the config file no.yaml: No such file"),
     "config is a folder": (("et-train", "--config", "images"), "cannot read the config file images: Is a directory"),
@@ -275,6 +288,12 @@ BAD = {
     "plot format": (("et-plot", "curves", "run", "--output", "x.doc"), ".png .pdf .svg"),
     "plot two": (("et-plot", "selection", "run", "run"), "draws one PATH, not 2"),
     "plot no selection": (("et-plot", "selection", "run"), "has no selection to draw"),
+    "plot quantity": (("et-plot", "curves", "run", "--y", "time"), "unknown --y 'time'. Did you mean"),
+    "plot x": (("et-plot", "bars", "run", "--x", "time"), "--x goes with curves, not with bars"),
+    "plot flops": (("et-plot", "prediction", "profile.json"), "holds no measured selection"),
+    "report format": (("et-plot", "report", "run", "--output", "x.png"), "valid endings: .html .htm"),
+    "plot unfinished": (unfinished, "et-train --resume"),
+    "plot torn": (torn, "metrics.jsonl is damaged"),
     "plot a folder as timings": (("et-plot", "timings", "images"), "cannot read the profile images"),
 }
 

@@ -72,10 +72,18 @@ def test_train_finds_the_profile_and_writes_its_folder(workshop):
 
 def test_plots(workshop):
     folder, _, _ = workshop
-    for what, path in {"curves": "elastic", "selection": "elastic", "timings": "elastic/profile.json"}.items():
-        run(folder, "et-plot", what, path, "--output", f"{what}.png")
-        assert (folder / f"{what}.png").read_bytes().startswith(b"\x89PNG")
-    assert "elastic rho 0.8" in run(folder, "et-plot", "table", "elastic")
+    profile = "elastic/profile.json"
+    for what in ("curves --y loss --x flops", "bars --y memory", "selection", "importance", "timings", "prediction"):
+        path = profile if what in ("timings", "prediction") else "elastic"
+        if what == "prediction":
+            path = str(next((folder / "profiles").glob("demo_16x16_c2_b4_sgd_*.json")))
+        name, *options = what.split()
+        run(folder, "et-plot", name, path, *options, "--output", f"{name}.png", "--csv", f"{name}.csv")
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert len((folder / f"{name}.csv").read_text().splitlines()) >= 2
+    assert "elastic, rho 0.8" in run(folder, "et-plot", "table", "elastic")
+    run(folder, "et-plot", "report", "elastic")
+    assert "Selected tensors" in (folder / "report.html").read_text()
 
 
 def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
@@ -103,7 +111,7 @@ def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
         ("et-profile", ("--model", "demo", "--weights", "nowhere.npz", "--dataset", "images"), "nowhere.npz"),
         ("et-plot", ("curves", "images"), "no run folder"),
         ("et-plot", ("curves", "elastic", "--output", "x.doc"), ".png .pdf .svg"),
-        ("et-plot", ("bars", "elastic"), "invalid choice"),
+        ("et-plot", ("bras", "elastic"), "invalid choice"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_clear_line_and_status_2(workshop, name, arguments, message):

@@ -145,3 +145,25 @@ def test_run_folder_that_exists_is_refused_and_only_a_run_is_overwritten(tmp_pat
     with pytest.raises(UsageError, match="not a run folder"):
         RunFolder.create(tmp_path / "thesis", overwrite=True)
     assert (tmp_path / "thesis" / "chapter.tex").exists()
+
+
+def test_energy_is_that_of_training_without_validation(tf):
+    class Clock:
+        """A joule for every reading: the meter's thread sleeps too long to take part."""
+
+        name = "fake"
+        readings = 0
+
+        def joules(self):
+            Clock.readings += 1
+            return 100.0 * Clock.readings
+
+    trainer = Trainer(small_network(tf), scheme="full", epochs=2, sensor=Clock(), quiet=True)
+    summary = trainer.fit(ArrayData(tf, steps=3))
+    # Each epoch begins and ends with a reading, and a hundred joules lie between two.
+    assert summary["energy_joules"] == 200 and summary["energy_source"] == "fake"
+    assert len(summary["training_intervals"]) == 2
+    (first, second), (third, fourth) = summary["training_intervals"]
+    assert first < second < third < fourth
+    unmetered = Trainer(small_network(tf), scheme="full", epochs=1, quiet=True).fit(ArrayData(tf))
+    assert unmetered["energy_joules"] is None

@@ -2,12 +2,22 @@
 
 import argparse
 import sys
-from typing import List, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from elastictrainer.cli.command import run
 from elastictrainer.errors import UsageError
 
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
+_WHAT = """what to draw:
+  curves      accuracy or loss (--y) over training time, epochs or FLOPs (--x); RUN...
+  bars        accuracy, time, flops, energy or memory (--y) by scheme and rho; RUN..., the same ones averaged
+  selection   the tensors that each selection of a run chose; RUN
+  importance  the importance of every tensor at each selection; RUN
+  timings     the time of a step by tensor; PROFILE
+  prediction  predicted against measured step times; PROFILE..., made with et-profile --validate
+  table       accuracy and time, printed; --output: the summaries as JSON; RUN...
+  report      all of it as one HTML page; RUN...
+"""
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -17,65 +27,73 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = argparse.ArgumentParser(
-        "et-plot", description="Draw profiles and run folders.", epilog=_EXAMPLE, allow_abbrev=False
+        "et-plot",
+        description="Draw profiles and run folders.\n\n" + _WHAT,
+        epilog=_EXAMPLE,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "what",
-        choices=("curves", "selection", "timings", "table"),
-        help="curves: accuracy over training time; selection: chosen tensors by interval; timings: a profile; "
-        "table: accuracy and time of runs, printed",
-    )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="run folders; for timings: a profile")
-    parser.add_argument("--output", metavar="FILE", help="picture to write: .png, .pdf or .svg (default: WHAT.png); for table: JSON")
+    kinds = ("curves", "bars", "selection", "importance", "timings", "prediction", "table", "report")
+    parser.add_argument("what", choices=kinds, metavar="WHAT", help=", ".join(kinds))
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="run folders or profiles")
+    parser.add_argument("--x", help="curves: time (default), epochs or flops")
+    parser.add_argument("--y", help="curves: accuracy (default) or loss; bars: accuracy (default), time, flops, energy, memory")
+    parser.add_argument("--output", metavar="FILE", help=".png, .pdf or .svg (default: WHAT.png); report: .html; table: .json")
+    parser.add_argument("--csv", metavar="FILE", help="write the data that was drawn")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     asked = parser.parse_args(arguments)
 
     from elastictrainer.files import write_json
-    from elastictrainer.profiler.timings import TensorTimings
     from elastictrainer.run_folder import find_runs
 
+    for option, kinds_with_it in (("x", ("curves",)), ("y", ("curves", "bars"))):
+        if getattr(asked, option) is not None and asked.what not in kinds_with_it:
+            raise UsageError(f"--{option} goes with {' and '.join(kinds_with_it)}, not with {asked.what}.")
+    if asked.csv and asked.what in ("table", "report"):
+        raise UsageError(f"--csv goes with pictures, not with {asked.what}.")
     if asked.what == "table":
+        from elastictrainer.plotting import table
+
         runs = find_runs(asked.paths)
-        print(_table(runs))
+        print(table.text(runs))
         if asked.output:
             write_json(asked.output, [run.summary() for run in runs])
         return
-    if asked.what != "curves" and len(asked.paths) > 1:
-        raise UsageError(f"et-plot {asked.what} draws one PATH, not {len(asked.paths)}.")
-    from elastictrainer import plotting
+    if asked.what == "report":
+        from elastictrainer.plotting import report
 
-    if asked.what == "timings":
-        figure = plotting.timings(TensorTimings.load(asked.paths[0]))
-    elif asked.what == "curves":
-        figure = plotting.curves(find_runs(asked.paths))
-    else:
-        figure = plotting.selection(find_runs(asked.paths)[0])
+        output = asked.output or "report.html"
+        report.write(find_runs(asked.paths), output)
+        print(f"report: {output}")
+        return
+
+    from elastictrainer.plotting import drawing
+
+    drawn = _draw(asked)
     output = asked.output or f"{asked.what}.png"
-    plotting.save(figure, output)
+    drawing.save(drawn, output)
     print(f"plot: {output}")
+    if asked.csv:
+        drawing.save_data(drawn, asked.csv)
+        print(f"data: {asked.csv}")
 
 
-def _table(runs: List) -> str:
-    """Accuracy and time of finished runs; the ratio is to the first run of full training, if there is one."""
-    summaries = [run.summary() for run in runs]
-    full_s = next((s["train_seconds"] for s in summaries if s["scheme"] == "full"), None)
-    lines = [
-        f"{'scheme':<26}{'best acc.':>10}{'last acc.':>10}{'training s':>12}{'ratio':>8}{'predicted':>11}{'selecting':>11}"
-    ]
-    for s in summaries:
-        name = s["scheme"] + (f" rho {s['rho_requested']:g}" if s["rho_requested"] is not None else "")
-        ratio = f"{s['train_seconds'] / full_s:.3f}" if full_s else "-"
-        predicted = f"{s['rho_predicted']:.3f}" if s["rho_predicted"] is not None else "-"
-        selecting = s["importance_seconds"] + s["selection_seconds"] + s["trace_seconds"]
-        lines.append(
-            f"{name:<26}{100 * s['accuracy_best']:>8.2f} %{100 * s['accuracy_last']:>8.2f} %{s['train_seconds']:>12.1f}"
-            f"{ratio:>8}{predicted:>11}{100 * selecting / s['train_seconds']:>9.1f} %"
-        )
-    lines.append(
-        "ratio: training seconds over full training's. predicted: by the profile. "
-        "selecting: importance, selection and tracing, of training time."
-    )
-    return "\n".join(lines)
+def _draw(asked: argparse.Namespace) -> Any:
+    from elastictrainer.plotting import profiles, selections, training
+    from elastictrainer.profiler.timings import TensorTimings
+    from elastictrainer.run_folder import find_runs
+
+    if asked.what == "prediction":
+        return profiles.prediction([TensorTimings.load(path) for path in asked.paths])
+    if asked.what == "curves":
+        return training.curves(find_runs(asked.paths), asked.x or "time", asked.y or "accuracy")
+    if asked.what == "bars":
+        return training.bars(find_runs(asked.paths), asked.y or "accuracy")
+    if len(asked.paths) > 1:
+        raise UsageError(f"et-plot {asked.what} draws one PATH, not {len(asked.paths)}.")
+    if asked.what == "timings":
+        return profiles.timings(TensorTimings.load(asked.paths[0]))
+    return getattr(selections, asked.what)(find_runs(asked.paths)[0])
 
 
 if __name__ == "__main__":

@@ -50,9 +50,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     timings.save(path)
     print(f"profile: {path}")
     if settings.plot:
-        from elastictrainer import plotting
+        from elastictrainer.plotting import drawing, profiles
 
-        plotting.save(plotting.timings(timings), settings.plot)
+        drawing.save(profiles.timings(timings), settings.plot)
         print(f"plot: {settings.plot}")
 
 

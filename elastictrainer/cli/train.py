@@ -61,8 +61,11 @@ def _resume(run_folder: Any) -> None:
 
 def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train into `run_folder`."""
-    from elastictrainer import assembly, environment, schemes
+    from elastictrainer import assembly, energy, environment, schemes
     from elastictrainer.trainer import Trainer
+
+    if settings.meter:
+        energy.from_log(settings.meter, [])  # what is wrong with it is said now
 
     scheme = schemes.create(settings.scheme)
     assembly.configure(settings.seed, settings.deterministic)
@@ -84,6 +87,8 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
         timings = assembly.make_profile(model, next(iter(data.train(0))), optimizer, metadata, print)
         timings.save(path)
         print(f"profile: {path} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
+    sensor, about_energy = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
+    print(f"energy: {about_energy}" if sensor or settings.meter else f"energy is not measured: {about_energy}")
     trainer = Trainer(
         model,
         optimizer,
@@ -97,6 +102,7 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
         feedback=not settings.deterministic,
         seed=settings.seed,
         checkpoint_minutes=settings.checkpoint_minutes,
+        sensor=sensor,
         run=run_folder,
     )
     if not resume:
@@ -106,7 +112,24 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
         about = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd()}
         run_folder.write_environment({**environment.describe(), **about})
         run_folder.write_config(dataclasses.asdict(settings))
-    _print_summary(trainer.fit(data, resume))
+    summary = trainer.fit(data, resume)
+    if settings.meter:
+        summary = _with_metered_energy(summary, settings.meter, run_folder)
+    _print_summary(summary)
+
+
+def _with_metered_energy(summary: Dict[str, Any], meter: str, run_folder: Any) -> Dict[str, Any]:
+    """The summary with the energy that an external meter logged, written as well; as it was where the log is no good."""
+    from elastictrainer import energy
+
+    try:
+        joules = energy.from_log(meter, summary["training_intervals"])
+    except UsageError as error:  # the run itself is fine
+        print(f"no energy: {error}", file=sys.stderr)
+        return summary
+    summary = {**summary, "energy_joules": joules, "energy_source": f"log {meter}"}
+    run_folder.write_summary(summary)
+    return summary
 
 
 def _run_name(settings: TrainSettings) -> str:
@@ -126,6 +149,7 @@ def _print_summary(summary: Dict[str, Any]) -> None:
         f"training time: {summary['train_seconds']:.1f} s, of these importance {summary['importance_seconds']:.1f} s, "
         f"selection {summary['selection_seconds']:.2f} s, tracing {summary['trace_seconds']:.1f} s\n"
         f"ratio to full training: {', '.join(ratios)}"
+        + (f"\nenergy of training: {summary['energy_joules']:.0f} J" if summary.get("energy_joules") is not None else "")
     )
 
 

@@ -1,0 +1,203 @@
+"""Energy of training: the board's or processor's own sensor sampled in the background, or an external meter's log."""
+
+import csv
+import threading
+import time
+from pathlib import Path
+from typing import Callable, List, Optional, Protocol, Sequence, Tuple, Union
+
+import numpy as np
+
+from elastictrainer.errors import UsageError
+
+# The rail that feeds everything: Jetson TX2, Xavier NX and Orin; Nano; AGX Xavier and Orin have none and add theirs up.
+TOTAL_RAILS = ("VDD_IN", "POM_5V_IN")
+_INTERVAL_S = 0.5
+
+
+class Sensor(Protocol):
+    """Something that can be asked for the joules spent since some moment in the past."""
+
+    name: str
+
+    def joules(self) -> float:
+        """A number that grows by the joules spent between two calls."""
+
+
+class PowerSensor:
+    """A sensor of momentary power, integrated between the calls by the trapezoidal rule."""
+
+    def __init__(self, name: str, watts: Callable[[], float], clock: Callable[[], float] = time.monotonic):
+        self.name = name
+        self._watts = watts
+        self._clock = clock
+        self._total = 0.0
+        self._last = (clock(), watts())
+
+    def joules(self) -> float:
+        now = (self._clock(), self._watts())
+        (before, power_before), (after, power_after) = self._last, now
+        self._total += (after - before) * (power_before + power_after) / 2
+        self._last = now
+        return self._total
+
+
+class CounterSensor:
+    """Energy counters in microjoules (x86 RAPL), each of which starts again from zero above its range."""
+
+    def __init__(self, name: str, counters: Sequence[Path], ranges: Sequence[int]):
+        self.name = name
+        self._counters = list(counters)
+        self._ranges = list(ranges)
+        self._last = [_number(path) for path in self._counters]
+        self._total = 0.0
+
+    def joules(self) -> float:
+        now = [_number(path) for path in self._counters]
+        for before, after, top in zip(self._last, now, self._ranges):
+            self._total += ((after - before) if after >= before else (after - before + top)) / 1e6
+        self._last = now
+        return self._total
+
+
+def find_sensor(sys: Path = Path("/sys")) -> Tuple[Optional[Sensor], str]:
+    """This device's sensor, and its name; None and the reason where there is none that can be read.
+
+    Looks for the INA3221 of Jetson boards (JetPack 4: `iio:device*`, mW; JetPack 5 and later: `hwmon`, mV and mA), then for
+    the packages of x86 RAPL.
+    """
+    try:
+        rails = _jetson_rails(sys)
+        if rails:
+            name = "INA3221 " + ", ".join(label for label, _ in rails)
+            return PowerSensor(name, lambda: sum(watts() for _, watts in rails)), name
+        zones = sorted(z for z in (sys / "class/powercap").glob("intel-rapl:*") if z.name.count(":") == 1)
+        packages = [z for z in zones if _text(z / "name").startswith("package")]
+        if packages:
+            sensor = CounterSensor(
+                "RAPL " + ", ".join(_text(z / "name") for z in packages),
+                [z / "energy_uj" for z in packages],
+                [_number(z / "max_energy_range_uj") for z in packages],
+            )
+            return sensor, sensor.name
+    except PermissionError as error:
+        return None, f"{error.filename} can be read by root only (sudo chmod a+r {error.filename})"
+    except (OSError, ValueError) as error:
+        return None, f"the power sensor cannot be read: {error}"
+    return None, "this device has no power sensor that is known here"
+
+
+def _jetson_rails(sys: Path) -> List[Tuple[str, Callable[[], float]]]:
+    """(label, watts) of the rails to add up: the total rail where there is one, else all of them."""
+    found: List[Tuple[str, Callable[[], float]]] = []
+    for label in sorted(sys.glob("bus/i2c/drivers/ina3221x/*/iio:device*/rail_name_*")):
+        power = label.with_name(f"in_power{label.name[len('rail_name_'):]}_input")
+        if power.exists():
+            found.append((_text(label), lambda power=power: _number(power) / 1e3))
+    for label in sorted(sys.glob("bus/i2c/drivers/ina3221/*/hwmon/hwmon*/in*_label")):
+        number = label.name[len("in") : -len("_label")]
+        volts, amperes = label.with_name(f"in{number}_input"), label.with_name(f"curr{number}_input")
+        if volts.exists() and amperes.exists():
+            found.append((_text(label), lambda v=volts, a=amperes: _number(v) * _number(a) / 1e6))
+    total = [rail for rail in found if rail[0] in TOTAL_RAILS]
+    return total or found
+
+
+class EnergyMeter:
+    """Adds up a sensor's joules while entered and not paused; a thread samples it in between."""
+
+    def __init__(self, sensor: Optional[Sensor], interval_s: float = _INTERVAL_S):
+        self.joules = 0.0
+        self._sensor = sensor
+        self._interval_s = interval_s
+        self._lock = threading.Lock()
+        self._last: Optional[float] = None  # the sensor's reading up to which everything is added or left out
+        self._running = False
+        self._stop = threading.Event()
+        self._thread: Optional[threading.Thread] = None
+
+    def __enter__(self) -> "EnergyMeter":
+        if self._sensor is not None:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._sample, name="energy", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(False)
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def run(self, running: bool) -> None:
+        """Count what is spent from here on, or leave it out."""
+        if self._sensor is not None:
+            with self._lock:
+                self._read()
+                self._running = running
+
+    def _sample(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            with self._lock:
+                self._read()
+
+    def _read(self) -> None:
+        now = self._sensor.joules()
+        if self._running and self._last is not None:
+            self.joules += now - self._last
+        self._last = now
+
+
+def from_log(path: Union[str, Path], intervals: Sequence[Tuple[float, float]]) -> float:
+    """Joules that an external meter logged within some intervals.
+
+    Args:
+        path: CSV with a column of Unix time in seconds and a column of watts, in ascending time; a header may come first.
+        intervals: (begin, end) in Unix time.
+
+    Raises:
+        UsageError: no such file, no numbers, or the log does not cover the intervals.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"cannot read the meter's log {path}: {error}.") from None
+    if lines and not _is_number(lines[0][0]):
+        lines = lines[1:]
+    try:
+        table = np.array([[float(row[0]), float(row[1])] for row in lines])
+    except (ValueError, IndexError):
+        raise UsageError(f"{path}: every line needs a time in seconds and a power in watts.") from None
+    if len(table) < 2 or not np.all(np.isfinite(table)) or np.any(np.diff(table[:, 0]) < 0):
+        raise UsageError(f"{path}: at least two lines of finite numbers are needed, times in ascending order.")
+    seconds, watts = table.T
+    if intervals and not seconds[0] <= min(b for b, _ in intervals) <= max(e for _, e in intervals) <= seconds[-1]:
+        raise UsageError(
+            f"{path} covers {seconds[0]:.0f} to {seconds[-1]:.0f}, training went from "
+            f"{min(b for b, _ in intervals):.0f} to {max(e for _, e in intervals):.0f} (Unix time)."
+        )
+    total = 0.0
+    for begin, end in intervals:
+        inside = (seconds > begin) & (seconds < end)
+        at = np.concatenate([[begin], seconds[inside], [end]])
+        power = np.interp(at, seconds, watts)
+        total += float(np.sum(np.diff(at) * (power[1:] + power[:-1]) / 2))
+    return total
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(path: Path) -> str:
+    return path.read_text().strip()
+
+
+def _number(path: Path) -> int:
+    return int(_text(path))

@@ -1,0 +1,1 @@
+"""Pictures of profiles and run folders, read from their files only."""

@@ -1,0 +1,58 @@
+"""Pictures of a profile: its times by tensor, and its prediction against the clock."""
+
+from typing import List
+
+import numpy as np
+
+from elastictrainer.errors import UsageError
+from elastictrainer.plotting.drawing import COLOURS, MARKERS, Drawing, pyplot
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.validation import errors
+
+
+def timings(profile: TensorTimings) -> Drawing:
+    """A step's time by tensor from output (left) to input: forward, dy and dW work, and their running sum."""
+    order = profile.order
+    figure, (bars, total) = pyplot.subplots(2, 1, figsize=(7, 5), sharex=True, layout="constrained")
+    place = np.arange(len(order))
+    base = np.zeros(len(order))
+    parts = {"forward": profile.t_forward, "dy": profile.t_dy, "dW and update": profile.t_dw}
+    for (name, times), colour in zip(parts.items(), COLOURS):
+        bars.bar(place, times[order], 1.0, bottom=base, label=name, color=colour)
+        total.plot(place, np.cumsum(times[order]), label=name, color=colour)
+        base += times[order]
+    bars.set_ylabel("time of a step (ms)")
+    bars.set_title(f"{profile.metadata.get('model', 'model')}: full step {profile.full_ms:.1f} ms")
+    bars.legend()
+    total.set_ylabel("cumulated (ms)")
+    total.set_xlabel("tensor, from the output to the input")
+    rows = [
+        {"tensor": profile.names[i], "t_forward_ms": profile.t_forward[i], "t_dy_ms": profile.t_dy[i], "t_dw_ms": profile.t_dw[i]}
+        for i in order
+    ]
+    return Drawing(figure, rows)
+
+
+def prediction(profiles: List[TensorTimings]) -> Drawing:
+    """Predicted against measured step time of the selections that `et-profile --validate` measured, over the full step."""
+    figure, axes = pyplot.subplots(figsize=(4.5, 4.5), layout="constrained")
+    rows = []
+    for k, profile in enumerate(profiles):
+        name = str(profile.metadata.get("model", "model"))
+        if not profile.validation:
+            raise UsageError(f"the profile of {name} holds no measured selection: et-profile --validate 12 measures some.")
+        predicted, measured = (
+            np.array([v[key] for v in profile.validation]) / profile.full_ms for key in ("predicted_ms", "measured_ms")
+        )
+        median = 100 * np.median(np.abs(errors(profile.validation)))
+        axes.plot(measured, predicted, MARKERS[k % len(MARKERS)], color=COLOURS[k % len(COLOURS)], markersize=5,
+                  label=f"{name} (median error {median:.1f} %)")  # fmt: skip
+        rows += [{"model": name, **{key: v[key] for key in ("predicted_ms", "measured_ms")}} for v in profile.validation]
+    axes.axline((0, 0), slope=1, color="#888888", linewidth=0.8)
+    axes.set_xlabel("measured step time over the full step")
+    axes.set_ylabel("predicted step time over the full step")
+    axes.set_xlim(0, None)
+    axes.set_ylim(0, None)
+    axes.set_aspect("equal")
+    axes.legend(fontsize=8)
+    return Drawing(figure, rows)

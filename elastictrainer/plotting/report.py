@@ -1,0 +1,66 @@
+"""One self-contained page about some runs: their table, figures, settings and environment."""
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any, Dict, List, Union
+
+from elastictrainer.errors import UsageError
+from elastictrainer.files import write_text
+from elastictrainer.plotting import profiles, selections, table, training
+from elastictrainer.plotting.drawing import Drawing, label, pyplot, settings
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.run_folder import RunFolder
+
+
+def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
+    """Write the page as one HTML file that loads nothing from elsewhere; UsageError for another ending."""
+    import jinja2
+
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"cannot write a report to {path}; valid endings: .html .htm.")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("elastictrainer", "assets"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    page = environment.get_template("report.html.j2").render(
+        note=table.NOTE,
+        rows=[table.cells(row) for row in table.rows(runs)],
+        figures={
+            "Accuracy over training time": _picture(training.curves(runs)),
+            "Best accuracy": _picture(training.bars(runs, "accuracy")),
+            "Training time": _picture(training.bars(runs, "time")),
+            "Peak memory": _picture(training.bars(runs, "memory")),
+        },
+        runs=[_about(run) for run in runs],
+    )
+    write_text(path, page)
+
+
+def _about(run: RunFolder) -> Dict[str, Any]:
+    """What the page shows of one run."""
+    figures = {}
+    if any("selected" in record for record in run.selections()):
+        figures["Selected tensors"] = _picture(selections.selection(run))
+        figures["Importance"] = _picture(selections.importance(run))
+    if run.profile_path.exists():
+        figures["Profile"] = _picture(profiles.timings(TensorTimings.load(run.profile_path)))
+    return {
+        "label": label(run),
+        "path": str(run.path),
+        "figures": figures,
+        "summary": run.summary(),
+        "settings": settings(run),
+        "environment": {
+            key: json.dumps(value) if isinstance(value, (dict, list)) else value
+            for key, value in run.environment().items()
+        },
+    }
+
+
+def _picture(drawing: Drawing) -> str:
+    """A figure as the address of an inline PNG."""
+    buffer = io.BytesIO()
+    drawing.figure.savefig(buffer, dpi=110, format="png")
+    pyplot.close(drawing.figure)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

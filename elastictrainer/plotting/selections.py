@@ -1,0 +1,69 @@
+"""Pictures of what a run selected, and why: tensors against intervals."""
+
+from typing import Any, Dict, List, Tuple
+
+import matplotlib
+import numpy as np
+
+from elastictrainer.errors import UsageError
+from elastictrainer.plotting.drawing import COLOURS, UNCHOSEN, Drawing, label, pyplot, tensor_ticks
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.run_folder import RunFolder
+
+
+def selection(run: RunFolder) -> Drawing:
+    """Which tensors each selection chose, coloured by the share of a full step that is theirs alone (paper Fig. 21)."""
+    records, profile = _selections(run)
+    share = 100 * profile.t_dw / profile.full_ms
+    cells = np.full((len(records), len(profile)), np.nan)
+    for row, record in zip(cells, records):
+        row[record["selected"]] = share[record["selected"]]
+    colours = matplotlib.colors.LinearSegmentedColormap.from_list("share", ["#9ecae1", COLOURS[0], "#001f3f"])
+    figure, axes = _map(run, records, profile, cells, colours, "own work, % of a full step")
+    axes.set_title(f"selected tensors, {label(run)}")
+    rows = [
+        {"epoch": r["epoch"] + 1, "tensor": name, "selected": i in set(r["selected"]), "share_of_full_step": share[i] / 100}
+        for r in records
+        for i, name in enumerate(profile.names)
+    ]
+    return Drawing(figure, rows)
+
+
+def importance(run: RunFolder) -> Drawing:
+    """The importance of every tensor at each selection, over the largest of its interval; grey: zero or less."""
+    records, profile = _selections(run)
+    scores = np.array([r["importance"] for r in records])
+    relative = scores / np.maximum(scores.max(axis=1, keepdims=True), 1e-300)
+    cells = np.where(relative > 0, np.log10(np.maximum(relative, 1e-6)), np.nan)
+    colours = matplotlib.colormaps["cividis"]
+    figure, axes = _map(run, records, profile, cells, colours, "importance over the\nlargest, log10")
+    axes.set_title(f"tensor importance, {label(run)}")
+    rows = [
+        {"epoch": r["epoch"] + 1, "tensor": name, "importance": r["importance"][i]}
+        for r in records
+        for i, name in enumerate(profile.names)
+    ]
+    return Drawing(figure, rows)
+
+
+def _selections(run: RunFolder) -> Tuple[List[Dict[str, Any]], TensorTimings]:
+    records = [r for r in run.selections() if "selected" in r]
+    if not records:
+        raise UsageError(f"{run.path} has no selection to draw: its scheme does not select.")
+    return records, TensorTimings.load(run.profile_path)
+
+
+def _map(
+    run: RunFolder, records: List[Dict[str, Any]], profile: TensorTimings, cells: np.ndarray, colours: Any, words: str
+) -> Tuple[Any, Any]:
+    """A map of `cells` (intervals, N), NaN in grey."""
+    figure, axes = pyplot.subplots(figsize=(7, 1.6 + 0.3 * len(records)), layout="constrained")
+    image = axes.imshow(cells, aspect="auto", cmap=colours.with_extremes(bad=UNCHOSEN), interpolation="nearest")
+    bar = figure.colorbar(image, ax=axes)
+    bar.set_label(words, fontsize=7)
+    bar.ax.tick_params(labelsize=7)
+    axes.set_yticks(range(len(records)), [f"epoch {r['epoch'] + 1}: {r['predicted_ratio']:.2f}" for r in records])
+    axes.set_ylabel("from epoch: predicted ratio", fontsize=8)
+    axes.set_xlabel("trainable tensor, from the input to the output")
+    tensor_ticks(axes, list(profile.names))
+    return figure, axes

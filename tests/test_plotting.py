@@ -1,0 +1,151 @@
+"""Pictures from run folders: what is drawn is what the files say, in every format."""
+
+import base64
+import csv
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from elastictrainer import TensorTimings, UsageError
+from elastictrainer.plotting import drawing, profiles, report, selections, table, training
+from elastictrainer.run_folder import RunFolder
+
+NAMES = [f"block_{i}/kernel:0" for i in range(12)]
+
+
+def profile(validated=True):
+    timings = TensorTimings.from_chain(NAMES, 10.0, np.full(12, 1.0), np.full(12, 0.5))
+    timings.metadata = {"model": "tiny <b>&", "device": "abacus"}
+    if validated:
+        timings.validation = [
+            {"selected": [11], "predicted_ms": 12.0, "measured_ms": 12.5},
+            {"selected": [0, 11], "predicted_ms": 18.0, "measured_ms": 17.0},
+        ]
+    return timings
+
+
+def make_run(folder, scheme="elastic", seconds=100.0, accuracy=0.8):
+    run = RunFolder(folder)
+    folder.mkdir()
+    run.write_config({"scheme": scheme, "rho": 0.5, "model": "<script>alert(1)</script>"})
+    run.write_environment({"device": "abacus", "versions": {"python": "3"}})
+    profile().save(run.profile_path)
+    for epoch in (1, 2, 3):
+        run.add_metrics({"epoch": epoch, "train_seconds_total": seconds * epoch / 3, "test_accuracy": accuracy * epoch / 3,
+                         "test_loss": 1 / epoch, "flops_total": 1e12 * epoch})  # fmt: skip
+    if scheme == "elastic":
+        for epoch, chosen in enumerate(([11], [9, 10, 11])):
+            scores = np.linspace(-0.1, 1, 12) * (epoch + 1)
+            run.add_selection({"epoch": epoch, "selected": chosen, "importance": scores.tolist(), "predicted_ratio": 0.5})
+    run.write_summary({"scheme": scheme, "rho_requested": 0.5, "rho_predicted": 0.5, "accuracy_best": accuracy, "accuracy_last": accuracy,
+                       "train_seconds": seconds, "importance_seconds": 1.0, "selection_seconds": 0.5, "trace_seconds": 0.5,
+                       "peak_rss_bytes": 2e9, "flops_total": 3e12, "energy_joules": None})  # fmt: skip
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return [make_run(tmp_path / "full", "full", 200.0, 0.84), make_run(tmp_path / "a"), make_run(tmp_path / "b", seconds=110.0, accuracy=0.82)]
+
+
+@pytest.mark.parametrize("x, values", [("time", [200 / 3, 400 / 3, 200]), ("epochs", [1, 2, 3]), ("flops", [1, 2, 3])])
+def test_curves_draw_the_metrics(runs, x, values):
+    drawn = training.curves(runs, x, "accuracy")
+    lines = drawn.figure.axes[0].get_lines()
+    assert [line.get_label() for line in lines] == ["full", "elastic, rho 0.5", "elastic, rho 0.5"]
+    np.testing.assert_allclose(lines[0].get_xdata(), values)
+    np.testing.assert_allclose(lines[0].get_ydata(), [28, 56, 84])
+    assert [row[x] for row in drawn.rows[:3]] == pytest.approx(values)
+
+
+def test_long_runs_are_drawn_in_hours(tmp_path):
+    figure = training.curves([make_run(tmp_path / "long", seconds=36_000.0)]).figure
+    assert figure.axes[0].get_xlabel().endswith("(h)")
+    assert figure.axes[0].xaxis.get_major_formatter()(7200, 0) == "2"
+
+
+def test_bars_average_the_same_runs_and_show_their_spread(runs):
+    drawn = training.bars(runs, "accuracy")
+    assert drawn.rows == [
+        {"label": "full", "runs": 1, "accuracy": pytest.approx(84), "standard_deviation": None},
+        {"label": "elastic, rho 0.5", "runs": 2, "accuracy": pytest.approx(81), "standard_deviation": pytest.approx(2**0.5)},
+    ]
+
+
+def test_what_was_not_measured_is_said_and_no_bar_is_drawn(runs):
+    figure = training.bars(runs, "energy").figure
+    assert [text.get_text() for text in figure.axes[0].texts] == ["not measured"] * 2
+    assert not figure.axes[0].patches
+
+
+def test_selection_and_importance_are_maps_of_tensors_and_intervals(runs):
+    drawn = selections.selection(runs[1])
+    cells = drawn.figure.axes[0].images[0].get_array()
+    assert cells.shape == (2, 12)
+    np.testing.assert_array_equal(~np.ma.getmaskarray(np.ma.masked_invalid(cells)), [[False] * 11 + [True], [False] * 9 + [True] * 3])
+    assert sum(row["selected"] for row in drawn.rows) == 4
+    drawn = selections.importance(runs[1])
+    cells = np.ma.masked_invalid(drawn.figure.axes[0].images[0].get_array())
+    assert np.ma.getmaskarray(cells)[:, :3].tolist() == [[True, True, False]] * 2 and cells[0, 11] == 0
+    with pytest.raises(UsageError, match="no selection to draw"):
+        selections.selection(runs[0])
+
+
+def test_prediction_draws_ratios_and_needs_a_validation():
+    drawn = profiles.prediction([profile()])
+    points = drawn.figure.axes[0].get_lines()[0]
+    np.testing.assert_allclose(points.get_ydata(), np.array([12, 18]) / profile().full_ms)
+    with pytest.raises(UsageError, match="--validate 12"):
+        profiles.prediction([profile(validated=False)])
+
+
+def test_timings_add_up_to_the_step():
+    rows = profiles.timings(profile()).rows
+    assert [row["tensor"] for row in rows] == NAMES[::-1]
+    assert sum(row["t_dy_ms"] + row["t_dw_ms"] for row in rows) == pytest.approx(18)
+
+
+@pytest.mark.parametrize("suffix, start", [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
+def test_every_format(runs, tmp_path, suffix, start):
+    drawing.save(training.curves(runs), tmp_path / f"x.{suffix}")
+    assert (tmp_path / f"x.{suffix}").read_bytes().startswith(start)
+    assert sorted(p.name for p in tmp_path.glob(".*")) == []
+
+
+def test_the_data_drawn_is_written(runs, tmp_path):
+    drawing.save_data(training.curves(runs), tmp_path / "x.csv")
+    with open(tmp_path / "x.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 9 and rows[0]["label"] == "full" and float(rows[2]["accuracy"]) == pytest.approx(84)
+
+
+def test_table(runs):
+    said = table.text(runs).splitlines()
+    assert re.search(r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +0.500 +0.500 +2.0 %", said[2])
+
+
+def test_the_report_is_one_page_that_loads_nothing(runs, tmp_path):
+    report.write(runs, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "<script>" not in page and "&lt;script&gt;" in page  # what a user typed is text
+    pictures = re.findall(r'<img src="([^"]*)"', page)
+    assert len(pictures) == 4 + 1 + 3 + 3 and len(re.findall("src=|href=", page)) == len(pictures)
+    for picture in pictures:
+        assert base64.b64decode(picture.removeprefix("data:image/png;base64,")).startswith(b"\x89PNG")
+
+
+def test_the_report_opens_in_a_browser(runs, tmp_path):
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    report.write(runs, tmp_path / "r.html")
+    shown = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
+         (tmp_path / "r.html").as_uri()],
+        capture_output=True, text=True, timeout=120,
+    ).stdout  # fmt: skip
+    assert shown.count("<section>") == 3 and "84.00 %" in shown
