@@ -153,6 +153,7 @@ class Session:
             "ratio": self.ratio_to_full_step(median_ms),
             "train_seconds": trained_s - progress.trained_s,
             "train_seconds_total": trained_s,
+            "flops": progress.flops - (self.history[-1]["flops_total"] or 0.0 if self.history else 0.0) or None,
             "flops_total": progress.flops or None,
             "learning_rate": optimizers.learning_rate_of(trainer.optimizer),
         }

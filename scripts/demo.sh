@@ -4,7 +4,7 @@
 # Everything it makes is in demo-output/. Set RHO for another speed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-prepare_environment
+prepare_environment ""
 
 rho=${RHO:-0.5}
 output=$repository/demo-output

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by demo.sh and test.sh: a virtual environment in .venv with this package in it.
 # PYTHON names the interpreter to use; without it the first of 3.11, 3.10 and 3.9 that runs is taken.
 

@@ -9,7 +9,7 @@ from elastictrainer.errors import UsageError
 
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
 _WHAT = """what to draw:
-  curves      accuracy or loss (--y) over training time, epochs or FLOPs (--x); RUN...
+  curves      accuracy, loss or an epoch's flops (--y) over training time, epochs or FLOPs (--x); RUN...
   bars        accuracy, time, flops, energy or memory (--y) by scheme and rho; RUN..., the same ones averaged
   selection   the tensors that each selection of a run chose; RUN
   importance  the importance of every tensor at each selection; RUN
@@ -37,7 +37,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument("what", choices=kinds, metavar="WHAT", help=", ".join(kinds))
     parser.add_argument("paths", nargs="+", metavar="PATH", help="run folders or profiles")
     parser.add_argument("--x", help="curves: time (default), epochs or flops")
-    parser.add_argument("--y", help="curves: accuracy (default) or loss; bars: accuracy (default), time, flops, energy, memory")
+    parser.add_argument("--y", help="curves: accuracy (default), loss or flops; bars: accuracy (default), time, flops, energy, memory")
     parser.add_argument("--output", metavar="FILE", help=".png, .pdf or .svg (default: WHAT.png); report: .html; table: .json")
     parser.add_argument("--csv", metavar="FILE", help="write the data that was drawn")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")

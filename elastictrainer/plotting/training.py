@@ -28,6 +28,7 @@ X = {
 Y = {
     "accuracy": Quantity("test accuracy (%)", _scaled("test_accuracy", 100.0)),
     "loss": Quantity("test loss", _scaled("test_loss", 1.0)),
+    "flops": Quantity("training work of the epoch (TFLOPs)", _scaled("flops", 1e-12)),
 }
 BARS = {
     "accuracy": Quantity("best test accuracy (%)", _scaled("accuracy_best", 100.0)),
@@ -40,7 +41,7 @@ _HOURS_FROM = 7200
 
 
 def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawing:
-    """Accuracy or loss over training time, epochs or FLOPs, a line per run (paper Fig. 15 and 16)."""
+    """Accuracy, loss or an epoch's FLOPs over training time, epochs or FLOPs, a line per run (paper Fig. 15, 16, 18)."""
     across, up = _quantity("x", x, X), _quantity("y", y, Y)
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     rows: List[Dict[str, Any]] = []

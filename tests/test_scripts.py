@@ -1,0 +1,77 @@
+"""The figure scripts: what they would run, and the figures themselves on the embedded data."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+FIGURES = sorted(path.stem for path in SCRIPTS.glob("figure*.sh") if path.stem != "figures") + ["table2"]
+
+
+def run(script, folder, status=0, **settings):
+    bin_folder = str(Path(sys.executable).parent)
+    result = subprocess.run(
+        ["bash", str(SCRIPTS / f"{script}.sh")], cwd=folder, capture_output=True, text=True, timeout=900,
+        env={**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "3", **settings},
+    )  # fmt: skip
+    assert result.returncode == status, result.stdout + result.stderr
+    return result.stdout + result.stderr
+
+
+def test_there_is_a_script_for_every_figure():
+    expected = {"figure15", "figure15ad", *(f"figure{k}" for k in range(16, 24)), "table2"}
+    assert set(FIGURES) == expected
+
+
+def test_shellcheck_is_content():
+    if shutil.which("shellcheck") is None:
+        pytest.skip("shellcheck is not on this machine")
+    scripts = [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("benchmarks/*.sh")]
+    result = subprocess.run(["shellcheck", *map(str, scripts)], cwd=SCRIPTS.parent, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.slow
+def test_dry_run_prints_commands_and_trains_nothing(tmp_path):
+    said = run("figure17", tmp_path, DRY_RUN="1", DATASET="images", MODEL="mobilenetv2", EPOCHS="2", WEIGHTS="none", RHOS="0.5")
+    assert said.count("et-profile ") == 1
+    assert "et-train --config" in said and "--dataset images --model mobilenetv2 --weights none --epochs 2 --scheme elastic --rho 0.5" in said
+    for scheme in ("full", "traditional-tl", "bn-bias", "prunetrain"):
+        assert f"--scheme {scheme} " in said
+    assert "not known before the profile is made" in said and not list(tmp_path.iterdir())
+    assert "--scheme full" not in run("figure17", tmp_path, DRY_RUN="1", EGO="1", RHOS="0.5")
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    """All figures draw from the same runs, so that each is trained once."""
+    return tmp_path_factory.mktemp("figures")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", FIGURES)
+def test_figure_on_the_embedded_data(output, figure):
+    said = run(figure, output, QUICK="1", EPOCHS="1", RHOS="0.5 0.7")
+    written = json.loads((output / "figures-output" / f"{figure}.json").read_text())
+    assert written["rows"] and all(row["accuracy"] > 0 and row["seconds"] > 0 for row in written["rows"])
+    assert "data, model, scheme" in said
+    pictures = list((output / "figures-output").glob(f"{figure}*.png"))
+    assert pictures or figure == "table2"
+    assert len(pictures) == len(list((output / "figures-output").glob(f"{figure}*.csv")))
+    if figure == "table2":
+        assert "speed-up" in said and written["speedups"]
+
+
+@pytest.mark.slow
+def test_finished_runs_are_used_again_and_a_failed_one_is_named(output):
+    said = run("figure22", output, QUICK="1", EPOCHS="1")
+    assert "finished before:" in said and "epoch 1/1" not in said
+    said = run("figure22", output, status=1, QUICK="1", EPOCHS="0", OUTPUT="broken")
+    assert "--epochs 0 is out of range" in said and "failed: broken/runs/demo_demo_full" in said
