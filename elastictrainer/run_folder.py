@@ -5,7 +5,7 @@ import fcntl
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Union
 
 import yaml
 

@@ -6,7 +6,7 @@ import pytest
 from test_timings import random_timings
 
 from elastictrainer import TensorTimings, UsageError, select
-from elastictrainer.selector import solve_chain
+from elastictrainer.knapsack import solve_chain
 
 PROFILES = sorted((Path(__file__).parent / "data" / "profiles").glob("*.json"))
 
@@ -34,7 +34,7 @@ def test_dp_is_exact_on_500_random_chains():
 
 
 def test_rounded_knapsack_is_exact_where_costs_are_whole_cells(monkeypatch):
-    monkeypatch.setattr("elastictrainer.selector._solve_chain_exactly", lambda *a: None)
+    monkeypatch.setattr("elastictrainer.knapsack._solve_chain_exactly", lambda *a: None)
     random = np.random.default_rng(1)
     for _ in range(300):
         n = int(random.integers(1, 9))
@@ -55,7 +55,7 @@ def test_rounded_knapsack_never_exceeds_the_budget_and_comes_close(monkeypatch):
         budget = random.uniform(2, 20)
         exact = solve_chain(t_dw, t_dy, importance, budget, 10**6)
         with monkeypatch.context() as patch:
-            patch.setattr("elastictrainer.selector._solve_chain_exactly", lambda *a: None)
+            patch.setattr("elastictrainer.knapsack._solve_chain_exactly", lambda *a: None)
             rounded = solve_chain(t_dw, t_dy, importance, budget, 10_000)
         assert t_dw[rounded].sum() + t_dy[: np.flatnonzero(rounded)[-1] + 1].sum() <= budget
         ratios.append(importance[rounded].sum() / importance[exact].sum())

@@ -8,12 +8,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.files import write_json
-from elastictrainer.profiler import schema
 from elastictrainer.profiler.membership import Membership
 
-FORMAT = "elastictrainer-profile"
-VERSION = 1
 _LONGEST_STEP_MS = 1e9  # eleven days
 
 
@@ -211,82 +207,13 @@ class TensorTimings:
 
     def save(self, path: Union[str, Path]) -> None:
         """Write the profile as JSON, whole or not at all."""
-        write_json(path, self.to_json())
+        from elastictrainer.profiler import profile_file
 
-    def to_json(self) -> Dict[str, Any]:
-        """The profile as plain JSON values; the per-tensor times are there for the reader, `load` derives them."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "metadata": self.metadata,
-            "full_ms": self.full_ms,
-            "forward_ms": self.forward_ms,
-            "frozen_saving": self.frozen_saving,
-            "rho_min": self.rho_min,
-            "tensors": [
-                {
-                    "name": name,
-                    "shape": list(shape),
-                    "t_forward": float(self.t_forward[i]),
-                    "t_dw": float(self.t_dw[i]),
-                    "t_dy": float(self.t_dy[i]),
-                    "t_update": float(self.t_update[i]),
-                    "connected": bool(self.connected[i]),
-                    "estimated": bool(self.estimated[i]),
-                }
-                for i, (name, shape) in enumerate(zip(self.names, self.shapes))
-            ],
-            "groups": {"dw": self.dw.to_json(), "dy": self.dy.to_json(), "forward": self.forward.to_json()},
-            "flops": None if self.flops is None else self.flops.to_json("flops"),
-            "validation": self.validation,
-        }
+        profile_file.write(self, path)
 
-    @classmethod
-    def load(cls, path: Union[str, Path]) -> "TensorTimings":
-        """Read a profile.
+    @staticmethod
+    def load(path: Union[str, Path]) -> "TensorTimings":
+        """Read a profile; UsageError, naming the file, where it is missing, no profile, or damaged."""
+        from elastictrainer.profiler import profile_file
 
-        Raises:
-            UsageError: the file is missing, is no profile, or is damaged; the message names it.
-        """
-        again = "Make a new one: et-profile --model MODEL --output " + str(path)
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot read the profile {path}: {error.strerror}. {again}") from None
-        except UnicodeDecodeError:
-            raise UsageError(f"{path} is no profile: it is not text. {again}") from None
-        try:
-            return cls.from_json(schema.read_json(text))
-        except UsageError as error:
-            raise UsageError(f"{path}: {error} {again}") from None
-        except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise UsageError(f"{path} is damaged or no profile ({reason}). {again}") from None
-
-    @classmethod
-    def from_json(cls, value: Dict[str, Any]) -> "TensorTimings":
-        """The profile in `value`, as `to_json` wrote it."""
-        if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise UsageError("this JSON is not an ElasticTrainer profile.")
-        if value.get("version") != VERSION:
-            raise UsageError(f"the profile has version {value.get('version')}, this program reads version {VERSION}.")
-        schema.check(value)
-        tensors = value["tensors"]
-        n = len(tensors)
-        if not n:
-            raise UsageError("the profile lists no tensor.")
-        t_update = np.array([t["t_update"] for t in tensors], np.float64)
-        return cls(
-            names=tuple(str(t["name"]) for t in tensors),
-            shapes=tuple(tuple(int(d) for d in t["shape"]) for t in tensors),
-            dw=Membership.from_json(n, value["groups"]["dw"]),
-            dy=Membership.from_json(n, value["groups"]["dy"]),
-            forward=Membership.from_json(n, value["groups"]["forward"]),
-            t_update=t_update,
-            connected=np.array([t["connected"] for t in tensors], bool),
-            estimated=np.array([t["estimated"] for t in tensors], bool),
-            frozen_saving=float(value["frozen_saving"]),
-            flops=Membership.from_json(n, value["flops"], "flops") if value.get("flops") else None,
-            metadata=dict(value["metadata"]),
-            validation=list(value["validation"]),
-        )
+        return profile_file.read(path)

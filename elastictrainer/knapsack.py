@@ -1,0 +1,95 @@
+"""The knapsack on the paper's chain of tensors. NumPy only."""
+
+from typing import Optional, Tuple
+
+import numpy as np
+
+
+def solve_chain(
+    t_dw: np.ndarray, t_dy: np.ndarray, importance: np.ndarray, budget: float, resolution: int
+) -> np.ndarray:
+    """The best selection on a chain within a backward budget, by one knapsack.
+
+    Going inwards from the output, best[t] is the largest importance of the tensors passed so far within dW time t.
+    With tensor d as the deepest selected one, the answer is importance[d] + best[budget - dy up to d - dW of d].
+
+    Args:
+        t_dw: (N,) ms, tensor 0 nearest the *output*.
+        t_dy: (N,) ms; the entries up to the deepest selected tensor are paid.
+        importance: (N,); entries <= 0 are never chosen.
+        budget: ms for the backward pass and the updates.
+        resolution: cells of time. Costs are rounded up, so the budget is never exceeded. With so few tensors that no
+            more than this many sums of costs matter, nothing is rounded and the answer is exact.
+
+    Returns:
+        (N,) bool mask in the order given.
+    """
+    mask = np.zeros(len(t_dw), bool)
+    unit = budget / resolution
+    if unit <= 0:
+        return mask
+    exact = _solve_chain_exactly(t_dw, t_dy, importance, budget, resolution)
+    if exact is not None:
+        return exact
+    # The slack of 1e-9 keeps a cost of exactly k units at k, where float division gives k + 1e-16.
+    with np.errstate(over="ignore"):  # far more than the budget is infinitely many units
+        cells = np.ceil(np.minimum(t_dw / unit, resolution + 1) - 1e-9).astype(np.int64)
+    paid_dy = np.cumsum(t_dy)
+    best = np.zeros(resolution + 1)
+    shifted = np.empty(resolution + 1)
+    passed, decisions = [], []
+    champion: Tuple[float, int, int, int] = (0.0, -1, 0, 0)  # importance, deepest tensor, cells left, items before it
+    for d in np.flatnonzero(importance > 0):
+        left = int(np.floor((budget - paid_dy[d]) / unit + 1e-9)) - int(cells[d])
+        if left >= 0:
+            reached = importance[d] + best[left]
+            if reached > champion[0]:
+                champion = (reached, int(d), left, len(passed))
+        cost = int(cells[d])
+        if cost > resolution:
+            continue
+        np.add(best[: resolution + 1 - cost], importance[d], out=shifted[cost:])
+        taken = np.zeros(resolution + 1, bool)
+        np.greater(shifted[cost:], best[cost:], out=taken[cost:])
+        np.copyto(best, shifted, where=taken)
+        passed.append(d)
+        decisions.append(np.packbits(taken))
+    _, deepest, left, items = champion
+    if deepest < 0:
+        return mask
+    mask[deepest] = True
+    for item in range(items - 1, -1, -1):
+        if decisions[item][left >> 3] >> (7 - (left & 7)) & 1:
+            mask[passed[item]] = True
+            left -= int(cells[passed[item]])
+    return mask
+
+
+def _solve_chain_exactly(
+    t_dw: np.ndarray, t_dy: np.ndarray, importance: np.ndarray, budget: float, limit: int
+) -> Optional[np.ndarray]:
+    """`solve_chain` on unrounded costs: it keeps the sets that no cheaper set beats; None where they exceed `limit`."""
+    items = np.flatnonzero(importance > 0)
+    if len(items) > 62:  # a set is the bits of one integer
+        return None
+    paid_dy = np.cumsum(t_dy)
+    cost, value, chosen = np.zeros(1), np.zeros(1), np.zeros(1, np.int64)
+    best_value, best_set = 0.0, 0
+    for k, d in enumerate(items):
+        affordable = int(np.searchsorted(cost, budget - paid_dy[d] - t_dw[d], side="right"))
+        if affordable and importance[d] + value[affordable - 1] > best_value:
+            best_value = importance[d] + value[affordable - 1]
+            best_set = int(chosen[affordable - 1]) | 1 << k
+        cost = np.concatenate([cost, cost + t_dw[d]])
+        value = np.concatenate([value, value + importance[d]])
+        chosen = np.concatenate([chosen, chosen | np.int64(1 << k)])
+        order = np.lexsort((-value, cost))
+        order = order[cost[order] <= budget]
+        best_so_far = np.maximum.accumulate(value[order])
+        order = order[np.concatenate([[True], value[order][1:] > best_so_far[:-1]])]
+        if len(order) > limit:
+            return None
+        cost, value, chosen = cost[order], value[order], chosen[order]
+    mask = np.zeros(len(t_dw), bool)
+    mask[items[[k for k in range(len(items)) if best_set >> k & 1]]] = True
+    return mask

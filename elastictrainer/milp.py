@@ -1,0 +1,70 @@
+"""The exact optimum on the cost groups, as a mixed-integer program."""
+
+import numpy as np
+
+from elastictrainer.errors import UsageError
+from elastictrainer.profiler.timings import TensorTimings
+
+
+def solve_groups(
+    timings: TensorTimings, importance: np.ndarray, useful: np.ndarray, budget: float
+) -> np.ndarray:
+    """The exact optimum on the cost groups, by SciPy's HiGHS."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_matrix
+
+    items = np.flatnonzero(useful)
+    n = len(items)
+    place = {int(item): k for k, item in enumerate(items)}
+    merged = {}
+    for group in timings.groups:
+        members = frozenset(place[i] for i in group.members if i in place)
+        if members and group.ms > 0:
+            merged[members] = merged.get(members, 0.0) + group.ms
+    cost = timings.t_update[items].copy()
+    for members in [m for m in merged if len(m) == 1]:
+        cost[next(iter(members))] += merged.pop(members)
+    sets = sorted(merged, key=len)
+
+    # paid[g] >= selected[i] for each member i. Groups are mostly nested: where h is a subset of g, paid[g] >= paid[h]
+    # says the same for all of h's members at once.
+    rows, columns, values = [], [], []
+
+    def implies(column: int, group: int) -> None:
+        row = len(rows) // 2
+        rows.extend([row, row])
+        columns.extend([n + group, column])
+        values.extend([1.0, -1.0])
+
+    for g, members in enumerate(sets):
+        open_members = set(members)
+        for h in range(g - 1, -1, -1):
+            if open_members & sets[h] and sets[h] < members:
+                implies(n + h, g)
+                open_members -= sets[h]
+        for i in sorted(open_members):
+            implies(i, g)
+
+    scale = importance[items].max()
+    objective = np.concatenate([-importance[items] / scale, np.zeros(len(sets))])
+    weights = np.concatenate([cost, [merged[m] for m in sets]])
+    room = budget - timings.forward_ms
+    for tighten in (0.0, 1e-7, 1e-6, 1e-5):  # the solver's own tolerance may exceed the budget by a hair
+        constraints = [LinearConstraint(weights[None, :] / room, -np.inf, 1 - tighten)]
+        if rows:
+            matrix = csr_matrix((values, (rows, columns)), shape=(len(rows) // 2, n + len(sets)))
+            constraints.append(LinearConstraint(matrix, 0, np.inf))
+        result = milp(
+            objective,
+            integrality=np.concatenate([np.ones(n), np.zeros(len(sets))]),
+            bounds=Bounds(0, 1),
+            constraints=constraints,
+            options={"mip_rel_gap": 0.0},
+        )
+        if result.x is None:
+            raise UsageError(f"the exact solver found no selection: {result.message}")
+        mask = np.zeros(len(timings), bool)
+        mask[items[result.x[:n] > 0.5]] = True
+        if timings.step_time(mask) <= budget:
+            return mask
+    raise UsageError("the exact solver exceeded the budget; use solver='dp'.")
