@@ -78,3 +78,14 @@ def small_network(tf, classes=3):
     inner = layers.BatchNormalization(momentum=0.8, name="inner_bn")(layers.Conv2D(4, 3, padding="same", name="inner")(stem))
     pooled = layers.GlobalAveragePooling2D()(layers.ReLU()(layers.Add()([stem, inner])))
     return tf.keras.Model(inputs, layers.Dense(classes, name="head")(layers.Dropout(0.2)(pooled)))
+
+
+def make_images(folder, train, test=4):
+    """Two classes of small grey images, dark and light, as JPEG files in split/class/."""
+    from PIL import Image
+
+    for split, count in {"train": train, "test": test}.items():
+        for label, grey in {"dark": 50, "light": 200}.items():
+            (folder / split / label).mkdir(parents=True)
+            for k in range(count):
+                Image.new("RGB", (20, 20), (grey + k, grey, grey)).save(folder / split / label / f"{k}.jpg")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import make_images
 from PIL import Image
 
 pytest.importorskip("tensorflow")
@@ -15,14 +16,6 @@ pytest.importorskip("tensorflow")
 SMALL = ("--model", "demo", "--image-size", "16", "--weights", "none", "--dataset", "images")
 PROFILED = (*SMALL, "--profile", "profile.json")
 MODEL = ("--dataset", "images", "--image-size", "16", "--scheme", "full", "--epochs", "1", "--model")
-
-
-def make_images(folder, train=8, test=4):
-    for split, count in {"train": train, "test": test}.items():
-        for label, grey in {"dark": 50, "light": 200}.items():
-            (folder / split / label).mkdir(parents=True)
-            for k in range(count):
-                Image.new("RGB", (20, 20), (grey + k, grey, grey)).save(folder / split / label / f"{k}.jpg")
 
 
 def call(capsys, name, *arguments):
@@ -42,7 +35,7 @@ def call(capsys, name, *arguments):
 def workshop(tf, tmp_path_factory):
     """A folder with images, a profile of the demo network, and a finished run of full training."""
     folder = tmp_path_factory.mktemp("workshop")
-    make_images(folder / "images")
+    make_images(folder / "images", train=8)
     before = os.getcwd()
     os.chdir(folder)
     try:
@@ -92,7 +85,7 @@ def images(damage):
     """et-train on images that `damage` was done to."""
 
     def prepare(folder):
-        make_images(folder / "images")
+        make_images(folder / "images", train=8)
         damage(folder / "images")
         return ("et-train", *PROFILED, "--scheme", "full", "--epochs", "1", "--dataset", folder / "images",
                 "--output", folder / "out")  # fmt: skip
@@ -323,7 +316,7 @@ def test_debug_shows_the_traceback(here, capsys):
 def odd_images(folder):
     """Unusual, but images."""
     random = np.random.default_rng(0)
-    make_images(folder)
+    make_images(folder, train=8)
     dark = folder / "train" / "dark"
     Image.new("RGB", (1, 1)).save(dark / "one_pixel.png")
     Image.new("RGB", (20_000, 2)).save(dark / "long.png")

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from conftest import make_images
 from PIL import Image
 
 pytest.importorskip("tensorflow")
@@ -37,11 +38,7 @@ SMALL = ("--model", "demo", "--image-size", "16", "--weights", "none")
 def workshop(tmp_path_factory):
     """A folder in which a profile and an elastic run on the two-class images have been made."""
     folder = tmp_path_factory.mktemp("workshop")
-    for split, count in {"train": 24, "test": 4}.items():
-        for label, grey in {"dark": 50, "light": 200}.items():
-            (folder / "images" / split / label).mkdir(parents=True)
-            for k in range(count):
-                Image.new("RGB", (20, 20), (grey + k, grey, grey)).save(folder / "images" / split / label / f"{k}.jpg")
+    make_images(folder / "images", train=24)
     profile = run(folder, "et-profile", *SMALL, "--dataset", "images", "--validate", "2", "--plot", "t.svg")
     train = run(
         folder, "et-train", *SMALL, "--dataset", "images", "--rho", "0.8", "--epochs", "2", "--interval", "1",

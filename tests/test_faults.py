@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from PIL import Image
+from conftest import make_images
 
 pytest.importorskip("tensorflow")
 
@@ -52,11 +52,7 @@ def wait_for(process, word):
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
-    for split, count in {"train": 24, "test": 4}.items():
-        for label, grey in {"dark": 50, "light": 200}.items():
-            (folder / "images" / split / label).mkdir(parents=True)
-            for k in range(count):
-                Image.new("RGB", (20, 20), (grey + k, grey, grey)).save(folder / "images" / split / label / f"{k}.jpg")
+    make_images(folder / "images", train=24)
     subprocess.run(
         [sys.executable, "-m", "elastictrainer.cli.profile", *SMALL[:8], "--output", "profile.json", "--steps", "3"],
         cwd=folder, check=True, capture_output=True,
