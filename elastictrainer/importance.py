@@ -50,7 +50,7 @@ class ImportanceEvaluator:
             UsageError: no minibatch.
             RunError: a value that is not finite.
         """
-        variables = self.objective.model.trainable_weights
+        variables = list(self.objective.model.trainable_variables)
         if self.metric == "weight-magnitude":
             return np.array([float(tf.reduce_sum(tf.abs(v))) for v in variables])
         build(self.optimizer, variables)

@@ -1,5 +1,6 @@
 """What training minimises: the model, its loss, and what a scheme adds to it."""
 
+import inspect
 from typing import Any, Callable, Optional, Tuple
 
 import tensorflow as tf
@@ -16,17 +17,20 @@ class Objective:
     ):
         """
         Args:
-            model: called with `training=True` in training.
+            model: a Keras model, or another tf.Module that is called with inputs and has `trainable_variables`; where it
+                takes `training`, that is True in training.
             loss: takes labels and outputs, returns a scalar.
             penalty: a scalar that a scheme adds to the training loss.
         """
         self.model = model
         self.loss = loss
         self.penalty = penalty
+        parameters = inspect.signature(type(model).__call__).parameters
+        self._takes_training = isinstance(model, tf.keras.Model) or "training" in parameters
 
     def __call__(self, x: Any, y: Any, training: bool) -> Tuple[tf.Tensor, tf.Tensor]:
         """The model's outputs and the scalar loss of minibatch (x, y)."""
-        outputs = self.model(x, training=training)
+        outputs = self.model(x, training=training) if self._takes_training else self.model(x)
         total = self.loss(y, outputs)
         if training:
             for extra in getattr(self.model, "losses", ()):

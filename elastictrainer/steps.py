@@ -97,7 +97,7 @@ class StepCache:
         """The step that trains the tensors of `mask` (N,) bool; made if need be, the least recently used dropped."""
         key = mask.tobytes()
         if key not in self._steps:
-            variables = [v for v, chosen in zip(self.objective.model.trainable_weights, mask) if chosen]
+            variables = [v for v, chosen in zip(self.objective.model.trainable_variables, mask) if chosen]
             self._steps[key] = TrainStep(self.objective, self.optimizer, variables, self.metrics)
             if len(self._steps) > self.size:
                 self._steps.popitem(last=False)

@@ -22,7 +22,7 @@ from elastictrainer.steps import StepCache, TrainStep
 
 
 def profile_model(
-    model: tf.keras.Model,
+    model: tf.Module,
     loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     batch: Tuple[Any, Any],
     optimizer: Any = None,
@@ -36,7 +36,7 @@ def profile_model(
 ) -> TensorTimings:
     """Measure how long each trainable tensor's work takes on this device (paper Sec. 3.1 and 5.1).
 
-    Works for any Keras model: ops are charged by what depends on them in the graph, never by layer names. The model
+    Works for any Keras model, and for a plain tf.Module that is called with inputs: ops are charged by what depends on them in the graph, never by layer names. The model
     and the optimizer are left as they were.
 
     Args:
@@ -52,9 +52,9 @@ def profile_model(
         metadata: what to say about model and data in the profile.
 
     Raises:
-        UsageError: the model has no trainable tensor, or the loss depends on none.
+        UsageError: the model has no trainable tensor, the loss depends on none, or XLA hides the ops.
     """
-    variables = model.trainable_weights
+    variables = model.trainable_variables
     if not variables:
         raise UsageError("the model has no trainable tensor: nothing to profile. Set `trainable = True` on a layer.")
     optimizer = optimizers.make("sgd") if optimizer is None else optimizer
@@ -62,6 +62,7 @@ def profile_model(
     objective = Objective(model, loss)
     step = TrainStep(objective, optimizer, variables, metrics)
     step.trace(*batch)
+    _refuse_compiled(step.graph)
     connected = np.array([g is not None for g in step.gradients])
     if not connected.any():
         raise UsageError("the loss depends on no trainable tensor of the model: there is no gradient to profile.")
@@ -82,6 +83,21 @@ def profile_model(
         if validate:
             timings.validation = validate_timings(timings, objective, optimizer, batch, metrics, validate, seed)
     return timings
+
+
+def _refuse_compiled(graph: tf.Graph) -> None:
+    """UsageError where XLA would make one op of many, so that their time cannot be told apart."""
+    if tf.config.optimizer.get_jit():
+        raise UsageError(
+            "TensorFlow's auto-clustering is on (tf.config.optimizer.set_jit): it fuses ops so that no tensor's time can be "
+            "told apart. Switch it off: set_jit('')."
+        )
+    compiled = [f.signature.name for f in graph.as_graph_def().library.function if f.attr["_XlaMustCompile"].b]
+    if compiled:
+        raise UsageError(
+            f"the model or its loss is compiled by XLA in part ({compiled[0]}): ops in there cannot be told apart. "
+            "Remove jit_compile=True."
+        )
 
 
 def _quietest_capture(step: TrainStep, batch: Tuple[Any, Any], warmup: int, steps: int) -> Tuple[Trace, np.ndarray]:
