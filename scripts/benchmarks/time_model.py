@@ -10,6 +10,7 @@ output, scattered, a single deep tensor, biases only, normalisation only, all. T
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from elastictrainer import TensorTimings, environment
 from elastictrainer.files import write_json
@@ -124,7 +127,7 @@ def main() -> None:
                     done = subprocess.run(
                         [sys.executable, __file__, name, "--batch", str(batch), "--inter-op", str(inter_op), "--selections",
                          str(asked.selections), "--output", str(file), "--here"],
-                        capture_output=True, text=True,
+                        capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
                     )  # fmt: skip
                     if done.returncode:
                         print(f"{name:<20}{batch:>6}{inter_op:>9}  failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
