@@ -11,6 +11,7 @@ from elastictrainer import environment, optimizers
 from elastictrainer.errors import UsageError
 from elastictrainer.objective import Objective
 from elastictrainer.profiler.attribution import BACKWARD, FORWARD, NEVER, UPDATE, Charge, attribute, members_of
+from elastictrainer.profiler.calls import bodies_of, charge_calls
 from elastictrainer.profiler.capture import capture
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.membership import Membership
@@ -129,6 +130,7 @@ def _timings_from_trace(step: TrainStep, trace: Any, untraced: np.ndarray, conne
     """Charge the traced ops to groups and put the groups on the scale of the untraced step."""
     operations = step.graph.get_operations()
     names, charges = attribute(operations, step.loss, step.gradients, step.handles)
+    trace = charge_calls(trace, names, bodies_of(step.graph))
     shares, outside = wall_shares(trace)
     target = charge_to(trace.ops, names)
     step_ms = float(np.median(untraced))
