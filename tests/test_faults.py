@@ -25,7 +25,7 @@ def command(*arguments):
 
 def start(folder, *arguments, **options):
     return subprocess.Popen(
-        command(*arguments), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command(*arguments), cwd=folder, stdout=options.get("output", subprocess.PIPE), stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1"},
         # A shell starts background jobs with the interrupt ignored; a user's terminal does not.
         preexec_fn=options.get("before", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)),
@@ -43,10 +43,12 @@ def finish(process, status=0):
 
 
 def wait_for(process, word):
+    said = []
     for line in process.stdout:
         if word in line:
             return
-    pytest.fail(f"{word!r} never came")
+        said.append(line)
+    pytest.fail(f"{word!r} never came: {''.join(said)}")
 
 
 @pytest.fixture(scope="module")
@@ -68,18 +70,24 @@ def lines(path):
     return [{k: v for k, v in json.loads(line).items() if k not in clocked} for line in text.splitlines()]
 
 
+def saved(run):
+    return sorted(path.name for path in (run / "checkpoints").glob("step-*"))
+
+
 @pytest.mark.slow
 def test_killed_at_twenty_random_moments_the_result_is_the_same(workshop, tf):
-    options = (*SMALL, "--epochs", "30", "--interval", "6")
+    options = (*SMALL, "--epochs", "12", "--interval", "4")
     finish(start(workshop, *options, "--output", "whole"))
     random = np.random.default_rng(0)
     kills = while_writing = 0
     arguments = (*options, "--checkpoint-minutes", "0", "--output", "parts")  # a checkpoint after every step
     while kills < KILLS:
         process = start(workshop, *arguments)
-        if kills % 4:  # mostly while it trains; now and then while it starts
-            wait_for(process, "resumed after" if kills else "run:")
-            time.sleep(random.uniform(0.1, 2.5))
+        if kills % 4:  # mostly while it trains and saves; now and then while it starts
+            before = saved(workshop / "parts")
+            while saved(workshop / "parts") == before and process.poll() is None:
+                time.sleep(0.01)
+            time.sleep(random.uniform(0.0, 0.5))
         else:
             time.sleep(random.uniform(0.5, 8.0))
         process.kill()
