@@ -98,7 +98,7 @@ def _print(rows: List[Dict[str, Any]]) -> None:
         name = f"{row['dataset']}, {row['model']}, {row['label']}"
         line = f"{name:<52}{row['accuracy']:>7.1f} %{row['seconds']:>9.0f}" + "".join(
             f"{'-' if row[key] is None else format(row[key], form):>{width}}"
-            for key, form, width in (("ratio", ".3f", 7), ("tflops", ".0f", 8), ("joules", ".0f", 8), ("peak_gb", ".2f", 6))
+            for key, form, width in (("ratio", ".3f", 7), ("tflops", ".3g", 8), ("joules", ".0f", 8), ("peak_gb", ".2f", 6))
         )
         said = [f"{row['paper_' + key]:g} {unit}" for key, unit in
                 (("accuracy", "%"), ("hours", "h"), ("tflops", "TFLOPs"), ("joules", "J")) if "paper_" + key in row]  # fmt: skip
