@@ -91,6 +91,7 @@ class TrainSettings(CommonSettings):
     checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0)
     meter: Optional[str] = setting(None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run")
     profile: Optional[str] = setting(None, "the model's profile; found or made in profiles/ if not given")
+    export: Optional[str] = setting(None, "write the model for use when done: saved_model, tflite, tflite-int8, keras; or several: tflite,keras")
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)")
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(

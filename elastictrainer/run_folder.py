@@ -119,6 +119,14 @@ class RunFolder:
         with written_beside(self.model_path) as beside:
             model.save(beside)
 
+    def config(self) -> Dict[str, Any]:
+        """The resolved configuration; UsageError where it is damaged."""
+        try:
+            found = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+            return {**found, "scheme": str(found["scheme"])}
+        except (OSError, yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError) as error:
+            raise UsageError(f"{self.config_path} is damaged ({type(error).__name__}).") from None
+
     def environment(self) -> Dict[str, Any]:
         """What `write_environment` wrote; empty where there is none."""
         try:

@@ -15,7 +15,7 @@ import yaml
 from elastictrainer import TensorTimings, UsageError
 from elastictrainer.config import TrainSettings, parse
 from elastictrainer.files import write_json
-from elastictrainer.plotting.drawing import label, settings
+from elastictrainer.plotting.drawing import label
 from elastictrainer.run_folder import RunFolder, find_runs
 
 PAPER = Path(__file__).resolve().parents[1] / "configs" / "paper_numbers.yaml"
@@ -68,7 +68,7 @@ def _place(row: Dict[str, Any]) -> tuple:
 
 
 def _row(run: RunFolder, numbers: List[Dict[str, Any]]) -> Dict[str, Any]:
-    chosen, summary = settings(run), run.summary()
+    chosen, summary = run.config(), run.summary()
     rho = chosen["rho"] if chosen["scheme"].startswith("elastic") else None
     found = next(
         (n for n in numbers if (n["dataset"], n["model"], n["scheme"], n.get("rho"))
@@ -115,10 +115,10 @@ def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List
     """How much sooner elastic training reaches a target accuracy than the baseline that reaches it first."""
     result = []
     print(f"{'data':<24}{'target':>8}{'elastic s':>11}{'best baseline s':>17}{'speed-up':>10}   paper")
-    for dataset in dict.fromkeys(settings(run)["dataset"] for run in runs):
-        here = [run for run in runs if settings(run)["dataset"] == dataset]
-        ours = [run for run in here if settings(run)["scheme"] == "elastic"]
-        others = [run for run in here if not settings(run)["scheme"].startswith("elastic")]
+    for dataset in dict.fromkeys(run.config()["dataset"] for run in runs):
+        here = [run for run in runs if run.config()["dataset"] == dataset]
+        ours = [run for run in here if run.config()["scheme"] == "elastic"]
+        others = [run for run in here if not run.config()["scheme"].startswith("elastic")]
         if not ours or not others:
             continue
         best = 100 * ours[0].summary()["accuracy_best"]

@@ -241,6 +241,7 @@ BAD = {
     "image is WebP": (images(lambda f: Image.new("RGB", (20, 20)).save(first(f), "webp")), "0.jpg (WEBP inside)"),
     "image header": (images(lambda f: first(f).write_bytes(first(f).read_bytes()[:12])), "0.jpg"),
     "image is huge": (images(lambda f: Image.new("L", (20_000, 20_000)).save(first(f), "png")), "0.jpg (Image size (400000000 pixels) exceeds limit"),
+    "image is a folder": (images(lambda f: (first(f).unlink(), first(f).mkdir())), "0.jpg (not a regular file)"),
     "image is a loop": (images(link_loop), "0.jpg"),
     "image is a pipe": (images(fifo), "0.jpg (not a regular file)"),
     "split is a loop": (images(split_loop), "has no folder 'test'"),
@@ -270,6 +271,9 @@ BAD = {
         ("et-profile", "--dataset", "images", "--image-size", "16", "--model", "usermodels:all_frozen"),
         "no trainable tensor",
     ),
+    "export": (("et-train", *PROFILED, "--export", "tflight"), "unknown export format 'tflight'. Did you mean 'tflite'?"),
+    "export of nothing": (("et-export", "images"), "images is no run folder"),
+    "export of an unfinished run": (lambda folder: ("et-export", unfinished(folder)[2]), "et-train --resume"),
     # run folders
     "run exists": (("et-train", *PROFILED, "--output", "run"), "run exists. Choose another --output, go on with it by --resume run"),
     "no run folder": (("et-train", *PROFILED, "--output", "images", "--overwrite"), "images is not a run folder"),

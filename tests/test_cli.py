@@ -14,7 +14,7 @@ from PIL import Image
 
 pytest.importorskip("tensorflow")
 
-MODULES = {name: f"elastictrainer.cli.{name[3:]}" for name in ("et-profile", "et-train", "et-plot")}
+MODULES = {name: f"elastictrainer.cli.{name[3:]}" for name in ("et-profile", "et-train", "et-plot", "et-export")}
 
 
 def command(name, *arguments):

@@ -73,7 +73,7 @@ def test_a_scheme_without_full_steps_measures_them_apart_and_leaves_no_trace(tf)
         summary = trainer.fit(ArrayData(tf, steps=5))
         return summary, [v.numpy() for v in trainer.model.variables]
 
-    (measured, weights), (unmeasured, others) = train(True), train(False)
+    (measured, weights), (_, others) = train(True), train(False)
     assert measured["full_step_ms"] > 0 and measured["calibration_seconds"] > 0
     for a, b in zip(weights, others):
         np.testing.assert_array_equal(a, b)

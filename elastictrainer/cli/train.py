@@ -62,8 +62,11 @@ def _resume(run_folder: Any) -> None:
 def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train into `run_folder`."""
     from elastictrainer import assembly, energy, environment, schemes
+    from elastictrainer.export import check_formats, export_run
     from elastictrainer.trainer import Trainer
 
+    formats = settings.export.split(",") if settings.export else []
+    check_formats(formats)
     if settings.meter:
         energy.from_log(settings.meter, [])  # what is wrong with it is said now
 
@@ -109,13 +112,16 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
         run_folder.clear()
         if timings is not None:
             timings.save(run_folder.profile_path)
-        about = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd()}
+        about = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd(), "class_names": list(data.class_names)}
         run_folder.write_environment({**environment.describe(), **about})
         run_folder.write_config(dataclasses.asdict(settings))
     summary = trainer.fit(data, resume)
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run_folder)
     _print_summary(summary)
+    if formats:
+        for path in export_run(run_folder, formats):
+            print(f"written: {path}")
 
 
 def _with_metered_energy(summary: Dict[str, Any], meter: str, run_folder: Any) -> Dict[str, Any]:

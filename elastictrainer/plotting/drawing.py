@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Union
 
 import matplotlib
-import yaml
 
 from elastictrainer.errors import UsageError
 from elastictrainer.files import written_beside
@@ -45,18 +44,9 @@ def save_data(drawing: Drawing, path: Union[str, Path]) -> None:
         writer.writerows(drawing.rows)
 
 
-def settings(run: RunFolder) -> Dict[str, Any]:
-    """The resolved configuration of a run; UsageError where it is damaged."""
-    try:
-        found = yaml.safe_load(run.config_path.read_text(encoding="utf-8"))
-        return {"scheme": str(found["scheme"]), **found}
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError) as error:
-        raise UsageError(f"{run.config_path} is damaged ({type(error).__name__}).") from None
-
-
 def label(run: RunFolder) -> str:
     """The scheme of a run, with rho where it has one."""
-    found = settings(run)
+    found = run.config()
     return f"{found['scheme']}, rho {found['rho']:g}" if found["scheme"].startswith("elastic") else found["scheme"]
 
 

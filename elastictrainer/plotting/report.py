@@ -9,21 +9,18 @@ from typing import Any, Dict, List, Union
 from elastictrainer.errors import UsageError
 from elastictrainer.files import write_text
 from elastictrainer.plotting import profiles, selections, table, training
-from elastictrainer.plotting.drawing import Drawing, label, pyplot, settings
+from elastictrainer.plotting.drawing import Drawing, label, pyplot
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.run_folder import RunFolder
+from elastictrainer.templates import render
 
 
 def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
     """Write the page as one HTML file that loads nothing from elsewhere; UsageError for another ending."""
-    import jinja2
-
     if Path(path).suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write a report to {path}; valid endings: .html .htm.")
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("elastictrainer", "assets"), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    page = environment.get_template("report.html.j2").render(
+    page = render(
+        "report.html.j2",
         note=table.NOTE,
         rows=[table.cells(row) for row in table.rows(runs)],
         figures={
@@ -50,7 +47,7 @@ def _about(run: RunFolder) -> Dict[str, Any]:
         "path": str(run.path),
         "figures": figures,
         "summary": run.summary(),
-        "settings": settings(run),
+        "settings": run.config(),
         "environment": {
             key: json.dumps(value) if isinstance(value, (dict, list)) else value
             for key, value in run.environment().items()

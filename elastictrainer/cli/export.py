@@ -1,0 +1,40 @@
+"""et-export: turn a finished run into files that ship."""
+
+import argparse
+import sys
+from typing import Optional, Sequence
+
+from elastictrainer.cli.command import run
+
+_EXAMPLE = "example: et-export runs/birds --format tflite --format saved_model"
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command; returns its exit status."""
+    return run("et-export", _body, arguments)
+
+
+def _body(arguments: Optional[Sequence[str]]) -> None:
+    parser = argparse.ArgumentParser(
+        "et-export",
+        description="Write the fine-tuned network of a finished run for use elsewhere, and a model card beside it.",
+        epilog=_EXAMPLE,
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", metavar="RUN", help="a run folder")
+    parser.add_argument(
+        "--format", action="append", metavar="NAME", help="saved_model, tflite, tflite-int8 or keras; may be repeated (default: tflite)"
+    )
+    parser.add_argument("--output", metavar="FOLDER", help="where to write (default: RUN/export)")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    asked = parser.parse_args(arguments)
+
+    from elastictrainer.export import export_run
+    from elastictrainer.run_folder import find_runs
+
+    for path in export_run(find_runs([asked.run])[0], asked.format or ["tflite"], asked.output):
+        print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
