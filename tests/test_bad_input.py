@@ -285,7 +285,7 @@ BAD = {
     "plot format": (("et-plot", "curves", "run", "--output", "x.doc"), ".png .pdf .svg"),
     "plot two": (("et-plot", "selection", "run", "run"), "draws one PATH, not 2"),
     "plot no selection": (("et-plot", "selection", "run"), "has no selection to draw"),
-    "plot quantity": (("et-plot", "curves", "run", "--y", "time"), "unknown --y 'time'. Did you mean"),
+    "plot quantity": (("et-plot", "curves", "run", "--y", "time"), "unknown --y 'time'. Valid: accuracy, loss, flops."),
     "plot x": (("et-plot", "bars", "run", "--x", "time"), "--x goes with curves, not with bars"),
     "plot flops": (("et-plot", "prediction", "profile.json"), "holds no measured selection"),
     "report format": (("et-plot", "report", "run", "--output", "x.png"), "valid endings: .html .htm"),
