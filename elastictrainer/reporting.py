@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from elastictrainer.run_folder import RunFolder
 
+_MAP_ROWS = 24  # a run of hundreds of selections must not write ever larger pictures
+
 
 class Report:
     """Says how a run is going. On a terminal the steps of an epoch are a bar, elsewhere each epoch is a line."""
@@ -74,14 +76,14 @@ class Report:
             self._scalars(split, step, {key: record[key] for key in keys if record.get(key) is not None})
 
     def selection_map(self, step: int, masks: np.ndarray) -> None:
-        """`masks`: (intervals, N) bool; drawn with tensors from input (left) to output, the latest interval below."""
+        """`masks`: (intervals, N) bool; the latest ones are drawn, tensors from input (left) to output, the last one below."""
         writer = self._writers["train"]
         if writer is None:
             return
         cell = 8
-        pixels = np.kron(masks, np.ones((cell, max(1, 640 // masks.shape[1]))))[None, :, :, None]
+        pixels = np.kron(masks[-_MAP_ROWS:], np.ones((cell, max(1, 640 // masks.shape[1])), np.float32))[None, :, :, None]
         with writer.as_default():
-            tf.summary.image("train/selection", pixels.astype(np.float32), step=step)
+            tf.summary.image("train/selection", pixels, step=step)
             writer.flush()
 
     def _scalars(self, split: str, step: int, values: Dict[str, float]) -> None:
