@@ -8,6 +8,7 @@ After every epoch: resident memory, open files, threads, the size of logs and of
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from elastictrainer import environment
 from elastictrainer.files import write_json
@@ -32,10 +35,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="long-run-") as folder:
         rows = watch(Path(folder), arguments.epochs, arguments.rest)
     shown = [row for row in rows if row["epoch"] in (1, SETTLED, len(rows)) or not row["epoch"] % (arguments.epochs // 8 or 1)]
-    print(f"{'epoch':>6}{'memory MB':>11}{'files':>7}{'threads':>9}{'logs kB':>9}{'checkpoints MB':>16}")
+    print(f"{'epoch':>6}{'memory MB':>11}{'files':>7}{'threads':>9}{'logs kB':>9}{'events kB':>11}{'checkpoints MB':>16}")
     for row in shown:
         print(
-            f"{row['epoch']:>6}{row['rss'] / 1e6:>11.1f}{row['files']:>7}{row['threads']:>9}{row['logs'] / 1e3:>9.0f}"
+            f"{row['epoch']:>6}{row['rss'] / 1e6:>11.1f}{row['files']:>7}{row['threads']:>9}{row['logs'] / 1e3:>9.0f}{row['events'] / 1e3:>11.0f}"
             f"{row['checkpoints'] / 1e6:>16.2f}"
         )
     result = {"rows": rows, **environment.describe()}
@@ -78,8 +81,8 @@ def watch(folder: Path, epochs: int, rest: list) -> list:
 
 def look(process: psutil.Process, run: Path, epoch: int) -> dict:
     """What the process holds, and what it has written."""
-    sizes = {name: sum(p.stat().st_size for p in run.glob(pattern) if p.is_file())
-             for name, pattern in {"logs": "*.jsonl", "checkpoints": "checkpoints/step-*/*"}.items()}  # fmt: skip
+    patterns = {"logs": "*.jsonl", "events": "events/*/*", "checkpoints": "checkpoints/step-*/*"}
+    sizes = {name: sum(p.stat().st_size for p in run.glob(pattern)) for name, pattern in patterns.items()}
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     return {
         "epoch": epoch,
