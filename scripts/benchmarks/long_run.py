@@ -79,10 +79,18 @@ def watch(folder: Path, epochs: int, rest: list) -> list:
     return rows
 
 
+def size(path: Path) -> int:
+    """Bytes; zero for what the run has removed in the meantime."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def look(process: psutil.Process, run: Path, epoch: int) -> dict:
     """What the process holds, and what it has written."""
     patterns = {"logs": "*.jsonl", "events": "events/*/*", "checkpoints": "checkpoints/step-*/*"}
-    sizes = {name: sum(p.stat().st_size for p in run.glob(pattern)) for name, pattern in patterns.items()}
+    sizes = {name: sum(size(p) for p in run.glob(pattern)) for name, pattern in patterns.items()}
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     return {
         "epoch": epoch,
