@@ -12,6 +12,8 @@ _HOME = {
     "ImportanceEvaluator": "elastictrainer.importance",
     "Objective": "elastictrainer.objective",
     "Trainer": "elastictrainer.trainer",
+    "Scheme": "elastictrainer.schemes",
+    "Elastic": "elastictrainer.schemes",
     "UsageError": "elastictrainer.errors",
     "RunError": "elastictrainer.errors",
 }

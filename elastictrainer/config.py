@@ -81,7 +81,8 @@ class TrainSettings(CommonSettings):
 
     scheme: str = setting(
         "elastic",
-        "elastic, elastic-weight-magnitude, elastic-grad-magnitude, full, traditional-tl, bn-bias, prunetrain",
+        "elastic, elastic-weight-magnitude, elastic-grad-magnitude, full, traditional-tl, bn-bias, prunetrain, or your own: "
+        "package.module:Class",
     )
     rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
     interval: int = setting(4, "epochs between two selections; the first one is renewed after half that", 1)

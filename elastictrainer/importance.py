@@ -12,6 +12,7 @@ from elastictrainer.optimizers import apply, build, variables_of
 from elastictrainer.state import restored
 
 Batch = Tuple[Any, Any]
+Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
 
 
 class ImportanceEvaluator:
@@ -115,3 +116,18 @@ METRICS: Dict[str, Optional[Callable]] = {
     "weight-magnitude": None,
     "grad-magnitude": ImportanceEvaluator._of_gradient,
 }
+
+
+def register(name: str) -> Callable[[Metric], Metric]:
+    """Decorator for a metric of one's own: a function of a probe minibatch's gradients and the variables, (N,) each.
+
+    An elastic scheme uses it as `Elastic(name)`; it must be larger for tensors that matter more.
+    """
+
+    def keep(metric: Metric) -> Metric:
+        METRICS[name] = lambda self, x, y: np.asarray(
+            metric(self._gradients(x, y), list(self.objective.model.trainable_variables)), np.float64
+        )
+        return metric
+
+    return keep

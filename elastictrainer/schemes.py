@@ -1,12 +1,14 @@
 """Training schemes: which tensors train now, and what a scheme adds to the loss."""
 
+import importlib
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional
+from importlib import metadata
+from typing import Any, Callable, Dict, Iterable, Optional
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import unknown
+from elastictrainer.errors import UsageError, unknown
 from elastictrainer.tensors import bias_and_norm_mask, convolution_kernels, head_mask
 
 
@@ -104,8 +106,51 @@ SCHEMES: Dict[str, Callable[[], Scheme]] = {
 }
 
 
+def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]]:
+    """Decorator for a class of one's own: `--scheme name` finds it once its module is imported.
+
+    A package can name such classes in the entry point group "elastictrainer.schemes" instead; then nothing needs importing.
+    """
+
+    def keep(factory: Callable[[], Scheme]) -> Callable[[], Scheme]:
+        SCHEMES[name] = factory
+        return factory
+
+    return keep
+
+
 def create(name: str) -> Scheme:
-    """The scheme called `name`; UsageError with the valid names where there is none."""
-    if name not in SCHEMES:
-        raise unknown("scheme", name, SCHEMES)
-    return SCHEMES[name]()
+    """The scheme called `name`: a registered one, one of an installed package, or `package.module:Class`.
+
+    Raises:
+        UsageError: there is none; with the valid names.
+    """
+    if name in SCHEMES:
+        return SCHEMES[name]()
+    installed = {point.name: point for point in _entry_points()}
+    if name in installed:
+        return installed[name].load()()
+    if ":" in name:
+        return _from_module(name)
+    raise unknown("scheme", name, [*SCHEMES, *installed])
+
+
+def _entry_points() -> Iterable[Any]:
+    found = metadata.entry_points()
+    if hasattr(found, "select"):
+        return found.select(group="elastictrainer.schemes")
+    return found.get("elastictrainer.schemes", ())  # Python 3.9
+
+
+def _from_module(name: str) -> Scheme:
+    module, _, attribute = name.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), attribute)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"cannot import {module} of --scheme {name}: {error}. Set PYTHONPATH?") from None
+    except AttributeError:
+        raise UsageError(f"{module} has no {attribute!r} (--scheme {name}).") from None
+    made = factory()
+    if not isinstance(made, Scheme):
+        raise UsageError(f"--scheme {name} gave a {type(made).__name__}, not an elastictrainer.Scheme.")
+    return made

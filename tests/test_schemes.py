@@ -76,3 +76,47 @@ def test_nested_models_are_opened(tf):
 def test_unknown_scheme_names_the_nearest(tf):
     with pytest.raises(UsageError, match="Did you mean 'elastic'"):
         schemes.create("elastc")
+
+
+def test_a_scheme_of_ones_own_is_found_by_its_place(tf):
+    model = small_network(tf)
+    before = [v.numpy() for v in model.trainable_weights]
+    Trainer(model, optimizers.make("sgd", 0.1), scheme="userschemes:OddTensors", epochs=1, quiet=True).fit(ArrayData(tf))
+    odd = {v.name.split(":")[0] for v in model.trainable_weights[1::2]}
+    assert changed(model, before) <= odd and changed(model, before)
+
+
+def test_a_metric_of_ones_own_scores_the_tensors(tf):
+    import userschemes
+
+    model = small_network(tf)
+    data = ArrayData(tf, steps=16)
+    timings = profile_model(model, classification_loss(), next(data.train(0)), warmup=1, steps=3)
+    scheme = schemes.create("by-largest-gradient")
+    assert isinstance(scheme, userschemes.ByLargestGradient)
+    trainer = Trainer(model, optimizers.make("sgd", 0.05), scheme=scheme, timings=timings, rho=0.9, epochs=1, quiet=True)
+    assert trainer.fit(data)["selections"] == 1
+
+
+def test_an_installed_packages_scheme_is_found(monkeypatch):
+    import userschemes
+
+    class Point:
+        name = "odd"
+
+        def load(self):
+            return userschemes.OddTensors
+
+    monkeypatch.setattr(schemes, "_entry_points", lambda: [Point()])
+    assert isinstance(schemes.create("odd"), userschemes.OddTensors)
+    with pytest.raises(UsageError, match="Valid: .*odd"):
+        schemes.create("ood")
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [("nowhere:X", "cannot import nowhere"), ("userschemes:X", "has no 'X'"), ("userschemes:NoScheme", "gave a NoScheme")],
+)
+def test_what_is_no_scheme_is_said(tf, name, message):
+    with pytest.raises(UsageError, match=message):
+        schemes.create(name)

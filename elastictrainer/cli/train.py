@@ -139,9 +139,9 @@ def _with_metered_energy(summary: Dict[str, Any], meter: str, run_folder: Any) -
 
 
 def _run_name(settings: TrainSettings) -> str:
-    model = re.sub(r"[^A-Za-z0-9]+", "-", settings.model).strip("-")
+    model, scheme = (re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (settings.model, settings.scheme))
     rho = f"_rho{settings.rho:g}" if settings.scheme.startswith("elastic") else ""
-    return f"runs/{time.strftime('%Y%m%d-%H%M%S')}_{model}_{settings.scheme}{rho}"
+    return f"runs/{time.strftime('%Y%m%d-%H%M%S')}_{model}_{scheme}{rho}"
 
 
 def _print_summary(summary: Dict[str, Any]) -> None:
