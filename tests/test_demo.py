@@ -17,7 +17,7 @@ def test_demo_trains_elastic_in_less_time_with_similar_accuracy():
     )
     assert result.returncode == 0, result.stdout + result.stderr
     table = result.stdout.split("== result")[1]
-    assert re.search(r"^full .*%", table, re.M) and re.search(r"^elastic rho 0.5 .*%", table, re.M)
+    assert re.search(r"^full .*%", table, re.M) and re.search(r"^elastic, rho 0.5 .*%", table, re.M)
     full, elastic = (json.loads((ROOT / "demo-output" / n / "summary.json").read_text()) for n in ("full", "elastic"))
     assert full["accuracy_best"] > 0.85
     assert elastic["accuracy_best"] > full["accuracy_best"] - 0.05

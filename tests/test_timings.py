@@ -1,9 +1,10 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from elastictrainer import TensorTimings, UsageError
+from elastictrainer import TensorTimings, UsageError, select
 from elastictrainer.profiler.membership import Membership
 
 
@@ -159,3 +160,14 @@ def test_core_imports_no_tensorflow():
         "elastictrainer.profiler.attribution, elastictrainer.pace; sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_smallest_ratio_is_never_above_one():
+    """With one tensor the cheapest selection is the full step, whichever way the sums are rounded."""
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        chain = TensorTimings.from_chain(["only"], 1.0, [random.random()], [random.random()])
+        forward = Membership.from_sets(1, [(), (0,)], random.random(2))
+        timings = dataclasses.replace(chain, forward=forward, frozen_saving=random.random(), t_update=random.random(1))
+        assert timings.rho_min <= 1
+        assert select(timings, [1.0], 1.0).mask.all()
