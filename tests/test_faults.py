@@ -87,7 +87,7 @@ def test_killed_at_twenty_random_moments_the_result_is_the_same(workshop, tf):
             before = saved(workshop / "parts")
             while saved(workshop / "parts") == before and process.poll() is None:
                 time.sleep(0.01)
-            time.sleep(random.uniform(0.0, 0.5))
+            time.sleep(random.uniform(0.0, 0.15))
         else:
             time.sleep(random.uniform(0.5, 8.0))
         process.kill()
