@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.files import write_text, written_beside
+from elastictrainer.models import AUGMENTATION
 from elastictrainer.run_folder import RunFolder
 from elastictrainer.templates import render
 
 FORMATS = ("saved_model", "tflite", "tflite-int8", "keras")
 LABELS = "labels.txt"
 _FILES = {"saved_model": "saved_model", "tflite": "model.tflite", "tflite-int8": "model-int8.tflite", "keras": "deployed.keras"}
-_AUGMENTATION = (tf.keras.layers.RandomFlip, tf.keras.layers.RandomRotation)
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model
     """The model from behind its augmentation layers on."""
     if model.output_shape[-1] != len(class_names):
         raise UsageError(f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names.")
-    augmenting = [layer for layer in model.layers if isinstance(layer, _AUGMENTATION)]
+    augmenting = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
     if not augmenting:
         return model
     return tf.keras.Model(augmenting[-1].output, model.output, name=model.name)

@@ -11,6 +11,7 @@ from elastictrainer import user_models
 from elastictrainer.errors import UsageError, unknown
 
 HEAD_INITS = ("zeros", "glorot")
+AUGMENTATION = (tf.keras.layers.RandomFlip, tf.keras.layers.RandomRotation)  # layers that do nothing outside training
 _DEMO_HINT = "To see the whole program at work without any download: bash scripts/demo.sh"
 
 

@@ -29,7 +29,7 @@ class Progress:
         selecting_s: seconds that each selection took.
         joules: spent on training, by this device's sensor.
         intervals: [begin, end] of training without validation, in Unix time.
-        logged: lines written so far to metrics.jsonl and selections.jsonl.
+        selections_logged: lines of selections.jsonl; metrics.jsonl has one for each finished epoch.
     """
 
     epoch: int = 0
@@ -49,7 +49,7 @@ class Progress:
     selecting_s: List[float] = field(default_factory=list)
     joules: float = 0.0
     intervals: List[List[float]] = field(default_factory=list)
-    logged: List[int] = field(default_factory=lambda: [0, 0])
+    selections_logged: int = 0
 
     def trained_between(self, begin: float, end: float) -> None:
         """One more interval of training, or the going on of the latest one."""

@@ -1,6 +1,5 @@
 """Training schemes: which tensors train now, and what a scheme adds to the loss."""
 
-import importlib
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Callable, Dict, Iterable, Optional
@@ -9,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError, unknown
+from elastictrainer.importing import named
 from elastictrainer.tensors import bias_and_norm_mask, convolution_kernels, head_mask
 
 
@@ -143,14 +143,7 @@ def _entry_points() -> Iterable[Any]:
 
 
 def _from_module(name: str) -> Scheme:
-    module, _, attribute = name.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"cannot import {module} of --scheme {name}: {error}. Set PYTHONPATH?") from None
-    except AttributeError:
-        raise UsageError(f"{module} has no {attribute!r} (--scheme {name}).") from None
-    made = factory()
+    made = named("--scheme", name)()
     if not isinstance(made, Scheme):
         raise UsageError(f"--scheme {name} gave a {type(made).__name__}, not an elastictrainer.Scheme.")
     return made

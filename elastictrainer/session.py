@@ -91,7 +91,7 @@ class Session:
         saved = self.checkpoints.restore(self.report.say)
         self.progress = Progress(**saved) if saved else Progress()
         run, progress = self.trainer.run, self.progress
-        run.rewind(*progress.logged)
+        run.rewind(progress.epoch, progress.selections_logged)
         if saved is None:
             self.report.say(f"{run.path} has no checkpoint yet: starting from the beginning")
             return
@@ -160,7 +160,6 @@ class Session:
         self.history.append(record)
         if trainer.run:
             trainer.run.add_metrics(record)
-            progress.logged[0] += 1
         self.report.epoch_ends(progress.epoch, trainer.epochs, progress.step, record)
         progress.epoch_done(trained_s)
         self.save()
@@ -262,7 +261,7 @@ class Session:
     def _log_selection(self, record: Dict[str, Any]) -> None:
         if self.trainer.run:
             self.trainer.run.add_selection({"epoch": self.progress.epoch, **record})
-            self.progress.logged[1] += 1
+            self.progress.selections_logged += 1
 
     def _mask_of(self, selected: List[int]) -> np.ndarray:
         mask = np.zeros(len(self.everything), bool)

@@ -141,12 +141,13 @@ class Trainer:
                 ) from None
             finally:
                 session.report.close()
-        if apart:
-            self._measure_full_step(session, data, 1)
-        summary = self._summary(session)
-        if self.run:
-            self.run.save_model(self.model)
-            self.run.write_summary(summary)
+            # A signal that comes this late is held back until the result is written.
+            if apart:
+                self._measure_full_step(session, data, 1)
+            summary = self._summary(session)
+            if self.run:
+                self.run.save_model(self.model)
+                self.run.write_summary(summary)
         return summary
 
     def _measure_full_step(self, session: Session, data: Data, number: int) -> None:

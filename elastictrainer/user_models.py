@@ -1,6 +1,5 @@
 """The user's own models: a Keras file, or a function that makes one; loaded and checked."""
 
-import importlib
 import inspect
 from pathlib import Path
 from typing import Any, Tuple
@@ -8,6 +7,7 @@ from typing import Any, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.importing import named
 
 
 def from_file(path: str) -> tf.keras.Model:
@@ -20,13 +20,7 @@ def from_file(path: str) -> tf.keras.Model:
 
 
 def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) -> tf.keras.Model:
-    module_name, _, function_name = name.partition(":")
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"cannot import {module_name} of --model {name}: {error}. Set PYTHONPATH?") from None
-    except AttributeError:
-        raise UsageError(f"{module_name} has no function {function_name!r} (--model {name}).") from None
+    function = named("--model", name)
     offered = {"num_classes": classes, "input_shape": input_shape}
     taken = inspect.signature(function).parameters
     try:

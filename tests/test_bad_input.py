@@ -257,7 +257,7 @@ BAD = {
     "model file damaged": (file("m.keras", b"PK\x03\x04", "et-train", *MODEL, "FILE"), "Keras cannot load"),
     "model file with code": (lambda_model, "Keras cannot load"),
     "no module": (("et-train", *MODEL, "nowhere:make"), "cannot import nowhere"),
-    "no function": (("et-train", *MODEL, "usermodels:nothing"), "usermodels has no function 'nothing'"),
+    "no function": (("et-train", *MODEL, "usermodels:nothing"), "usermodels has no 'nothing' (--model usermodels:nothing)"),
     "function raises": (("et-train", *MODEL, "usermodels:raises"), "ZeroDivisionError: the user's own mistake"),
     "function needs more": (("et-train", *MODEL, "usermodels:needs_more"), "'something'"),
     "no Keras model": (("et-train", *MODEL, "usermodels:no_model"), "gave a int, not a Keras model"),

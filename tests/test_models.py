@@ -104,7 +104,7 @@ def test_own_model_from_a_file_and_from_a_function(tf, tmp_path, monkeypatch):
     for name, message in {
         "mynets:probabilities": "softmax",
         "mynets:text": "not a Keras model",
-        "mynets:nothing": "no function 'nothing'",
+        "mynets:nothing": "has no 'nothing'",
         "nonets:net": "cannot import nonets",
         str(tmp_path / "none.keras"): "no model file",
         "resnet51": "Did you mean 'resnet50'",
