@@ -36,9 +36,9 @@ SCHEME_ALIASES = {
 }
 
 
-def setting(default: Any, help: str, low: Optional[float] = None, high: Optional[float] = None) -> Any:
-    """A field with its help text and the range it may have, both ends included."""
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
+def setting(default: Any, help: str, low: Optional[float] = None, high: Optional[float] = None, bare: Any = None) -> Any:
+    """A field with its help text, the range it may have, both ends included, and what its option means without a value."""
+    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "bare": bare})
 
 
 @dataclass
@@ -89,6 +89,12 @@ class TrainSettings(CommonSettings):
     epochs: int = setting(12, "passes over the training images", 1)
     importance_batches: int = setting(8, "minibatches that a selection is based on", 1)
     solver: str = setting("dp", "dp (a knapsack, milliseconds) or milp (exact, slower)")
+    reprofile: str = setting(
+        "auto",
+        "renew the profile during training: auto (where it is off by more than a tenth for a while), always (before every "
+        "selection as well; --reprofile alone) or never",
+        bare="always",
+    )
     checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0)
     meter: Optional[str] = setting(None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run")
     profile: Optional[str] = setting(None, "the model's profile; found or made in profiles/ if not given")
@@ -126,6 +132,8 @@ def parse(
             if kind is bool
             else {"type": str, "metavar": {int: "N", float: "X"}.get(kind, "NAME")}
         )
+        if field.metadata["bare"] is not None:
+            extra.update(nargs="?", const=field.metadata["bare"])
         parser.add_argument(
             *options, dest=name, default=argparse.SUPPRESS, help=field.metadata["help"] + default, **extra
         )

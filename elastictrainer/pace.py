@@ -4,126 +4,162 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
+from elastictrainer.plan import Plan
 from elastictrainer.profiler.timings import TensorTimings
 
 
 class Pace:
-    """The plan of a run that selects: when to select, which steps train every tensor, and what time a selection may have.
+    """What this run's steps cost, and what time a selection may therefore have: a closed loop around the selector.
 
-    Full steps before a selection bring the optimizer's momentum up to date for every tensor: otherwise the tensors in
-    training, with ten gradients' worth of momentum, would seem to matter ten times as much as those at rest. They and
-    a few more in between tell what full training costs in this run; the other steps tell what the selection costs.
-
-    A step here holds more than a profiled one (the input pipeline above all), so the selector's budget is set on the
-    profile's scale such that the run's own ratio comes out as requested, costs of selecting included.
+    A step here holds more than a profiled one (the input pipeline above all), and a device may become slower or faster
+    while it trains. So full steps are measured again and again: the sum of what they would have cost all along is what
+    full training would have taken, and rho of that is the budget. What is left of it, over the steps that are left, is
+    the target of the selection; how much of a predicted saving the clock has shown so far turns the target into the
+    ratio that the selector is asked for.
     """
 
-    OPENING = 48  # full steps before the first selection: they lift a zero head off zero
-    PRIMING = 20  # full steps before every other one: momentum reaches nine tenths of its steady state
-    EVERY = 300  # a burst of full steps each so many steps
-    BURST = 3
+    FIRST_CHECKS = (16, 64)  # selected steps measured before the first checks of a selection; then after every burst
+    APART = 0.1  # a profile that is off by more, at two checks in a row, is to be renewed
     _UNSETTLED = 1  # steps after a change of graph that are not typical
-    _LIMIT = 0.1  # how far a step's share of the budget may depart from rho to make up for the past
+    _LIMIT = 0.25  # how far a step's share of the budget may depart from rho to make up for the past
+    _TOLERANCE = 0.015  # of a full step: a smaller gap between target and measured is left alone
+    _PAYS = 2.0  # a correction must move this many times the seconds that it costs
+    _WINDOW = 20  # selected steps that are held against the full ones next to them
 
-    def __init__(self, rho: float, timings: TensorTimings, epochs: int, steps_per_epoch: int, interval: int):
+    def __init__(self, rho: float, timings: TensorTimings, plan: Plan):
         """
         Args:
             rho: requested training time over full training's.
-            timings: the profile.
-            epochs: of the run.
-            steps_per_epoch: a short epoch has fewer full steps.
-            interval: epochs between two selections. A head that starts from zero says little about the tensors below
-                it, so the very first selection, early in the first epoch, is renewed after half an interval. In the
-                last half interval none is made: it could hardly pay for itself.
+            timings: the profile; replaced when it is renewed.
+            plan: of the run.
         """
         self.rho = rho
         self.timings = timings
-        self.full_ms: List[float] = []
-        self.chosen_ms: List[float] = []
+        self.plan = plan
+        self.response: Optional[float] = None  # measured saving over predicted saving, of the latest selection
+        self._bursts: List[List[float]] = []  # [step, ms, ms, ...] of the full steps that followed one another
+        self._chosen_ms: List[float] = []  # the first steps of this selection, then the latest
+        self._chosen_count = 0
         self._chosen_predicted: Optional[float] = None
+        self._ratios: List[float] = []  # this selection over full, each from steps next to each other
         self._last_was_full: Optional[bool] = None
         self._unsettled = 0
-
-        opening = max(1, min(self.OPENING, steps_per_epoch // 4))
-        priming = max(1, min(self.PRIMING, steps_per_epoch // 8))
-        half = interval // 2
-        selection_epochs = range(max(1, half), epochs - half, interval)
-        self.selection_steps = [opening, *(epoch * steps_per_epoch for epoch in selection_epochs)]
-        step = np.arange(epochs * steps_per_epoch)
-        self._full = step % self.EVERY >= self.EVERY - self.BURST
-        self._full[:opening] = True
-        for selection in self.selection_steps[1:]:
-            self._full[selection - priming : selection] = True
-
-    def selection_due(self, step: int) -> bool:
-        """Whether tensors are to be selected before step number `step` (from 0)."""
-        return step in self.selection_steps
-
-    def selections_left(self, step: int) -> int:
-        """How many selections are due at `step` or later."""
-        return sum(selection >= step for selection in self.selection_steps)
-
-    def full_step_due(self, step: int) -> bool:
-        """Whether step number `step` (from 0) is to train every tensor."""
-        return bool(self._full[step])
-
-    def new_selection(self, predicted_ms: float) -> None:
-        """A selection that the profile says takes `predicted_ms` is trained from here on."""
-        self.chosen_ms = []
-        self._chosen_predicted = predicted_ms
-        self._last_was_full = None
-
-    def record(self, ms: float, was_full: bool) -> None:
-        """A training step, input pipeline included, took `ms`."""
-        if was_full != self._last_was_full:
-            self._last_was_full = was_full
-            self._unsettled = self._UNSETTLED
-        if self._unsettled:
-            self._unsettled -= 1
-            return
-        (self.full_ms if was_full else self.chosen_ms).append(ms)
+        self._due = False
+        self._checks_apart = 0
 
     def state(self) -> Dict[str, Any]:
         """What was measured so far, as JSON values."""
-        return {"full_ms": self.full_ms, "chosen_ms": self.chosen_ms, "chosen_predicted": self._chosen_predicted}
+        return {name: value for name, value in vars(self).items() if name not in ("rho", "timings", "plan")}
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Go on from `state`."""
-        self.full_ms, self.chosen_ms = list(state["full_ms"]), list(state["chosen_ms"])
-        self._chosen_predicted = state["chosen_predicted"]
+        vars(self).update(state)
+
+    def new_selection(self, predicted_ratio: float) -> None:
+        """A selection that the profile says takes `predicted_ratio` of a full step is trained from here on."""
+        self._chosen_ms = []
+        self._chosen_count = 0
+        self._chosen_predicted = predicted_ratio
+        self._ratios = []
+        self._last_was_full = None
+        self._due = False
+        self._checks_apart = 0
+
+    def record(self, step: int, ms: float, was_full: bool) -> None:
+        """Training step number `step`, input pipeline included, took `ms`."""
+        if was_full != self._last_was_full:
+            after_burst = self._last_was_full and self._chosen_count >= self.FIRST_CHECKS[0]
+            self._last_was_full = was_full
+            self._unsettled = self._UNSETTLED
+            if was_full:
+                self._bursts.append([step])
+            elif after_burst:
+                self._hold_against_burst()
+        if self._unsettled:
+            self._unsettled -= 1
+        elif was_full:
+            self._bursts[-1].append(ms)
+        else:
+            self._chosen_count += 1
+            window = self._WINDOW if self._ratios else self.FIRST_CHECKS[-1]
+            self._chosen_ms = [*self._chosen_ms[1 - window :], ms]
+            if self._chosen_count in self.FIRST_CHECKS:
+                self._ratios = []
+                self._hold_against_burst()
+
+    def _hold_against_burst(self) -> None:
+        if self._bursts and len(self._bursts[-1]) > 1:
+            self._ratios.append(float(np.median(self._chosen_ms)) / float(np.median(self._bursts[-1][1:])))
+            self._due = True
 
     def full_step_ms(self) -> Optional[float]:
-        """Median ms of this run's full steps; None before the first."""
-        return float(np.median(self.full_ms)) if self.full_ms else None
+        """What a full step takes now: the median of the latest that followed one another; None before the first."""
+        measured = [burst for burst in self._bursts if len(burst) > 1]
+        return float(np.median(measured[-1][1:])) if measured else None
 
-    def rho_for_selector(self, step: int, spent_s: float, upcoming_s: float = 0.0) -> float:
-        """The ratio to hand to the selector, on the profile's scale, within what a selection can have.
+    def full_training_ms(self, steps: int) -> Optional[float]:
+        """What the first `steps` steps would have taken, had all of them been full; None before the first full step.
+
+        The full steps measured before and after each step tell; where none follow yet, the latest.
+        """
+        bursts = [burst for burst in self._bursts if len(burst) > 1]
+        if not bursts:
+            return None
+        at = [burst[0] + len(burst) / 2 for burst in bursts]
+        return float(np.interp(np.arange(steps), at, [np.median(burst[1:]) for burst in bursts]).sum())
+
+    def measured_ratio(self) -> Optional[float]:
+        """A step of this selection over a full one, by the clock; None until enough were measured."""
+        return float(np.median(self._ratios)) if self._ratios else None
+
+    def target_ratio(self, step: int, spent_s: float, upcoming_s: float = 0.0) -> float:
+        """What a step of the selection may take of a full one from `step` on, for the whole run to keep to rho.
 
         Args:
             step: steps done.
             spent_s: training seconds so far.
             upcoming_s: what the selections to come will cost, as far as known.
         """
-        rho_min = self.timings.rho_min
-        whole = self.full_step_ms()
-        full_left = int(self._full[step:].sum())
-        chosen_left = len(self._full) - step - full_left
-        if whole is None or chosen_left <= 0:
-            return float(np.clip(self.rho, rho_min, 1.0))
-        left_ms = self.rho * whole * len(self._full) - 1e3 * (spent_s + upcoming_s) - full_left * whole
-        low, high = (self.rho * whole * (1 + sign * self._LIMIT) for sign in (-1, 1))
-        target = float(np.clip(left_ms / chosen_left, low, high))
-        slope, constant = self._run_from_profile(whole)
-        return float(np.clip((target - constant) / slope / self.timings.full_ms, rho_min, 1.0))
+        now = self.full_step_ms()
+        full_left = self.plan.full_left(step)
+        chosen_left = self.plan.steps - step - full_left
+        if now is None or chosen_left <= 0:
+            return self.rho
+        whole_ms = self.full_training_ms(step) + now * (self.plan.steps - step)
+        left_ms = self.rho * whole_ms - 1e3 * (spent_s + upcoming_s) - full_left * now
+        return float(np.clip(left_ms / chosen_left / now, self.rho * (1 - self._LIMIT), self.rho * (1 + self._LIMIT)))
 
-    def _run_from_profile(self, whole: float) -> Tuple[float, float]:
-        """(slope, constant ms) that turn the profile's ms into this run's."""
-        profiled = self.timings.full_ms
-        if self._chosen_predicted is not None and len(self.chosen_ms) >= 5:
-            chosen = float(np.median(self.chosen_ms))
-            if profiled - self._chosen_predicted > 0.1 * profiled:
-                slope = float(np.clip((whole - chosen) / (profiled - self._chosen_predicted), 0.5, 2.0))
-                return slope, chosen - slope * self._chosen_predicted
-        if whole >= profiled:
-            return 1.0, whole - profiled
-        return whole / profiled, 0.0
+    def rho_for_selector(self, target_ratio: float) -> float:
+        """The ratio on the profile's scale that should measure `target_ratio`, within what a selection can have."""
+        response = self._response_expected() if self.response is None else self.response
+        return float(np.clip(1 - (1 - target_ratio) / response, self.timings.rho_min, 1.0))
+
+    def _response_expected(self) -> float:
+        """Before any selection was measured: time beyond the profile's may be saved by selecting, or not; half of it."""
+        now = self.full_step_ms()
+        return 1.0 if now is None else (1 + min(1.0, self.timings.full_ms / now)) / 2
+
+    def check_due(self) -> bool:
+        """Whether something new was measured to hold this selection against its target."""
+        return self._due
+
+    def check(self, step: int, target_ratio: float, cost_s: float) -> Tuple[bool, bool]:
+        """Hold the selection against the target, and the prediction against the clock.
+
+        Args:
+            step: steps done.
+            target_ratio: what `target_ratio` says now.
+            cost_s: what another selection costs, its compilation above all.
+
+        Returns:
+            Whether another selection pays, and whether the profile is to be renewed.
+        """
+        self._due = False
+        measured = self.measured_ratio()
+        if self._chosen_predicted < 0.95:
+            self.response = float(np.clip((1 - measured) / (1 - self._chosen_predicted), 0.5, 2.0))
+        apart = abs(measured / self._chosen_predicted - 1) > self.APART
+        self._checks_apart = self._checks_apart + 1 if apart else 0
+        gap = abs(measured - target_ratio)
+        moved_s = 1e-3 * gap * self.full_step_ms() * self.plan.selected_left(step)
+        return gap > self._TOLERANCE and moved_s > self._PAYS * cost_s, self._checks_apart >= 2

@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 _RECENT = 10_000
 
@@ -18,15 +18,11 @@ class Progress:
         loss_sum: of the epoch going on.
         epoch_ms: step times of the epoch going on; without the first step of each compiled graph, as below.
         recent_ms: the latest step times of the run, 10,000 at most.
-        full_apart_ms: full steps measured apart, for a scheme that makes none.
-        predicted_ms: sum of what the profile predicts for the steps done.
+        predicted_ratio: sum over the steps done of what the profile predicts, over a full step.
         flops: floating point operations of the steps done, as far as the profile counts them.
-        was_full: whether the latest step trained every tensor in a run that selects.
-        selected: indices of the tensors in training; None before the first selection.
         trained_s: training seconds up to the end of the latest finished epoch.
         seconds: the stopwatch.
-        pace: what `Pace.state` returned, None in a run that does not select.
-        selecting_s: seconds that each selection took.
+        tensors: the state of `FixedTensors` or `SelectedTensors`.
         joules: spent on training, by this device's sensor.
         intervals: [begin, end] of training without validation, in Unix time.
         selections_logged: lines of selections.jsonl; metrics.jsonl has one for each finished epoch.
@@ -38,15 +34,11 @@ class Progress:
     loss_sum: float = 0.0
     epoch_ms: List[float] = field(default_factory=list)
     recent_ms: List[float] = field(default_factory=list)
-    full_apart_ms: List[float] = field(default_factory=list)
-    predicted_ms: float = 0.0
+    predicted_ratio: float = 0.0
     flops: float = 0.0
-    was_full: bool = False
-    selected: Optional[List[int]] = None
     trained_s: float = 0.0
     seconds: Dict[str, float] = field(default_factory=dict)
-    pace: Optional[Dict[str, Any]] = None
-    selecting_s: List[float] = field(default_factory=list)
+    tensors: Dict[str, Any] = field(default_factory=dict)
     joules: float = 0.0
     intervals: List[List[float]] = field(default_factory=list)
     selections_logged: int = 0

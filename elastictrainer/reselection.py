@@ -1,36 +1,33 @@
 """One selection during training: score the tensors, set the budget, choose."""
 
 import itertools
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Optional, Tuple
 
 import numpy as np
 
 from elastictrainer.errors import UsageError
 from elastictrainer.importance import ImportanceEvaluator
 from elastictrainer.pace import Pace
-from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selector import select
 from elastictrainer.stopwatch import Stopwatch
 
+LAPS = ("importance", "selection", "tracing", "profiling")  # what selecting costs
+
 
 class Reselector:
-    """Chooses the tensors of the next interval."""
+    """Chooses the tensors of the next interval, and again within it where measured times ask for that.
+
+    Attributes:
+        importance: (N,) the latest; None before the first selection.
+    """
 
     def __init__(
-        self,
-        evaluator: ImportanceEvaluator,
-        timings: TensorTimings,
-        pace: Pace,
-        watch: Stopwatch,
-        batches: int,
-        solver: str,
-        feedback: bool,
+        self, evaluator: ImportanceEvaluator, pace: Pace, watch: Stopwatch, batches: int, solver: str, feedback: bool
     ):
         """
         Args:
             evaluator: scores the tensors.
-            timings: the profile.
-            pace: what this run's steps have cost so far.
+            pace: what this run's steps have cost so far, and the profile.
             watch: its laps "importance" and "selection" are used.
             batches: probe minibatches.
             solver: see `select`.
@@ -38,22 +35,33 @@ class Reselector:
                 seed give the same selections.
         """
         self.evaluator = evaluator
-        self.timings = timings
         self.pace = pace
         self.watch = watch
         self.batches = batches
         self.solver = solver
         self.feedback = feedback
-        self.costs_s: List[float] = []
+        self.importance: Optional[np.ndarray] = None
 
-    def __call__(
-        self, step: int, probe: Iterable[Tuple[Any, Any]], previous: Optional[np.ndarray]
-    ) -> Tuple[np.ndarray, Dict[str, Any]]:
-        """Choose.
+    def score(self, probe: Iterable[Tuple[Any, Any]]) -> None:
+        """Score the tensors on minibatches of `probe`."""
+        with self.watch.lap("importance"):
+            self.importance = self.evaluator(itertools.islice(probe, self.batches))
+
+    def target_ratio(self, step: int) -> float:
+        """What a step may take of a full one from `step` on; see `Pace.target_ratio`."""
+        if not self.feedback:
+            return self.pace.rho
+        plan = self.pace.plan
+        made = len(plan.selection_steps) - plan.selections_left(step)
+        to_come = plan.selections_left(step) - plan.selection_due(step)
+        cost_s = sum(self.watch.seconds[name] for name in LAPS) / made if made else 0.0
+        return self.pace.target_ratio(step, self.watch.training(), cost_s * to_come)
+
+    def choose(self, step: int, previous: Optional[np.ndarray]) -> Tuple[np.ndarray, Dict[str, Any]]:
+        """Choose by the latest scores.
 
         Args:
             step: steps done.
-            probe: minibatches to score the tensors on.
             previous: (N,) bool: the selection so far; kept where no tensor's update promises to lower the loss.
 
         Returns:
@@ -62,17 +70,11 @@ class Reselector:
         Raises:
             UsageError: the first selection of a run finds no importance above zero.
         """
-        spent_before = self._selecting_s()
-        with self.watch.lap("importance"):
-            importance = self.evaluator(itertools.islice(probe, self.batches))
         with self.watch.lap("selection"):
-            rho = self.pace.rho
-            if self.feedback:
-                to_come = self.pace.selections_left(step) - 1
-                upcoming = float(np.median(self.costs_s)) * to_come if self.costs_s else 0.0
-                rho = self.pace.rho_for_selector(step, self.watch.training(), upcoming)
-            selection = select(self.timings, importance, rho, solver=self.solver)
-            mask = selection.mask
+            timings, importance = self.pace.timings, self.importance
+            target = self.target_ratio(step)
+            rho = self.pace.rho_for_selector(target) if self.feedback else target
+            mask = select(timings, importance, rho, solver=self.solver).mask
             kept = not mask.any()
             if kept:
                 if previous is None:
@@ -81,20 +83,16 @@ class Reselector:
                         "trained already? Try a lower --learning-rate or more --importance-batches."
                     )
                 mask = previous
-            step_ms = self.timings.step_time(mask)
-            self.pace.new_selection(step_ms)
-        self.costs_s.append(self._selecting_s() - spent_before)
+            step_ms = timings.step_time(mask)
         return mask, {
             "step": step,
             "selected": np.flatnonzero(mask).tolist(),
+            "rho_target": target,
             "rho_selector": rho,
             "predicted_ms": step_ms,
-            "predicted_ratio": step_ms / self.timings.full_ms,
+            "predicted_ratio": step_ms / timings.full_ms,
             "importance": importance.tolist(),
             "importance_selected": float(importance[mask].sum()),
             "importance_positive": float(importance[importance > 0].sum()),
             "kept_previous": bool(kept),
         }
-
-    def _selecting_s(self) -> float:
-        return self.watch.seconds["importance"] + self.watch.seconds["selection"] + self.watch.seconds["tracing"]

@@ -13,13 +13,16 @@ from elastictrainer.checkpoints import Checkpoints, random_states
 from elastictrainer.energy import EnergyMeter
 from elastictrainer.errors import RunError
 from elastictrainer.evaluation import Evaluator
+from elastictrainer.fixed_tensors import FixedTensors
 from elastictrainer.importance import ImportanceEvaluator
 from elastictrainer.interruption import Interruption
 from elastictrainer.objective import Objective
 from elastictrainer.pace import Pace
+from elastictrainer.plan import Plan
 from elastictrainer.progress import Progress
 from elastictrainer.reporting import Report
 from elastictrainer.reselection import Reselector
+from elastictrainer.selected_tensors import SelectedTensors
 from elastictrainer.steps import StepCache
 
 if TYPE_CHECKING:
@@ -65,26 +68,33 @@ class Session:
                 accuracy=self.accuracy,
                 random=random_states(model),
             )
-        self.everything = np.ones(len(model.trainable_weights), bool)
-        self.pace: Optional[Pace] = None
-        self.mask: Optional[np.ndarray] = None  # none selected yet: every tensor trains
-        if trainer.selects:
-            self.pace = Pace(trainer.rho, trainer.timings, trainer.epochs, data.steps_per_epoch, trainer.interval)
-            self.reselect = Reselector(
-                ImportanceEvaluator(objective, optimizer, trainer.scheme.importance_metric),
-                trainer.timings,
-                self.pace,
-                trainer.watch,
-                trainer.importance_batches,
-                trainer.solver,
-                trainer.feedback,
-            )
-        else:
-            self.mask = trainer.scheme.mask(model)
         self.progress = Progress()
-        self.masks: List[np.ndarray] = []
+        self.tensors = self._selected_tensors(objective) if trainer.selects else self._fixed_tensors()
         self.history: List[Dict[str, Any]] = []
         self._saved_at = time.monotonic()
+
+    def _fixed_tensors(self) -> FixedTensors:
+        trainer = self.trainer
+        return FixedTensors(
+            trainer.scheme, trainer.model, trainer.optimizer, trainer.interval, trainer.timings, self._log_selection
+        )
+
+    def _selected_tensors(self, objective: Objective) -> SelectedTensors:
+        trainer, data = self.trainer, self.data
+        plan = Plan(trainer.epochs, data.steps_per_epoch, trainer.interval)
+        pace = Pace(trainer.rho, trainer.timings, plan)
+        evaluator = ImportanceEvaluator(objective, trainer.optimizer, trainer.scheme.importance_metric)
+        return SelectedTensors(
+            Reselector(evaluator, pace, trainer.watch, trainer.importance_batches, trainer.solver, trainer.feedback),
+            plan,
+            pace,
+            self.steps,
+            probe=lambda step: iter(data.train(PROBE_EPOCH + step)),
+            reprofile=trainer.reprofile,
+            log=self._log_selection,
+            say=self.report.say,
+            keep_profile=lambda timings: trainer.run and timings.save(trainer.run.profile_path),
+        )
 
     def resume(self) -> None:
         """Go on where the newest whole checkpoint was written; from the start where there is none."""
@@ -98,12 +108,7 @@ class Session:
         self.history = run.metrics()
         self.meter.joules = progress.joules
         self.trainer.watch.seconds.update(progress.seconds)
-        if progress.selected is not None:
-            self.mask = self._mask_of(progress.selected)
-        if self.pace is not None:
-            self.pace.restore(progress.pace)
-            self.reselect.costs_s = list(progress.selecting_s)
-            self.masks = [self._mask_of(record["selected"]) for record in run.selections()]
+        self.tensors.restore(progress.tensors, run.selections())
         self.report.say(f"resumed after step {progress.step}, in epoch {progress.epoch + 1} of {self.trainer.epochs}")
 
     def save(self) -> None:
@@ -119,12 +124,9 @@ class Session:
                 raise self._diverged(f"{variable.name} is not finite")
         progress = self.progress
         with self.trainer.watch.lap("checkpoint"):
-            progress.selected = None if self.mask is None else np.flatnonzero(self.mask).tolist()
             progress.seconds = self.trainer.watch.so_far()
             self._note_training(self._training_since is not None)
-            if self.pace is not None:
-                progress.pace = self.pace.state()
-                progress.selecting_s = self.reselect.costs_s
+            progress.tensors = self.tensors.state()
             self.checkpoints.save(progress.step, progress.to_json())
         self._saved_at = time.monotonic()
 
@@ -150,7 +152,7 @@ class Session:
             "step_ms_median": median_ms,
             "test_loss": test_loss,
             "test_accuracy": test_accuracy,
-            "ratio": self.ratio_to_full_step(median_ms),
+            "ratio": self._ratio(median_ms),
             "train_seconds": trained_s - progress.trained_s,
             "train_seconds_total": trained_s,
             "flops": progress.flops - (self.history[-1]["flops_total"] or 0.0 if self.history else 0.0) or None,
@@ -164,19 +166,11 @@ class Session:
         progress.epoch_done(trained_s)
         self.save()
 
-    def full_step_ms(self) -> Optional[float]:
-        """This run's full step, median: of the full steps among the others, or set apart, or of all where all are."""
-        if self.pace is not None:
-            return self.pace.full_step_ms()
-        measured = self.progress.full_apart_ms or (self.progress.recent_ms if self.mask.all() else [])
-        return float(np.median(measured)) if measured else None
-
-    def ratio_to_full_step(self, step_ms: float) -> Optional[float]:
+    def _ratio(self, step_ms: float) -> Optional[float]:
         """`step_ms` over this run's full step; None where every step is one, and before the first."""
-        if self.pace is None and not self.progress.full_apart_ms:
-            return None
-        whole = self.full_step_ms()
-        return step_ms / whole if whole else None
+        whole = self.tensors.full_step_ms()
+        makes_others = self.tensors.mask is None or not self.tensors.mask.all()
+        return step_ms / whole if whole and (makes_others or self.trainer.selects) else None
 
     def _note_training(self, going_on: bool) -> None:
         """Account for energy and time of day up to now; from here on training is `going_on` or not."""
@@ -193,42 +187,33 @@ class Session:
             return
         if not progress.batch:
             self.accuracy.reset_state()
-            if self.pace is None and progress.epoch and progress.epoch % self.trainer.interval == 0:
-                self._scheme_interval()
         batches = iter(self.data.train(progress.epoch, progress.batch))
         while progress.batch < per_epoch:
-            if self.pace is not None and self.pace.selection_due(progress.step):
-                self._select()
-            full_now = self.pace is not None and (self.mask is None or self.pace.full_step_due(progress.step))
-            if progress.was_full and not full_now:
-                resting = [v for v, m in zip(self.trainer.model.trainable_weights, self.mask) if not m]
-                optimizers.forget_momentum(self.trainer.optimizer, resting)
-            progress.was_full = full_now
-            self._train_step(self.everything if full_now else self.mask, batches, full_now)
+            self._train_step(self.tensors.next_step(progress.step, progress.epoch, progress.batch), batches)
             self.interruption.check()
             if time.monotonic() - self._saved_at > 60 * self.trainer.checkpoint_minutes:
                 self.save()
 
-    def _train_step(self, mask: np.ndarray, batches: Iterator[Any], is_full: bool) -> None:
+    def _train_step(self, mask: np.ndarray, batches: Iterator[Any]) -> None:
         """One step on the tensors of `mask`, its minibatch fetched and its time recorded."""
-        trainer, progress = self.trainer, self.progress
-        start = time.perf_counter()
-        x, y = next(batches)
+        trainer, progress, timings = self.trainer, self.progress, self.tensors.timings
         new = not self.steps.has(mask)
-        with trainer.watch.lap("tracing") if new else contextlib.nullcontext():  # the first step with it, included
-            loss = float(self.steps.get(mask)(x, y))
+        start = time.perf_counter()
+        with self.tensors.stepping():
+            x, y = next(batches)
+            with trainer.watch.lap("tracing") if new else contextlib.nullcontext():  # the first step with it, included
+                loss = float(self.steps.get(mask)(x, y))
         ms = 1e3 * (time.perf_counter() - start)
         if not math.isfinite(loss):
             raise self._diverged(f"the loss is {loss}")
         if not new:
             progress.step_took(ms)
-            if self.pace is not None:
-                self.pace.record(ms, is_full)
-        if trainer.timings is not None:
-            progress.predicted_ms += trainer.timings.step_time(mask)
-            progress.flops += trainer.timings.step_flops(mask) or 0.0
+        self.tensors.took(progress.step, ms, (x, y), new)
+        if timings is not None:
+            progress.predicted_ratio += timings.step_time(mask) / timings.full_ms
+            progress.flops += timings.step_flops(mask) or 0.0
         progress.step_done(loss)
-        self.report.step_done(loss, self.accuracy, ms, self.ratio_to_full_step)
+        self.report.step_done(loss, self.accuracy, ms, self._ratio)
 
     def _diverged(self, what: str) -> RunError:
         kept = self.checkpoints.saved() if self.checkpoints else []
@@ -238,32 +223,10 @@ class Session:
             + (f"; the last good checkpoint is {kept[0]}." if kept else ".")
         )
 
-    def _select(self) -> None:
-        """Choose the tensors to train from here on."""
-        trainer, progress = self.trainer, self.progress
-        probe = iter(self.data.train(PROBE_EPOCH + progress.step))
-        self.mask, record = self.reselect(progress.step, probe, self.mask)
-        self.masks.append(self.mask)
-        self._log_selection(record)
-        self.report.say(
-            f"selected {len(record['selected'])} of {len(self.mask)} tensors, predicted "
-            f"{record['predicted_ratio']:.3f} of a full step, with "
-            f"{100 * record['importance_selected'] / max(record['importance_positive'], 1e-30):.0f} % of the importance"
-        )
-        if trainer.run:
-            self.report.selection_map(progress.step, np.array(self.masks))
-
-    def _scheme_interval(self) -> None:
-        figures = self.trainer.scheme.at_interval(self.trainer.model, self.trainer.optimizer)
-        if figures:
-            self._log_selection({"step": self.progress.step, **figures})
-
     def _log_selection(self, record: Dict[str, Any]) -> None:
-        if self.trainer.run:
-            self.trainer.run.add_selection({"epoch": self.progress.epoch, **record})
-            self.progress.selections_logged += 1
-
-    def _mask_of(self, selected: List[int]) -> np.ndarray:
-        mask = np.zeros(len(self.everything), bool)
-        mask[selected] = True
-        return mask
+        trainer, progress = self.trainer, self.progress
+        if trainer.run:
+            trainer.run.add_selection({"epoch": progress.epoch, **record})
+            progress.selections_logged += 1
+            if "selected" in record:
+                self.report.selection_map(progress.step, np.array(self.tensors.masks))

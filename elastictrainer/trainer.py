@@ -13,6 +13,7 @@ from elastictrainer.errors import Interrupted, UsageError, unknown
 from elastictrainer.objective import Objective, classification_loss
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.run_folder import RunFolder
+from elastictrainer.selected_tensors import check_reprofile
 from elastictrainer.selector import SOLVERS
 from elastictrainer.session import PROBE_EPOCH, Data, Session
 from elastictrainer.state import restored
@@ -43,6 +44,7 @@ class Trainer:
         importance_batches: int = 8,
         solver: str = "dp",
         feedback: bool = True,
+        reprofile: str = "auto",
         seed: int = 0,
         checkpoint_minutes: float = 10.0,
         sensor: Optional[Sensor] = None,
@@ -62,6 +64,8 @@ class Trainer:
             importance_batches: probe minibatches of a selection.
             solver: "dp" or "milp", see `select`.
             feedback: correct the selector's budget by the times measured in this run.
+            reprofile: "auto": renew the profile during the run where measured and predicted times part by more than a
+                tenth for a while, "always": before every selection as well, "never".
             seed: written to the summary; the data and the caller own the random numbers.
             checkpoint_minutes: between two checkpoints within an epoch; one follows every epoch anyhow.
             sensor: of this device's energy, see `energy.find_sensor`; None: energy is not measured.
@@ -76,6 +80,7 @@ class Trainer:
                 raise UsageError(f"{name} must be at least 1, not {value}.")
         if solver not in SOLVERS:
             raise unknown("solver", solver, SOLVERS)
+        check_reprofile(reprofile, feedback)
         self.model = model
         self.scheme = schemes.create(scheme) if isinstance(scheme, str) else scheme
         self.scheme_name = scheme if isinstance(scheme, str) else type(scheme).__name__
@@ -99,6 +104,7 @@ class Trainer:
         self.importance_batches = importance_batches
         self.solver = solver
         self.feedback = feedback
+        self.reprofile = reprofile
         self.seed = seed
         self.checkpoint_minutes = checkpoint_minutes
         self.sensor = sensor
@@ -128,8 +134,8 @@ class Trainer:
             try:
                 if resume:
                     session.resume()
-                apart = not self.selects and not session.mask.all()
-                if apart and not session.progress.full_apart_ms:
+                apart = not self.selects and not session.tensors.mask.all()
+                if apart and not session.tensors.full_apart_ms:
                     self._measure_full_step(session, data, 0)
                 with session.meter:
                     while session.progress.epoch < self.epochs:
@@ -140,6 +146,7 @@ class Trainer:
                     f"Saved after step {session.progress.step}. Go on with: et-train --resume {self.run.path}"
                 ) from None
             finally:
+                session.tensors.close()
                 session.report.close()
             # A signal that comes this late is held back until the result is written.
             if apart:
@@ -163,22 +170,22 @@ class Trainer:
                     batch = first if k == 0 else next(batches)
                     float(step(*batch))
                     if k >= 2:
-                        session.progress.full_apart_ms.append(1e3 * (time.perf_counter() - start))
+                        session.tensors.full_apart_ms.append(1e3 * (time.perf_counter() - start))
 
     def _summary(self, session: Session) -> Dict[str, Any]:
         train_seconds = self.watch.training()
         progress = session.progress
-        full_ms = session.full_step_ms()
+        full_training_ms = session.tensors.full_training_ms(progress.step)
         accuracies = [record["test_accuracy"] for record in session.history]
         predicted = 1.0 if self.scheme_name == "full" else None
         flops = progress.flops or None
         if self.timings is not None:
-            predicted = progress.predicted_ms / progress.step / self.timings.full_ms
+            predicted = progress.predicted_ratio / progress.step
         return {
             "scheme": self.scheme_name,
             "rho_requested": self.rho if self.selects else None,
             "rho_predicted": predicted,
-            "rho_achieved": 1e3 * train_seconds / progress.step / full_ms if full_ms else None,
+            "rho_achieved": 1e3 * train_seconds / full_training_ms if full_training_ms else None,
             "accuracy_best": max(accuracies),
             "accuracy_last": accuracies[-1],
             "loss_last": session.history[-1]["test_loss"],
@@ -188,12 +195,14 @@ class Trainer:
             "importance_seconds": self.watch.seconds["importance"],
             "selection_seconds": self.watch.seconds["selection"],
             "trace_seconds": self.watch.seconds["tracing"],
+            "profiling_seconds": self.watch.seconds["profiling"],
             "checkpoint_seconds": self.watch.seconds["checkpoint"],
             "epochs": len(session.history),
             "steps": progress.step,
-            "selections": len(session.masks),
+            "selections": len(session.tensors.masks) - session.tensors.corrections,
+            "corrections": session.tensors.corrections,
             "step_ms_median": float(np.median(progress.recent_ms)) if progress.recent_ms else None,
-            "full_step_ms": full_ms,
+            "full_step_ms": full_training_ms and full_training_ms / progress.step,
             "flops_per_step": flops and flops / progress.step,
             "flops_per_epoch": flops and flops / len(session.history),
             "flops_total": flops,

@@ -66,7 +66,7 @@ def test_a_trace_without_ops_is_estimated_and_marked(tf, monkeypatch):
 
 def test_a_tensor_without_time_gets_an_estimate_and_is_named(tf, monkeypatch):
     from elastictrainer import assembly
-    from elastictrainer.profiler import profile as module
+    from elastictrainer.profiler import charging as module
     from elastictrainer.profiler.xplane import wall_shares
 
     def hide_one_kernel(trace):

@@ -63,10 +63,12 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train into `run_folder`."""
     from elastictrainer import assembly, energy, environment, schemes
     from elastictrainer.export import check_formats, export_run
+    from elastictrainer.selected_tensors import check_reprofile
     from elastictrainer.trainer import Trainer
 
     formats = settings.export.split(",") if settings.export else []
     check_formats(formats)
+    check_reprofile(settings.reprofile, not settings.deterministic)
     if settings.meter:
         energy.from_log(settings.meter, [])  # what is wrong with it is said now
 
@@ -103,6 +105,7 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
         importance_batches=settings.importance_batches,
         solver=settings.solver,
         feedback=not settings.deterministic,
+        reprofile=settings.reprofile,
         seed=settings.seed,
         checkpoint_minutes=settings.checkpoint_minutes,
         sensor=sensor,

@@ -1,9 +1,10 @@
 """Run a training step on this device, and trace it."""
 
+import contextlib
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Tuple
+from typing import Any, Iterator, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +24,45 @@ def step_ms(step: TrainStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
     return times * 1e3
 
 
+class Tracing:
+    """TensorFlow's profiler, running from the making of this object until `finish` or `abandon`."""
+
+    def __init__(self) -> None:
+        """
+        Raises:
+            RunError: the profiler is in use already.
+        """
+        self.steps = 0
+        options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+        self._folder = tempfile.TemporaryDirectory(prefix="elastictrainer-trace-")
+        try:
+            tf.profiler.experimental.start(self._folder.name, options=options)
+        except tf.errors.AlreadyExistsError:
+            self._folder.cleanup()
+            raise RunError("another TensorFlow profile is running in this process; stop it first.") from None
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Mark what runs inside as one step."""
+        with tf.profiler.experimental.Trace(STEP_EVENT, step_num=self.steps):
+            yield
+        self.steps += 1
+
+    def finish(self) -> Trace:
+        """Stop, and read what was traced; RunError where nothing was."""
+        with self._folder:
+            tf.profiler.experimental.stop()
+            written = sorted(Path(self._folder.name).rglob("*.xplane.pb"))
+            if not written:
+                raise RunError("TensorFlow's profiler wrote no trace (.xplane.pb).")
+            return read_trace(written[-1])
+
+    def abandon(self) -> None:
+        """Stop, and forget what was traced."""
+        with self._folder:
+            tf.profiler.experimental.stop()
+
+
 def capture(step: TrainStep, batch: Tuple[Any, Any], warmup: int, steps: int) -> Tuple[Trace, np.ndarray]:
     """Warm up, time and trace `step`.
 
@@ -40,19 +80,12 @@ def capture(step: TrainStep, batch: Tuple[Any, Any], warmup: int, steps: int) ->
     """
     step_ms(step, batch, warmup)
     untraced = step_ms(step, batch, steps)
-    with tempfile.TemporaryDirectory(prefix="elastictrainer-trace-") as folder:
-        options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
-        try:
-            tf.profiler.experimental.start(folder, options=options)
-        except tf.errors.AlreadyExistsError:
-            raise RunError("another TensorFlow profile is running in this process; stop it first.") from None
-        try:
-            for k in range(steps):
-                with tf.profiler.experimental.Trace(STEP_EVENT, step_num=k):
-                    float(step(*batch))
-        finally:
-            tf.profiler.experimental.stop()
-        written = sorted(Path(folder).rglob("*.xplane.pb"))
-        if not written:
-            raise RunError("TensorFlow's profiler wrote no trace (.xplane.pb).")
-        return read_trace(written[-1]), untraced
+    tracing = Tracing()
+    try:
+        for _ in range(steps):
+            with tracing.step():
+                float(step(*batch))
+    except BaseException:
+        tracing.abandon()
+        raise
+    return tracing.finish(), untraced

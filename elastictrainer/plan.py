@@ -1,0 +1,68 @@
+"""When a run that selects does what: which steps select, and which train every tensor. NumPy only."""
+
+import numpy as np
+
+
+class Plan:
+    """The calendar of a run that selects.
+
+    Full steps before a selection bring the optimizer's momentum up to date for every tensor: otherwise the tensors in
+    training, with ten gradients' worth of momentum, would seem to matter ten times as much as those at rest. They and
+    a few more in between tell what full training costs in this run.
+
+    Attributes:
+        steps: of the run.
+        selection_steps: ascending numbers (from 0) of the steps before which tensors are selected.
+    """
+
+    OPENING = 48  # full steps before the first selection: they lift a zero head off zero
+    PRIMING = 20  # full steps before every other one: momentum reaches nine tenths of its steady state
+    EVERY = 300  # a burst of full steps each so many steps
+    BURST = 5
+
+    def __init__(self, epochs: int, steps_per_epoch: int, interval: int):
+        """
+        Args:
+            epochs: of the run.
+            steps_per_epoch: a short epoch has fewer full steps.
+            interval: epochs between two selections. A head that starts from zero says little about the tensors below
+                it, so the very first selection, early in the first epoch, is renewed after half an interval. In the
+                last half interval none is made: it could hardly pay for itself.
+        """
+        self.steps = epochs * steps_per_epoch
+        opening = max(1, min(self.OPENING, steps_per_epoch // 4))
+        priming = max(1, min(self.PRIMING, steps_per_epoch // 8))
+        half = interval // 2
+        selection_epochs = range(max(1, half), epochs - half, interval)
+        self.selection_steps = [opening, *(epoch * steps_per_epoch for epoch in selection_epochs)]
+        self._full = np.arange(self.steps) % self.EVERY >= self.EVERY - self.BURST
+        self._full[:opening] = True
+        for selection in self.selection_steps[1:]:
+            self._full[selection - priming : selection] = True
+
+    def selection_due(self, step: int) -> bool:
+        """Whether tensors are to be selected before step number `step` (from 0)."""
+        return step in self.selection_steps
+
+    def selections_left(self, step: int) -> int:
+        """How many selections are due at `step` or later."""
+        return sum(selection >= step for selection in self.selection_steps)
+
+    def full_step_due(self, step: int) -> bool:
+        """Whether step number `step` (from 0) is to train every tensor."""
+        return bool(self._full[step])
+
+    def burst_left(self, step: int) -> int:
+        """How many full steps follow one another from `step` on, up to the next selection; 0 where `step` is none."""
+        end = next((s for s in self.selection_steps if s > step), self.steps)
+        selected = np.flatnonzero(~self._full[step:end])
+        return int(selected[0]) if len(selected) else end - step
+
+    def full_left(self, step: int) -> int:
+        """How many full steps are due at `step` or later."""
+        return int(self._full[step:].sum())
+
+    def selected_left(self, step: int) -> int:
+        """How many steps at `step` or later train the selected tensors only, up to the next selection."""
+        end = next((s for s in self.selection_steps if s > step), self.steps)
+        return int((~self._full[step:end]).sum())

@@ -1,0 +1,96 @@
+"""What the benchmarks of training share: a model at work on images, its profile, and timing in turn."""
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+
+from elastictrainer import TensorTimings
+
+MODELS = ("resnet50", "vgg16", "mobilenetv2", "vit")
+
+
+def parser(description: str, output: str, models: Sequence[str] = MODELS) -> argparse.ArgumentParser:
+    """The options that the benchmarks share."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("models", nargs="*", default=list(models), help=f"default: {' '.join(models)}")
+    made.add_argument("--images", default="demo", help="a data set of et-train; real images make real importances")
+    made.add_argument("--weights", default="none", help="weights file of mobilenetv2; the others have random weights")
+    made.add_argument("--batch-size", type=int, default=4)
+    made.add_argument("--importance-batches", type=int, default=8)
+    made.add_argument("--profiles", default="benchmark-output/profiles", help="folder of profiles, made where missing")
+    made.add_argument("--output", default=output, help="JSON file to write; other models' results in it are kept")
+    return made
+
+
+@dataclass
+class Bench:
+    """A model that has trained a few full steps, ready to be timed."""
+
+    name: str
+    model: Any
+    optimizer: Any
+    objective: Any
+    data: Any
+    timings: TensorTimings
+    steps: Any
+
+    def minibatches(self) -> Iterator[Tuple[Any, Any]]:
+        """Training minibatches without end."""
+        epoch = 0
+        while True:
+            yield from self.data.train(epoch)
+            epoch += 1
+
+    def evaluator(self) -> Any:
+        from elastictrainer.importance import ImportanceEvaluator
+
+        return ImportanceEvaluator(self.objective, self.optimizer)
+
+
+def prepare(name: str, options: argparse.Namespace, warm: int = 12) -> Bench:
+    """Model, data and profile as et-train makes them, after `warm` full training steps."""
+    import tensorflow as tf
+
+    from elastictrainer import assembly, profile_model
+    from elastictrainer.config import TrainSettings
+    from elastictrainer.objective import Objective, classification_loss
+    from elastictrainer.steps import StepCache
+
+    assembly.configure(0)
+    settings = TrainSettings(
+        model=name,
+        dataset=options.images,
+        weights=options.weights if name == "mobilenetv2" else "none",
+        batch_size=options.batch_size,
+        optimizer="adam" if name == "vit" else "sgd",
+    )
+    data = assembly.load_data(settings)
+    model = assembly.make_model(settings, len(data.class_names))
+    optimizer = assembly.make_optimizer(settings, 18_000)
+    objective = Objective(model, classification_loss())
+    steps = StepCache(objective, optimizer, [tf.keras.metrics.SparseCategoricalAccuracy()])
+    path = Path(options.profiles, f"{name}_b{options.batch_size}.json")
+    if path.exists():
+        timings = TensorTimings.load(path)
+    else:
+        timings = profile_model(model, classification_loss(), next(iter(data.train(0))), optimizer)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        timings.save(path)
+    made = Bench(name, model, optimizer, objective, data, timings, steps)
+    batches = made.minibatches()
+    full = steps.get(timings.connected)
+    for _ in range(warm):
+        full(*next(batches))
+    return made
+
+
+def median_ratio(one: Callable[[], float], other: Callable[[], float], rounds: int) -> Tuple[float, List[float]]:
+    """The median over rounds of one()/other(), run in turn, and all of them."""
+    ratios = [one() / other() for _ in range(rounds)]
+    return float(np.median(ratios)), ratios

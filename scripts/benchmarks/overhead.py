@@ -1,0 +1,97 @@
+"""What selecting costs at the paper's setting: interval 3 epochs of 1,500 steps.
+
+    python scripts/benchmarks/overhead.py --images path/to/images --weights path/to/mobilenet_v2.h5 --output overhead.json
+
+For each model, medians over five selections: importance, selection, the compilation of the selected step (its first
+run less a later one), and a profile renewed at run time. All over the training time of the interval at rho 0.5.
+Target: importance, selection and compilation 1 %; renewing the profile 1 %.
+"""
+
+import itertools
+import json
+import time
+from pathlib import Path
+
+import bench
+import numpy as np
+
+from elastictrainer import environment, select
+from elastictrainer.files import write_json
+
+INTERVAL_STEPS = 3 * 1500
+
+
+def measure(made: bench.Bench, batches: int, repeats: int, rho: float) -> dict:
+    from elastictrainer.profiler.capture import Tracing
+    from elastictrainer.profiler.renewal import renewed
+    from elastictrainer.selected_tensors import SelectedTensors
+
+    evaluator = made.evaluator()
+    stream = made.minibatches()
+    full = made.steps.get(made.timings.connected)
+    seconds = {"importance": [], "selection": [], "compilation": [], "profiling": []}
+    steps = []
+
+    def timed(name: str, work):
+        start = time.perf_counter()
+        result = work()
+        seconds[name].append(time.perf_counter() - start)
+        return result
+
+    def train(step) -> float:
+        start = time.perf_counter()
+        float(step(*next(stream)))
+        return time.perf_counter() - start
+
+    evaluator(made.data.train(999_999).take(1))  # its graphs are compiled once in a run
+    for k in range(repeats):
+        importance = timed("importance", lambda: evaluator(itertools.islice(made.data.train(1_000_000 + k), batches)))
+        random = np.random.default_rng(k)
+        importance = importance * random.uniform(0.5, 1.5, len(importance))  # another selection each time
+        mask = timed("selection", lambda: select(made.timings, importance, rho)).mask
+        first = train(made.steps.get(mask))
+        later = [train(made.steps.get(mask)) for _ in range(6)][1:]
+        seconds["compilation"].append(first - float(np.median(later)))
+        steps += later
+        full_ms = 1e3 * float(np.median([train(full) for _ in range(4)][1:]))
+
+        start = time.perf_counter()
+        tracing = Tracing()
+        for _ in range(SelectedTensors.TRACED):
+            with tracing.step():
+                train(full)
+        traced_s = time.perf_counter() - start
+        full.trace(*next(stream))
+        renewed(made.timings, full, tracing.finish(), full_ms, 0)
+        seconds["profiling"].append(time.perf_counter() - start - 1e-3 * SelectedTensors.TRACED * full_ms)
+        assert traced_s > 0
+    interval_s = INTERVAL_STEPS * float(np.median(steps))
+    median = {name: float(np.median(values)) for name, values in seconds.items()}
+    selecting = sum(median[name] for name in ("importance", "selection", "compilation"))
+    return {"model": made.name, "step_ms": 1e3 * float(np.median(steps)), "interval_s": interval_s, "seconds": median,
+            "all_seconds": seconds, "selecting_share": selecting / interval_s, "profiling_share": median["profiling"] / interval_s}  # fmt: skip
+
+
+def main() -> None:
+    parser = bench.parser(__doc__, "overhead.json", ["resnet50", "mobilenetv2"])
+    parser.add_argument("--rho", type=float, default=0.5)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    rows = []
+    if Path(options.output).exists():
+        rows = [row for row in json.loads(Path(options.output).read_text())["rows"] if row["model"] not in options.models]
+    names = ("importance", "selection", "compilation", "profiling")
+    print(f"{'model':<13}{'step ms':>9}{'interval':>10}" + "".join(f"{name:>14}" for name in names) + f"{'selecting':>11}{'renewing':>10}")
+    for name in options.models:
+        row = measure(bench.prepare(name, options), options.importance_batches, options.repeats, options.rho)
+        rows.append(row)
+        write_json(options.output, {"rows": rows, "options": vars(options), **environment.describe()})
+        print(
+            f"{name:<13}{row['step_ms']:>9.1f}{row['interval_s']:>8.0f} s" + "".join(f"{row['seconds'][n]:>12.2f} s" for n in names)
+            + f"{row['selecting_share']:>11.2%}{row['profiling_share']:>10.2%}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Full training in this program's loop against Keras' Model.fit: same model, data, optimizer and metrics.
+
+    python scripts/benchmarks/throughput.py --images path/to/images --output throughput.json
+
+Epochs of both in turn in one process, the first of each left out; every one starts from the same weights. The loop does what
+et-train does in a step, run folder and checks included; validation in neither. Target: 0.98 of Keras' throughput.
+"""
+
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import bench
+import numpy as np
+
+from elastictrainer import Trainer, environment, optimizers
+from elastictrainer.files import write_json
+from elastictrainer.objective import classification_loss
+from elastictrainer.run_folder import RunFolder
+
+
+class Part:
+    """The first minibatches of each epoch, and hardly any test data."""
+
+    def __init__(self, data, steps: int):
+        self.data, self.steps_per_epoch = data, steps
+
+    def train(self, epoch: int, first: int = 0):
+        return self.data.train(epoch, first).take(self.steps_per_epoch - first)
+
+    def test(self):
+        return self.data.test().take(1)
+
+
+def measure(made: bench.Bench, steps: int, rounds: int) -> dict:
+    import tensorflow as tf
+
+    data = Part(made.data, steps)
+    keras_optimizer = optimizers.make("adam" if made.name == "vit" else "sgd", decay_steps=18_000)
+    made.model.compile(keras_optimizer, classification_loss(), metrics=[tf.keras.metrics.SparseCategoricalAccuracy()])
+    weights = made.model.get_weights()
+
+    def ours() -> float:
+        made.model.set_weights(weights)
+        with tempfile.TemporaryDirectory() as folder:
+            run = RunFolder(Path(folder, "run"))
+            with run.claimed():
+                trainer = Trainer(
+                    made.model, optimizers.make("adam" if made.name == "vit" else "sgd", decay_steps=18_000),
+                    scheme="full", epochs=2, run=run, quiet=True,
+                )  # fmt: skip
+                trainer.fit(data)
+                return run.metrics()[1]["train_seconds"]
+
+    def keras() -> float:
+        made.model.set_weights(weights)
+        start = time.perf_counter()
+        made.model.fit(data.train(1), verbose=0)
+        return time.perf_counter() - start
+
+    ours(), keras()
+    ratio, ratios = bench.median_ratio(keras, ours, rounds)
+    return {"model": made.name, "steps": steps, "throughput_ratio": ratio, "ratios": ratios, "step_ms": 1e3 * ours() / steps}
+
+
+def main() -> None:
+    parser = bench.parser(__doc__, "throughput.json", ["mobilenetv2", "resnet50"])
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    rows = []
+    if Path(options.output).exists():
+        rows = [row for row in json.loads(Path(options.output).read_text())["rows"] if row["model"] not in options.models]
+    print(f"{'model':<13}{'step ms':>9}{'throughput over Keras fit':>27}   rounds")
+    for name in options.models:
+        row = measure(bench.prepare(name, options), options.steps, options.rounds)
+        rows.append(row)
+        write_json(options.output, {"rows": rows, "options": vars(options), **environment.describe()})
+        print(f"{name:<13}{row['step_ms']:>9.1f}{row['throughput_ratio']:>27.3f}   " + " ".join(f"{r:.3f}" for r in row["ratios"]), flush=True)
+
+
+if __name__ == "__main__":
+    np.set_printoptions(precision=3)
+    main()
