@@ -74,47 +74,45 @@ class ImportanceEvaluator:
         return total
 
     def _compile(self, variables: List[tf.Variable]) -> None:
-        """One graph for both gradients of a probe, which is the costly one to build, and two small ones."""
+        """One graph for both gradients of a probe, which is the costly one to trace, used by the graph of the probe.
+
+        All of a probe runs inside one function with one result: TensorFlow 2.15 keeps 48 bytes of every tensor that it
+        hands out to Python, and a probe has several for each variable.
+        """
 
         def gradients(x: Any, y: Any) -> List[tf.Tensor]:
             _, _, found = self.objective.gradients(x, y, variables)
             self._connected = [g is not None for g in found]
             return [tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(found, variables)]
 
-        def update(gradients: List[tf.Tensor]) -> List[List[tf.Tensor]]:
-            before = [v.read_value() for v in variables]
-            slots = [v.read_value() for v in variables_of(self.optimizer)]
-            apply(self.optimizer, [(g, v) for g, v, c in zip(gradients, variables, self._connected) if c])
-            return [before, slots, [v.read_value() - w for v, w in zip(variables, before)]]
-
-        def score(
-            gradients: List[tf.Tensor], before: List[tf.Tensor], slots: List[tf.Tensor], updates: List[tf.Tensor]
-        ) -> tf.Tensor:
-            for variable, value in zip([*variables, *variables_of(self.optimizer)], [*before, *slots]):
-                variable.assign(value)
+        def of_update(x: Any, y: Any) -> tf.Tensor:
+            changing = [*variables, *variables_of(self.optimizer)]
+            before = [v.read_value() for v in changing]
+            found = self._gradients(x, y)
+            apply(self.optimizer, [(g, v) for g, v, c in zip(found, variables, self._connected) if c])
+            updates = [v.read_value() - w for v, w in zip(variables, before)]
+            after = self._gradients(x, y)
             # In double precision: the products of a large tensor's elements differ by orders of magnitude.
-            return tf.stack(
-                [-tf.reduce_sum(tf.cast(g, tf.float64) * tf.cast(dw, tf.float64)) for g, dw in zip(gradients, updates)]
-            )
+            score = [-tf.reduce_sum(tf.cast(g, tf.float64) * tf.cast(dw, tf.float64)) for g, dw in zip(after, updates)]
+            for variable, value in zip(changing, before):
+                variable.assign(value)
+            return tf.stack(score)
+
+        def of_gradient(x: Any, y: Any) -> tf.Tensor:
+            return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._gradients(x, y)])
 
         self._gradients = tf.function(gradients)
-        self._update = tf.function(update)
-        self._score = tf.function(score)
+        self._score = tf.function({"update": of_update, "grad-magnitude": of_gradient}.get(self.metric, gradients))
 
-    def _of_update(self, x: Any, y: Any) -> np.ndarray:
-        """(N,) -<gradient at w + dw, dw>, each probe from the same weights and slots."""
-        before, slots, updates = self._update(self._gradients(x, y))
-        return self._score(self._gradients(x, y), before, slots, updates).numpy()
-
-    def _of_gradient(self, x: Any, y: Any) -> np.ndarray:
-        """(N,) sum of the gradient's absolute values."""
-        return np.array([float(tf.reduce_sum(tf.abs(g))) for g in self._gradients(x, y)])
+    def _scored(self, x: Any, y: Any) -> np.ndarray:
+        """(N,) the metric on a minibatch: for "update" -<gradient at w + dw, dw>, each from the same weights and slots."""
+        return self._score(x, y).numpy().astype(np.float64)
 
 
 METRICS: Dict[str, Optional[Callable]] = {
-    "update": ImportanceEvaluator._of_update,
+    "update": ImportanceEvaluator._scored,
     "weight-magnitude": None,
-    "grad-magnitude": ImportanceEvaluator._of_gradient,
+    "grad-magnitude": ImportanceEvaluator._scored,
 }
 
 

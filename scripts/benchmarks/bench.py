@@ -4,7 +4,7 @@ import argparse
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -23,6 +23,7 @@ def parser(description: str, output: str, models: Sequence[str] = MODELS) -> arg
     made.add_argument("--weights", default="none", help="weights file of mobilenetv2; the others have random weights")
     made.add_argument("--batch-size", type=int, default=4)
     made.add_argument("--importance-batches", type=int, default=8)
+    made.add_argument("--warm", type=int, help="full training steps before anything is measured (400 from a zero head, else 12)")
     made.add_argument("--profiles", default="benchmark-output/profiles", help="folder of profiles, made where missing")
     made.add_argument("--output", default=output, help="JSON file to write; other models' results in it are kept")
     return made
@@ -53,8 +54,12 @@ class Bench:
         return ImportanceEvaluator(self.objective, self.optimizer)
 
 
-def prepare(name: str, options: argparse.Namespace, warm: int = 12) -> Bench:
-    """Model, data and profile as et-train makes them, after `warm` full training steps."""
+def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) -> Bench:
+    """Model, data and profile as et-train makes them, after `warm` full training steps (--warm if not given).
+
+    Random weights get a random head too: theirs would teach a head that starts from zero nothing in so few steps, and
+    every tensor below it would seem worthless.
+    """
     import tensorflow as tf
 
     from elastictrainer import assembly, profile_model
@@ -63,10 +68,12 @@ def prepare(name: str, options: argparse.Namespace, warm: int = 12) -> Bench:
     from elastictrainer.steps import StepCache
 
     assembly.configure(0)
+    weights = options.weights if name == "mobilenetv2" else "none"
     settings = TrainSettings(
         model=name,
         dataset=options.images,
-        weights=options.weights if name == "mobilenetv2" else "none",
+        weights=weights,
+        head_init="glorot" if weights == "none" else "zeros",
         batch_size=options.batch_size,
         optimizer="adam" if name == "vit" else "sgd",
     )
@@ -85,6 +92,8 @@ def prepare(name: str, options: argparse.Namespace, warm: int = 12) -> Bench:
     made = Bench(name, model, optimizer, objective, data, timings, steps)
     batches = made.minibatches()
     full = steps.get(timings.connected)
+    if warm is None:
+        warm = options.warm or (400 if settings.head_init == "zeros" else 12)
     for _ in range(warm):
         full(*next(batches))
     return made

@@ -43,7 +43,7 @@ def measure(made: bench.Bench, batches: int, repeats: int, rho: float) -> dict:
         float(step(*next(stream)))
         return time.perf_counter() - start
 
-    evaluator(made.data.train(999_999).take(1))  # its graphs are compiled once in a run
+    evaluator(itertools.islice(made.data.train(999_999), 1))  # its graphs are compiled once in a run
     for k in range(repeats):
         importance = timed("importance", lambda: evaluator(itertools.islice(made.data.train(1_000_000 + k), batches)))
         random = np.random.default_rng(k)
