@@ -50,7 +50,7 @@ class Plan:
 
     def full_step_due(self, step: int) -> bool:
         """Whether step number `step` (from 0) is to train every tensor."""
-        return bool(self._full[step])
+        return step < self.steps and bool(self._full[step])
 
     def burst_left(self, step: int) -> int:
         """How many full steps follow one another from `step` on, up to the next selection; 0 where `step` is none."""

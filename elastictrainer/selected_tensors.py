@@ -6,24 +6,16 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 
 from elastictrainer import optimizers
-from elastictrainer.errors import UsageError, unknown
+from elastictrainer.importance import ImportanceEvaluator
 from elastictrainer.pace import Pace
 from elastictrainer.plan import Plan
 from elastictrainer.profiler.capture import Tracing
 from elastictrainer.profiler.renewal import renewed
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reselection import Reselector
+from elastictrainer.selection_settings import SelectionSettings
 from elastictrainer.steps import StepCache
-
-REPROFILE = ("auto", "always", "never")
-
-
-def check_reprofile(mode: str, feedback: bool) -> None:
-    """UsageError where `mode` is none of REPROFILE, or asks for what a deterministic run cannot do."""
-    if mode not in REPROFILE:
-        raise unknown("reprofile", mode, REPROFILE)
-    if mode == "always" and not feedback:
-        raise UsageError("reprofile always needs measured times to steer the run: leave out --deterministic.")
+from elastictrainer.stopwatch import Stopwatch
 
 
 class SelectedTensors:
@@ -40,35 +32,41 @@ class SelectedTensors:
 
     def __init__(
         self,
-        reselect: Reselector,
+        settings: SelectionSettings,
+        metric: str,
+        timings: TensorTimings,
         plan: Plan,
-        pace: Pace,
         steps: StepCache,
+        watch: Stopwatch,
         probe: Callable[[int], Iterator[Tuple[Any, Any]]],
-        reprofile: str,
         log: Callable[[Dict[str, Any]], None],
         say: Callable[[str], None],
-        keep_profile: Callable[[TensorTimings], None],
+        keep_profile: Callable[[TensorTimings], None] = lambda timings: None,
     ):
         """
         Args:
-            reselect: chooses.
+            settings: how to select.
+            metric: of the importance.
+            timings: the profile.
             plan: when.
-            pace: measures.
-            steps: the compiled steps, for their model and optimizer, and the full step's graph.
+            steps: the compiled steps, for their objective and optimizer, and the full step's graph.
+            watch: its laps account for selecting.
             probe: from a step's number to minibatches to score the tensors on.
-            reprofile: "auto": renew the profile where the clock contradicts it, "always": before every selection as
-                well, "never".
             log: takes the record of each selection.
             say: takes a line for the user.
             keep_profile: takes a renewed profile.
         """
-        self.reselect, self.plan, self.pace, self.steps = reselect, plan, pace, steps
+        self.plan, self.steps = plan, steps
+        self.pace = Pace(settings.rho, timings, plan)
+        evaluator = ImportanceEvaluator(steps.objective, steps.optimizer, metric)
+        self.reselect = Reselector(
+            evaluator, self.pace, watch, settings.importance_batches, settings.solver, settings.feedback
+        )
         self.mask: Optional[np.ndarray] = None
         self.masks: List[np.ndarray] = []
         self.corrections = 0
-        self._everything = np.ones(len(pace.timings), bool)
-        self._probe, self._reprofile = probe, reprofile
+        self._everything = np.ones(len(timings), bool)
+        self._probe, self._reprofile = probe, settings.reprofile
         self._log, self._say, self._keep_profile = log, say, keep_profile
         self._was_full = False
         self._renew = False  # the profile, as soon as full steps come

@@ -1,4 +1,4 @@
-"""One call of `Trainer.fit`: the loop over minibatches and epochs, for every scheme; saved, and gone on with."""
+"""One call of `Training.fit`: the loop over minibatches and epochs, for every scheme; saved, and gone on with."""
 
 import contextlib
 import math
@@ -14,19 +14,16 @@ from elastictrainer.energy import EnergyMeter
 from elastictrainer.errors import RunError
 from elastictrainer.evaluation import Evaluator
 from elastictrainer.fixed_tensors import FixedTensors
-from elastictrainer.importance import ImportanceEvaluator
 from elastictrainer.interruption import Interruption
 from elastictrainer.objective import Objective
-from elastictrainer.pace import Pace
 from elastictrainer.plan import Plan
 from elastictrainer.progress import Progress
 from elastictrainer.reporting import Report
-from elastictrainer.reselection import Reselector
 from elastictrainer.selected_tensors import SelectedTensors
 from elastictrainer.steps import StepCache
 
 if TYPE_CHECKING:
-    from elastictrainer.trainer import Trainer
+    from elastictrainer.training import Training
 
 PROBE_EPOCH = 1_000_000  # the order of probe minibatches is drawn as if for epochs that no training reaches
 
@@ -46,7 +43,7 @@ class Data(Protocol):
 class Session:
     """What one call of `fit` works with: the compiled steps, the current selection, and the figures so far."""
 
-    def __init__(self, trainer: "Trainer", data: Data):
+    def __init__(self, trainer: "Training", data: Data):
         self.trainer = trainer
         self.data = data
         model, optimizer = trainer.model, trainer.optimizer
@@ -69,28 +66,26 @@ class Session:
                 random=random_states(model),
             )
         self.progress = Progress()
-        self.tensors = self._selected_tensors(objective) if trainer.selects else self._fixed_tensors()
+        self.tensors = self._selected_tensors() if trainer.selects else self._fixed_tensors()
         self.history: List[Dict[str, Any]] = []
         self._saved_at = time.monotonic()
 
     def _fixed_tensors(self) -> FixedTensors:
         trainer = self.trainer
         return FixedTensors(
-            trainer.scheme, trainer.model, trainer.optimizer, trainer.interval, trainer.timings, self._log_selection
+            trainer.scheme, trainer.model, trainer.optimizer, trainer.selection.interval, trainer.timings, self._log_selection
         )
 
-    def _selected_tensors(self, objective: Objective) -> SelectedTensors:
+    def _selected_tensors(self) -> SelectedTensors:
         trainer, data = self.trainer, self.data
-        plan = Plan(trainer.epochs, data.steps_per_epoch, trainer.interval)
-        pace = Pace(trainer.rho, trainer.timings, plan)
-        evaluator = ImportanceEvaluator(objective, trainer.optimizer, trainer.scheme.importance_metric)
         return SelectedTensors(
-            Reselector(evaluator, pace, trainer.watch, trainer.importance_batches, trainer.solver, trainer.feedback),
-            plan,
-            pace,
+            trainer.selection,
+            trainer.scheme.importance_metric,
+            trainer.timings,
+            Plan(trainer.epochs, data.steps_per_epoch, trainer.selection.interval),
             self.steps,
+            trainer.watch,
             probe=lambda step: iter(data.train(PROBE_EPOCH + step)),
-            reprofile=trainer.reprofile,
             log=self._log_selection,
             say=self.report.say,
             keep_profile=lambda timings: trainer.run and timings.save(trainer.run.profile_path),

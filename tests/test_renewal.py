@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from conftest import ArrayData, small_network
 
-from elastictrainer import TensorTimings, Trainer, UsageError, optimizers, profile_model
+from elastictrainer import TensorTimings, UsageError, optimizers, profile_model
 from elastictrainer.objective import classification_loss
 from elastictrainer.profiler.membership import Membership
 from elastictrainer.run_folder import RunFolder
+from elastictrainer.training import Training
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def train(tf, timings, folder, steps=120, **options):
     run = RunFolder(folder)
     timings.save(run.profile_path)
     options = {"epochs": 2, "interval": 1, "importance_batches": 2, "rho": 0.8, "quiet": True, **options}
-    trainer = Trainer(small_network(tf), optimizers.make("sgd", 0.05), timings=timings, run=run, **options)
+    trainer = Training(small_network(tf), optimizers.make("sgd", 0.05), timings=timings, run=run, **options)
     return run, trainer.fit(ArrayData(tf, steps=steps))
 
 
@@ -54,7 +55,7 @@ def test_a_profile_that_the_clock_contradicts_is_renewed_by_itself(tf, timings, 
     folder.mkdir()
     run = RunFolder(folder)
     model = small_network(tf)
-    trainer = Trainer(model, optimizers.make("sgd", 0.05), timings=wrong, run=run, epochs=2, interval=2, rho=0.5, quiet=True)
+    trainer = Training(model, optimizers.make("sgd", 0.05), timings=wrong, run=run, epochs=2, interval=2, rho=0.5, quiet=True)
     from elastictrainer.reporting import Report
 
     with pytest.MonkeyPatch.context() as patch:
@@ -87,4 +88,4 @@ def test_a_selection_that_takes_longer_than_it_may_is_corrected(tf, timings, tmp
 @pytest.mark.parametrize("mode, feedback, message", [("sometimes", True, "auto, always, never"), ("always", False, "--deterministic")])
 def test_bad_modes(tf, timings, mode, feedback, message):
     with pytest.raises(UsageError, match=message):
-        Trainer(small_network(tf), timings=timings, rho=0.9, reprofile=mode, feedback=feedback)
+        Training(small_network(tf), timings=timings, rho=0.9, reprofile=mode, feedback=feedback)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from conftest import ArrayData, small_network
 
-from elastictrainer import RunError, Trainer, UsageError, optimizers, profile_model
+from elastictrainer import RunError, UsageError, optimizers, profile_model
 from elastictrainer.checkpoints import Checkpoints, random_states
 from elastictrainer.errors import Interrupted
 from elastictrainer.objective import classification_loss
 from elastictrainer.run_folder import RunFolder
 from elastictrainer.schemes import SCHEMES
+from elastictrainer.training import Training
 
 STEPS, EPOCHS = 16, 4
 
@@ -54,7 +55,7 @@ def trainer(tf, timings, folder, scheme):
     folder.mkdir(exist_ok=True)
     run.write_config({"scheme": scheme, "rho": 0.9})
     optimizer = optimizers.make("sgd", 0.05, decay_steps=STEPS * EPOCHS)
-    return Trainer(model, optimizer, scheme=scheme, timings=timings, rho=0.9, epochs=EPOCHS, interval=1,
+    return Training(model, optimizer, scheme=scheme, timings=timings, rho=0.9, epochs=EPOCHS, interval=1,
                    importance_batches=2, feedback=False, run=run, quiet=True)  # fmt: skip
 
 
@@ -182,7 +183,7 @@ def test_a_run_without_a_checkpoint_starts_anew(tf, timings, tmp_path):
 
 def test_resume_needs_a_run_folder(tf):
     with pytest.raises(UsageError, match="run folder"):
-        Trainer(small_network(tf), scheme="full", quiet=True).fit(ArrayData(tf), resume=True)
+        Training(small_network(tf), scheme="full", quiet=True).fit(ArrayData(tf), resume=True)
 
 
 def test_torn_and_later_lines_are_cut(tmp_path):

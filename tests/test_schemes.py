@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from conftest import ArrayData, small_network
 
-from elastictrainer import Objective, Trainer, UsageError, optimizers, profile_model, schemes, select
+from elastictrainer import Objective, UsageError, optimizers, profile_model, schemes, select
 from elastictrainer.objective import classification_loss
 from elastictrainer.steps import StepCache
+from elastictrainer.training import Training
 
 EXPECTED = {
     "full": {"stem/kernel", "stem/bias", "stem_bn/gamma", "stem_bn/beta", "inner/kernel", "inner/bias", "inner_bn/gamma",
@@ -26,7 +27,7 @@ def changed(model, before):
 def test_fixed_scheme_touches_exactly_its_tensors_in_two_steps(tf, name):
     model = small_network(tf)
     before = [v.numpy() for v in model.trainable_weights]
-    trainer = Trainer(model, optimizers.make("sgd", 0.1), scheme=name, epochs=1, quiet=True)
+    trainer = Training(model, optimizers.make("sgd", 0.1), scheme=name, epochs=1, quiet=True)
     summary = trainer.fit(ArrayData(tf))
     assert changed(model, before) == EXPECTED[name]
     assert summary["steps"] == 2 and summary["scheme"] == name
@@ -81,7 +82,7 @@ def test_unknown_scheme_names_the_nearest(tf):
 def test_a_scheme_of_ones_own_is_found_by_its_place(tf):
     model = small_network(tf)
     before = [v.numpy() for v in model.trainable_weights]
-    Trainer(model, optimizers.make("sgd", 0.1), scheme="userschemes:OddTensors", epochs=1, quiet=True).fit(ArrayData(tf))
+    Training(model, optimizers.make("sgd", 0.1), scheme="userschemes:OddTensors", epochs=1, quiet=True).fit(ArrayData(tf))
     odd = {v.name.split(":")[0] for v in model.trainable_weights[1::2]}
     assert changed(model, before) <= odd and changed(model, before)
 
@@ -94,7 +95,7 @@ def test_a_metric_of_ones_own_scores_the_tensors(tf):
     timings = profile_model(model, classification_loss(), next(data.train(0)), warmup=1, steps=3)
     scheme = schemes.create("by-largest-gradient")
     assert isinstance(scheme, userschemes.ByLargestGradient)
-    trainer = Trainer(model, optimizers.make("sgd", 0.05), scheme=scheme, timings=timings, rho=0.9, epochs=1, quiet=True)
+    trainer = Training(model, optimizers.make("sgd", 0.05), scheme=scheme, timings=timings, rho=0.9, epochs=1, quiet=True)
     assert trainer.fit(data)["selections"] == 1
 
 

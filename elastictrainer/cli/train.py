@@ -63,12 +63,19 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train into `run_folder`."""
     from elastictrainer import assembly, energy, environment, schemes
     from elastictrainer.export import check_formats, export_run
-    from elastictrainer.selected_tensors import check_reprofile
-    from elastictrainer.trainer import Trainer
+    from elastictrainer.selection_settings import SelectionSettings
+    from elastictrainer.training import Training
 
     formats = settings.export.split(",") if settings.export else []
     check_formats(formats)
-    check_reprofile(settings.reprofile, not settings.deterministic)
+    selection = SelectionSettings(
+        rho=settings.rho,
+        interval=settings.interval,
+        importance_batches=settings.importance_batches,
+        solver=settings.solver,
+        feedback=not settings.deterministic,
+        reprofile=settings.reprofile,
+    )
     if settings.meter:
         energy.from_log(settings.meter, [])  # what is wrong with it is said now
 
@@ -94,22 +101,17 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
         print(f"profile: {path} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
     sensor, about_energy = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
     print(f"energy: {about_energy}" if sensor or settings.meter else f"energy is not measured: {about_energy}")
-    trainer = Trainer(
+    training = Training(
         model,
         optimizer,
         scheme=settings.scheme,
         timings=timings,
-        rho=settings.rho,
-        interval=settings.interval,
         epochs=settings.epochs,
-        importance_batches=settings.importance_batches,
-        solver=settings.solver,
-        feedback=not settings.deterministic,
-        reprofile=settings.reprofile,
         seed=settings.seed,
         checkpoint_minutes=settings.checkpoint_minutes,
         sensor=sensor,
         run=run_folder,
+        **dataclasses.asdict(selection),
     )
     if not resume:
         run_folder.clear()
@@ -118,7 +120,7 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
         about = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd(), "class_names": list(data.class_names)}
         run_folder.write_environment({**environment.describe(), **about})
         run_folder.write_config(dataclasses.asdict(settings))
-    summary = trainer.fit(data, resume)
+    summary = training.fit(data, resume)
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run_folder)
     _print_summary(summary)

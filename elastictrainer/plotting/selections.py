@@ -32,6 +32,7 @@ def selection(run: RunFolder) -> Drawing:
 def importance(run: RunFolder) -> Drawing:
     """The importance of every tensor at each selection, over the largest of its interval; grey: zero or less."""
     records, profile = _selections(run)
+    records = [r for r in records if not r.get("corrected")]  # a correction has no scores of its own
     scores = np.array([r["importance"] for r in records])
     relative = scores / np.maximum(scores.max(axis=1, keepdims=True), 1e-300)
     cells = np.where(relative > 0, np.log10(np.maximum(relative, 1e-6)), np.nan)
@@ -62,8 +63,12 @@ def _map(
     bar = figure.colorbar(image, ax=axes)
     bar.set_label(words, fontsize=7)
     bar.ax.tick_params(labelsize=7)
-    axes.set_yticks(range(len(records)), [f"epoch {r['epoch'] + 1}: {r['predicted_ratio']:.2f}" for r in records])
-    axes.set_ylabel("from epoch: predicted ratio", fontsize=8)
+    axes.set_yticks(range(len(records)), [_row_label(r) for r in records])
+    axes.set_ylabel("from epoch (+: corrected): predicted", fontsize=8)
     axes.set_xlabel("trainable tensor, from the input to the output")
     tensor_ticks(axes, list(profile.names))
     return figure, axes
+
+
+def _row_label(record: Dict[str, Any]) -> str:
+    return f"{record['epoch'] + 1}{'+' if record.get('corrected') else ''}: {record['predicted_ratio']:.2f}"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +21,7 @@ from elastictrainer.steps import StepCache, TrainStep
 
 def profile_model(
     model: tf.Module,
-    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    loss: Union[Callable[[tf.Tensor, tf.Tensor], tf.Tensor], Objective],
     batch: Tuple[Any, Any],
     optimizer: Any = None,
     *,
@@ -39,7 +39,7 @@ def profile_model(
 
     Args:
         model: N trainable tensors.
-        loss: takes labels and outputs, returns a scalar.
+        loss: takes labels and outputs, returns a scalar; or an Objective of the model.
         batch: inputs and labels of the size to train with.
         optimizer: the one to train with; None: the paper's SGD.
         metrics: Keras metrics that the training step updates.
@@ -57,7 +57,7 @@ def profile_model(
         raise UsageError("the model has no trainable tensor: nothing to profile. Set `trainable = True` on a layer.")
     optimizer = optimizers.make("sgd") if optimizer is None else optimizer
     optimizers.build(optimizer, variables)
-    objective = Objective(model, loss)
+    objective = loss if isinstance(loss, Objective) else Objective(model, loss)
     step = TrainStep(objective, optimizer, variables, metrics)
     step.trace(*batch)
     _refuse_compiled(step.graph)

@@ -4,10 +4,11 @@
 
 For each rho that the device can have, the program's own plan, pace and selector drive a run of the paper's length (12 epochs of
 1,500 steps, interval 3). At each of its first three selections real training steps on real minibatches are made: full
-ones, importance and selection, the first steps of the selection, the check and the corrections that the closed loop
-asks for; then selected and full steps in turn, input pipeline included. The steps in between are not run: they are
-taken to go on at the measured ratio. "achieved" is the time of the three intervals, full steps, importance, selection
-and compilation included, over full training's. Target: within 0.02 of rho; selections use 97 % of their budget.
+ones, importance and selection, the first steps of the selection, the checks and the corrections that the closed loop asks for;
+in each of three parts of the interval, selected and full steps in turn, input pipeline included. The steps in between
+are not run: they are taken to go on at the measured ratio. "achieved" is the time of the three intervals, full steps,
+importance, selection and compilation included, over full training's. Target: within 0.02 of rho; selections use 97 % of
+their budget while a tensor of positive importance is left.
 """
 
 import itertools
@@ -24,87 +25,112 @@ from elastictrainer.files import write_json
 EPOCHS, STEPS_PER_EPOCH, INTERVAL = 12, 1500, 3
 
 
-def measure(made: bench.Bench, rho: float, scores: list, scoring_s: float, block: int) -> dict:
-    """The first three intervals of a run at `rho`."""
-    from elastictrainer.pace import Pace
-    from elastictrainer.plan import Plan
-    from elastictrainer.reselection import Reselector
-    from elastictrainer.stopwatch import Stopwatch
+PARTS = (0.1, 0.4, 0.5)  # of an interval; after each, the selection is held against its target
 
-    plan = Plan(EPOCHS, STEPS_PER_EPOCH, INTERVAL)
-    pace = Pace(rho, made.timings, plan)
-    pace.FIRST_CHECKS = (block,)
-    watch = Stopwatch()
-    reselect = Reselector(None, pace, watch, 0, "dp", feedback=True)
-    batches = made.minibatches()
-    everything = made.timings.connected
-    done = {"mask": None}
 
-    def run(mask: np.ndarray, count: int, step: int, keep: bool = True) -> float:
-        """Median ms of `count` training steps, the first of the graph left out."""
+class Run:
+    """A run at `rho`: its own plan, pace and selector, its training steps, and the clock that is wound on in between."""
+
+    def __init__(self, made: bench.Bench, rho: float, block: int):
+        from elastictrainer.pace import Pace
+        from elastictrainer.plan import Plan
+        from elastictrainer.reselection import Reselector
+        from elastictrainer.stopwatch import Stopwatch
+
+        self.made, self.block = made, block
+        self.plan = Plan(EPOCHS, STEPS_PER_EPOCH, INTERVAL)
+        self.pace = Pace(rho, made.timings, self.plan)
+        self.pace.FIRST_CHECKS = (block,)
+        self.watch = Stopwatch()
+        self.reselect = Reselector(None, self.pace, self.watch, 0, "dp", feedback=True)
+        self.batches = made.minibatches()
+        self.mask = None
+        self.corrections = 0
+        self.full_s = 0.0
+        self.compile_s = 0.0
+
+    def train(self, mask: np.ndarray, step: int) -> float:
+        """Median ms of a block of training steps, the first one left out."""
         took = []
-        for k in range(count + 1):
+        for k in range(self.block + 1):
             start = time.perf_counter()
-            x, y = next(batches)
-            float(made.steps.get(mask)(x, y))
+            x, y = next(self.batches)
+            float(self.made.steps.get(mask)(x, y))
             took.append(1e3 * (time.perf_counter() - start))
-            if keep:
-                pace.record(step + k, took[-1], mask is everything)
+            self.pace.record(step + k, took[-1], mask is self.made.timings.connected)
         return float(np.median(took[1:]))
 
-    def compiled(mask: np.ndarray, step_ms: float) -> None:
-        if not made.steps.has(mask):
-            start = time.perf_counter()
-            float(made.steps.get(mask)(*next(batches)))
-            watch.seconds["tracing"] += max(0.0, time.perf_counter() - start - 1e-3 * step_ms)
-            done["compile_s"] = time.perf_counter() - start
+    def wind_on(self, ratio: float, full_steps: int, selected_steps: int) -> None:
+        """Take steps as made, the selected ones at `ratio` of a full one."""
+        whole_s = 1e-3 * self.pace.full_step_ms()
+        self.watch.seconds["steps"] += whole_s * (full_steps + ratio * selected_steps)
+        self.full_s += whole_s * (full_steps + selected_steps)
 
-    intervals, corrections = [], 0
-    full_s = 0.0
-    for k, step in enumerate(plan.selection_steps[:3]):
-        end = plan.selection_steps[k + 1]
-        run(everything, 3 * block // 2, step - 3 * block // 2)
-        watch.seconds["importance"] += scoring_s
-        reselect.importance = scores[k]
+    def choose(self, step: int, correcting: bool) -> dict:
+        mask, record = self.reselect.choose(step, self.mask)
+        if correcting and (mask == self.mask).all():
+            return record
+        self.mask = mask
+        self.corrections += correcting
+        if not self.made.steps.has(mask):
+            start = time.perf_counter()
+            float(self.made.steps.get(mask)(*next(self.batches)))
+            self.compile_s = time.perf_counter() - start
+            self.watch.seconds["tracing"] += self.compile_s
+        self.pace.new_selection(record["predicted_ratio"])
+        self.train(mask, step)
+        return record
+
+    def check(self, step: int, record: dict) -> dict:
+        """Correct the selection if its time is off and that pays."""
+        if self.pace.check_due() and self.pace.check(step, self.reselect.target_ratio(step), self.compile_s)[0]:
+            return self.choose(step, correcting=True)
+        return record
+
+
+def measure(made: bench.Bench, rho: float, scores: list, scoring_s: float, block: int, rounds: int) -> dict:
+    """The first three intervals of a run at `rho`."""
+    run = Run(made, rho, block)
+    everything = made.timings.connected
+    intervals = []
+    for k, begin in enumerate(run.plan.selection_steps[:3]):
+        end = run.plan.selection_steps[k + 1]
+        run.train(everything, begin - block)
         if k == 0:
-            watch.seconds["steps"] += 1e-3 * pace.full_step_ms() * step
-            full_s += 1e-3 * pace.full_step_ms() * step
-        for attempt in range(4):
-            mask, record = reselect.choose(step, done["mask"])
-            if attempt and (mask == done["mask"]).all():
-                break
-            corrections += attempt > 0
-            done["mask"] = mask
-            compiled(mask, record["predicted_ms"])
-            pace.new_selection(record["predicted_ratio"])
-            run(mask, block, step)
-            if not pace.check(step, reselect.target_ratio(step), done["compile_s"])[0]:
-                break
-        ratio, all_ratios = bench.median_ratio(lambda: run(mask, block, step, False), lambda: run(everything, block, step, False), 4)
-        whole_s = 1e-3 * pace.full_step_ms()
-        full_steps = end - step - plan.selected_left(step)
-        watch.seconds["steps"] += whole_s * (full_steps + ratio * plan.selected_left(step))
-        full_s += whole_s * (end - step)
-        budget = record["rho_selector"]
-        useful_left = bool((scores[k][~mask] > 0).any())
-        intervals.append(
-            {"target": record["rho_target"], "measured": ratio, "rounds": all_ratios, "predicted": record["predicted_ratio"],
-             "budget_used": record["predicted_ratio"] / budget if useful_left else None, "tensors": int(mask.sum())}
-        )  # fmt: skip
-    achieved = watch.training() / full_s
-    return {"model": made.name, "rho": rho, "achieved": achieved, "corrections": corrections, "intervals": intervals,
-            "selecting_s": sum(watch.seconds[n] for n in ("importance", "selection", "tracing"))}  # fmt: skip
+            run.wind_on(1.0, begin, 0)
+        run.watch.seconds["importance"] += scoring_s
+        run.reselect.importance = scores[k]
+        record = run.choose(begin, correcting=False)
+        for _ in range(2):
+            record = run.check(begin, record)
+        parts, selected = [], run.plan.selected_left(begin)
+        run.wind_on(1.0, end - begin - selected, 0)
+        at = float(begin)
+        for part in PARTS:
+            ratio, _ = bench.median_ratio(lambda: run.train(run.mask, int(at)), lambda: run.train(everything, int(at)), rounds)
+            target = run.reselect.target_ratio(int(at))
+            parts.append({"target": target, "measured": ratio, "predicted": record["predicted_ratio"],
+                          "budget": record["rho_selector"], "tensors": int(run.mask.sum()),
+                          "importance_left": bool((scores[k][~run.mask] > 0).any())})  # fmt: skip
+            run.wind_on(ratio, 0, int(part * selected))
+            at += part * (end - begin)
+            run.train(run.mask, int(at))
+            record = run.check(min(int(at), end - 1), record)
+        intervals.append(parts)
+    return {"model": made.name, "rho": rho, "achieved": run.watch.training() / run.full_s, "corrections": run.corrections,
+            "intervals": intervals, "selecting_s": sum(run.watch.seconds[n] for n in ("importance", "selection", "tracing"))}  # fmt: skip
 
 
 def main() -> None:
     parser = bench.parser(__doc__, "speed.json")
     parser.add_argument("--rho", type=float, nargs="+", default=[0.4, 0.5, 0.6, 0.7, 0.8])
     parser.add_argument("--block", type=int, default=8, help="steps of one kind at a time")
+    parser.add_argument("--rounds", type=int, default=3, help="blocks of selected and of full steps in turn, for each part")
     options = parser.parse_args()
     rows = []
     if Path(options.output).exists():
         rows = [row for row in json.loads(Path(options.output).read_text())["rows"] if row["model"] not in options.models]
-    print(f"{'model':<13}{'full ms':>8}{'rho_min':>9}{'rho':>6}{'achieved':>10}{'off':>8}{'corrections':>12}{'budget used':>13}   target -> measured")
+    print(f"{'model':<13}{'full ms':>8}{'rho_min':>9}{'rho':>6}{'achieved':>10}{'off':>8}{'corrections':>12}{'budget used':>13}   measured, in each part of each interval")
     for name in options.models:
         made = bench.prepare(name, options)
         evaluator = made.evaluator()
@@ -117,14 +143,15 @@ def main() -> None:
             if rho < made.timings.rho_min + 0.01:
                 print(f"{name:<13}{made.timings.full_ms:>8.1f}{made.timings.rho_min:>9.3f}{rho:>6g}  below what this device can have")
                 continue
-            row = {"full_ms": made.timings.full_ms, "rho_min": made.timings.rho_min, **measure(made, rho, scores, seconds[-1], options.block)}
+            row = {"full_ms": made.timings.full_ms, "rho_min": made.timings.rho_min, **measure(made, rho, scores, seconds[-1], options.block, options.rounds)}
             rows.append(row)
             write_json(options.output, {"rows": rows, "options": vars(options), **environment.describe()})
-            used = [i["budget_used"] for i in row["intervals"] if i["budget_used"] is not None]
+            parts = [part for interval in row["intervals"] for part in interval]
+            used = [part["predicted"] / part["budget"] for part in parts if part["importance_left"]]
             print(
                 f"{name:<13}{row['full_ms']:>8.1f}{row['rho_min']:>9.3f}{rho:>6g}{row['achieved']:>10.3f}{row['achieved'] - rho:>+8.3f}"
                 f"{row['corrections']:>12}{min(used) if used else 1:>12.1%}   "
-                + ", ".join(f"{i['target']:.3f} -> {i['measured']:.3f}" for i in row["intervals"]),
+                + "; ".join(" ".join(f"{part['measured']:.3f}" for part in interval) for interval in row["intervals"]),
                 flush=True,
             )
 

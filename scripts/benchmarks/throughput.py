@@ -17,10 +17,11 @@ from pathlib import Path
 import bench
 import numpy as np
 
-from elastictrainer import Trainer, environment, optimizers
+from elastictrainer import environment, optimizers
 from elastictrainer.files import write_json
 from elastictrainer.objective import classification_loss
 from elastictrainer.run_folder import RunFolder
+from elastictrainer.training import Training
 
 
 class Part:
@@ -49,7 +50,7 @@ def measure(made: bench.Bench, steps: int, rounds: int) -> dict:
         with tempfile.TemporaryDirectory() as folder:
             run = RunFolder(Path(folder, "run"))
             with run.claimed():
-                trainer = Trainer(
+                trainer = Training(
                     made.model, optimizers.make("adam" if made.name == "vit" else "sgd", decay_steps=18_000),
                     scheme="full", epochs=2, run=run, quiet=True,
                 )  # fmt: skip

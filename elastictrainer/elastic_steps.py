@@ -1,0 +1,160 @@
+"""The training steps of `Trainer.fit`: what Keras' loop calls for each minibatch and each epoch."""
+
+import contextlib
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Deque, Dict, Iterator, List, Optional, Tuple, Union
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer import compiled, optimizers
+from elastictrainer.errors import UsageError
+from elastictrainer.fixed_tensors import FixedTensors
+from elastictrainer.plan import Plan
+from elastictrainer.profiler.profile import profile_model
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selected_tensors import SelectedTensors
+from elastictrainer.selection_settings import check_tensors
+from elastictrainer.steps import StepCache
+from elastictrainer.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from elastictrainer.trainer import Trainer
+
+
+class ElasticSteps(tf.keras.callbacks.Callback):
+    """Stands in for a model's `train_function`, and listens to its `fit` as a callback."""
+
+    def __init__(self, trainer: "Trainer", epochs: int, quiet: bool):
+        super().__init__()
+        self.timings: Optional[TensorTimings] = trainer.timings
+        self._trainer, self._epochs, self._quiet = trainer, epochs, quiet
+        self._selects = trainer.scheme.importance_metric is not None
+        self._watch = Stopwatch()
+        self._recent: Deque[Tuple[Any, Any]] = deque(maxlen=trainer.selection.importance_batches)
+        self._tensors: Union[FixedTensors, SelectedTensors, None] = None
+        self._records: List[Dict[str, Any]] = []
+        self._epoch_ms: List[float] = []
+        self._predicted_ratio = 0.0
+        self._first_epoch = self._epoch = self._batch = self._step = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Keras is about to train."""
+        if self.params.get("steps") is None:
+            raise UsageError("how many minibatches make an epoch cannot be told from the data: pass steps_per_epoch.")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Epoch number `epoch` (from 0) begins."""
+        if self._tensors is None:
+            self._first_epoch = epoch
+        self._epoch, self._batch, self._epoch_ms = epoch - self._first_epoch, 0, []
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Add this epoch's figures to its logs."""
+        full_ms = self._tensors.full_step_ms()
+        known = full_ms and self._epoch_ms
+        logs["ratio"] = float(np.median(self._epoch_ms)) / full_ms if known else float("nan")
+        logs["selected"] = len(self.model.trainable_variables) if self._tensors.mask is None else int(self._tensors.mask.sum())
+
+    def __call__(self, iterator: Iterator[Any]) -> Dict[str, Any]:
+        """Train on the next minibatch of `iterator`; returns the metrics so far."""
+        start = time.perf_counter()
+        with self._watch.lap("steps") if self._tensors is not None else contextlib.nullcontext():
+            data = next(iterator)
+            x, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
+            y = (labels, weights)
+            if self._tensors is None:
+                self._begin(iterator, x, y)
+                start = time.perf_counter()
+            self._train(x, y, start)
+        if hasattr(self.model, "_train_counter"):
+            self.model._train_counter.assign_add(1)
+        return self._metrics.results()
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        if self._tensors is not None:
+            self._tensors.close()
+
+    def figures(self) -> Dict[str, Any]:
+        """Of the whole `fit`, see `Trainer.fit`."""
+        full_ms = self._tensors.full_training_ms(self._step) if self._tensors is not None else None
+        seconds = dict(self._watch.seconds)
+        return {
+            "rho_requested": self._trainer.selection.rho if self._selects else None,
+            "rho_predicted": self._predicted_ratio / self._step if self._step and self.timings is not None else None,
+            "rho_achieved": 1e3 * self._watch.training() / full_ms if full_ms else None,
+            "train_seconds": self._watch.training(),
+            "seconds": seconds,
+            "steps": self._step,
+            "selections": self._records,
+        }
+
+    def _begin(self, iterator: Any, x: Any, y: compiled.Targets) -> None:
+        """At the first minibatch: build, profile, and set up."""
+        trainer, model = self._trainer, self.model
+        compiled.build(model, x, y)
+        if not model.trainable_variables:
+            raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
+        optimizers.build(model.optimizer, model.trainable_variables)
+        objective = compiled.CompiledObjective(model, None, trainer.scheme.penalty(model))
+        self._metrics = compiled.CompiledMetrics(model)
+        if self._selects and self.timings is None:
+            self._say("profiling the model")
+            self.timings = profile_model(model, objective, (x, y), model.optimizer, metrics=(self._metrics,))
+            self._say(f"full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
+        self._steps = StepCache(objective, model.optimizer, [self._metrics])
+        x_spec, *others = tf.keras.utils.unpack_x_y_sample_weight(iterator.element_spec)
+        self._spec = (x_spec, tuple(others))
+        if not self._selects:
+            if self.timings is not None:
+                check_tensors(self.timings, len(model.trainable_variables))
+            self._tensors = FixedTensors(
+                trainer.scheme, model, model.optimizer, trainer.selection.interval, self.timings, self._records.append
+            )
+            return
+        trainer.selection.check_profile(self.timings, len(model.trainable_variables))
+        self._tensors = SelectedTensors(
+            trainer.selection,
+            trainer.scheme.importance_metric,
+            self.timings,
+            Plan(self._epochs - self._first_epoch, self.params["steps"], trainer.selection.interval),
+            self._steps,
+            self._watch,
+            probe=lambda step: iter(list(self._recent)),
+            log=lambda record: self._records.append({"epoch": self._epoch, **record}),
+            say=self._say,
+            keep_profile=self._keep_profile,
+        )
+
+    def _train(self, x: Any, y: compiled.Targets, start: float) -> None:
+        mask = self._tensors.next_step(self._step, self._epoch, self._batch)
+        new = not self._steps.has(mask)
+        with self._tensors.stepping(), self._watch.lap("tracing") if new else contextlib.nullcontext():
+            step = self._steps.get(mask)
+            if new:
+                step.trace(*self._spec)  # for minibatches of any size that the data may have
+            float(step(x, y))
+        ms = 1e3 * (time.perf_counter() - start)
+        whole = not self._recent or _size(x) == _size(self._recent[-1][0])
+        if whole:  # the last minibatch of an epoch may be smaller; its time would say nothing
+            self._epoch_ms += [] if new else [ms]
+            self._tensors.took(self._step, ms, (x, y), new)
+            self._recent.append((x, y))
+        if self.timings is not None:
+            self._predicted_ratio += self.timings.step_time(mask) / self.timings.full_ms
+        self._step += 1
+        self._batch += 1
+
+    def _keep_profile(self, timings: TensorTimings) -> None:
+        self.timings = timings
+
+    def _say(self, line: str) -> None:
+        if not self._quiet:
+            print(line, flush=True)
+
+
+def _size(x: Any) -> int:
+    """Examples in a minibatch."""
+    return int(tf.nest.flatten(x)[0].shape[0])
