@@ -23,7 +23,8 @@ def timings(profile: TensorTimings) -> Drawing:
         base += times[order]
     bars.set_ylabel("time of a step (ms)")
     bars.set_title(f"{profile.metadata.get('model', 'model')}: full step {profile.full_ms:.1f} ms")
-    bars.legend()
+    bars.set_ylim(0, 1.2 * base.max())  # room for the legend
+    bars.legend(ncols=3, loc="upper left", frameon=False)
     total.set_ylabel("cumulated (ms)")
     total.set_xlabel("tensor, from the output to the input")
     rows = [

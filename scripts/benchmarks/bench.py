@@ -1,16 +1,18 @@
 """What the benchmarks of training share: a model at work on images, its profile, and timing in turn."""
 
 import argparse
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from elastictrainer import TensorTimings
+from elastictrainer import TensorTimings, environment
+from elastictrainer.files import write_json
 
 MODELS = ("resnet50", "vgg16", "mobilenetv2", "vit")
 
@@ -27,6 +29,21 @@ def parser(description: str, output: str, models: Sequence[str] = MODELS) -> arg
     made.add_argument("--profiles", default="benchmark-output/profiles", help="folder of profiles, made where missing")
     made.add_argument("--output", default=output, help="JSON file to write; other models' results in it are kept")
     return made
+
+
+class Results:
+    """The rows of a benchmark's JSON file; those of the models that are measured now are replaced."""
+
+    def __init__(self, options: argparse.Namespace):
+        self._options = options
+        path = Path(options.output)
+        kept = json.loads(path.read_text())["rows"] if path.exists() else []
+        self.rows: List[Dict[str, Any]] = [row for row in kept if row["model"] not in options.models]
+
+    def add(self, row: Dict[str, Any]) -> None:
+        """One more row, written at once."""
+        self.rows.append(row)
+        write_json(self._options.output, {"rows": self.rows, "options": vars(self._options), **environment.describe()})
 
 
 @dataclass
@@ -86,7 +103,8 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     if path.exists():
         timings = TensorTimings.load(path)
     else:
-        timings = profile_model(model, classification_loss(), next(iter(data.train(0))), optimizer)
+        about = {"model": name, "batch_size": options.batch_size}
+        timings = profile_model(model, classification_loss(), next(iter(data.train(0))), optimizer, metadata=about)
         path.parent.mkdir(parents=True, exist_ok=True)
         timings.save(path)
     made = Bench(name, model, optimizer, objective, data, timings, steps)

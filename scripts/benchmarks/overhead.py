@@ -8,15 +8,12 @@ Target: importance, selection and compilation 1 %; renewing the profile 1 %.
 """
 
 import itertools
-import json
 import time
-from pathlib import Path
 
 import bench
 import numpy as np
 
-from elastictrainer import environment, select
-from elastictrainer.files import write_json
+from elastictrainer import select
 
 INTERVAL_STEPS = 3 * 1500
 
@@ -77,15 +74,12 @@ def main() -> None:
     parser.add_argument("--rho", type=float, default=0.5)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    rows = []
-    if Path(options.output).exists():
-        rows = [row for row in json.loads(Path(options.output).read_text())["rows"] if row["model"] not in options.models]
+    results = bench.Results(options)
     names = ("importance", "selection", "compilation", "profiling")
     print(f"{'model':<13}{'step ms':>9}{'interval':>10}" + "".join(f"{name:>14}" for name in names) + f"{'selecting':>11}{'renewing':>10}")
     for name in options.models:
         row = measure(bench.prepare(name, options), options.importance_batches, options.repeats, options.rho)
-        rows.append(row)
-        write_json(options.output, {"rows": rows, "options": vars(options), **environment.describe()})
+        results.add(row)
         print(
             f"{name:<13}{row['step_ms']:>9.1f}{row['interval_s']:>8.0f} s" + "".join(f"{row['seconds'][n]:>12.2f} s" for n in names)
             + f"{row['selecting_share']:>11.2%}{row['profiling_share']:>10.2%}",

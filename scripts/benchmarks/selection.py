@@ -7,16 +7,13 @@ Target: dp reaches 99 % of it for each model and rho.
 """
 
 import itertools
-import json
 import time
-from pathlib import Path
 from typing import Callable, Dict
 
 import bench
 import numpy as np
 
-from elastictrainer import TensorTimings, environment, select
-from elastictrainer.files import write_json
+from elastictrainer import TensorTimings, select
 
 
 def first_that_fit(timings: TensorTimings, importance: np.ndarray, order: np.ndarray, budget_ms: float) -> np.ndarray:
@@ -60,9 +57,7 @@ def main() -> None:
     parser.add_argument("--rho", type=float, nargs="+", default=[0.4, 0.5, 0.6, 0.7, 0.8])
     parser.add_argument("--draws", type=int, default=3, help="importances, from different minibatches")
     options = parser.parse_args()
-    rows = []
-    if Path(options.output).exists():
-        rows = [row for row in json.loads(Path(options.output).read_text())["rows"] if row["model"] not in options.models]
+    results = bench.Results(options)
     print(f"{'model':<13}{'rho':>6}{'dp / milp':>11}" + "".join(f"{name:>20}" for name in RULES) + f"{'dp ms':>8}{'milp ms':>9}")
     for name in options.models:
         made = bench.prepare(name, options)
@@ -84,8 +79,7 @@ def main() -> None:
                 reached.append(np.array([dp.importance, *others]) / best)
             row = {"model": name, "rho": rho, "dp_ms": float(np.median(took, 0)[0]), "milp_ms": float(np.median(took, 0)[1]),
                    **{rule: [float(r[k]) for r in reached] for k, rule in enumerate(["dp", *RULES])}}  # fmt: skip
-            rows.append(row)
-            write_json(options.output, {"rows": rows, "options": vars(options), **environment.describe()})
+            results.add(row)
             print(
                 f"{name:<13}{rho:>6g}{min(row['dp']):>11.4f}" + "".join(f"{np.mean(row[rule]):>20.3f}" for rule in RULES)
                 + f"{row['dp_ms']:>8.1f}{row['milp_ms']:>9.1f}",

@@ -12,15 +12,10 @@ their budget while a tensor of positive importance is left.
 """
 
 import itertools
-import json
 import time
-from pathlib import Path
 
 import bench
 import numpy as np
-
-from elastictrainer import environment
-from elastictrainer.files import write_json
 
 EPOCHS, STEPS_PER_EPOCH, INTERVAL = 12, 1500, 3
 
@@ -127,9 +122,7 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=8, help="steps of one kind at a time")
     parser.add_argument("--rounds", type=int, default=3, help="blocks of selected and of full steps in turn, for each part")
     options = parser.parse_args()
-    rows = []
-    if Path(options.output).exists():
-        rows = [row for row in json.loads(Path(options.output).read_text())["rows"] if row["model"] not in options.models]
+    results = bench.Results(options)
     print(f"{'model':<13}{'full ms':>8}{'rho_min':>9}{'rho':>6}{'achieved':>10}{'off':>8}{'corrections':>12}{'budget used':>13}   measured, in each part of each interval")
     for name in options.models:
         made = bench.prepare(name, options)
@@ -144,8 +137,7 @@ def main() -> None:
                 print(f"{name:<13}{made.timings.full_ms:>8.1f}{made.timings.rho_min:>9.3f}{rho:>6g}  below what this device can have")
                 continue
             row = {"full_ms": made.timings.full_ms, "rho_min": made.timings.rho_min, **measure(made, rho, scores, seconds[-1], options.block, options.rounds)}
-            rows.append(row)
-            write_json(options.output, {"rows": rows, "options": vars(options), **environment.describe()})
+            results.add(row)
             parts = [part for interval in row["intervals"] for part in interval]
             used = [part["predicted"] / part["budget"] for part in parts if part["importance_left"]]
             print(

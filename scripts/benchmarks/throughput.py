@@ -8,7 +8,6 @@ of Keras' throughput.
 """
 
 import itertools
-import json
 import os
 import tempfile
 import time
@@ -17,8 +16,7 @@ from pathlib import Path
 import bench
 import numpy as np
 
-from elastictrainer import environment, optimizers
-from elastictrainer.files import write_json
+from elastictrainer import optimizers
 from elastictrainer.objective import classification_loss
 from elastictrainer.run_folder import RunFolder
 from elastictrainer.training import Training
@@ -79,14 +77,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    rows = []
-    if Path(options.output).exists():
-        rows = [row for row in json.loads(Path(options.output).read_text())["rows"] if row["model"] not in options.models]
+    results = bench.Results(options)
     print(f"{'model':<13}{'step ms':>9}{'throughput over Keras fit':>27}   rounds")
     for name in options.models:
         row = measure(bench.prepare(name, options), options.steps, options.rounds)
-        rows.append(row)
-        write_json(options.output, {"rows": rows, "options": vars(options), **environment.describe()})
+        results.add(row)
         print(f"{name:<13}{row['step_ms']:>9.1f}{row['throughput_ratio']:>27.3f}   " + " ".join(f"{r:.3f}" for r in row["ratios"]), flush=True)
 
 

@@ -1,0 +1,39 @@
+"""How many probe minibatches does a selection need?
+
+    python scripts/benchmarks/probes.py --images path/to/images --weights path/to/mobilenet_v2.h5 --output probes.json
+
+Tensors are scored on 48 minibatches; that sum is the reference. Selections made from 1, 2, 4, 6, 8 or 16 other minibatches are
+scored by it: 1.0 is what selecting by the reference itself reaches. Medians over the draws that the minibatches allow.
+"""
+
+import bench
+import numpy as np
+
+from elastictrainer import select
+
+COUNTS = (1, 2, 4, 6, 8, 16)
+REFERENCE = 48
+
+
+def main() -> None:
+    parser = bench.parser(__doc__, "probes.json", ["mobilenetv2"])
+    parser.add_argument("--rho", type=float, default=0.5)
+    options = parser.parse_args()
+    results = bench.Results(options)
+    print(f"{'model':<13}{'probes':>8}{'draws':>7}{'median':>9}{'worst':>8}")
+    for name in options.models:
+        made = bench.prepare(name, options)
+        evaluator = made.evaluator()
+        batches = made.data.train(1_000_000)
+        scores = np.array([evaluator([next(batches)]) for _ in range(2 * REFERENCE)])
+        reference = scores[:REFERENCE].sum(axis=0)
+        best = select(made.timings, reference, options.rho).importance
+        for count in COUNTS:
+            draws = scores[REFERENCE:].reshape(-1, count, scores.shape[1]).sum(axis=1)
+            reached = [float(reference[select(made.timings, draw, options.rho).mask].sum() / best) for draw in draws]
+            results.add({"model": name, "probes": count, "reached": reached})
+            print(f"{name:<13}{count:>8}{len(reached):>7}{np.median(reached):>9.3f}{min(reached):>8.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
