@@ -35,13 +35,15 @@ def classes(settings: CommonSettings) -> int:
     """The number of classes of the data; UsageError where the settings say another."""
     if settings.classes and settings.dataset in datasets.TFDS_CLASSES:
         _agree(settings, datasets.TFDS_CLASSES[settings.dataset])
-    return settings.classes or datasets.classes_of(settings.dataset)
+    return settings.classes or datasets.classes_of(settings.dataset, settings.validation_split)
 
 
 def load_data(settings: CommonSettings) -> datasets.ImageData:
     """The data set, sized for the model."""
     size = settings.image_size or models.default_image_size(settings.model)
-    data = datasets.load(settings.dataset, settings.batch_size, (size, size), settings.seed, settings.data_dir)
+    data = datasets.load(
+        settings.dataset, settings.batch_size, (size, size), settings.seed, settings.data_dir, settings.validation_split
+    )
     _agree(settings, len(data.class_names))
     return data
 

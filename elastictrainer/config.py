@@ -52,7 +52,12 @@ class CommonSettings:
     flip: Optional[bool] = setting(None, "mirror images at random; the model's own if not given (yes)")
     dataset: str = setting(
         "caltech_birds2011",
-        "caltech_birds2011, oxford_iiit_pet, stanford_dogs, demo, or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE",
+        "caltech_birds2011, oxford_iiit_pet, stanford_dogs, demo, or your images: a folder with train/CLASS/IMAGE and "
+        "test/CLASS/IMAGE (or CLASS/IMAGE, see --validation-split), a .csv table with the columns path, label and perhaps "
+        "split, or .npz arrays",
+    )
+    validation_split: Optional[float] = setting(
+        None, "share of every class to set apart for testing, where the data has no test part", 0.01, 0.9
     )
     data_dir: Optional[str] = setting(None, "where tensorflow-datasets keeps its data (~/tensorflow_datasets)")
     classes: Optional[int] = setting(None, "number of classes; comes from the data, and must agree with it", 2)
@@ -79,6 +84,9 @@ class ProfileSettings(CommonSettings):
 class TrainSettings(CommonSettings):
     """Settings of et-train."""
 
+    init_from: Optional[str] = setting(
+        None, "start from an earlier run's model, for the same classes or others: classes that it knows keep their weights"
+    )
     scheme: str = setting(
         "elastic",
         "elastic, elastic-weight-magnitude, elastic-grad-magnitude, full, traditional-tl, bn-bias, prunetrain, or your own: "

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Protocol, Tuple
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer import user_data
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.image_folder import draw_order, prepare_image, read_folder
 
@@ -64,6 +65,17 @@ class ImageData:
                 f"{self.batch_size}; lower --batch-size."
             )
 
+    def imbalance(self) -> str:
+        """Which class has the fewest and which the most training images, where the one has twice the other; or nothing."""
+        labels = getattr(self.train_split, "labels", None)
+        if labels is None:
+            return ""
+        counts = np.bincount(labels, minlength=len(self.class_names))
+        few, many = int(counts.argmin()), int(counts.argmax())
+        if counts[many] < 2 * counts[few]:
+            return ""
+        return f"training images by class: {counts[few]} ({self.class_names[few]}) to {counts[many]} ({self.class_names[many]})"
+
     @property
     def steps_per_epoch(self) -> int:
         """Full minibatches in an epoch; the few images left over differ from epoch to epoch."""
@@ -100,19 +112,26 @@ class ImageData:
 
 
 def load(
-    name: str, batch_size: int, image_size: Tuple[int, int], seed: int = 0, data_dir: Optional[str] = None
+    name: str,
+    batch_size: int,
+    image_size: Tuple[int, int],
+    seed: int = 0,
+    data_dir: Optional[str] = None,
+    validation_split: Optional[float] = None,
 ) -> ImageData:
-    """A data set by name, or the image folder `name` in the layout split/class/image.
+    """A data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
 
     Args:
-        name: one of DATASETS, or a folder with `train` and `test` in it.
+        name: one of DATASETS, or a path; a folder holds split/class/image, or class/image with `validation_split`.
         batch_size: of training.
         image_size: height and width to resize to.
-        seed: of the training order; of the embedded data also of its drawing.
+        seed: of the training order; of the embedded data also of its drawing; of what is set apart for testing.
         data_dir: where tensorflow-datasets keeps its data.
+        validation_split: share of every class that is set apart for testing, where the data has no split of its own.
 
     Raises:
-        UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder.
+        UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder or file, a
+            split asked for where there is one, or none where there is none.
     """
     if name == "demo":
         from elastictrainer.demo import digits
@@ -120,23 +139,59 @@ def load(
         names, splits = digits.CLASSES, [ArraySplit(*digits.target(part)) for part in ("train", "test")]
     elif name in TFDS_CLASSES:
         names, splits = _from_tfds(name, data_dir)
-    elif Path(name).is_dir():
-        names, splits = read_folder(Path(name))
+    elif Path(name).exists():
+        names, splits, has_split = _from_path(Path(name), validation_split, seed)
+        if has_split and validation_split is not None:
+            raise UsageError(f"{name} has a test part of its own: leave out --validation-split.")
+        return ImageData(name, tuple(names), splits[0], splits[1], batch_size, tuple(image_size), seed)
     else:
-        raise UsageError(f"{unknown('data set', name, DATASETS)} Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE.")
+        raise UsageError(
+            f"{unknown('data set', name, DATASETS)} Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays."
+        )
+    if validation_split is not None:
+        raise UsageError(f"{name} has a test part of its own: leave out --validation-split.")
     return ImageData(name, tuple(names), splits[0], splits[1], batch_size, tuple(image_size), seed)
 
 
-def classes_of(name: str) -> int:
+def _from_path(path: Path, validation_split: Optional[float], seed: int) -> Tuple[List[str], List[Split], bool]:
+    """Class names, the splits train and test, and whether they were in the data."""
+    if path.is_dir():
+        if validation_split is None or (path / "train").is_dir():
+            return (*read_folder(path), True)
+        names, items, labels = user_data.read_class_folders(path)
+        apart = None
+    elif path.suffix == ".csv":
+        (names, items, labels), apart = user_data.read_table(path)
+    elif path.suffix == ".npz":
+        arrays = user_data.read_arrays(path)
+        names = [str(k) for k in range(max(int(a.max(initial=0)) for n, a in arrays.items() if n.startswith("y")) + 1)]
+        if "x_train" in arrays:
+            return names, [ArraySplit(arrays[f"x_{p}"], arrays[f"y_{p}"].astype(np.int64)) for p in ("train", "test")], True
+        items, labels, apart = arrays["x"], arrays["y"], None
+    else:
+        raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
+    has_split = apart is not None
+    if not has_split:
+        if validation_split is None:
+            raise UsageError(f"{path} has no test part: --validation-split 0.2 sets a fifth of every class apart for testing.")
+        apart = user_data.test_part(labels, names, validation_split, seed)
+    parts = user_data.split_parts(items, labels, apart)
+    lacking = [name for k, name in enumerate(names) if not all((labels == k).any() for _, labels in parts)]
+    if lacking:
+        raise UsageError(f"{path}: class {lacking[0]!r} is not in both train and test.")
+    return names, [ArraySplit(*part) for part in parts] if path.suffix == ".npz" else user_data.as_files(parts), has_split
+
+
+def classes_of(name: str, validation_split: Optional[float] = None) -> int:
     """The number of classes of a data set, without reading any image of a registered one."""
     if name in TFDS_CLASSES:
         return TFDS_CLASSES[name]
-    return len(load(name, batch_size=1, image_size=(32, 32)).class_names)
+    return len(load(name, batch_size=1, image_size=(32, 32), validation_split=validation_split).class_names)
 
 
 @dataclass
 class ArraySplit:
-    """Images in memory: (n, H, W, 3) uint8, and (n,) labels."""
+    """Images in memory: (n, H, W, 3) in 0..255, and (n,) labels."""
 
     images: np.ndarray
     labels: np.ndarray

@@ -14,7 +14,7 @@ from elastictrainer.errors import UsageError
 SPLITS = ("train", "test")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "MPO")
-_LAYOUT = "Expected: train/CLASS/IMAGE and test/CLASS/IMAGE, images being " + " ".join(SUFFIXES) + "."
+LAYOUT = "Expected: train/CLASS/IMAGE and test/CLASS/IMAGE, images being " + " ".join(SUFFIXES) + "."
 
 
 def read_folder(folder: Path) -> Tuple[List[str], List["FolderSplit"]]:
@@ -28,33 +28,44 @@ def read_folder(folder: Path) -> Tuple[List[str], List["FolderSplit"]]:
     classes_by_split = {}
     for split in SPLITS:
         if not (folder / split).is_dir():
-            raise UsageError(f"{folder} has no folder {split!r}. {_LAYOUT}")
+            raise UsageError(
+                f"{folder} has no folder {split!r}. {LAYOUT} Or CLASS/IMAGE with --validation-split 0.2, which sets a fifth "
+                "of every class apart for testing."
+            )
         classes_by_split[split] = sorted(p.name for p in (folder / split).iterdir() if p.is_dir())
     names = classes_by_split["train"]
     for split, other in (SPLITS, SPLITS[::-1]):
         missing = sorted(set(classes_by_split[other]) - set(classes_by_split[split]))
         if missing:
             raise UsageError(
-                f"{folder / split} lacks {_some(missing)}, which {folder / other} has. "
+                f"{folder / split} lacks {some(missing)}, which {folder / other} has. "
                 "Add images of it there, or remove the class from both."
             )
     if len(names) < 2:
-        raise UsageError(f"{folder} has {len(names)} class(es); classification needs at least two. {_LAYOUT}")
+        raise UsageError(f"{folder} has {len(names)} class(es); classification needs at least two. {LAYOUT}")
     return names, [_read_split(folder / split, names) for split in SPLITS]
 
 
 def _read_split(folder: Path, names: List[str]) -> "FolderSplit":
-    files, labels = [], []
-    for label, name in enumerate(names):
-        found = sorted(p for p in (folder / name).iterdir() if p.suffix.lower() in SUFFIXES)
-        if not found:
-            raise UsageError(f"{folder / name} holds no image. {_LAYOUT}")
-        files += found
-        labels += [label] * len(found)
+    found = [images_in(folder / name) for name in names]
+    files = checked_files([file for files in found for file in files])
+    return FolderSplit(files, np.repeat(np.arange(len(names)), [len(files) for files in found]))
+
+
+def images_in(folder: Path) -> List[Path]:
+    """The image files right in a class' folder, by name; UsageError where there is none."""
+    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
+    if not found:
+        raise UsageError(f"{folder} holds no image. {LAYOUT}")
+    return found
+
+
+def checked_files(files: List[Path]) -> np.ndarray:
+    """(n,) the paths as text; UsageError, naming some, where one is no image as far as its header tells."""
     bad = [problem for problem in map(_header_problem, files) if problem]
     if bad:
-        raise UsageError(f"{len(bad)} unreadable image(s): {_some(bad)}. Replace or delete them.")
-    return FolderSplit(np.array([str(f) for f in files]), np.array(labels, np.int64))
+        raise UsageError(f"{len(bad)} unreadable image(s): {some(bad)}. Replace or delete them.")
+    return np.array([str(file) for file in files])
 
 
 def _header_problem(file: Path) -> str:
@@ -93,7 +104,8 @@ def _decoding_problem(file: str) -> str:
     return ""
 
 
-def _some(items: List[str]) -> str:
+def some(items: List[str]) -> str:
+    """The first three, and how many more."""
     return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
 
 
@@ -133,4 +145,4 @@ class FolderSplit:
     def culprit(self) -> str:
         """Decode every image to find those that cannot be."""
         bad = [problem for problem in map(_decoding_problem, self.files) if problem]
-        return f"{len(bad)} damaged image(s): {_some(bad)}. Replace or delete them." if bad else ""
+        return f"{len(bad)} damaged image(s): {some(bad)}. Replace or delete them." if bad else ""

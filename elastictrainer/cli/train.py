@@ -31,6 +31,10 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     from elastictrainer.run_folder import RunFolder
 
     if options.resume is None:
+        if settings.init_from:
+            from elastictrainer import continuation
+
+            settings = continuation.settings_of(settings, given(TrainSettings, options))
         run_folder = RunFolder(settings.output or _run_name(settings))
         with run_folder.claimed(settings.overwrite):
             _train(settings, run_folder, resume=False)
@@ -61,8 +65,9 @@ def _resume(run_folder: Any) -> None:
 
 def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train into `run_folder`."""
-    from elastictrainer import assembly, energy, environment, schemes
+    from elastictrainer import assembly, continuation, energy, environment, schemes
     from elastictrainer.export import check_formats, export_run
+    from elastictrainer.run_folder import RunFolder
     from elastictrainer.selection_settings import SelectionSettings
     from elastictrainer.training import Training
 
@@ -82,11 +87,16 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     scheme = schemes.create(settings.scheme)
     assembly.configure(settings.seed, settings.deterministic)
     data = assembly.load_data(settings)
-    model = assembly.make_model(settings, len(data.class_names))
+    if settings.init_from:
+        model = continuation.model_of(RunFolder(settings.init_from), data.class_names)
+    else:
+        model = assembly.make_model(settings, len(data.class_names))
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {data.train_split.count} training "
         f"and {data.test_split.count} test images, {len(model.trainable_weights)} trainable tensors"
     )
+    if data.imbalance():
+        print(data.imbalance())
     print(f"run: {run_folder.path}")
     metadata = assembly.profile_metadata(settings, (*data.image_size, model.input_shape[-1]), len(data.class_names))
     optimizer = assembly.make_optimizer(settings, settings.epochs * data.steps_per_epoch)
