@@ -21,7 +21,7 @@ def times(charged):
     return {name: ms for name, ms in zip(charged.ops, shares.sum(axis=0)) if ms}
 
 
-BODIES = {"gru": ["while", "MatMul"], "lstm": ["while", "Sigmoid"]}
+BODIES = {"gru": {"while": "gru", "MatMul": "gru"}, "lstm": {"while": "lstm", "Sigmoid": "lstm"}}
 
 
 def test_a_name_in_one_body_goes_to_its_caller():
@@ -59,3 +59,70 @@ def test_recurrent_layers_are_attributed(tf):
     head, upper, lower = ([word in name for name in timings.names] for word in ("head", "upper", "lower"))
     # A layer's tensors cost its backward loop; a deeper one's the loops above it too.
     assert timings.step_time(head) < timings.step_time(upper) < timings.step_time(lower)
+
+
+def labelled(tf, function, arguments, outputs):
+    """What the inputs of `function`, called from another function, are wanted for; and its ops by type."""
+    from elastictrainer.profiler.functions import Functions
+
+    inner = tf.function(function)
+    graph = tf.function(lambda *a: inner(*a)).get_concrete_function(*arguments).graph
+    (call,) = [op for op in graph.get_operations() if "PartitionedCall" in op.type]
+    return Functions(graph.as_graph_def().library).labelled(call.get_attr("f").name, outputs)
+
+
+def test_what_inputs_of_a_function_are_wanted_for(tf):
+    def function(a, b, c):
+        return a * b, tf.exp(c)
+
+    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 2])
+    assert inputs == [1, 1, 2] and ops["mul"] == 1 and ops["Exp"] == 2
+    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 0])
+    assert inputs == [1, 1, 0] and ops["Exp"] == 0
+
+
+def test_what_a_loop_hands_on_is_wanted_for_what_comes_of_it(tf):
+    def function(x, y, z):
+        def body(i, x, y, z):
+            return i + 1, tf.exp(x), y + tf.sin(x), tf.tanh(z)
+
+        return tf.while_loop(lambda i, *_: i < 3, body, (0, x, y, z))[1:]
+
+    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 2, 4])  # y needs x, of every earlier iteration
+    assert inputs == [1 | 2, 2, 4]
+    inside = {name.split("/")[-1]: label for name, label in ops.items() if "/body/" in name}
+    assert inside["Exp"] == inside["Sin"] | 1 == 3 and inside["Sin"] == 2 and inside["Tanh"] == 4
+
+
+def test_only_the_part_of_a_call_that_a_tensor_needs_is_charged_to_it(tf):
+    from elastictrainer.profiler.attribution import BACKWARD, Charge, attribute
+    from elastictrainer.profiler.calls import bodies_of
+
+    class Twice(tf.keras.layers.Layer):
+        def build(self, shape):
+            self.one = self.add_weight(name="one", shape=(4, 4))
+            self.two = self.add_weight(name="two", shape=(4, 4))
+
+        @tf.function
+        def inner(self, x):
+            return tf.tanh(tf.tanh(x @ self.one) @ self.two)
+
+        def call(self, x):
+            return self.inner(x)
+
+    from elastictrainer import optimizers
+    from elastictrainer.objective import Objective
+    from elastictrainer.steps import TrainStep
+
+    model = tf.keras.Sequential([Twice(), tf.keras.layers.Dense(2)])
+    batch = tf.random.normal((3, 4)), tf.constant([0, 1, 1])
+    model(batch[0])
+    optimizer = optimizers.make("sgd")
+    optimizers.build(optimizer, model.trainable_variables)
+    step = TrainStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
+    step.trace(*batch)
+    names, charges = attribute(step.graph.get_operations(), step.loss, step.gradients, step.handles)
+    bodies, parts = bodies_of(step.graph, charges, step.gradients)
+    members = {parts[place].members for body in bodies.values() for place in body.values() if place in parts}
+    assert {0b001, 0b010} <= members  # the last matrix products of each tensor's own gradient
+    assert all(parts[place] == Charge(BACKWARD, parts[place].members) for place in parts)

@@ -24,8 +24,10 @@ def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorT
     connected = np.array([g is not None for g in step.gradients])
     operations = step.graph.get_operations()
     names, charges = attribute(operations, step.loss, step.gradients, step.handles)
-    trace = charge_calls(trace, names, bodies_of(step.graph))
+    bodies, parts = bodies_of(step.graph, charges, step.gradients)
+    trace = charge_calls(trace, names, bodies)
     shares, outside = wall_shares(trace)
+    names, charges = [*names, *parts], [*charges, *parts.values()]
     target = charge_to(trace.ops, names)
     traced_ms = float(np.median(shares.sum(axis=1) + outside))
 
