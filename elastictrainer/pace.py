@@ -18,13 +18,15 @@ class Pace:
     ratio that the selector is asked for.
     """
 
-    FIRST_CHECKS = (16, 64)  # selected steps measured before the first checks of a selection; then after every burst
+    FIRST_CHECK = 64  # selected steps measured before the first check of a selection; then after every burst
     APART = 0.1  # a profile that is off by more, at two checks in a row, is to be renewed
     _UNSETTLED = 1  # steps after a change of graph that are not typical
     _LIMIT = 0.25  # how far a step's share of the budget may depart from rho to make up for the past
     _TOLERANCE = 0.015  # of a full step: a smaller gap between target and measured is left alone
     _PAYS = 2.0  # a correction must move this many times the seconds that it costs
     _WINDOW = 20  # selected steps that are held against the full ones next to them
+    _FULL = 8  # full steps at least that the first check of a selection goes by
+    _RESPONSES = 5  # latest measurements of the response, the median of which counts
 
     def __init__(self, rho: float, timings: TensorTimings, plan: Plan):
         """
@@ -36,7 +38,7 @@ class Pace:
         self.rho = rho
         self.timings = timings
         self.plan = plan
-        self.response: Optional[float] = None  # measured saving over predicted saving, of the latest selection
+        self._responses: List[float] = []  # measured saving over predicted saving, of the latest checks
         self._bursts: List[List[float]] = []  # [step, ms, ms, ...] of the full steps that followed one another
         self._chosen_ms: List[float] = []  # the first steps of this selection, then the latest
         self._chosen_count = 0
@@ -45,6 +47,7 @@ class Pace:
         self._last_was_full: Optional[bool] = None
         self._unsettled = 0
         self._due = False
+        self._corrected = False
         self._checks_apart = 0
 
     def state(self) -> Dict[str, Any]:
@@ -55,8 +58,17 @@ class Pace:
         """Go on from `state`."""
         vars(self).update(state)
 
-    def new_selection(self, predicted_ratio: float) -> None:
-        """A selection that the profile says takes `predicted_ratio` of a full step is trained from here on."""
+    def new_profile(self, timings: TensorTimings) -> None:
+        """Go by another profile from here on."""
+        self.timings = timings
+        self._responses = []
+
+    def new_selection(self, predicted_ratio: float, corrected: bool = False) -> None:
+        """A selection that the profile says takes `predicted_ratio` of a full step is trained from here on.
+
+        `corrected`: by the same scores as the one before; a second correction wants more to go by than the first.
+        """
+        self._corrected = corrected
         self._chosen_ms = []
         self._chosen_count = 0
         self._chosen_predicted = predicted_ratio
@@ -68,7 +80,7 @@ class Pace:
     def record(self, step: int, ms: float, was_full: bool) -> None:
         """Training step number `step`, input pipeline included, took `ms`."""
         if was_full != self._last_was_full:
-            after_burst = self._last_was_full and self._chosen_count >= self.FIRST_CHECKS[0]
+            after_burst = self._last_was_full and self._chosen_count >= self._WINDOW
             self._last_was_full = was_full
             self._unsettled = self._UNSETTLED
             if was_full:
@@ -81,15 +93,20 @@ class Pace:
             self._bursts[-1].append(ms)
         else:
             self._chosen_count += 1
-            window = self._WINDOW if self._ratios else self.FIRST_CHECKS[-1]
+            window = self._WINDOW if self._chosen_count > self.FIRST_CHECK else self.FIRST_CHECK
             self._chosen_ms = [*self._chosen_ms[1 - window :], ms]
-            if self._chosen_count in self.FIRST_CHECKS:
-                self._ratios = []
+            if self._chosen_count == self.FIRST_CHECK and not self._ratios:
                 self._hold_against_burst()
 
     def _hold_against_burst(self) -> None:
-        if self._bursts and len(self._bursts[-1]) > 1:
-            self._ratios.append(float(np.median(self._chosen_ms)) / float(np.median(self._bursts[-1][1:])))
+        """Note the ratio of the latest selected steps to the full steps next to them."""
+        full: List[float] = []
+        for burst in reversed(self._bursts):
+            full += burst[1:]
+            if self._ratios and full or len(full) >= self._FULL:
+                break
+        if full:
+            self._ratios.append(float(np.median(self._chosen_ms)) / float(np.median(full)))
             self._due = True
 
     def full_step_ms(self) -> Optional[float]:
@@ -131,7 +148,7 @@ class Pace:
 
     def rho_for_selector(self, target_ratio: float) -> float:
         """The ratio on the profile's scale that should measure `target_ratio`, within what a selection can have."""
-        response = self._response_expected() if self.response is None else self.response
+        response = float(np.median(self._responses)) if self._responses else self._response_expected()
         return float(np.clip(1 - (1 - target_ratio) / response, self.timings.rho_min, 1.0))
 
     def _response_expected(self) -> float:
@@ -157,9 +174,17 @@ class Pace:
         self._due = False
         measured = self.measured_ratio()
         if self._chosen_predicted < 0.95:
-            self.response = float(np.clip((1 - measured) / (1 - self._chosen_predicted), 0.5, 2.0))
+            response = float(np.clip((1 - measured) / (1 - self._chosen_predicted), 0.5, 2.0))
+            self._responses = [*self._responses[1 - self._RESPONSES :], response]
         apart = abs(measured / self._chosen_predicted - 1) > self.APART
         self._checks_apart = self._checks_apart + 1 if apart else 0
         gap = abs(measured - target_ratio)
         moved_s = 1e-3 * gap * self.full_step_ms() * self.plan.selected_left(step)
-        return gap > self._TOLERANCE and moved_s > self._PAYS * cost_s, self._checks_apart >= 2
+        sure = gap > self._TOLERANCE + 2 * self._uncertainty() and len(self._ratios) > self._corrected
+        return sure and moved_s > self._PAYS * cost_s, self._checks_apart >= 2
+
+    def _uncertainty(self) -> float:
+        """Of the measured ratio, about one standard deviation."""
+        if len(self._ratios) < 3:
+            return 0.02 / len(self._ratios)
+        return float(1.25 * np.std(self._ratios, ddof=1) / np.sqrt(len(self._ratios)))

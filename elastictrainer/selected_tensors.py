@@ -154,7 +154,7 @@ class SelectedTensors:
         corrected = what != "selected"
         if corrected and (mask == self.mask).all():
             return
-        self.pace.new_selection(record["predicted_ratio"])
+        self.pace.new_selection(record["predicted_ratio"], corrected)
         self.corrections += corrected
         self.mask = mask
         self.masks.append(mask)
@@ -191,9 +191,8 @@ class SelectedTensors:
             tracing, self._tracing, self._renew = self._tracing, None, False
             full_step = self.steps.get(self._everything)
             full_step.trace(*self._example)
-            self.pace.timings = renewed(self.timings, full_step, tracing.finish(), self.pace.full_step_ms(), step)
+            self.pace.new_profile(renewed(self.timings, full_step, tracing.finish(), self.pace.full_step_ms(), step))
             self._keep_profile(self.timings)
         self._say(f"the profile was renewed: full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
-        self.pace.response = None
         if choose_again and self.mask is not None:
             self._choose(step, "by the new profile, corrected to")

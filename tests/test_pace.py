@@ -12,7 +12,7 @@ def chain(n=50):
     return TensorTimings.from_chain(list(map(str, range(n))), 30.0, np.ones(n), np.ones(n) * 0.4)
 
 
-def simulate(rho, slope=1.0, constant=0.0, epochs=12, steps_per_epoch=700, selecting_s=4.0, compiling_s=1.5, off=1.0, load=None):
+def simulate(rho, slope=1.0, constant=0.0, epochs=12, steps_per_epoch=700, selecting_s=4.0, compiling_s=1.5, off=1.0, load=None, seed=0):
     """A run on a device where a step takes slope x profile + constant; returns the ratio it achieves, by step.
 
     off: the selections' own part takes this many times what the profile says.
@@ -22,18 +22,18 @@ def simulate(rho, slope=1.0, constant=0.0, epochs=12, steps_per_epoch=700, selec
     plan = Plan(epochs, steps_per_epoch, interval=4)
     pace = Pace(rho, timings, plan)
     load = load or (lambda step: 1.0)
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     spent = full_s = 0.0
     predicted = 1.0
     ratios, corrections = [], 0
 
-    def choose(step):
+    def choose(step, corrected=False):
         nonlocal predicted
         upcoming = selecting_s * plan.selections_left(step + 1)
         chosen = pace.rho_for_selector(pace.target_ratio(step, spent, upcoming))  # a selection that spends all it is given
         if chosen != predicted:
             predicted = chosen
-            pace.new_selection(predicted)
+            pace.new_selection(predicted, corrected)
 
     for step in range(plan.steps):
         full = plan.full_step_due(step)
@@ -45,15 +45,17 @@ def simulate(rho, slope=1.0, constant=0.0, epochs=12, steps_per_epoch=700, selec
             if pace.check(step, pace.target_ratio(step, spent, upcoming), compiling_s)[0]:
                 spent += compiling_s
                 corrections += 1
-                choose(step)
+                choose(step, corrected=True)
         whole = (slope * timings.full_ms + constant) * load(step)
         ms = whole if full else (slope * timings.full_ms * min(1.0, predicted * off) + constant) * load(step)
-        ms *= random.lognormal(0, 0.03)
+        if step % 20 == 0:
+            neighbour = random.lognormal(0, 0.04)  # other work on the machine comes and goes
+        ms *= neighbour * random.lognormal(0, 0.03)
         pace.record(step, ms, full)
         spent += ms / 1e3
-        full_s += whole / 1e3
+        full_s += neighbour * whole / 1e3
         ratios.append(spent / full_s)
-    assert 1e3 * spent / pace.full_training_ms(plan.steps) == pytest.approx(ratios[-1], rel=0.02)
+    assert 1e3 * spent / pace.full_training_ms(plan.steps) == pytest.approx(ratios[-1], rel=0.04)
     return ratios, corrections
 
 
@@ -61,8 +63,8 @@ def simulate(rho, slope=1.0, constant=0.0, epochs=12, steps_per_epoch=700, selec
 @pytest.mark.parametrize("slope, constant", [(1.0, 0.0), (1.0, 12.0), (1.3, 5.0), (0.8, 0.0), (1.5, 0.0)])
 def test_the_requested_ratio_is_kept_on_a_device_unlike_the_profiled_one(rho, slope, constant):
     ratios, corrections = simulate(rho, slope, constant)
-    assert ratios[-1] == pytest.approx(rho, abs=0.01)
-    assert corrections <= 6
+    assert ratios[-1] == pytest.approx(rho, abs=0.02)
+    assert corrections <= 4
 
 
 @pytest.mark.parametrize("off", [0.8, 1.2])
@@ -70,7 +72,7 @@ def test_a_wrong_profile_is_corrected_within_the_first_interval(off):
     ratios, _ = simulate(0.6, off=off, compiling_s=0.2)
     first_interval = (1380 * ratios[1379] - 100 * ratios[99]) / 1280  # without opening, correcting and priming
     assert first_interval == pytest.approx(0.57, abs=0.03)  # what the steps have when selecting and full steps are paid
-    assert ratios[-1] == pytest.approx(0.6, abs=0.01)
+    assert ratios[-1] == pytest.approx(0.6, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_the_plan_counts_what_is_left():
 
 def test_the_step_after_a_change_of_graph_does_not_count():
     pace = Pace(0.5, chain(), Plan(1, 100, 1))
-    for step, (ms, full) in enumerate([(500.0, True), (100.0, True), (500.0, False), *[(50.0, False)] * 16]):
+    for step, (ms, full) in enumerate([(500.0, True), (100.0, True), (500.0, False), *[(50.0, False)] * 64]):
         pace.record(step, ms, full)
     assert pace.full_step_ms() == 100.0 and pace.measured_ratio() == 0.5
 
@@ -159,15 +161,15 @@ def test_a_profile_is_to_be_renewed_after_two_checks_apart():
         pace.record(step, 100.0 if full else 60.0, full)
         if not full and pace.check_due():
             asked.append(pace.check(step, 0.5, 0.0)[1])
-    assert asked == [False, True, True, True]
+    assert asked == [False, True, True]
 
 
 def test_the_state_goes_through_json_and_back():
     pace = Pace(0.5, chain(), Plan(10, 300, 4))
     pace.new_selection(0.4)
-    for step in range(50):
+    for step in range(90):
         pace.record(step, 100.0 if step < 20 else 47.0, step < 20)
-    pace.check(50, 0.5, 0.0)
+    pace.check(90, 0.5, 0.0)
     other = Pace(0.5, chain(), Plan(10, 300, 4))
     other.restore(json.loads(json.dumps(pace.state())))
     assert other.state() == pace.state() and other.measured_ratio() == 0.47

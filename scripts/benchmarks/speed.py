@@ -35,7 +35,8 @@ class Run:
         self.made, self.block = made, block
         self.plan = Plan(EPOCHS, STEPS_PER_EPOCH, INTERVAL)
         self.pace = Pace(rho, made.timings, self.plan)
-        self.pace.FIRST_CHECKS = (block,)
+        self.pace.FIRST_CHECK = 2 * block
+        self.pace._WINDOW = block
         self.watch = Stopwatch()
         self.reselect = Reselector(None, self.pace, self.watch, 0, "dp", feedback=True)
         self.batches = made.minibatches()
@@ -72,8 +73,9 @@ class Run:
             float(self.made.steps.get(mask)(*next(self.batches)))
             self.compile_s = time.perf_counter() - start
             self.watch.seconds["tracing"] += self.compile_s
-        self.pace.new_selection(record["predicted_ratio"])
-        self.train(mask, step)
+        self.pace.new_selection(record["predicted_ratio"], correcting)
+        for _ in range(2):
+            self.train(mask, step)
         return record
 
     def check(self, step: int, record: dict) -> dict:
@@ -96,8 +98,7 @@ def measure(made: bench.Bench, rho: float, scores: list, scoring_s: float, block
         run.watch.seconds["importance"] += scoring_s
         run.reselect.importance = scores[k]
         record = run.choose(begin, correcting=False)
-        for _ in range(2):
-            record = run.check(begin, record)
+        record = run.check(begin, record)
         parts, selected = [], run.plan.selected_left(begin)
         run.wind_on(1.0, end - begin - selected, 0)
         at = float(begin)
