@@ -1,6 +1,7 @@
 """Train in a program of one's own, in the conventions of Keras: compile, then fit."""
 
-from typing import Any, Optional, Sequence, Union
+import inspect
+from typing import Any, Optional, Union
 
 import tensorflow as tf
 
@@ -51,13 +52,7 @@ class Trainer:
         """As `Model.compile`; a model that is compiled already need not be compiled again."""
         self.model.compile(*arguments, **options)
 
-    def fit(
-        self,
-        *arguments: Any,
-        epochs: int = 1,
-        callbacks: Optional[Sequence[tf.keras.callbacks.Callback]] = None,
-        **options: Any,
-    ) -> tf.keras.callbacks.History:
+    def fit(self, *arguments: Any, **options: Any) -> tf.keras.callbacks.History:
         """As `Model.fit`, which see for the arguments.
 
         Probe minibatches of the importance are the latest ones trained on.
@@ -71,12 +66,15 @@ class Trainer:
             UsageError: a model or an argument that leaves no room for this, each with what to change.
         """
         compiled.check(self.model)
-        if callbacks is not None and isinstance(callbacks, tf.keras.callbacks.CallbackList):
+        given = inspect.signature(self.model.fit).bind(*arguments, **options).arguments
+        callbacks = given.pop("callbacks", None) or []
+        if isinstance(callbacks, tf.keras.callbacks.CallbackList):
             raise UsageError("callbacks must be a list of callbacks, not a CallbackList.")
-        steps = ElasticSteps(self, epochs, quiet=options.get("verbose") == 0)
+        callbacks = [callbacks] if isinstance(callbacks, tf.keras.callbacks.Callback) else list(callbacks)
+        steps = ElasticSteps(self, given.get("epochs", 1), quiet=given.get("verbose") == 0)
         self.model.train_function = steps
         try:
-            history = self.model.fit(*arguments, epochs=epochs, callbacks=[steps, *(callbacks or [])], **options)
+            history = self.model.fit(**given, callbacks=[steps, *callbacks])
         finally:
             self.model.train_function = None
             steps.close()

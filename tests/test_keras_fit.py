@@ -85,7 +85,7 @@ def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras, capsy
         return timings
 
     monkeypatch.setattr(elastic_steps, "profile_model", profiled)
-    history = trainer.fit(x, y, batch_size=8, epochs=3)
+    history = trainer.fit(x, y, 8, 3)  # in the order of Model.fit
     assert len(trainer.timings) == len(model.trainable_variables) == 8 and trainer.timings.metadata["coverage"] > 0.8
     assert "profiling the model" in capsys.readouterr().out
     assert all(np.isfinite(history.history["ratio"])) and history.elastic["seconds"]["importance"] > 0
