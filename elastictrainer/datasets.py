@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from elastictrainer import user_data
 from elastictrainer.errors import RunError, UsageError, unknown
-from elastictrainer.image_folder import draw_order, prepare_image, read_folder
+from elastictrainer.image_folder import FolderSplit, draw_order, prepare_image, read_folder
 
 # Classes of the registered data sets, so that a model can be profiled before its data is on the device.
 TFDS_CLASSES = {"caltech_birds2011": 200, "oxford_iiit_pet": 37, "stanford_dogs": 120}
@@ -133,6 +133,7 @@ def load(
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder or file, a
             split asked for where there is one, or none where there is none.
     """
+    has_split = True
     if name == "demo":
         from elastictrainer.demo import digits
 
@@ -141,14 +142,11 @@ def load(
         names, splits = _from_tfds(name, data_dir)
     elif Path(name).exists():
         names, splits, has_split = _from_path(Path(name), validation_split, seed)
-        if has_split and validation_split is not None:
-            raise UsageError(f"{name} has a test part of its own: leave out --validation-split.")
-        return ImageData(name, tuple(names), splits[0], splits[1], batch_size, tuple(image_size), seed)
     else:
         raise UsageError(
             f"{unknown('data set', name, DATASETS)} Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays."
         )
-    if validation_split is not None:
+    if has_split and validation_split is not None:
         raise UsageError(f"{name} has a test part of its own: leave out --validation-split.")
     return ImageData(name, tuple(names), splits[0], splits[1], batch_size, tuple(image_size), seed)
 
@@ -163,11 +161,7 @@ def _from_path(path: Path, validation_split: Optional[float], seed: int) -> Tupl
     elif path.suffix == ".csv":
         (names, items, labels), apart = user_data.read_table(path)
     elif path.suffix == ".npz":
-        arrays = user_data.read_arrays(path)
-        names = [str(k) for k in range(max(int(a.max(initial=0)) for n, a in arrays.items() if n.startswith("y")) + 1)]
-        if "x_train" in arrays:
-            return names, [ArraySplit(arrays[f"x_{p}"], arrays[f"y_{p}"].astype(np.int64)) for p in ("train", "test")], True
-        items, labels, apart = arrays["x"], arrays["y"], None
+        names, items, labels, apart = user_data.read_arrays(path)
     else:
         raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
     has_split = apart is not None
@@ -179,7 +173,8 @@ def _from_path(path: Path, validation_split: Optional[float], seed: int) -> Tupl
     lacking = [name for k, name in enumerate(names) if not all((labels == k).any() for _, labels in parts)]
     if lacking:
         raise UsageError(f"{path}: class {lacking[0]!r} is not in both train and test.")
-    return names, [ArraySplit(*part) for part in parts] if path.suffix == ".npz" else user_data.as_files(parts), has_split
+    kind = ArraySplit if path.suffix == ".npz" else FolderSplit
+    return names, [kind(*part) for part in parts], has_split
 
 
 def classes_of(name: str, validation_split: Optional[float] = None) -> int:

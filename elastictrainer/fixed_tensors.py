@@ -1,7 +1,8 @@
 """The tensors that train under a scheme which names them once."""
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple
+from collections import deque
+from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -16,10 +17,20 @@ class FixedTensors:
 
     Attributes:
         mask: (N,) bool, in the order of `model.trainable_weights`.
+        timings: the model's profile, or None.
+        masks, corrections: of a scheme that selects; none here.
         full_apart_ms: full steps measured apart, where the scheme makes none.
     """
 
     def __init__(self, scheme: Scheme, model: Any, optimizer: Any, interval: int, timings: Optional[TensorTimings], log: Log):
+        """
+        Args:
+            scheme: names the tensors.
+            model, optimizer: what it may work on at every interval.
+            interval: in epochs.
+            timings: the model's profile; None: nothing is predicted.
+            log: takes the figures of an interval.
+        """
         self.mask = scheme.mask(model)
         self.timings = timings
         self.masks: List[np.ndarray] = []
@@ -28,7 +39,7 @@ class FixedTensors:
         self._at_interval = lambda: scheme.at_interval(model, optimizer)
         self._interval = interval
         self._log = log
-        self._ms: List[float] = []
+        self._ms: Deque[float] = deque(maxlen=10_000)
 
     def next_step(self, step: int, epoch: int, batch: int) -> np.ndarray:
         """(N,) bool: what trains in step number `step`, which is number `batch` of its epoch (all from 0)."""
@@ -45,7 +56,7 @@ class FixedTensors:
     def took(self, step: int, ms: float, example: Tuple[Any, Any], new: bool) -> None:
         """Step number `step`, on a minibatch like `example`, took `ms`; `new`: its graph was built in it."""
         if self.mask.all() and not new:
-            self._ms = [*self._ms[-9999:], ms]
+            self._ms.append(ms)
 
     def full_step_ms(self) -> Optional[float]:
         """Median of this run's full steps, set apart or all; None before the first."""
@@ -59,11 +70,12 @@ class FixedTensors:
 
     def state(self) -> Dict[str, Any]:
         """What `restore` needs, as JSON values."""
-        return {"full_apart_ms": self.full_apart_ms, "ms": self._ms}
+        return {"full_apart_ms": self.full_apart_ms, "ms": list(self._ms)}
 
     def restore(self, state: Dict[str, Any], selections: List[Dict[str, Any]]) -> None:
         """Go on from `state`."""
-        self.full_apart_ms, self._ms = list(state["full_apart_ms"]), list(state["ms"])
+        self.full_apart_ms = list(state["full_apart_ms"])
+        self._ms.extend(state["ms"])
 
     def close(self) -> None:
         """Nothing is held."""

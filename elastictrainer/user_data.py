@@ -2,12 +2,12 @@
 
 import csv
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.image_folder import LAYOUT, FolderSplit, checked_files, images_in, some
+from elastictrainer.image_folder import LAYOUT, checked_files, images_in, some
 
 Labelled = Tuple[List[str], np.ndarray, np.ndarray]  # class names, items (n,), labels (n,)
 
@@ -74,8 +74,12 @@ def read_table(path: Path) -> Tuple[Labelled, Optional[np.ndarray]]:
     return (names, files, labels), apart
 
 
-def read_arrays(path: Path) -> Dict[str, np.ndarray]:
-    """The arrays of an `.npz` file: x_train, y_train, x_test, y_test, or x and y. Images are (n, H, W, 3) in 0..255.
+def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, Optional[np.ndarray]]:
+    """The arrays of an `.npz` file: x_train, y_train, x_test, y_test, or x and y.
+
+    Returns:
+        Class names (the numbers), images (n, H, W, 3) in 0..255, labels (n,); and (n,) bool, True for test, or None where
+        the file holds x and y.
 
     Raises:
         UsageError: no such file, other arrays, shapes or values.
@@ -101,14 +105,14 @@ def read_arrays(path: Path) -> Dict[str, np.ndarray]:
             raise UsageError(f"{path}: {x} must be in 0..255, not {images.min():g} to {images.max():g}.")
         if images.dtype.kind == "f" and len(images) and images.max() <= 1:
             raise UsageError(f"{path}: {x} is in 0..1; multiply by 255, which is what the models here take.")
-    return {name: arrays[name] for name in wanted}
+    if len({arrays[x].shape[1:] for x in wanted[::2]}) > 1:
+        raise UsageError(f"{path}: x_train holds images of {arrays['x_train'].shape[1:]}, x_test of {arrays['x_test'].shape[1:]}.")
+    images, labels = (np.concatenate([arrays[name] for name in wanted[part::2]]) for part in (0, 1))
+    names = [str(k) for k in range(int(labels.max(initial=0)) + 1)]
+    apart = np.arange(len(labels)) >= len(arrays["y_train"]) if "y_train" in wanted else None
+    return names, images, labels, apart
 
 
 def split_parts(items: Any, labels: np.ndarray, apart: np.ndarray) -> List[Tuple[Any, np.ndarray]]:
     """[(items, labels) to train on, (items, labels) to test on]."""
     return [(items[part], labels[part].astype(np.int64)) for part in (~apart, apart)]
-
-
-def as_files(parts: List[Tuple[Any, np.ndarray]]) -> List[FolderSplit]:
-    """Splits of image files."""
-    return [FolderSplit(files, labels) for files, labels in parts]

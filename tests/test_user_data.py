@@ -96,6 +96,8 @@ BAD = {
     "other labels": (arrays(x=IMAGES, y=np.arange(4) / 2), {}, "class numbers from 0"),
     "scaled": (arrays(x=np.ones((4, 9, 9, 3)), y=np.arange(4)), {}, "multiply by 255"),
     "out of range": (arrays(x=IMAGES.astype(int) - 9, y=np.arange(4)), {}, "0..255"),
+    "class in one array": (arrays(x_train=IMAGES, y_train=np.array([0, 1, 0, 1]), x_test=IMAGES, y_test=np.zeros(4, int)), {}, "'1' is not in both"),
+    "two sizes": (arrays(x_train=IMAGES, y_train=np.arange(4), x_test=IMAGES[:, :8], y_test=np.arange(4)), {}, "x_test of \\(8, 9, 3\\)"),
     "no arrays": (lambda folder: (folder / "x.npz").write_bytes(b"PK") and folder / "x.npz", {}, "cannot read"),
     "another file": (lambda folder: folder / "dark" / "train0.png", {}, "neither a folder nor"),
 }  # fmt: skip
