@@ -11,6 +11,7 @@ import tensorflow as tf
 from elastictrainer import datasets, environment, models, optimizers
 from elastictrainer.config import CommonSettings, TrainSettings
 from elastictrainer.errors import UsageError
+from elastictrainer.keras_stack import use_random_variables
 from elastictrainer.objective import classification_loss
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
@@ -21,11 +22,7 @@ PROFILES = Path("profiles")
 def configure(seed: int, deterministic: bool = False) -> None:
     """Set the process up before any layer is made: seeds, and random numbers whose state is in variables."""
     tf.get_logger().setLevel(logging.ERROR)
-    # Keras 2 keeps the state of dropout and augmentation inside the ops unless told otherwise; only what is in a
-    # variable can be put back after the tensors were scored.
-    enable = getattr(getattr(tf.keras.backend, "experimental", None), "enable_tf_random_generator", None)
-    if enable is not None:
-        enable()
+    use_random_variables()  # only what is in a variable can be put back after the tensors were scored
     tf.keras.utils.set_random_seed(seed)
     if deterministic:
         tf.config.experimental.enable_op_determinism()

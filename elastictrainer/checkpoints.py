@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError
 from elastictrainer.files import remove_unfinished, written_beside
+from elastictrainer.keras_stack import tf_variables
 
 _KEEP = 2
 _VARIABLES = "variables"
@@ -16,16 +17,18 @@ _VARIABLES = "variables"
 class Checkpoints:
     """Saves whole checkpoints, keeps the last two, and restores the newest that is not damaged."""
 
-    def __init__(self, folder: Path, **trackables: Any):
+    def __init__(self, folder: Path, **variables: List[Any]):
         """
         Args:
             folder: where they are kept, each a folder of its own.
-            trackables: what to save: models, optimizers, metrics, lists of variables. All variables exist already.
+            variables: what to save, lists of variables by a name of the caller's. All exist already.
         """
         self.folder = folder
         self._progress = tf.Variable("", dtype=tf.string, trainable=False)
         # How far the run is stands among the variables, so that TensorFlow's checksums cover it too.
-        self._checkpoint = tf.train.Checkpoint(progress=self._progress, **trackables)
+        self._checkpoint = tf.train.Checkpoint(
+            progress=self._progress, **{name: tf_variables(of_it) for name, of_it in variables.items()}
+        )
 
     def saved(self) -> List[Path]:
         """The checkpoints there are, the newest first."""
@@ -87,17 +90,6 @@ class Checkpoints:
         if damaged:
             raise RunError(f"no checkpoint in {self.folder} can be read. Start the run anew with --overwrite.")
         return None
-
-
-def random_states(model: tf.keras.Model) -> List[tf.Variable]:
-    """The state variables of the model's random number generators, which Keras keeps out of checkpoints."""
-    generators: Dict[int, tf.random.Generator] = {}
-    for layer in model.submodules:
-        for value in vars(layer).values():
-            for candidate in (value, getattr(value, "_generator", None)):
-                if isinstance(candidate, tf.random.Generator):
-                    generators[id(candidate)] = candidate
-    return [generator.state for generator in generators.values()]
 
 
 def _remove(path: Path) -> None:

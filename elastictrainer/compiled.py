@@ -5,6 +5,7 @@ from typing import Any, Dict, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.keras_stack import compiled_loss, is_compiled, steps_per_execution
 from elastictrainer.objective import Objective
 
 Targets = Tuple[Any, Any]  # labels, sample weights or None
@@ -16,7 +17,7 @@ class CompiledObjective(Objective):
     def __call__(self, x: Any, y: Targets, training: bool) -> Tuple[Any, tf.Tensor]:
         labels, weights = y
         outputs = self.model(x, training=training)
-        total = self.model.compute_loss(x, labels, outputs, weights)  # regularisation of layers included
+        total = compiled_loss(self.model, x, labels, outputs, weights, training)
         if training and self.penalty is not None:
             total += self.penalty()
         return outputs, total
@@ -53,13 +54,13 @@ def check(model: tf.keras.Model) -> None:
             f"{type(model).__name__} has its own {own[0]}: which tensors it trains is decided in there. Move what it adds "
             "into the loss, add_loss or metrics, or train it with Model.fit."
         )
-    if not getattr(model, "_is_compiled", False):
+    if not is_compiled(model):
         raise UsageError("the model is not compiled: call compile(optimizer=..., loss=...) first.")
     if model.run_eagerly:
         raise UsageError("run_eagerly=True runs every op, wanted or not: leave it out.")
     if getattr(model, "jit_compile", False):
-        raise UsageError("jit_compile=True hides the ops from the profiler: leave it out.")
-    if int(getattr(model, "_steps_per_execution", None) or 1) != 1:
+        raise UsageError("jit_compile=True hides the ops from the profiler: compile with jit_compile=False.")
+    if steps_per_execution(model) != 1:
         raise UsageError("steps_per_execution must be 1: tensors are chosen, and times measured, between two steps.")
     if model.distribute_strategy.num_replicas_in_sync > 1:
         raise UsageError("the model was made under a distribution strategy; only one device is supported here.")

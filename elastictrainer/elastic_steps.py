@@ -11,6 +11,7 @@ import tensorflow as tf
 from elastictrainer import compiled, optimizers
 from elastictrainer.errors import UsageError
 from elastictrainer.fixed_tensors import FixedTensors
+from elastictrainer.keras_stack import without_optionals
 from elastictrainer.plan import Plan
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
@@ -61,7 +62,7 @@ class ElasticSteps(tf.keras.callbacks.Callback):
         """Train on the next minibatch of `iterator`; returns the metrics so far."""
         start = time.perf_counter()
         with self._watch.lap("steps") if self._tensors is not None else contextlib.nullcontext():
-            data = next(iterator)
+            data = without_optionals(next(iterator))
             x, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
             y = (labels, weights)
             if self._tensors is None:

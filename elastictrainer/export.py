@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.files import write_text, written_beside
+from elastictrainer.keras_stack import argmax, save_for_serving, without_own_layers
 from elastictrainer.models import AUGMENTATION
 from elastictrainer.run_folder import RunFolder
 from elastictrainer.templates import render
@@ -39,7 +40,7 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
     probabilities = tf.keras.layers.Softmax(name="probabilities")(core.output)
     # Out-of-vocabulary indices take the first place of the layer, so the labels count from one.
     named = tf.keras.layers.StringLookup(vocabulary=list(class_names), num_oov_indices=1, invert=True, name="class")
-    best = tf.argmax(probabilities, axis=-1) + 1
+    best = argmax(probabilities) + 1
     return tf.keras.Model(core.input, {"probabilities": probabilities, "class": named(best)}, name="deployed")
 
 
@@ -48,9 +49,8 @@ def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model
     if model.output_shape[-1] != len(class_names):
         raise UsageError(f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names.")
     augmenting = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
-    if not augmenting:
-        return model
-    return tf.keras.Model(augmenting[-1].output, model.output, name=model.name)
+    core = tf.keras.Model(augmenting[-1].output, model.output, name=model.name) if augmenting else model
+    return without_own_layers(core)
 
 
 def export(model: tf.keras.Model, class_names: Sequence[str], format: str, path: Union[str, Path]) -> None:
@@ -72,7 +72,7 @@ def export(model: tf.keras.Model, class_names: Sequence[str], format: str, path:
         if path.exists():
             raise UsageError(f"{path} exists. Remove it, or export to another place.")
         with written_beside(path) as beside:
-            tf.saved_model.save(deployed(model, class_names), str(beside))
+            save_for_serving(deployed(model, class_names), str(beside))
     elif format == "keras":
         with written_beside(path) as beside:
             deployed(model, class_names).save(beside)
@@ -87,7 +87,7 @@ def export(model: tf.keras.Model, class_names: Sequence[str], format: str, path:
 def _tflite(core: tf.keras.Model, quantised: bool) -> bytes:
     probabilities = tf.keras.layers.Softmax(name="probabilities")(core.output)
     with tempfile.TemporaryDirectory(prefix="elastictrainer-export-") as folder:
-        tf.saved_model.save(tf.keras.Model(core.input, probabilities), folder)
+        save_for_serving(tf.keras.Model(core.input, probabilities), folder)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         if quantised:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]

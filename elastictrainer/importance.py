@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError, unknown
+from elastictrainer.keras_stack import name_of, tf_variables
 from elastictrainer.objective import Objective
 from elastictrainer.optimizers import apply, build, variables_of
 from elastictrainer.state import restored
@@ -69,7 +70,7 @@ class ImportanceEvaluator:
         if not count:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
         if not np.all(np.isfinite(total)):
-            culprit = variables[int(np.flatnonzero(~np.isfinite(total))[0])].name
+            culprit = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
             raise RunError(f"the importance of {culprit} is not finite: the loss diverged. Lower --learning-rate.")
         return total
 
@@ -86,11 +87,11 @@ class ImportanceEvaluator:
             return [tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(found, variables)]
 
         def of_update(x: Any, y: Any) -> tf.Tensor:
-            changing = [*variables, *variables_of(self.optimizer)]
+            changing = tf_variables([*variables, *variables_of(self.optimizer)])
             before = [v.read_value() for v in changing]
             found = self._gradients(x, y)
             apply(self.optimizer, [(g, v) for g, v, c in zip(found, variables, self._connected) if c])
-            updates = [v.read_value() - w for v, w in zip(variables, before)]
+            updates = [v.read_value() - w for v, w in zip(changing[: len(variables)], before)]
             after = self._gradients(x, y)
             # In double precision: the products of a large tensor's elements differ by orders of magnitude.
             score = [-tf.reduce_sum(tf.cast(g, tf.float64) * tf.cast(dw, tf.float64)) for g, dw in zip(after, updates)]

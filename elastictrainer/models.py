@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from elastictrainer import user_models
 from elastictrainer.errors import UsageError, unknown
+from elastictrainer.keras_stack import in_inference_mode, take
 
 HEAD_INITS = ("zeros", "glorot")
 AUGMENTATION = (tf.keras.layers.RandomFlip, tf.keras.layers.RandomRotation)  # layers that do nothing outside training
@@ -61,15 +62,14 @@ def _vit_backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> 
             from vit_keras import utils, vit
     except ImportError as error:
         raise UsageError(
-            f"vit needs vit-keras 0.1.2 and TensorFlow Addons ({error}); Addons has no wheel for this machine. "
-            "Choose another --model."
+            f"vit needs vit-keras, whose version for TensorFlow 2.15 needs TensorFlow Addons ({error}). Choose another --model."
         ) from None
     full = vit.vit_b16(image_size=input_shape[:2], pretrained=False, include_top=False, pretrained_top=False)
     if weights:
         utils.load_weights_numpy(full, weights, pretrained_top=False)
     # The class token, by an op that can be saved; the library takes it with a Lambda layer, which cannot safely.
     tokens = full.get_layer("Transformer/encoder_norm").output
-    return tf.keras.Model(full.input, tf.gather(tokens, 0, axis=1), name="vit_b16")
+    return tf.keras.Model(full.input, take(tokens, 0, axis=1), name="vit_b16")
 
 
 def _vit_download() -> str:
@@ -84,7 +84,7 @@ def _between_minus_one_and_one(pixels: Any) -> Any:
 
 def _caffe(pixels: Any) -> Any:
     """Blue, green, red, each less its mean over ImageNet."""
-    reversed_channels = tf.gather(pixels, [2, 1, 0], axis=-1)
+    reversed_channels = take(pixels, [2, 1, 0], axis=-1)
     return tf.keras.layers.Rescaling(1.0, offset=[-103.939, -116.779, -123.68], name="preprocess")(reversed_channels)
 
 
@@ -205,7 +205,7 @@ def _registered(
     if architecture.rotation:
         features = tf.keras.layers.RandomRotation(architecture.rotation)(features)
     features = architecture.preprocess(features)
-    features = _backbone(name, architecture, shape, weights)(features, training=False)
+    features = in_inference_mode(_backbone(name, architecture, shape, weights), features)
     if len(features.shape) == 4:
         features = tf.keras.layers.GlobalAveragePooling2D()(features)
     features = tf.keras.layers.Dropout(0.2)(features)

@@ -5,6 +5,8 @@ from typing import Any, Callable, Optional, Tuple
 
 import tensorflow as tf
 
+from elastictrainer.keras_stack import tf_variables
+
 
 class Objective:
     """The loss of a model on a minibatch."""
@@ -41,11 +43,12 @@ class Objective:
 
     def gradients(self, x: Any, y: Any, variables: list) -> Tuple[tf.Tensor, tf.Tensor, list]:
         """Outputs, loss, and the loss' gradient for each of `variables` (None where it does not depend on one)."""
+        watched = tf_variables(variables)
         # Watching nothing else keeps everything out of the graph that the selection does not need.
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
+            tape.watch(watched)
             outputs, total = self(x, y, training=True)
-        return outputs, total, tape.gradient(total, variables)
+        return outputs, total, tape.gradient(total, watched)
 
 
 def classification_loss() -> tf.keras.losses.Loss:

@@ -7,6 +7,7 @@ from typing import Any, Sequence
 import tensorflow as tf
 
 from elastictrainer.errors import unknown
+from elastictrainer.keras_stack import apply_gradients, is_legacy, momentum_slots
 
 OPTIMIZERS = ("sgd", "adam")
 
@@ -56,10 +57,10 @@ def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> Any:
 
 def build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
     """Create all slots at once: an optimizer built for some tensors only refuses the others later."""
-    if hasattr(optimizer, "build"):
-        optimizer.build(list(variables))
+    if is_legacy(optimizer):
+        optimizer._create_all_weights(list(variables))
     else:
-        optimizer._create_all_weights(list(variables))  # legacy optimizers, TensorFlow Addons among them
+        optimizer.build(list(variables))
 
 
 def variables_of(optimizer: Any) -> list:
@@ -82,9 +83,7 @@ def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     Summing gradients over replicas is left out: there is one here, and TensorFlow registers a function for every sum it
     traces and never forgets it, which would keep each selection's graph alive for good.
     """
-    legacy = not hasattr(optimizer, "build")
-    option = {"experimental_aggregate_gradients": False} if legacy else {"skip_gradients_aggregation": True}
-    optimizer.apply_gradients(gradients_and_variables, **option)
+    apply_gradients(optimizer, gradients_and_variables)
 
 
 def forget_momentum(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
@@ -92,11 +91,5 @@ def forget_momentum(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
 
     Squared-gradient averages, as Adam keeps, stay: they only scale.
     """
-    if hasattr(optimizer, "build"):
-        slots = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or []
-        resting = [slots[optimizer._index_dict[optimizer._var_key(v)]] for v in variables] if slots else []
-    else:
-        names = [name for name in optimizer.get_slot_names() if name in ("momentum", "m")]
-        resting = [optimizer.get_slot(v, name) for name in names for v in variables]
-    for slot in resting:
+    for slot in momentum_slots(optimizer, variables):
         slot.assign(tf.zeros_like(slot))

@@ -9,12 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer import optimizers
-from elastictrainer.checkpoints import Checkpoints, random_states
+from elastictrainer.checkpoints import Checkpoints
 from elastictrainer.energy import EnergyMeter
 from elastictrainer.errors import RunError
 from elastictrainer.evaluation import Evaluator
 from elastictrainer.fixed_tensors import FixedTensors
 from elastictrainer.interruption import Interruption
+from elastictrainer.keras_stack import name_of, random_states
 from elastictrainer.objective import Objective
 from elastictrainer.plan import Plan
 from elastictrainer.progress import Progress
@@ -60,9 +61,9 @@ class Session:
         if trainer.run is not None:
             self.checkpoints = Checkpoints(
                 trainer.run.checkpoints_path,
-                model=model,
-                optimizer=optimizer,
-                accuracy=self.accuracy,
+                model=model.variables,
+                optimizer=optimizers.variables_of(optimizer),
+                accuracy=self.accuracy.variables,
                 random=random_states(model),
             )
         self.progress = Progress()
@@ -116,7 +117,7 @@ class Session:
             return
         for variable in self.trainer.model.trainable_weights:
             if not bool(tf.reduce_all(tf.math.is_finite(variable))):
-                raise self._diverged(f"{variable.name} is not finite")
+                raise self._diverged(f"{name_of(variable)} is not finite")
         progress = self.progress
         with self.trainer.watch.lap("checkpoint"):
             progress.seconds = self.trainer.watch.so_far()

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer import optimizers
+from elastictrainer.keras_stack import tf_variables
 from elastictrainer.objective import Objective
 
 
@@ -64,7 +65,7 @@ class TrainStep:
         """Build the graph for minibatches shaped like (x, y), without running it."""
         self.graph = self._function.get_concrete_function(x, y).graph
         internal = {id(outer): inner for outer, inner in self.graph.captures}
-        self.handles = [internal.get(id(v.handle)) for v in self.variables]
+        self.handles = [internal.get(id(v.handle)) for v in tf_variables(self.variables)]
 
     def state(self) -> List[tf.Variable]:
         """Every variable the traced step reads or writes: weights, slots, counters, statistics, RNG state."""

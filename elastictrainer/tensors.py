@@ -5,9 +5,11 @@ from typing import Any, Iterator
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.keras_stack import name_of
+
 _NORMALISATIONS = tuple(
     getattr(tf.keras.layers, name)
-    for name in ("BatchNormalization", "LayerNormalization", "GroupNormalization", "UnitNormalization")
+    for name in ("BatchNormalization", "LayerNormalization", "GroupNormalization", "UnitNormalization", "RMSNormalization")
     if hasattr(tf.keras.layers, name)
 )
 
@@ -37,7 +39,7 @@ def head_mask(model: tf.keras.Model) -> np.ndarray:
 def bias_and_norm_mask(model: tf.keras.Model) -> np.ndarray:
     """(N,) bool: every bias, and the tensors of normalisation layers."""
     wanted = [v for layer in _leaves(model) if isinstance(layer, _NORMALISATIONS) for v in layer.trainable_weights]
-    wanted += [v for v in model.trainable_weights if v.name.split("/")[-1].split(":")[0] == "bias"]
+    wanted += [v for v in model.trainable_weights if name_of(v).split("/")[-1] == "bias"]
     return _mask(model, wanted)
 
 

@@ -49,7 +49,9 @@ class Trainer:
         self.selection = SelectionSettings(**selection)
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """As `Model.compile`; a model that is compiled already need not be compiled again."""
+        """As `Model.compile`, without XLA unless asked for; a model that is compiled already need not be compiled again."""
+        given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
+        options = {"jit_compile": False, **options} if "jit_compile" not in given else options  # Keras 3: "auto"
         self.model.compile(*arguments, **options)
 
     def fit(self, *arguments: Any, **options: Any) -> tf.keras.callbacks.History:

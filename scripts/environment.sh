@@ -1,24 +1,42 @@
 # shellcheck shell=bash
 # Sourced by demo.sh and test.sh: a virtual environment in .venv with this package in it.
-# PYTHON names the interpreter to use; without it the first of 3.11, 3.10 and 3.9 that runs is taken.
+# PYTHON names the interpreter to use; without it the first that runs is taken, 3.11 before the others.
+# STACK=keras3 makes .venv-keras3 instead, with the versions that 64-bit Arm gets (TensorFlow 2.21, Keras 3).
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 find_python() {
     local candidate
-    for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3.10 python3.9 python3 python; do
-        if "$candidate" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))' 2>/dev/null; then
+    for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3.10 python3.9 python3.12 python3.13 python3 python; do
+        if "$candidate" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
             echo "$candidate"
             return 0
         fi
     done
-    echo "No Python 3.9, 3.10 or 3.11 found (TensorFlow 2.15 needs one). Install it, or set PYTHON=/path/to/python." >&2
+    echo "No Python 3.9 to 3.13 found. Install one, or set PYTHON=/path/to/python." >&2
     return 1
 }
 
-# prepare_environment [EXTRA]: create .venv where there is none, install this package with the extra, activate.
+# install VENV EXTRA: this package, as pip takes it for this machine, or for another with STACK=keras3.
+install() {
+    local venv=$1 extra=$2
+    if [ "${STACK:-}" = keras3 ]; then
+        "$venv/bin/python" -m pip install packaging "tomli; python_version < '3.11'" &&
+            "$venv/bin/python" "$repository/scripts/requirements_of.py" --machine aarch64 ${extra:+--extra "$extra"} >"$venv/requirements.txt" &&
+            "$venv/bin/python" -m pip install --requirement "$venv/requirements.txt" &&
+            "$venv/bin/python" -m pip install --no-deps --editable "$repository"
+    else
+        "$venv/bin/python" -m pip install --editable "$repository${extra:+[$extra]}"
+    fi
+}
+
+# prepare_environment [EXTRA]: create the environment where there is none, install this package with the extra, activate.
 prepare_environment() {
-    local python venv=$repository/.venv target=$repository${1:+[$1]} log
+    local python venv=$repository/.venv${STACK:+-$STACK} log
+    if [ -n "${STACK:-}" ] && [ "$STACK" != keras3 ]; then
+        echo "STACK=$STACK: the only other stack is keras3" >&2
+        return 2
+    fi
     if [ ! -x "$venv/bin/python" ]; then
         python=$(find_python) || return 1
         echo "creating $venv with $("$python" --version)"
@@ -29,7 +47,7 @@ prepare_environment() {
     fi
     log=$venv/install.log
     echo "installing (a few minutes the first time)"
-    "$venv/bin/python" -m pip install --disable-pip-version-check --editable "$target" >"$log" 2>&1 || {
+    PIP_DISABLE_PIP_VERSION_CHECK=1 install "$venv" "${1:-}" >"$log" 2>&1 || {
         tail -n 20 "$log" >&2
         echo "installation failed; the whole log: $log" >&2
         return 1

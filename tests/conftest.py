@@ -70,6 +70,13 @@ class ArrayData:
         return self.train(0)
 
 
+def tensor_names(model):
+    """Of the trainable tensors, in order: `layer/kernel`."""
+    from elastictrainer.keras_stack import name_of
+
+    return [name_of(v) for v in model.trainable_weights]
+
+
 def small_network(tf, classes=3):
     """Two convolutions with batch norm around a shortcut, and a dense head: 10 trainable tensors."""
     layers = tf.keras.layers

@@ -13,7 +13,7 @@ from elastictrainer import TensorTimings, UsageError
 from elastictrainer.plotting import drawing, profiles, report, selections, table, training
 from elastictrainer.run_folder import RunFolder
 
-NAMES = [f"block_{i}/kernel:0" for i in range(12)]
+NAMES = [f"block_{i}/kernel" for i in range(12)]
 
 
 def profile(validated=True):

@@ -5,6 +5,7 @@ import numpy as np
 from conftest import ArrayData, small_network
 
 from elastictrainer import Objective, optimizers
+from elastictrainer.keras_stack import random_states, tf_variables
 from elastictrainer.objective import classification_loss
 from elastictrainer.steps import StepCache
 
@@ -44,6 +45,7 @@ def test_a_step_knows_all_variables_it_touches(tf):
     cache = make_cache(tf, size=1)
     step = cache.get(np.ones(10, bool))
     step.trace(*next(ArrayData(tf).train(0)))
-    names = [v.name for v in step.state()]
-    assert any("StateVar" in n for n in names), "the dropout's random state"
-    assert any("moving_mean" in n for n in names) and any("kernel" in n for n in names)
+    model = cache.objective.model
+    touched = {id(v) for v in step.state()}
+    assert random_states(model) and {id(v) for v in random_states(model)} <= touched, "the dropout's random state"
+    assert {id(v) for v in tf_variables(model.variables)} <= touched, "weights and the statistics of batch norm"

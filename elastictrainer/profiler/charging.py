@@ -4,6 +4,7 @@ from typing import Dict, List, Optional
 
 import numpy as np
 
+from elastictrainer.keras_stack import name_of
 from elastictrainer.profiler.attribution import BACKWARD, FORWARD, NEVER, UPDATE, Charge, attribute, members_of
 from elastictrainer.profiler.calls import bodies_of, charge_calls
 from elastictrainer.profiler.flops import flops_of
@@ -78,7 +79,7 @@ def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorT
     coverage = 0.0 if nothing_attributed or busy_ms == 0 else 1 - unattributed_ms / busy_ms
     lost = {trace.ops[c]: float(np.median(shares[:, c])) for c in np.flatnonzero(target < 0)}
     return TensorTimings(
-        names=tuple(v.name for v in step.variables),
+        names=tuple(name_of(v) for v in step.variables),
         shapes=tuple(tuple(int(d) for d in v.shape) for v in step.variables),
         dw=Membership.singletons(own),
         dy=Membership.from_sets(n, [members_of(m) for m in shared], list(shared.values())),

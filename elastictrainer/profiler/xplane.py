@@ -13,6 +13,7 @@ STEP_EVENT = "elastictrainer_step"
 _STEP, _NEITHER = -1, -2
 # An op's event is "scope/op_name:OpType"; the executor's own events have no such colon or a blank after it.
 _OP_EVENT = re.compile(r"^([A-Za-z0-9_.\\/>-]+):([A-Za-z_]\w*)$")
+_REWRITTEN = re.compile(r"^(.*/)ArithmeticOptimizer/(\w+)$")
 
 
 @dataclass
@@ -194,11 +195,19 @@ def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
 
     Graph optimisation renames: what replaces an op, or stands in a loop's or function's body, is named below it. The
     longest known name that is a path prefix is the op to charge; failing that, the same with the leading path
-    components (the optimizer's own scope) taken off.
+    components (the optimizer's own scope) taken off. An arithmetic rewrite is named beside the op it replaces, as
+    `scope/ArithmeticOptimizer/REWRITE_op`.
     """
     index = {name: i for i, name in enumerate(known)}
     result = np.full(len(traced), -1, np.int64)
     for t, name in enumerate(traced):
+        rewritten = _REWRITTEN.match(name)
+        words = rewritten.group(2).split("_") if rewritten else []
+        beside = [rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words))]
+        known_beside = next((index[other] for other in beside if other in index), None)
+        if known_beside is not None:
+            result[t] = known_beside
+            continue
         parts = name.split("/")
         for first in range(len(parts)):
             found = next(

@@ -1,0 +1,152 @@
+"""What differs between Keras 2 (TensorFlow 2.15) and Keras 3 (TensorFlow 2.16 and later). No other module asks which it is."""
+
+import contextlib
+from typing import Any, Iterable, Iterator, List, Sequence, Tuple
+
+import tensorflow as tf
+
+KERAS_3 = hasattr(tf.keras, "ops")
+
+
+def tf_variable(variable: Any) -> tf.Variable:
+    """The variable of TensorFlow's that holds the value: a Keras 3 variable wraps one."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+def tf_variables(variables: Iterable[Any]) -> List[tf.Variable]:
+    """`tf_variable` of each."""
+    return [tf_variable(v) for v in variables]
+
+
+def name_of(variable: Any) -> str:
+    """The variable's name with its layers': `block/conv/kernel`."""
+    return getattr(variable, "path", None) or variable.name.split(":")[0]
+
+
+def random_states(model: tf.keras.Model) -> List[tf.Variable]:
+    """The state variables of the model's random number generators, which are not among its weights."""
+    found = {}
+    for layer in model._flatten_layers():
+        for generator in getattr(layer, "_seed_generators", ()):  # Keras 3
+            found[id(generator)] = tf_variable(generator.state)
+    if not KERAS_3:
+        for module in model.submodules:
+            for value in vars(module).values():
+                for candidate in (value, getattr(value, "_generator", None)):
+                    if isinstance(candidate, tf.random.Generator):
+                        found[id(candidate)] = candidate.state
+    return list(found.values())
+
+
+def use_random_variables() -> None:
+    """Have layers keep the state of dropout and augmentation in variables: Keras 2 keeps it in the ops unless told so."""
+    if not KERAS_3:
+        tf.keras.backend.experimental.enable_tf_random_generator()
+
+
+def is_legacy(optimizer: Any) -> bool:
+    """Whether it is one of Keras' older kind, as TensorFlow Addons' are."""
+    return not hasattr(optimizer, "build")
+
+
+def apply_gradients(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
+    """The optimizer's update by (gradient, variable) pairs, without summing gradients over replicas."""
+    if is_legacy(optimizer):
+        optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
+    elif KERAS_3:
+        with _without_sum_over_replicas(optimizer):
+            optimizer.apply_gradients(pairs)
+    else:
+        optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
+
+
+@contextlib.contextmanager
+def _without_sum_over_replicas(optimizer: Any) -> Iterator[None]:
+    """Keras 3 has no option for it; the method that sums is hidden by one that does not."""
+    object.__setattr__(optimizer, "_all_reduce_sum_gradients", list)
+    try:
+        yield
+    finally:
+        object.__delattr__(optimizer, "_all_reduce_sum_gradients")
+
+
+def momentum_slots(optimizer: Any, variables: Sequence[Any]) -> List[Any]:
+    """The optimizer's momentum, or average of gradients, of each of `variables`; empty if it keeps none."""
+    if is_legacy(optimizer):
+        names = [name for name in optimizer.get_slot_names() if name in ("momentum", "m")]
+        return [optimizer.get_slot(v, name) for name in names for v in variables]
+    slots = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or []
+    if not slots:
+        return []
+    if KERAS_3:
+        return [slots[optimizer._get_variable_index(v)] for v in variables]
+    return [slots[optimizer._index_dict[optimizer._var_key(v)]] for v in variables]
+
+
+def is_compiled(model: tf.keras.Model) -> bool:
+    """Whether `Model.compile` was called."""
+    return bool(getattr(model, "compiled" if KERAS_3 else "_is_compiled", False))
+
+
+def steps_per_execution(model: tf.keras.Model) -> int:
+    """As the model was compiled."""
+    return int(model.steps_per_execution if KERAS_3 else model._steps_per_execution or 1)
+
+
+def compiled_loss(model: tf.keras.Model, x: Any, labels: Any, outputs: Any, weights: Any, training: bool) -> tf.Tensor:
+    """The loss a model was compiled with, regularisation of layers included; its mean is kept as the model's metric "loss"."""
+    if not KERAS_3:
+        return model.compute_loss(x, labels, outputs, weights)
+    loss = model.compute_loss(x, labels, outputs, weights, training=training)
+    model._loss_tracker.update_state(loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+    return loss
+
+
+@tf.keras.utils.register_keras_serializable("elastictrainer")
+class InferenceMode(tf.keras.layers.Wrapper):
+    """A network that always runs as outside training: frozen statistics, no dropout inside. Its tensors can be trained."""
+
+    def call(self, inputs: Any) -> Any:
+        return self.layer(inputs, training=False)
+
+
+def in_inference_mode(network: tf.keras.Model, inputs: Any) -> Any:
+    """What `network` makes of symbolic `inputs`, always with training=False.
+
+    Keras 2 keeps the argument of a symbolic call; Keras 3 replaces it by that of the outermost call.
+    """
+    return InferenceMode(network)(inputs) if KERAS_3 else network(inputs, training=False)
+
+
+def without_own_layers(model: tf.keras.Model) -> tf.keras.Model:
+    """The same network for inference, sharing its layers, in layers of Keras alone: its file needs no other package."""
+    if not any(isinstance(layer, InferenceMode) for layer in model.layers):
+        return model
+
+    def call(layer: Any, *arguments: Any, **options: Any) -> Any:
+        return layer.layer(*arguments) if isinstance(layer, InferenceMode) else layer(*arguments, **options)
+
+    return tf.keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
+
+
+def take(inputs: Any, indices: Any, axis: int) -> Any:
+    """`tf.gather` of symbolic inputs, which Keras 3's are not to TensorFlow."""
+    return tf.keras.ops.take(inputs, indices, axis=axis) if KERAS_3 else tf.gather(inputs, indices, axis=axis)
+
+
+def argmax(inputs: Any) -> Any:
+    """`tf.argmax` of symbolic inputs over the last axis."""
+    return tf.keras.ops.argmax(inputs, axis=-1) if KERAS_3 else tf.argmax(inputs, axis=-1)
+
+
+def save_for_serving(model: tf.keras.Model, folder: str) -> None:
+    """Write a SavedModel."""
+    if KERAS_3:
+        model.export(folder, verbose=False)
+    else:
+        tf.saved_model.save(model, folder)
+
+
+def without_optionals(data: Any) -> Any:
+    """A minibatch with None where Keras 3 hands out an empty tf.experimental.Optional."""
+    return tf.nest.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)
