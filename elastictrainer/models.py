@@ -68,7 +68,7 @@ def _vit_backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> 
     if weights:
         utils.load_weights_numpy(full, weights, pretrained_top=False)
     # The class token, by an op that can be saved; the library takes it with a Lambda layer, which cannot safely.
-    tokens = full.get_layer("Transformer/encoder_norm").output
+    tokens = next(layer.output for layer in full.layers if layer.name.replace("/", "_") == "Transformer_encoder_norm")
     return tf.keras.Model(full.input, take(tokens, 0, axis=1), name="vit_b16")
 
 

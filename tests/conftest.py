@@ -77,14 +77,14 @@ def tensor_names(model):
     return [name_of(v) for v in model.trainable_weights]
 
 
-def small_network(tf, classes=3):
+def small_network(tf, classes=3, dropout=0.2):
     """Two convolutions with batch norm around a shortcut, and a dense head: 10 trainable tensors."""
     layers = tf.keras.layers
     inputs = tf.keras.Input((8, 8, 3))
     stem = layers.ReLU()(layers.BatchNormalization(momentum=0.8, name="stem_bn")(layers.Conv2D(4, 3, padding="same", name="stem")(inputs)))
     inner = layers.BatchNormalization(momentum=0.8, name="inner_bn")(layers.Conv2D(4, 3, padding="same", name="inner")(stem))
     pooled = layers.GlobalAveragePooling2D()(layers.ReLU()(layers.Add()([stem, inner])))
-    return tf.keras.Model(inputs, layers.Dense(classes, name="head")(layers.Dropout(0.2)(pooled)))
+    return tf.keras.Model(inputs, layers.Dense(classes, name="head")(layers.Dropout(dropout)(pooled)))
 
 
 def make_images(folder, train, test=4):
