@@ -103,6 +103,7 @@ class TrainSettings(CommonSettings):
         "selection as well; --reprofile alone) or never",
         bare="always",
     )
+    cache: str = setting("none", "keep decoded images of a folder or table: none, memory, or disk (a file in cache/, used by later runs too)")
     checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0)
     meter: Optional[str] = setting(None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run")
     profile: Optional[str] = setting(None, "the model's profile; found or made in profiles/ if not given")

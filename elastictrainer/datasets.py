@@ -1,14 +1,15 @@
 """The images: a registry of data sets, any image folder, and one input pipeline for all of them."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer import user_data
+from elastictrainer.cached_images import CachedSplit, check
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.image_folder import FolderSplit, draw_order, prepare_image, read_folder
 
@@ -76,6 +77,14 @@ class ImageData:
             return ""
         return f"training images by class: {counts[few]} ({self.class_names[few]}) to {counts[many]} ({self.class_names[many]})"
 
+    def cached(self, place: str, say: Callable[[str], None]) -> "ImageData":
+        """The same data, its images decoded once and kept in "memory" or on "disk" (see CachedSplit); "none": as it is."""
+        check(place, self.train_split)
+        if place == "none":
+            return self
+        kept = [CachedSplit(split, self.image_size, place, _workers(), say) for split in (self.train_split, self.test_split)]
+        return replace(self, train_split=kept[0], test_split=kept[1])
+
     @property
     def steps_per_epoch(self) -> int:
         """Full minibatches in an epoch; the few images left over differ from epoch to epoch."""
@@ -99,8 +108,7 @@ class ImageData:
     def _batches(
         self, split: Split, seed: Optional[Tuple[int, int]], batch_size: int, drop_remainder: bool, skip: int = 0
     ) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        dataset = split.examples(seed, self.image_size, workers, skip)
+        dataset = split.examples(seed, self.image_size, _workers(), skip)
         dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
         options = tf.data.Options()
         options.autotune.enabled = False  # its thread stalls the end of an epoch by up to a minute
@@ -109,6 +117,11 @@ class ImageData:
             yield from dataset.with_options(options)
         except tf.errors.OpError as error:
             raise RunError(split.culprit() or f"reading {self.name} failed: {error.message}") from None
+
+
+def _workers() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load(

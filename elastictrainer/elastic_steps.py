@@ -1,9 +1,7 @@
 """The training steps of `Trainer.fit`: what Keras' loop calls for each minibatch and each epoch."""
 
-import contextlib
-import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Dict, Iterator, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +10,7 @@ from elastictrainer import compiled, optimizers
 from elastictrainer.errors import UsageError
 from elastictrainer.fixed_tensors import FixedTensors
 from elastictrainer.keras_stack import without_optionals
+from elastictrainer.one_step import Stepper
 from elastictrainer.plan import Plan
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
@@ -60,15 +59,17 @@ class ElasticSteps(tf.keras.callbacks.Callback):
 
     def __call__(self, iterator: Iterator[Any]) -> Dict[str, Any]:
         """Train on the next minibatch of `iterator`; returns the metrics so far."""
-        start = time.perf_counter()
-        with self._watch.lap("steps") if self._tensors is not None else contextlib.nullcontext():
-            data = without_optionals(next(iterator))
-            x, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
-            y = (labels, weights)
-            if self._tensors is None:
-                self._begin(iterator, x, y)
-                start = time.perf_counter()
-            self._train(x, y, start)
+
+        def fetch() -> Tuple[Any, compiled.Targets]:
+            x, *targets = tf.keras.utils.unpack_x_y_sample_weight(without_optionals(next(iterator)))
+            return x, tuple(targets)
+
+        if self._tensors is None:
+            first = fetch()
+            self._begin(iterator, *first)
+            self._train(lambda: first)
+        else:
+            self._train(fetch)
         if hasattr(self.model, "_train_counter"):
             self.model._train_counter.assign_add(1)
         return self._metrics.results()
@@ -105,23 +106,28 @@ class ElasticSteps(tf.keras.callbacks.Callback):
             self._say("profiling the model")
             self.timings = profile_model(model, objective, (x, y), model.optimizer, metrics=(self._metrics,))
             self._say(f"full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
-        self._steps = StepCache(objective, model.optimizer, [self._metrics])
+        steps = StepCache(objective, model.optimizer, [self._metrics])
+        self._tensors = self._selected_tensors(steps) if self._selects else self._fixed_tensors()
         x_spec, *others = tf.keras.utils.unpack_x_y_sample_weight(iterator.element_spec)
-        self._spec = (x_spec, tuple(others))
-        if not self._selects:
-            if self.timings is not None:
-                check_tensors(self.timings, len(model.trainable_variables))
-            self._tensors = FixedTensors(
-                trainer.scheme, model, model.optimizer, trainer.selection.interval, self.timings, self._records.append
-            )
-            return
-        trainer.selection.check_profile(self.timings, len(model.trainable_variables))
-        self._tensors = SelectedTensors(
+        self._stepper = Stepper(self._tensors, steps, self._watch, (x_spec, tuple(others)))
+
+    def _fixed_tensors(self) -> FixedTensors:
+        trainer, model = self._trainer, self.model
+        if self.timings is not None:
+            check_tensors(self.timings, len(model.trainable_variables))
+        return FixedTensors(
+            trainer.scheme, model, model.optimizer, trainer.selection.interval, self.timings, self._records.append
+        )
+
+    def _selected_tensors(self, steps: StepCache) -> SelectedTensors:
+        trainer = self._trainer
+        trainer.selection.check_profile(self.timings, len(self.model.trainable_variables))
+        return SelectedTensors(
             trainer.selection,
             trainer.scheme.importance_metric,
             self.timings,
             Plan(self._epochs - self._first_epoch, self.params["steps"], trainer.selection.interval),
-            self._steps,
+            steps,
             self._watch,
             probe=lambda step: iter(list(self._recent)),
             log=lambda record: self._records.append({"epoch": self._epoch, **record}),
@@ -129,22 +135,16 @@ class ElasticSteps(tf.keras.callbacks.Callback):
             keep_profile=self._keep_profile,
         )
 
-    def _train(self, x: Any, y: compiled.Targets, start: float) -> None:
-        mask = self._tensors.next_step(self._step, self._epoch, self._batch)
-        new = not self._steps.has(mask)
-        with self._tensors.stepping(), self._watch.lap("tracing") if new else contextlib.nullcontext():
-            step = self._steps.get(mask)
-            if new:
-                step.trace(*self._spec)  # for minibatches of any size that the data may have
-            float(step(x, y))
-        ms = 1e3 * (time.perf_counter() - start)
-        whole = not self._recent or _size(x) == _size(self._recent[-1][0])
+    def _train(self, fetch: Callable[[], Tuple[Any, compiled.Targets]]) -> None:
+        with self._watch.lap("steps"):
+            taken = self._stepper.take(self._step, self._epoch, self._batch, fetch)
+        whole = not self._recent or _size(taken.batch[0]) == _size(self._recent[-1][0])
         if whole:  # the last minibatch of an epoch may be smaller; its time would say nothing
-            self._epoch_ms += [] if new else [ms]
-            self._tensors.took(self._step, ms, (x, y), new)
-            self._recent.append((x, y))
+            self._epoch_ms += [] if taken.new else [taken.ms]
+            self._tensors.took(self._step, taken.ms, taken.batch, taken.new)
+            self._recent.append(taken.batch)
         if self.timings is not None:
-            self._predicted_ratio += self.timings.step_time(mask) / self.timings.full_ms
+            self._predicted_ratio += self.timings.step_time(taken.mask) / self.timings.full_ms
         self._step += 1
         self._batch += 1
 

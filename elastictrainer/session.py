@@ -1,6 +1,5 @@
 """One call of `Training.fit`: the loop over minibatches and epochs, for every scheme; saved, and gone on with."""
 
-import contextlib
 import math
 import time
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Protocol
@@ -17,6 +16,7 @@ from elastictrainer.fixed_tensors import FixedTensors
 from elastictrainer.interruption import Interruption
 from elastictrainer.keras_stack import name_of, random_states
 from elastictrainer.objective import Objective
+from elastictrainer.one_step import Stepper
 from elastictrainer.plan import Plan
 from elastictrainer.progress import Progress
 from elastictrainer.reporting import Report
@@ -68,6 +68,7 @@ class Session:
             )
         self.progress = Progress()
         self.tensors = self._selected_tensors() if trainer.selects else self._fixed_tensors()
+        self.stepper = Stepper(self.tensors, self.steps, trainer.watch)
         self.history: List[Dict[str, Any]] = []
         self._saved_at = time.monotonic()
 
@@ -185,31 +186,26 @@ class Session:
             self.accuracy.reset_state()
         batches = iter(self.data.train(progress.epoch, progress.batch))
         while progress.batch < per_epoch:
-            self._train_step(self.tensors.next_step(progress.step, progress.epoch, progress.batch), batches)
+            self._train_step(batches)
             self.interruption.check()
             if time.monotonic() - self._saved_at > 60 * self.trainer.checkpoint_minutes:
                 self.save()
 
-    def _train_step(self, mask: np.ndarray, batches: Iterator[Any]) -> None:
-        """One step on the tensors of `mask`, its minibatch fetched and its time recorded."""
-        trainer, progress, timings = self.trainer, self.progress, self.tensors.timings
-        new = not self.steps.has(mask)
-        start = time.perf_counter()
-        with self.tensors.stepping():
-            x, y = next(batches)
-            with trainer.watch.lap("tracing") if new else contextlib.nullcontext():  # the first step with it, included
-                loss = float(self.steps.get(mask)(x, y))
-        ms = 1e3 * (time.perf_counter() - start)
-        if not math.isfinite(loss):
-            raise self._diverged(f"the loss is {loss}")
-        if not new:
-            progress.step_took(ms)
-        self.tensors.took(progress.step, ms, (x, y), new)
+    def _train_step(self, batches: Iterator[Any]) -> None:
+        """One step on the next of `batches`, and what is noted of it."""
+        progress = self.progress
+        taken = self.stepper.take(progress.step, progress.epoch, progress.batch, lambda: next(batches))
+        if not math.isfinite(taken.loss):
+            raise self._diverged(f"the loss is {taken.loss}")
+        if not taken.new:
+            progress.step_took(taken.ms)
+        self.tensors.took(progress.step, taken.ms, taken.batch, taken.new)
+        timings = self.tensors.timings
         if timings is not None:
-            progress.predicted_ratio += timings.step_time(mask) / timings.full_ms
-            progress.flops += timings.step_flops(mask) or 0.0
-        progress.step_done(loss)
-        self.report.step_done(loss, self.accuracy, ms, self._ratio)
+            progress.predicted_ratio += timings.step_time(taken.mask) / timings.full_ms
+            progress.flops += timings.step_flops(taken.mask) or 0.0
+        progress.step_done(taken.loss)
+        self.report.step_done(taken.loss, self.accuracy, taken.ms, self._ratio)
 
     def _diverged(self, what: str) -> RunError:
         kept = self.checkpoints.saved() if self.checkpoints else []

@@ -15,6 +15,7 @@ _WHAT = """what to draw:
   importance  the importance of every tensor at each selection; RUN
   timings     the time of a step by tensor; PROFILE
   prediction  predicted against measured step times; PROFILE..., made with et-profile --validate
+  data        what the network sees: training images as they are and as augmented; a RUN, a CONFIG.yaml, or a data set
   table       accuracy and time, printed; --output: the summaries as JSON; RUN...
   report      all of it as one HTML page; RUN...
 """
@@ -33,7 +34,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    kinds = ("curves", "bars", "selection", "importance", "timings", "prediction", "table", "report")
+    kinds = ("curves", "bars", "selection", "importance", "timings", "prediction", "data", "table", "report")
     parser.add_argument("what", choices=kinds, metavar="WHAT", help=", ".join(kinds))
     parser.add_argument("paths", nargs="+", metavar="PATH", help="run folders or profiles")
     parser.add_argument("--x", help="curves: time (default), epochs or flops")
@@ -91,6 +92,10 @@ def _draw(asked: argparse.Namespace) -> Any:
         return training.bars(find_runs(asked.paths), asked.y or "accuracy")
     if len(asked.paths) > 1:
         raise UsageError(f"et-plot {asked.what} draws one PATH, not {len(asked.paths)}.")
+    if asked.what == "data":
+        from elastictrainer.plotting import preview
+
+        return preview.data(preview.settings_of(asked.paths[0]))
     if asked.what == "timings":
         return profiles.timings(TensorTimings.load(asked.paths[0]))
     return getattr(selections, asked.what)(find_runs(asked.paths)[0])

@@ -86,7 +86,7 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
 
     scheme = schemes.create(settings.scheme)
     assembly.configure(settings.seed, settings.deterministic)
-    data = assembly.load_data(settings)
+    data = assembly.load_data(settings).cached(settings.cache, print)
     if settings.init_from:
         model = continuation.model_of(RunFolder(settings.init_from), data.class_names)
     else:

@@ -55,15 +55,20 @@ def validate_timings(
     ]
 
 
-def ratio_to_full(cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any]) -> float:
-    """Measured time of a step under `mask` (N,) bool over one under `full`, run in turn; the median ratio."""
+def ratio_to_full(
+    cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any], rounds: int = _ROUNDS, block_ms: float = 0.0
+) -> float:
+    """Measured time of a step under `mask` (N,) bool over one under `full`, run in turn; the median ratio.
+
+    `rounds`: of one block of steps each; `block_ms`: at least as many steps in a block as fill it.
+    """
     once = step_ms(cache.get(full), batch, 1)[0]
     step_ms(cache.get(mask), batch, 2)
     # The first step after a change of graph finds the caches cold; training never changes that often. A step of
     # seconds needs no median over several.
-    steps = 3 if once < _LONG_MS else 2
+    steps = max(3 if once < _LONG_MS else 2, 1 + int(block_ms / once))
     ratios = []
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         chosen = step_ms(cache.get(mask), batch, steps)[1:]
         whole = step_ms(cache.get(full), batch, steps)[1:]
         ratios.append(np.median(chosen) / np.median(whole))

@@ -5,7 +5,7 @@
 
 Each model is profiled in a process of its own; then 20 selections are measured, each in turn with the full step: near the
 output, scattered, a single deep tensor, biases only, normalisation only, all. Target: median error 3 %, 90th percentile
-8 %, coverage 99 % of the busy time.
+8 %, coverage 99 % of the busy time. "noise" is what the same measurement says of the full step against itself, where 0 is right.
 """
 
 import argparse
@@ -23,6 +23,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from elastictrainer import TensorTimings, environment
 from elastictrainer.files import write_json
+
+
+_NOISE = 6  # times that the full step is held against itself
 
 
 def masks(timings: TensorTimings, count: int, seed: int = 0) -> List[Tuple[str, np.ndarray]]:
@@ -79,9 +82,14 @@ def measure(name: str, batch_size: int, inter_op: int, count: int) -> Dict[str, 
     timings = profile_model(model, loss, batch, optimizer)
     cache = StepCache(Objective(model, loss), optimizer, size=2)
     full_ms = timings.step_time(timings.connected)
+
+    def measured_ratio(mask: np.ndarray) -> float:
+        return ratio_to_full(cache, mask, timings.connected, batch, rounds=5, block_ms=800)
+
+    noise = np.abs([measured_ratio(timings.connected) - 1 for _ in range(_NOISE)])
     rows = []
     for kind, mask in masks(timings, count):
-        measured_ms = ratio_to_full(cache, mask, timings.connected, batch) * full_ms
+        measured_ms = measured_ratio(mask) * full_ms
         rows.append({"kind": kind, "selected": np.flatnonzero(mask).tolist(), "predicted_ms": timings.step_time(mask),
                      "measured_ms": measured_ms})  # fmt: skip
     off = np.abs([row["predicted_ms"] / row["measured_ms"] - 1 for row in rows])
@@ -95,6 +103,8 @@ def measure(name: str, batch_size: int, inter_op: int, count: int) -> Dict[str, 
         "coverage": timings.metadata["coverage"],
         "median_error": float(np.median(off)),
         "p90_error": float(np.quantile(off, 0.9)),
+        "noise_median": float(np.median(noise)),
+        "noise_p90": float(np.quantile(noise, 0.9)),
         "worst": rows[int(np.argmax(off))]["kind"],
         "selections": rows,
     }
@@ -118,7 +128,7 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown model {unknown[0]!r}; valid: {', '.join(ZOO)}")
     results = json.loads(Path(asked.output).read_text())["results"] if Path(asked.output).exists() else []
-    print(f"{'model':<20}{'batch':>6}{'inter-op':>9}{'tensors':>8}{'step ms':>9}{'coverage':>10}{'median':>9}{'90th perc.':>11}  worst kind")
+    print(f"{'model':<20}{'batch':>6}{'inter-op':>9}{'tensors':>8}{'step ms':>9}{'coverage':>10}{'median':>9}{'90th perc.':>11}{'noise':>8}{'90th':>8}  worst kind")
     for name in asked.models or list(ZOO):
         for batch in asked.batch:
             for inter_op in asked.inter_op:
@@ -137,7 +147,8 @@ def main() -> None:
                 write_json(asked.output, {"results": results, **environment.describe()})
                 print(
                     f"{name:<20}{batch:>6}{inter_op or 'own':>9}{row['tensors']:>8}{row['full_ms']:>9.1f}{100 * row['coverage']:>8.1f} %"
-                    f"{100 * row['median_error']:>7.1f} %{100 * row['p90_error']:>9.1f} %  {row['worst']}",
+                    f"{100 * row['median_error']:>7.1f} %{100 * row['p90_error']:>9.1f} %"
+                    f"{100 * row['noise_median']:>6.1f} %{100 * row['noise_p90']:>6.1f} %  {row['worst']}",
                     flush=True,
                 )
 

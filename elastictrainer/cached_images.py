@@ -1,0 +1,105 @@
+"""Decoded images kept in memory or in a file, for devices on which decoding them again in every epoch costs more than room."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, Callable, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.errors import RunError, UsageError
+from elastictrainer.files import written_beside
+from elastictrainer.image_folder import draw_order
+
+PLACES = ("none", "memory", "disk")
+FOLDER = Path("cache")
+
+
+class CachedSplit:
+    """A part of a data set, decoded and resized once, with pixels as whole numbers 0..255."""
+
+    def __init__(self, split: Any, size: Tuple[int, int], place: str, workers: int, say: Callable[[str], None]):
+        """
+        Args:
+            split: what to keep; it is read once, in its stored order.
+            size: height and width.
+            place: "memory", or "disk": a file in `cache/`, used again by later runs on the same images.
+            workers: that decode.
+            say: told what is done.
+
+        Raises:
+            RunError: an image cannot be decoded, or the file cannot be written.
+        """
+        self.size = size
+        self._culprit = split.culprit
+        shape = (split.count, *size, 3)
+        file = FOLDER / f"images-{size[0]}x{size[1]}-{_digest(split, size)}.npy"
+        self._images = _read(file, shape) if place == "disk" else None
+        if self._images is None:
+            say(f"decoding {split.count} images, {np.prod(shape) / 1e6:.0f} MB" + (f" into {file}" if place == "disk" else ""))
+            try:
+                if place == "disk":
+                    with written_beside(file) as beside:
+                        kept = np.lib.format.open_memmap(beside, "w+", np.uint8, shape)
+                        _decode(split, size, workers, kept)
+                        kept.flush()
+                        del kept
+                    self._images = _read(file, shape)
+                else:
+                    self._images = _decode(split, size, workers, np.empty(shape, np.uint8))
+            except tf.errors.OpError as error:
+                raise RunError(split.culprit() or f"reading the images failed: {error.message}") from None
+            except OSError as error:
+                raise RunError(f"cannot keep the images in {file}: {error.strerror}. Choose --cache memory or none.") from None
+        self.labels = split.labels
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)
+
+    def examples(
+        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
+    ) -> tf.data.Dataset:
+        """As `datasets.Split.examples`, of the size given at the beginning."""
+        order = draw_order(self.count, seed)[skip:]
+
+        def image(index: np.ndarray) -> np.ndarray:
+            return self._images[index].astype(np.float32)
+
+        def read(index: tf.Tensor, label: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+            return tf.ensure_shape(tf.numpy_function(image, [index], tf.float32), (*self.size, 3)), label
+
+        return tf.data.Dataset.from_tensor_slices((order, self.labels[order])).map(read, num_parallel_calls=workers)
+
+    def culprit(self) -> str:
+        return self._culprit()
+
+
+def _decode(split: Any, size: Tuple[int, int], workers: int, into: np.ndarray) -> np.ndarray:
+    for k, (image, _) in enumerate(split.examples(None, size, workers)):
+        into[k] = np.rint(image.numpy()).clip(0, 255)
+    return into
+
+
+def _read(file: Path, shape: Tuple[int, ...]) -> Optional[np.ndarray]:
+    """The images of a file as an array that stays on the disk; None where there is no whole file of them."""
+    try:
+        images = np.load(file, mmap_mode="r")
+    except (OSError, ValueError):
+        return None
+    return images if images.shape == shape and images.dtype == np.uint8 else None
+
+
+def _digest(split: Any, size: Tuple[int, int]) -> str:
+    """Of what is kept: the files, their sizes and times."""
+    about = [(str(file), found.st_size, found.st_mtime_ns) for file in split.files for found in [os.stat(file)]]
+    return hashlib.sha1(repr((about, size)).encode()).hexdigest()[:12]
+
+
+def check(place: str, split: Any) -> None:
+    """UsageError for a place that there is not, or images that are not in files of their own."""
+    if place not in PLACES:
+        raise UsageError(f"--cache {place!r} is none of {', '.join(PLACES)}.")
+    if place != "none" and not hasattr(split, "files"):
+        raise UsageError("--cache is for images in files of their own (a folder, a .csv table); these are in memory, or read by tensorflow-datasets.")
