@@ -53,7 +53,7 @@ class CommonSettings:
     dataset: str = setting(
         "caltech_birds2011",
         "caltech_birds2011, oxford_iiit_pet, stanford_dogs, demo, or your images: a folder with train/CLASS/IMAGE and "
-        "test/CLASS/IMAGE (or CLASS/IMAGE, see --validation-split), a .csv table with the columns path, label and perhaps "
+        "test/CLASS/IMAGE (or CLASS/IMAGE, see --validation-split), a folder that tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
         "split, or .npz arrays",
     )
     validation_split: Optional[float] = setting(

@@ -3,21 +3,19 @@
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Tuple
+from typing import Callable, Iterator, List, Optional, Protocol, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer import user_data
+from elastictrainer import tfds_data, user_data
 from elastictrainer.cached_images import CachedSplit, check
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.image_folder import FolderSplit, draw_order, prepare_image, read_folder
+from elastictrainer.tfds_data import TFDS_CLASSES
 
-# Classes of the registered data sets, so that a model can be profiled before its data is on the device.
-TFDS_CLASSES = {"caltech_birds2011": 200, "oxford_iiit_pet": 37, "stanford_dogs": 120}
 DATASETS = (*TFDS_CLASSES, "demo")
 
-_SHUFFLE_BUFFER = 2048
 _PREFETCH_BATCHES = 4
 
 
@@ -135,7 +133,8 @@ def load(
     """A data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
 
     Args:
-        name: one of DATASETS, or a path; a folder holds split/class/image, or class/image with `validation_split`.
+        name: one of DATASETS, or a path; a folder holds split/class/image, or class/image with `validation_split`, or what
+            a builder of tensorflow-datasets has prepared.
         batch_size: of training.
         image_size: height and width to resize to.
         seed: of the training order; of the embedded data also of its drawing; of what is set apart for testing.
@@ -152,7 +151,7 @@ def load(
 
         names, splits = digits.CLASSES, [ArraySplit(*digits.target(part)) for part in ("train", "test")]
     elif name in TFDS_CLASSES:
-        names, splits = _from_tfds(name, data_dir)
+        names, splits = tfds_data.registered(name, data_dir)
     elif Path(name).exists():
         names, splits, has_split = _from_path(Path(name), validation_split, seed)
     else:
@@ -166,6 +165,8 @@ def load(
 
 def _from_path(path: Path, validation_split: Optional[float], seed: int) -> Tuple[List[str], List[Split], bool]:
     """Class names, the splits train and test, and whether they were in the data."""
+    if tfds_data.is_prepared(path):
+        return (*tfds_data.prepared(path), True)
     if path.is_dir():
         if validation_split is None or (path / "train").is_dir():
             return (*read_folder(path), True)
@@ -217,54 +218,3 @@ class ArraySplit:
 
     def culprit(self) -> str:
         return ""
-
-
-@dataclass
-class TfdsSplit:
-    """One split of a data set that tensorflow-datasets has prepared."""
-
-    builder: Any
-    split: str
-
-    @property
-    def count(self) -> int:
-        return self.builder.info.splits[self.split].num_examples
-
-    def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
-    ) -> tf.data.Dataset:
-        import tensorflow_datasets as tfds
-
-        # Encoded images are shuffled, decoded ones would fill the memory of a small device.
-        encoded = self.builder.as_dataset(
-            split=self.split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False
-        )
-        if seed is not None:
-            mixed = int(np.random.default_rng(seed).integers(2**31))
-            encoded = encoded.shuffle(min(self.count, _SHUFFLE_BUFFER), seed=mixed)
-
-        def decode(example: Dict[str, tf.Tensor]) -> Tuple[tf.Tensor, tf.Tensor]:
-            image = tf.io.decode_image(example["image"], channels=3, expand_animations=False)
-            return prepare_image(image, size), example["label"]
-
-        return encoded.skip(skip).map(decode, num_parallel_calls=workers)
-
-    def culprit(self) -> str:
-        return ""
-
-
-def _from_tfds(name: str, data_dir: Optional[str]) -> Tuple[List[str], List[Split]]:
-    import tensorflow_datasets as tfds
-
-    home = data_dir or "~/tensorflow_datasets"
-    try:
-        builder = tfds.builder(name, data_dir=data_dir)
-        builder.download_and_prepare()
-    except Exception as error:  # tensorflow-datasets raises whatever its downloader met
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(
-            f"{name} is not in {home} and could not be downloaded ({reason}). Copy a prepared data set to "
-            f"{home}/{name}, or its archives to {home}/downloads/manual, or name another place with --data-dir; "
-            "--dataset also takes a folder of your own images. For a first look without any data: bash scripts/demo.sh"
-        ) from None
-    return builder.info.features["label"].names, [TfdsSplit(builder, part) for part in ("train", "test")]

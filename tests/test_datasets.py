@@ -78,26 +78,52 @@ def test_autotuner_is_off(tf, image_folder, monkeypatch):
     assert seen == [False]
 
 
-def test_tensorflow_datasets(tf, tmp_path, monkeypatch):
-    """Real records on disk, written by tensorflow-datasets itself for a small data set of the same features."""
+def tiny_pets(folder, second="test", label="label"):
+    """A builder of tensorflow-datasets, which writes real records: eleven and five images of cats and dogs."""
     import tensorflow_datasets as tfds
 
     class TinyPets(tfds.core.GeneratorBasedBuilder):
         VERSION = tfds.core.Version("1.0.0")
 
         def _info(self):
-            features = {"image": tfds.features.Image(), "label": tfds.features.ClassLabel(names=["cat", "dog"])}
+            features = {"image": tfds.features.Image(), label: tfds.features.ClassLabel(names=["cat", "dog"])}
             return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
         def _split_generators(self, manager):
-            return {"train": self._generate_examples(11), "test": self._generate_examples(5)}
+            return {"train": self._generate_examples(11), second: self._generate_examples(5)}
 
         def _generate_examples(self, count):
             for k in range(count):
                 image = np.full((20 + k, 30, 3), 40 + 150 * (k % 2), np.uint8)
-                yield k, {"image": image, "label": k % 2}
+                yield k, {"image": image, label: k % 2}
 
-    builder = TinyPets(data_dir=str(tmp_path))
+    return TinyPets(data_dir=str(folder))
+
+
+def test_a_folder_that_a_builder_has_prepared(tf, tmp_path):
+    builder = tiny_pets(tmp_path, second="validation")
+    builder.download_and_prepare()
+    data = load(builder.data_dir)
+    assert data.class_names == ("cat", "dog") and data.train_split.count == 11 and data.test_split.count == 5
+    x, y = next(data.train(0))
+    assert all((image.mean() > 115) == label for image, label in zip(x.numpy(), y.numpy()))
+    with pytest.raises(UsageError, match="test part of its own"):
+        load(builder.data_dir, validation_split=0.2)
+
+
+@pytest.mark.parametrize("wrong, message", [({"second": "unlabelled"}, "splits train, unlabelled"), ({"label": "breed"}, "features breed, image")])
+def test_a_prepared_folder_without_what_is_needed_is_told(tf, tmp_path, wrong, message):
+    builder = tiny_pets(tmp_path, **wrong)
+    builder.download_and_prepare()
+    with pytest.raises(UsageError, match=message):
+        load(builder.data_dir)
+
+
+def test_tensorflow_datasets(tf, tmp_path, monkeypatch):
+    """Real records on disk, written by tensorflow-datasets itself for a small data set of the same features."""
+    import tensorflow_datasets as tfds
+
+    builder = tiny_pets(tmp_path)
     asked = []
     monkeypatch.setattr(tfds, "builder", lambda name, data_dir: (asked.append((name, data_dir)), builder)[1])
     data = load("oxford_iiit_pet", data_dir=str(tmp_path))

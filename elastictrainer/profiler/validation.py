@@ -9,8 +9,8 @@ from elastictrainer.profiler.capture import step_ms
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.steps import StepCache
 
-_ROUNDS = 3
-_LONG_MS = 2000.0
+_ROUNDS = 3, 20  # at least and at most
+_LONG_S = 2.0
 
 
 def random_masks(timings: TensorTimings, count: int, seed: int) -> List[np.ndarray]:
@@ -56,23 +56,22 @@ def validate_timings(
 
 
 def ratio_to_full(
-    cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any], rounds: int = _ROUNDS, block_ms: float = 0.0
+    cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any], seconds: float = 3.0
 ) -> float:
-    """Measured time of a step under `mask` (N,) bool over one under `full`, run in turn; the median ratio.
+    """Measured time of a step under `mask` (N,) bool over one under `full`, run in turn for about `seconds`.
 
-    `rounds`: of one block of steps each; `block_ms`: at least as many steps in a block as fill it.
+    Other work on the machine comes and goes and only ever adds time, so the lower deciles are compared.
     """
-    once = step_ms(cache.get(full), batch, 1)[0]
+    once_s = 1e-3 * step_ms(cache.get(full), batch, 1)[0]
     step_ms(cache.get(mask), batch, 2)
-    # The first step after a change of graph finds the caches cold; training never changes that often. A step of
-    # seconds needs no median over several.
-    steps = max(3 if once < _LONG_MS else 2, 1 + int(block_ms / once))
-    ratios = []
+    # The first step after a change of graph finds the caches cold; training never changes that often.
+    steps = 4 if once_s < _LONG_S else 2
+    rounds = int(np.clip(seconds / (2 * steps * once_s), *_ROUNDS))
+    chosen, whole = [], []
     for _ in range(rounds):
-        chosen = step_ms(cache.get(mask), batch, steps)[1:]
-        whole = step_ms(cache.get(full), batch, steps)[1:]
-        ratios.append(np.median(chosen) / np.median(whole))
-    return float(np.median(ratios))
+        chosen.append(step_ms(cache.get(mask), batch, steps)[1:])
+        whole.append(step_ms(cache.get(full), batch, steps)[1:])
+    return float(np.quantile(chosen, 0.1) / np.quantile(whole, 0.1))
 
 
 def errors(validation: Sequence[Dict[str, Any]]) -> np.ndarray:

@@ -84,7 +84,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int) -> Dict[str, 
     full_ms = timings.step_time(timings.connected)
 
     def measured_ratio(mask: np.ndarray) -> float:
-        return ratio_to_full(cache, mask, timings.connected, batch, rounds=5, block_ms=800)
+        return ratio_to_full(cache, mask, timings.connected, batch, seconds=10.0)
 
     noise = np.abs([measured_ratio(timings.connected) - 1 for _ in range(_NOISE)])
     rows = []
