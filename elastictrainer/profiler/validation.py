@@ -38,7 +38,7 @@ def validate_timings(
 ) -> List[Dict[str, Any]]:
     """Measure `count` random selections.
 
-    Each is run in turn with the full step, and the median of the ratios is put on the profile's scale, so that a
+    Each is run in turn with the full step, and their ratio is put on the profile's scale, so that a
     machine that is slower now than when it was profiled does not count as an error of the model.
 
     Returns:
