@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError
 from elastictrainer.files import written_beside
-from elastictrainer.image_folder import draw_order
+from elastictrainer.splits import IndexedSplit
 
 PLACES = ("none", "memory", "disk")
 FOLDER = Path("cache")
 
 
-class CachedSplit:
+class CachedSplit(IndexedSplit):
     """A part of a data set, decoded and resized once, with pixels as whole numbers 0..255."""
 
     def __init__(self, split: Any, size: Tuple[int, int], place: str, workers: int, say: Callable[[str], None]):
@@ -54,23 +54,11 @@ class CachedSplit:
                 raise RunError(f"cannot keep the images in {file}: {error.strerror}. Choose --cache memory or none.") from None
         self.labels = split.labels
 
-    @property
-    def count(self) -> int:
-        return len(self.labels)
+    def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
+        def image(number: np.ndarray) -> np.ndarray:
+            return self._images[number].astype(np.float32)
 
-    def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
-    ) -> tf.data.Dataset:
-        """As `datasets.Split.examples`, of the size given at the beginning."""
-        order = draw_order(self.count, seed)[skip:]
-
-        def image(index: np.ndarray) -> np.ndarray:
-            return self._images[index].astype(np.float32)
-
-        def read(index: tf.Tensor, label: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-            return tf.ensure_shape(tf.numpy_function(image, [index], tf.float32), (*self.size, 3)), label
-
-        return tf.data.Dataset.from_tensor_slices((order, self.labels[order])).map(read, num_parallel_calls=workers)
+        return lambda number: tf.ensure_shape(tf.numpy_function(image, [number], tf.float32), (*self.size, 3))
 
     def culprit(self) -> str:
         return self._culprit()

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional, Protocol, Tuple
+from typing import Callable, Iterator, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,29 +11,13 @@ import tensorflow as tf
 from elastictrainer import tfds_data, user_data
 from elastictrainer.cached_images import CachedSplit, check
 from elastictrainer.errors import RunError, UsageError, unknown
-from elastictrainer.image_folder import FolderSplit, draw_order, prepare_image, read_folder
+from elastictrainer.image_folder import FolderSplit, read_folder
+from elastictrainer.splits import IndexedSplit, Split, prepare_image
 from elastictrainer.tfds_data import TFDS_CLASSES
 
 DATASETS = (*TFDS_CLASSES, "demo")
 
 _PREFETCH_BATCHES = 4
-
-
-class Split(Protocol):
-    """One part of a data set."""
-
-    count: int
-
-    def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
-    ) -> tf.data.Dataset:
-        """(image (H, W, 3) float32 in 0..255, label int64) in an order drawn from `seed`, without the first `skip`.
-
-        No seed: in the order they are stored in.
-        """
-
-    def culprit(self) -> str:
-        """After a failed read: which image it was and what to do, or an empty string."""
 
 
 @dataclass
@@ -199,22 +183,12 @@ def classes_of(name: str, validation_split: Optional[float] = None) -> int:
 
 
 @dataclass
-class ArraySplit:
+class ArraySplit(IndexedSplit):
     """Images in memory: (n, H, W, 3) in 0..255, and (n,) labels."""
 
     images: np.ndarray
     labels: np.ndarray
 
-    @property
-    def count(self) -> int:
-        return len(self.labels)
-
-    def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
-    ) -> tf.data.Dataset:
-        order = draw_order(self.count, seed)[skip:]
-        dataset = tf.data.Dataset.from_tensor_slices((self.images[order], self.labels[order]))
-        return dataset.map(lambda image, label: (prepare_image(image, size), label), num_parallel_calls=workers)
-
-    def culprit(self) -> str:
-        return ""
+    def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
+        images = tf.constant(self.images)
+        return lambda number: prepare_image(images[number], size)

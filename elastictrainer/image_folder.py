@@ -4,12 +4,13 @@ import stat
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import Any, Callable, List, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.splits import IndexedSplit, prepare_image
 
 SPLITS = ("train", "test")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
@@ -109,38 +110,16 @@ def some(items: List[str]) -> str:
     return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
 
 
-def draw_order(count: int, seed: Optional[Tuple[int, int]]) -> np.ndarray:
-    """(count,) indices in an order drawn from `seed`; None: ascending."""
-    return np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
-
-
-def prepare_image(image: tf.Tensor, size: Tuple[int, int]) -> tf.Tensor:
-    """An image of any size as (H, W, 3) float32 in 0..255."""
-    return tf.ensure_shape(tf.image.resize(image, size), (*size, 3))
-
-
 @dataclass
-class FolderSplit:
+class FolderSplit(IndexedSplit):
     """Image files (n,) and their labels (n,)."""
 
     files: np.ndarray
     labels: np.ndarray
 
-    @property
-    def count(self) -> int:
-        return len(self.labels)
-
-    def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
-    ) -> tf.data.Dataset:
-        """(image (H, W, 3) float32 in 0..255, label) in an order drawn from `seed` (None: by class), less `skip`."""
-        order = draw_order(self.count, seed)[skip:]
-
-        def decode(file: tf.Tensor, label: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-            return prepare_image(_decode(file), size), label
-
-        dataset = tf.data.Dataset.from_tensor_slices((self.files[order], self.labels[order]))
-        return dataset.map(decode, num_parallel_calls=workers)
+    def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
+        files = tf.constant(self.files)
+        return lambda number: prepare_image(_decode(files[number]), size)
 
     def culprit(self) -> str:
         """Decode every image to find those that cannot be."""
