@@ -103,6 +103,7 @@ class TrainSettings(CommonSettings):
         "selection as well; --reprofile alone) or never",
         bare="always",
     )
+    strategy: str = setting("none", "multi-worker: several processes, named in TF_CONFIG, train on a share of each minibatch; none")
     cache: str = setting("none", "keep decoded images of a folder or table: none, memory, or disk (a file in cache/, used by later runs too)")
     checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0)
     meter: Optional[str] = setting(None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run")

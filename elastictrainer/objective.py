@@ -16,6 +16,7 @@ class Objective:
         model: tf.keras.Model,
         loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
         penalty: Optional[Callable[[], tf.Tensor]] = None,
+        mean: Optional[Callable[[list], list]] = None,
     ):
         """
         Args:
@@ -23,10 +24,12 @@ class Objective:
                 takes `training`, that is True in training.
             loss: takes labels and outputs, returns a scalar.
             penalty: a scalar that a scheme adds to the training loss.
+            mean: averages tensors over the processes that train together; None: this one is alone.
         """
         self.model = model
         self.loss = loss
         self.penalty = penalty
+        self.mean = mean
         parameters = inspect.signature(type(model).__call__).parameters
         self._takes_training = isinstance(model, tf.keras.Model) or "training" in parameters
 
@@ -48,7 +51,13 @@ class Objective:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
             outputs, total = self(x, y, training=True)
-        return outputs, total, tape.gradient(total, watched)
+        found = tape.gradient(total, watched)
+        if self.mean is not None:
+            connected = [k for k, gradient in enumerate(found) if gradient is not None]
+            total, *averaged = self.mean([total, *(found[k] for k in connected)])
+            for k, gradient in zip(connected, averaged):
+                found[k] = gradient
+        return outputs, total, found
 
 
 def classification_loss() -> tf.keras.losses.Loss:

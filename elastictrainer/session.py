@@ -49,7 +49,7 @@ class Session:
         self.data = data
         model, optimizer = trainer.model, trainer.optimizer
         optimizers.build(optimizer, model.trainable_weights)
-        objective = Objective(model, trainer.loss, trainer.scheme.penalty(model))
+        objective = Objective(model, trainer.loss, trainer.scheme.penalty(model), trainer.mean)
         self.accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         self.steps = StepCache(objective, optimizer, [self.accuracy])
         self.evaluate = Evaluator(objective)

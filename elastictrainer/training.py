@@ -43,6 +43,7 @@ class Training:
         sensor: Optional[Sensor] = None,
         run: Optional[RunFolder] = None,
         quiet: bool = False,
+        mean: Optional[Callable[[list], list]] = None,
         **selection: Any,
     ):
         """
@@ -58,12 +59,16 @@ class Training:
             sensor: of this device's energy, see `energy.find_sensor`; None: energy is not measured.
             run: where to write; None: nothing is written.
             quiet: print nothing.
+            mean: averages tensors over the processes that train together (`distribution.Workers.mean`); `data` is then this
+                one's share, and measured times must not steer the selection (feedback=False), which all have to make alike.
             selection: rho, interval and the other attributes of SelectionSettings.
 
         Raises:
             UsageError: an argument out of range, no profile for a scheme that needs one, a profile of another model.
         """
         self.selection = SelectionSettings(**selection)
+        if mean is not None and self.selection.feedback:
+            raise UsageError("processes that train together must select alike: pass feedback=False.")
         if epochs < 1:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
         self.model = model
@@ -85,6 +90,7 @@ class Training:
         self.sensor = sensor
         self.run = run
         self.quiet = quiet
+        self.mean = mean
         self.watch = Stopwatch()
 
     def fit(self, data: Data, resume: bool = False) -> Dict[str, Any]:

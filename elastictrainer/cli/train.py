@@ -35,7 +35,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             from elastictrainer import continuation
 
             settings = continuation.settings_of(settings, given(TrainSettings, options))
-        run_folder = RunFolder(settings.output or _run_name(settings))
+        run_folder = RunFolder((settings.output or _run_name(settings)) + _of_worker(settings))
         with run_folder.claimed(settings.overwrite):
             _train(settings, run_folder, resume=False)
         return
@@ -65,12 +65,15 @@ def _resume(run_folder: Any) -> None:
 
 def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train into `run_folder`."""
-    from elastictrainer import assembly, continuation, energy, environment, schemes
+    from elastictrainer import assembly, continuation, distribution, energy, environment, schemes
     from elastictrainer.export import check_formats, export_run
     from elastictrainer.run_folder import RunFolder
     from elastictrainer.selection_settings import SelectionSettings
     from elastictrainer.training import Training
 
+    workers = distribution.create(settings.strategy)
+    if workers and resume:
+        raise UsageError("a run of several workers cannot be resumed. Start it anew with --overwrite.")
     formats = settings.export.split(",") if settings.export else []
     check_formats(formats)
     selection = SelectionSettings(
@@ -78,7 +81,7 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
         interval=settings.interval,
         importance_batches=settings.importance_batches,
         solver=settings.solver,
-        feedback=not settings.deterministic,
+        feedback=not settings.deterministic and workers is None,
         reprofile=settings.reprofile,
     )
     if settings.meter:
@@ -87,10 +90,16 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     scheme = schemes.create(settings.scheme)
     assembly.configure(settings.seed, settings.deterministic)
     data = assembly.load_data(settings).cached(settings.cache, print)
+    if workers:
+        data = workers.share_of(data, settings.batch_size)
     if settings.init_from:
         model = continuation.model_of(RunFolder(settings.init_from), data.class_names)
     else:
         model = assembly.make_model(settings, len(data.class_names))
+    own = settings  # what this process does
+    if workers:
+        workers.start_alike(model.variables)
+        own = dataclasses.replace(settings, batch_size=settings.batch_size // workers.count)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {data.train_split.count} training "
         f"and {data.test_split.count} test images, {len(model.trainable_weights)} trainable tensors"
@@ -98,13 +107,15 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     if data.imbalance():
         print(data.imbalance())
     print(f"run: {run_folder.path}")
-    metadata = assembly.profile_metadata(settings, (*data.image_size, model.input_shape[-1]), len(data.class_names))
+    metadata = assembly.profile_metadata(own, (*data.image_size, model.input_shape[-1]), len(data.class_names))
     optimizer = assembly.make_optimizer(settings, settings.epochs * data.steps_per_epoch)
     selects = scheme.importance_metric is not None
     timings, path = assembly.find_profile(settings, model, metadata, wanted=selects)
     if timings is not None:
         print(f"profile: {path}")
     elif selects:
+        if workers:
+            raise UsageError(f"several workers need one profile: make it with et-profile --batch-size {own.batch_size}, pass it by --profile.")
         print("no profile of this model, shape, batch and device yet: making one")
         timings = assembly.make_profile(model, next(iter(data.train(0))), optimizer, metadata, print)
         timings.save(path)
@@ -121,6 +132,7 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
         checkpoint_minutes=settings.checkpoint_minutes,
         sensor=sensor,
         run=run_folder,
+        mean=workers and workers.mean,
         **dataclasses.asdict(selection),
     )
     if not resume:
@@ -151,6 +163,16 @@ def _with_metered_energy(summary: Dict[str, Any], meter: str, run_folder: Any) -
     summary = {**summary, "energy_joules": joules, "energy_source": f"log {meter}"}
     run_folder.write_summary(summary)
     return summary
+
+
+def _of_worker(settings: TrainSettings) -> str:
+    """What tells the run folders of several workers apart: nothing for the first."""
+    if settings.strategy != "multi-worker":
+        return ""
+    from elastictrainer.distribution import task
+
+    rank, _ = task()
+    return f"-worker{rank}" if rank else ""
 
 
 def _run_name(settings: TrainSettings) -> str:
