@@ -46,7 +46,7 @@ def read_trace(path: Union[str, Path]) -> Trace:
     space = xplane_pb2.XSpace()
     try:
         space.ParseFromString(Path(path).read_bytes())
-    except DecodeError as error:
+    except (DecodeError, SystemError) as error:  # protobuf 3 raises the latter for damaged text
         raise RunError(f"{path} is no profiler trace ({error}).") from None
 
     op_index: Dict[str, int] = {}
