@@ -3,7 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -40,14 +40,17 @@ class CachedSplit(IndexedSplit):
             say(f"decoding {split.count} images, {np.prod(shape) / 1e6:.0f} MB" + (f" into {file}" if place == "disk" else ""))
             try:
                 if place == "disk":
-                    with written_beside(file) as beside:
-                        kept = np.lib.format.open_memmap(beside, "w+", np.uint8, shape)
-                        _decode(split, size, workers, kept)
-                        kept.flush()
-                        del kept
+                    # In sequence: where the disk is full, writing to a mapped file would end the process without a word.
+                    with written_beside(file) as beside, open(beside, "wb") as stream:
+                        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+                        np.lib.format.write_array_header_1_0(stream, header)
+                        for image in _decoded(split, size, workers):
+                            stream.write(image.tobytes())
                     self._images = _read(file, shape)
                 else:
-                    self._images = _decode(split, size, workers, np.empty(shape, np.uint8))
+                    self._images = np.empty(shape, np.uint8)
+                    for k, image in enumerate(_decoded(split, size, workers)):
+                        self._images[k] = image
             except tf.errors.OpError as error:
                 raise RunError(split.culprit() or f"reading the images failed: {error.message}") from None
             except OSError as error:
@@ -64,10 +67,10 @@ class CachedSplit(IndexedSplit):
         return self._culprit()
 
 
-def _decode(split: Any, size: Tuple[int, int], workers: int, into: np.ndarray) -> np.ndarray:
-    for k, (image, _) in enumerate(split.examples(None, size, workers)):
-        into[k] = np.rint(image.numpy()).clip(0, 255)
-    return into
+def _decoded(split: Any, size: Tuple[int, int], workers: int) -> Iterator[np.ndarray]:
+    """Each image, (H, W, 3) uint8, in the stored order."""
+    for image, _ in split.examples(None, size, workers):
+        yield np.rint(image.numpy()).clip(0, 255).astype(np.uint8)
 
 
 def _read(file: Path, shape: Tuple[int, ...]) -> Optional[np.ndarray]:

@@ -80,8 +80,9 @@ def learning_rate_of(optimizer: Any) -> float:
 def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     """Update the given tensors, and no other.
 
-    Summing gradients over replicas is left out: there is one here, and TensorFlow registers a function for every sum it
-    traces and never forgets it, which would keep each selection's graph alive for good.
+    Summing gradients over replicas is left out: each process has one (`Objective` averages over processes), and
+    TensorFlow registers a function for every sum it traces and never forgets it, which would keep each selection's
+    graph alive for good.
     """
     apply_gradients(optimizer, gradients_and_variables)
 

@@ -1,5 +1,7 @@
 """Decoded images that are kept: the same pixels, in the same order, read once."""
 
+import resource
+
 import numpy as np
 import pytest
 
@@ -77,3 +79,14 @@ def test_no_room_is_told(tf, image_folder, tmp_path):
     (tmp_path / "cache").write_text("in the way")
     with pytest.raises(RunError, match="cannot keep the images"):
         load(image_folder).cached("disk", lambda line: None)
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tf, image_folder, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
+    try:
+        with pytest.raises(RunError, match="cannot keep the images"):
+            load(image_folder).cached("disk", lambda line: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list((tmp_path / "cache").iterdir())

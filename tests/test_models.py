@@ -27,12 +27,8 @@ def test_registered_model(tf, tmp_path, name, tensors):
     model(pixels, training=True)
     for a, b in zip(moving, [v.numpy() for v in model.non_trainable_weights if "moving" in v.name]):
         np.testing.assert_array_equal(a, b)
-    if name == "vit":  # Keras 2 takes two minutes to read that file back
-        again = tf.keras.Model.from_config(model.get_config())
-    else:
-        model.save(tmp_path / "m.keras")
-        again = tf.keras.models.load_model(tmp_path / "m.keras")
-    assert len(again.trainable_weights) == tensors
+    model.save(tmp_path / "m.keras")
+    assert len(tf.keras.models.load_model(tmp_path / "m.keras").trainable_weights) == tensors
 
 
 def test_preprocessing_is_what_the_backbones_were_trained_on(tf):
@@ -85,9 +81,17 @@ def test_missing_weights_say_which_file_where_and_what_else(tf, monkeypatch, tmp
 
 
 def test_weights_of_another_model_are_refused(tf, tmp_path):
-    create("demo", 5, weights="none").save_weights(str(tmp_path / "demo.weights.h5"))
-    with pytest.raises(UsageError, match="does not hold the weights of mobilenetv2"):
-        create("mobilenetv2", 5, image_size=64, weights=str(tmp_path / "demo.weights.h5"))
+    from elastictrainer.keras_stack import KERAS_3
+
+    demo = create("demo", 5, weights="none")
+    demo.save_weights(str(tmp_path / "demo.weights.h5"))
+    if KERAS_3:  # it no longer writes the older format
+        (tmp_path / "demo.h5").write_bytes((tmp_path / "demo.weights.h5").read_bytes())
+    else:
+        demo.save_weights(str(tmp_path / "demo.h5"))
+    for file in ("demo.h5", "demo.weights.h5"):
+        with pytest.raises(UsageError, match="does not hold the weights of mobilenetv2"):
+            create("mobilenetv2", 5, image_size=64, weights=str(tmp_path / file))
 
 
 def test_own_model_from_a_file_and_from_a_function(tf, tmp_path, monkeypatch):

@@ -71,9 +71,9 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     from elastictrainer.selection_settings import SelectionSettings
     from elastictrainer.training import Training
 
-    workers = distribution.create(settings.strategy)
-    if workers and resume:
+    if resume and settings.strategy != "none":
         raise UsageError("a run of several workers cannot be resumed. Start it anew with --overwrite.")
+    workers = distribution.create(settings.strategy)
     formats = settings.export.split(",") if settings.export else []
     check_formats(formats)
     selection = SelectionSettings(

@@ -1,5 +1,6 @@
 """What the network sees: images as they are and as augmentation turns them, by class."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -54,8 +55,8 @@ def data(settings: TrainSettings) -> Drawing:
 
 def _augmentation(settings: TrainSettings, classes: int) -> Tuple[Callable[[Any], Any], str]:
     """What the model does to its inputs in training, and in words."""
-    settings.weights = "none"
-    layers = [layer for layer in assembly.make_model(settings, classes).layers if isinstance(layer, AUGMENTATION)]
+    model = assembly.make_model(dataclasses.replace(settings, weights="none"), classes)
+    layers = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
 
     def augment(pixels: Any) -> Any:
         for layer in layers:
