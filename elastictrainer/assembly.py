@@ -138,6 +138,27 @@ def find_profile(
     return (None if differing else timings), path
 
 
+def obtain_profile(
+    settings: TrainSettings,
+    model: tf.keras.Model,
+    metadata: Dict[str, Any],
+    batch: Callable[[], Tuple[Any, Any]],
+    optimizer: Any,
+    wanted: bool,
+    say: Callable[[str], None],
+) -> Optional[TensorTimings]:
+    """The profile to train with, made and written if it is `wanted` and there is none; see `find_profile` and `make_profile`."""
+    timings, path = find_profile(settings, model, metadata, wanted)
+    if timings is not None:
+        say(f"profile: {path}")
+    elif wanted:
+        say("no profile of this model, shape, batch and device yet: making one")
+        timings = make_profile(model, batch(), optimizer, metadata, say)
+        timings.save(path)
+        say(f"profile: {path} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
+    return timings
+
+
 def make_profile(
     model: tf.keras.Model,
     batch: Tuple[Any, Any],

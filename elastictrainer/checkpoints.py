@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -44,7 +44,7 @@ class Checkpoints:
         Raises:
             RunError: it cannot be written. The checkpoints before it are as they were.
         """
-        path = self.folder / f"step-{step:09d}"
+        path = self._path(step)
         self._progress.assign(json.dumps(progress))
         try:
             if not path.exists():
@@ -61,35 +61,54 @@ class Checkpoints:
         for old in self.saved()[_KEEP:]:
             _remove(old)
 
-    def restore(self, say: Callable[[str], None]) -> Optional[Dict[str, Any]]:
+    def restore(
+        self, say: Callable[[str], None], agree: Callable[[int], int] = lambda step: step
+    ) -> Optional[Dict[str, Any]]:
         """Put the newest whole checkpoint's values into the variables.
 
         Args:
             say: told of every checkpoint that is damaged and passed over.
+            agree: from the newest step there is here (0 without any) to the one to go on from: processes that train together
+                go on from the newest that all of them have.
 
         Returns:
             The progress saved with it; None where there is no checkpoint.
 
         Raises:
-            RunError: there are checkpoints, and all are damaged.
+            RunError: there are checkpoints, and all are damaged; or not the one agreed upon.
         """
         remove_unfinished(self.folder)
-        damaged = []
+        passed: List[Path] = []
+        found = self._newest(passed, say)
+        own = found[0] if found else 0
+        agreed = agree(own)
+        while found and found[0] > agreed:
+            passed.append(self._path(found[0]))
+            found = self._newest(passed, say)
+        if own and (found is None or found[0] != agreed):
+            raise RunError(f"{self.folder} has no checkpoint of step {agreed}, from which the other processes go on. Start anew with --overwrite.")
+        if found is None and passed:
+            raise RunError(f"no checkpoint in {self.folder} can be read. Start the run anew with --overwrite.")
+        for path in passed:
+            _remove(path)
+        return found and found[1]
+
+    def _newest(self, passed: List[Path], say: Callable[[str], None]) -> Optional[Tuple[int, Dict[str, Any]]]:
+        """Read the newest checkpoint that is none of `passed`, to which damaged ones are added; its step and progress."""
         for path in self.saved():
+            if path in passed:
+                continue
             try:
                 self._checkpoint.read(str(path / _VARIABLES)).assert_consumed()
-                progress = json.loads(self._progress.numpy())
+                return int(path.name.split("-")[1]), json.loads(self._progress.numpy())
             except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
                 reason = (str(error).splitlines() or [""])[0]
                 say(f"the checkpoint {path} is damaged and passed over ({type(error).__name__}: {reason})")
-                damaged.append(path)
-                continue
-            for bad in damaged:
-                _remove(bad)
-            return progress
-        if damaged:
-            raise RunError(f"no checkpoint in {self.folder} can be read. Start the run anew with --overwrite.")
+                passed.append(path)
         return None
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step-{step:09d}"
 
 
 def _remove(path: Path) -> None:

@@ -103,7 +103,12 @@ class TrainSettings(CommonSettings):
         "selection as well; --reprofile alone) or never",
         bare="always",
     )
-    strategy: str = setting("none", "multi-worker: several processes, named in TF_CONFIG, train on a share of each minibatch; none")
+    strategy: str = setting(
+        "none",
+        "mirrored: a process for each GPU of this machine trains on a share of each minibatch; multi-worker: the processes are "
+        "yours to start, and named in TF_CONFIG; none",
+    )
+    replicas: Optional[int] = setting(None, "mirrored: how many processes; one for each GPU if not given", 2)
     cache: str = setting("none", "keep decoded images of a folder or table: none, memory, or disk (a file in cache/, used by later runs too)")
     checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0)
     meter: Optional[str] = setting(None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run")

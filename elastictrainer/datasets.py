@@ -31,6 +31,7 @@ class ImageData:
         batch_size: of training.
         image_size: height and width that images are resized to.
         seed: of the order of training images.
+        part: k and n, where only each n-th image is read, from number k on: one process' share of every minibatch.
     """
 
     name: str
@@ -40,6 +41,7 @@ class ImageData:
     batch_size: int
     image_size: Tuple[int, int]
     seed: int = 0
+    part: Tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:
         if self.train_split.count < self.batch_size:
@@ -47,6 +49,8 @@ class ImageData:
                 f"{self.name} has {self.train_split.count} training images, fewer than one minibatch of "
                 f"{self.batch_size}; lower --batch-size."
             )
+        if self.batch_size % self.part[1]:
+            raise UsageError(f"--batch-size {self.batch_size} cannot be divided among {self.part[1]} processes.")
 
     def imbalance(self) -> str:
         """Which class has the fewest and which the most training images, where the one has twice the other; or nothing."""
@@ -73,24 +77,24 @@ class ImageData:
         return self.train_split.count // self.batch_size
 
     def train(self, epoch: int, first: int = 0) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
-        """The minibatches of one epoch: (batch, H, W, 3) float32 in 0..255 and (batch,) int64 labels.
+        """The minibatches of one epoch, or this process' part of each: (batch, H, W, 3) float32 in 0..255, (batch,) int64 labels.
 
         The first ones can be left out, undecoded.
 
         The order depends on seed and epoch alone, so that any epoch can be repeated.
         """
         return self._batches(
-            self.train_split, (self.seed, epoch), self.batch_size, drop_remainder=True, skip=first * self.batch_size
+            self.train_split, (self.seed, epoch), self.batch_size // self.part[1], drop_remainder=True, skip=first * self.batch_size
         )
 
     def test(self, batch_size: int = 32) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
-        """All test images in their stored order; the last minibatch may be smaller."""
+        """All test images in their stored order, or this process' part of them; the last minibatch may be smaller."""
         return self._batches(self.test_split, None, batch_size, drop_remainder=False)
 
     def _batches(
         self, split: Split, seed: Optional[Tuple[int, int]], batch_size: int, drop_remainder: bool, skip: int = 0
     ) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
-        dataset = split.examples(seed, self.image_size, _workers(), skip)
+        dataset = split.examples(seed, self.image_size, _workers(), skip, self.part)
         dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
         options = tf.data.Options()
         options.autotune.enabled = False  # its thread stalls the end of an epoch by up to a minute

@@ -1,12 +1,15 @@
 """Several processes that train one model, each on its share of every minibatch, through tf.distribute."""
 
+import contextlib
 import json
 import os
-from typing import Any, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
+import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import UsageError, unknown
+from elastictrainer import replicas
+from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.keras_stack import tf_variables
 
 STRATEGIES = ("none", "multi-worker", "mirrored")
@@ -36,6 +39,8 @@ class Workers:
                 "device, and show it that one only (CUDA_VISIBLE_DEVICES)."
             )
 
+        self._sum = tf.function(lambda own: self.mean([own * self.count])[0])  # of float64 arrays of one shape everywhere
+
     def mean(self, values: List[Any]) -> List[Any]:
         """Each of `values` (tensors, IndexedSlices) averaged over the processes; inside a tf.function only."""
 
@@ -44,6 +49,19 @@ class Workers:
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, here)
 
         return list(self._strategy.run(reduce)) if values else []
+
+    def everyones(self, values: Sequence[float]) -> np.ndarray:
+        """(count, len(values)) float64: what each process passed, by rank. All of them must ask."""
+        own = np.zeros((self.count, len(values)))
+        own[self.rank] = values
+        return self._sum(tf.constant(own)).numpy()
+
+    def of_first(self, make: Callable[[], Any]) -> Any:
+        """The JSON value that the first process makes, in every process; the others wait for it."""
+        own = json.dumps(make()).encode() if self.rank == 0 else b""
+        text = np.zeros(int(self.everyones([len(own)])[0, 0]))
+        text[: len(own)] = list(own)
+        return json.loads(self._sum(tf.constant(text)).numpy().astype(np.uint8).tobytes())
 
     def start_alike(self, variables: Iterable[Any]) -> None:
         """Give every process the values that the first one's variables have."""
@@ -56,47 +74,30 @@ class Workers:
         for variable, value in zip(own, from_first()):
             variable.assign(value)
 
-    def share_of(self, data: Any, batch_size: int) -> "Share":
-        """This process' part of `data`, whose minibatches have `batch_size` images; UsageError where that cannot be divided."""
-        if batch_size % self.count:
-            raise UsageError(f"--batch-size {batch_size} cannot be divided among {self.count} workers.")
-        return Share(data, self.rank, self.count)
-
-
-class Share:
-    """One process' part of a data set: every `count`-th image of each training minibatch, and all test images."""
-
-    def __init__(self, data: Any, rank: int, count: int):
-        self._data, self._rank, self._count = data, rank, count
-        self.steps_per_epoch: int = data.steps_per_epoch
-
-    def train(self, epoch: int, first: int = 0) -> Iterator[Tuple[Any, Any]]:
-        """See `session.Data`."""
-        for x, y in self._data.train(epoch, first):
-            yield x[self._rank :: self._count], y[self._rank :: self._count]
-
-    def test(self) -> Any:
-        """See `session.Data`."""
-        return self._data.test()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._data, name)
+    @contextlib.contextmanager
+    def told_when_alone(self) -> Iterator[None]:
+        """Turn TensorFlow's errors about a process that is gone into a RunError."""
+        try:
+            yield
+        except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError) as error:
+            reason = (str(error.message).splitlines() or [""])[0]
+            raise RunError(
+                f"another process of the {self.count} that train together is gone ({type(error).__name__}: {reason}). Start all of "
+                "them again, each with --resume and its run folder."
+            ) from None
 
 
 def create(strategy: str) -> Optional[Workers]:
     """The processes of a strategy; None where this one is alone.
 
     Raises:
-        UsageError: an unknown strategy, one that is not supported, a TF_CONFIG that is missing or wrong.
+        UsageError: an unknown strategy, a TF_CONFIG that is missing or wrong.
     """
     if strategy not in STRATEGIES:
         raise unknown("strategy", strategy, STRATEGIES)
     if strategy == "mirrored":
-        raise UsageError(
-            "--strategy mirrored, several devices in one process, is not supported: which tensors train, and what their work costs, "
-            "is known for one device a process. Start one process for each device with --strategy multi-worker."
-        )
-    return Workers() if strategy == "multi-worker" else None
+        replicas.divide_processors()
+    return Workers() if strategy != "none" else None
 
 
 def task() -> Tuple[int, int]:

@@ -14,6 +14,7 @@ from elastictrainer.one_step import Stepper
 from elastictrainer.plan import Plan
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.progress import Progress
 from elastictrainer.selected_tensors import SelectedTensors
 from elastictrainer.selection_settings import check_tensors
 from elastictrainer.steps import StepCache
@@ -35,9 +36,8 @@ class ElasticSteps(tf.keras.callbacks.Callback):
         self._recent: Deque[Tuple[Any, Any]] = deque(maxlen=trainer.selection.importance_batches)
         self._tensors: Union[FixedTensors, SelectedTensors, None] = None
         self._records: List[Dict[str, Any]] = []
-        self._epoch_ms: List[float] = []
-        self._predicted_ratio = 0.0
-        self._first_epoch = self._epoch = self._batch = self._step = 0
+        self._progress = Progress()
+        self._first_epoch = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Keras is about to train."""
@@ -48,14 +48,15 @@ class ElasticSteps(tf.keras.callbacks.Callback):
         """Epoch number `epoch` (from 0) begins."""
         if self._tensors is None:
             self._first_epoch = epoch
-        self._epoch, self._batch, self._epoch_ms = epoch - self._first_epoch, 0, []
+        self._progress.epoch = epoch - self._first_epoch
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Add this epoch's figures to its logs."""
         full_ms = self._tensors.full_step_ms()
-        known = full_ms and self._epoch_ms
-        logs["ratio"] = float(np.median(self._epoch_ms)) / full_ms if known else float("nan")
+        epoch_ms = self._progress.epoch_ms
+        logs["ratio"] = float(np.median(epoch_ms)) / full_ms if full_ms and epoch_ms else float("nan")
         logs["selected"] = len(self.model.trainable_variables) if self._tensors.mask is None else int(self._tensors.mask.sum())
+        self._progress.epoch_done(self._watch.training())
 
     def __call__(self, iterator: Iterator[Any]) -> Dict[str, Any]:
         """Train on the next minibatch of `iterator`; returns the metrics so far."""
@@ -81,15 +82,17 @@ class ElasticSteps(tf.keras.callbacks.Callback):
 
     def figures(self) -> Dict[str, Any]:
         """Of the whole `fit`, see `Trainer.fit`."""
-        full_ms = self._tensors.full_training_ms(self._step) if self._tensors is not None else None
+        progress = self._progress
+        full_ms = self._tensors.full_training_ms(progress.step) if self._tensors is not None else None
         seconds = dict(self._watch.seconds)
         return {
             "rho_requested": self._trainer.selection.rho if self._selects else None,
-            "rho_predicted": self._predicted_ratio / self._step if self._step and self.timings is not None else None,
+            "rho_predicted": progress.predicted_ratio / progress.step if progress.step and self.timings is not None else None,
             "rho_achieved": 1e3 * self._watch.training() / full_ms if full_ms else None,
             "train_seconds": self._watch.training(),
             "seconds": seconds,
-            "steps": self._step,
+            "steps": progress.step,
+            "flops_total": progress.flops or None,
             "selections": self._records,
         }
 
@@ -109,7 +112,7 @@ class ElasticSteps(tf.keras.callbacks.Callback):
         steps = StepCache(objective, model.optimizer, [self._metrics])
         self._tensors = self._selected_tensors(steps) if self._selects else self._fixed_tensors()
         x_spec, *others = tf.keras.utils.unpack_x_y_sample_weight(iterator.element_spec)
-        self._stepper = Stepper(self._tensors, steps, self._watch, (x_spec, tuple(others)))
+        self._stepper = Stepper(self._tensors, steps, self._watch, self._progress, (x_spec, tuple(others)))
 
     def _fixed_tensors(self) -> FixedTensors:
         trainer, model = self._trainer, self.model
@@ -130,23 +133,16 @@ class ElasticSteps(tf.keras.callbacks.Callback):
             steps,
             self._watch,
             probe=lambda step: iter(list(self._recent)),
-            log=lambda record: self._records.append({"epoch": self._epoch, **record}),
+            log=lambda record: self._records.append({"epoch": self._progress.epoch, **record}),
             say=self._say,
             keep_profile=self._keep_profile,
         )
 
     def _train(self, fetch: Callable[[], Tuple[Any, compiled.Targets]]) -> None:
         with self._watch.lap("steps"):
-            taken = self._stepper.take(self._step, self._epoch, self._batch, fetch)
-        whole = not self._recent or _size(taken.batch[0]) == _size(self._recent[-1][0])
-        if whole:  # the last minibatch of an epoch may be smaller; its time would say nothing
-            self._epoch_ms += [] if taken.new else [taken.ms]
-            self._tensors.took(self._step, taken.ms, taken.batch, taken.new)
+            taken = self._stepper.take(fetch)
+        if taken.whole:
             self._recent.append(taken.batch)
-        if self.timings is not None:
-            self._predicted_ratio += self.timings.step_time(taken.mask) / self.timings.full_ms
-        self._step += 1
-        self._batch += 1
 
     def _keep_profile(self, timings: TensorTimings) -> None:
         self.timings = timings
@@ -154,8 +150,3 @@ class ElasticSteps(tf.keras.callbacks.Callback):
     def _say(self, line: str) -> None:
         if not self._quiet:
             print(line, flush=True)
-
-
-def _size(x: Any) -> int:
-    """Examples in a minibatch."""
-    return int(tf.nest.flatten(x)[0].shape[0])

@@ -1,17 +1,22 @@
 """Loss and accuracy on held-out images."""
 
-from typing import Any, Callable, Iterable, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.objective import Objective
 
+if TYPE_CHECKING:
+    from elastictrainer.distribution import Workers
+
 
 class Evaluator:
     """Mean loss and top-1 accuracy of a classifier; compiled once."""
 
-    def __init__(self, objective: Objective):
+    def __init__(self, objective: Objective, workers: Optional["Workers"] = None):
+        """`workers` evaluate together, each its part of the data; None: this process is alone."""
         self._objective = objective
+        self._workers = workers
         self._function = tf.function(self._batch, reduce_retracing=True)
 
     def _batch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
@@ -30,4 +35,6 @@ class Evaluator:
             loss += float(batch_loss) * size
             correct += int(batch_correct)
             count += size
+        if self._workers:
+            loss, correct, count = self._workers.everyones([loss, correct, count]).sum(axis=0).tolist()
         return loss / count, correct / count

@@ -10,10 +10,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """While entered, holds SIGINT and SIGTERM back until `check` is called. In other threads than the main one: inert."""
+    """While entered, holds SIGINT and SIGTERM back until `check` is called. In other threads than the main one: inert.
+
+    Attributes:
+        asked: whether a signal has come.
+    """
 
     def __init__(self) -> None:
-        self._asked = False
+        self.asked = False
         self._before: Dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interruption":
@@ -29,11 +33,11 @@ class Interruption:
         self._before = {}
 
     def _note(self, number: int, frame: Any) -> None:
-        self._asked = True
+        self.asked = True
         for held in self._before:  # the next one is the operating system's to deal with, even inside a long op
             signal.signal(held, signal.SIG_DFL)
 
     def check(self) -> None:
         """Raise Interrupted if a signal has come."""
-        if self._asked:
+        if self.asked:
             raise Interrupted

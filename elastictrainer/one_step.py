@@ -1,4 +1,4 @@
-"""A training step, as every loop takes it: decide what trains, fetch the minibatch, run, and time it."""
+"""A training step, as every loop takes it: decide what trains, fetch the minibatch, run, time it, and account for it."""
 
 import contextlib
 import time
@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional, Tuple, Union
 
 import numpy as np
+import tensorflow as tf
 
 from elastictrainer.fixed_tensors import FixedTensors
+from elastictrainer.progress import Progress
 from elastictrainer.selected_tensors import SelectedTensors
 from elastictrainer.steps import StepCache
 from elastictrainer.stopwatch import Stopwatch
@@ -24,24 +26,25 @@ class Taken:
         batch: inputs and labels.
         loss: of the minibatch, before the update.
         ms: wall-clock time, fetching included, deciding not.
-        new: the step's graph was built in it, so `ms` is not typical.
+        whole: the minibatch was not smaller than the first.
     """
 
     mask: np.ndarray
     batch: Batch
     loss: float
     ms: float
-    new: bool
+    whole: bool
 
 
 class Stepper:
-    """Takes training steps on the tensors that are to train."""
+    """Takes training steps on the tensors that are to train, and keeps the run's progress."""
 
     def __init__(
         self,
         tensors: Union[FixedTensors, SelectedTensors],
         steps: StepCache,
         watch: Stopwatch,
+        progress: Progress,
         spec: Optional[Batch] = None,
     ):
         """
@@ -49,20 +52,36 @@ class Stepper:
             tensors: decides what trains.
             steps: the compiled steps.
             watch: its lap "tracing" is used.
+            progress: its `epoch` is the caller's to move.
             spec: tf.TensorSpecs of a minibatch of any size that the data may have; None: graphs are built for each size.
         """
-        self._tensors, self._steps, self._watch, self._spec = tensors, steps, watch, spec
+        self._tensors, self._steps, self._watch, self.progress, self._spec = tensors, steps, watch, progress, spec
+        self._size: Optional[int] = None  # of a whole minibatch
 
-    def take(self, step: int, epoch: int, number: int, fetch: Callable[[], Batch]) -> Taken:
-        """Take step `step` of the run, which is number `number` of its epoch (all from 0), on the minibatch of `fetch`."""
-        mask = self._tensors.next_step(step, epoch, number)
+    def take(self, fetch: Callable[[], Batch]) -> Taken:
+        """Take the next step of the run, on the minibatch of `fetch`."""
+        progress, tensors = self.progress, self._tensors
+        step = progress.step
+        mask = tensors.next_step(step, progress.epoch, progress.batch)
         new = not self._steps.has(mask)
         start = time.perf_counter()
-        with self._tensors.stepping():
+        with tensors.stepping():
             batch = fetch()
             with self._watch.lap("tracing") if new else contextlib.nullcontext():  # the first run included
                 compiled = self._steps.get(mask)
                 if new and self._spec is not None:
                     compiled.trace(*self._spec)
                 loss = float(compiled(*batch))
-        return Taken(mask, batch, loss, 1e3 * (time.perf_counter() - start), new)
+        ms = 1e3 * (time.perf_counter() - start)
+        size = int(tf.nest.flatten(batch[0])[0].shape[0])
+        self._size = self._size or size
+        whole = size == self._size
+        if whole:  # the last minibatch of an epoch may be smaller; its time would say nothing
+            if not new:
+                progress.step_took(ms)
+            tensors.took(step, ms, batch, new)
+        if tensors.timings is not None:
+            progress.predicted_ratio += tensors.timings.step_time(mask) / tensors.timings.full_ms
+            progress.flops += tensors.timings.step_flops(mask) or 0.0
+        progress.step_done(loss)
+        return Taken(mask, batch, loss, ms, whole)

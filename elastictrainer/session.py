@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer import optimizers
 from elastictrainer.checkpoints import Checkpoints
 from elastictrainer.energy import EnergyMeter
-from elastictrainer.errors import RunError
+from elastictrainer.errors import Interrupted, RunError
 from elastictrainer.evaluation import Evaluator
 from elastictrainer.fixed_tensors import FixedTensors
 from elastictrainer.interruption import Interruption
@@ -26,6 +26,7 @@ from elastictrainer.steps import StepCache
 if TYPE_CHECKING:
     from elastictrainer.training import Training
 
+_STEPS_BETWEEN_AGREEMENTS = 5  # of processes that train together; one takes milliseconds
 PROBE_EPOCH = 1_000_000  # the order of probe minibatches is drawn as if for epochs that no training reaches
 
 
@@ -49,10 +50,11 @@ class Session:
         self.data = data
         model, optimizer = trainer.model, trainer.optimizer
         optimizers.build(optimizer, model.trainable_weights)
-        objective = Objective(model, trainer.loss, trainer.scheme.penalty(model), trainer.mean)
+        self.workers = trainer.workers
+        objective = Objective(model, trainer.loss, trainer.scheme.penalty(model), self.workers and self.workers.mean)
         self.accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         self.steps = StepCache(objective, optimizer, [self.accuracy])
-        self.evaluate = Evaluator(objective)
+        self.evaluate = Evaluator(objective, self.workers)
         self.report = Report(trainer.run, trainer.quiet)
         self.meter = EnergyMeter(trainer.sensor)
         self._training_since: Optional[float] = None
@@ -68,7 +70,7 @@ class Session:
             )
         self.progress = Progress()
         self.tensors = self._selected_tensors() if trainer.selects else self._fixed_tensors()
-        self.stepper = Stepper(self.tensors, self.steps, trainer.watch)
+        self.stepper = Stepper(self.tensors, self.steps, trainer.watch, self.progress)
         self.history: List[Dict[str, Any]] = []
         self._saved_at = time.monotonic()
 
@@ -95,8 +97,10 @@ class Session:
 
     def resume(self) -> None:
         """Go on where the newest whole checkpoint was written; from the start where there is none."""
-        saved = self.checkpoints.restore(self.report.say)
-        self.progress = Progress(**saved) if saved else Progress()
+        workers = self.workers
+        agree = (lambda step: int(workers.everyones([step]).min())) if workers else (lambda step: step)
+        saved = self.checkpoints.restore(self.report.say, agree)
+        self.progress = self.stepper.progress = Progress(**saved) if saved else Progress()
         run, progress = self.trainer.run, self.progress
         run.rewind(progress.epoch, progress.selections_logged)
         if saved is None:
@@ -136,7 +140,7 @@ class Session:
             self._train_batches()
             self._note_training(False)
         with trainer.watch.lap("validation"):
-            test_loss, test_accuracy = self.evaluate(self.data.test(), self.interruption.check)
+            test_loss, test_accuracy = self.evaluate(self.data.test(), self._between_tests)
         if not math.isfinite(test_loss):
             raise self._diverged(f"the test loss is {test_loss}")
         trained_s = trainer.watch.training()
@@ -187,24 +191,29 @@ class Session:
         batches = iter(self.data.train(progress.epoch, progress.batch))
         while progress.batch < per_epoch:
             self._train_step(batches)
+            self._between_steps()
+
+    def _between_steps(self) -> None:
+        """Stop or save, if it is time to; processes that train together do so after the same step."""
+        stop, save = self.interruption.asked, time.monotonic() - self._saved_at > 60 * self.trainer.checkpoint_minutes
+        if self.workers:
+            if self.progress.step % _STEPS_BETWEEN_AGREEMENTS:
+                return
+            stop, save = self.workers.everyones([stop, save]).any(axis=0)
+        if stop:
+            raise Interrupted
+        if save:
+            self.save()
+
+    def _between_tests(self) -> None:
+        if not self.workers:  # among others, this one stops with them
             self.interruption.check()
-            if time.monotonic() - self._saved_at > 60 * self.trainer.checkpoint_minutes:
-                self.save()
 
     def _train_step(self, batches: Iterator[Any]) -> None:
         """One step on the next of `batches`, and what is noted of it."""
-        progress = self.progress
-        taken = self.stepper.take(progress.step, progress.epoch, progress.batch, lambda: next(batches))
+        taken = self.stepper.take(lambda: next(batches))
         if not math.isfinite(taken.loss):
             raise self._diverged(f"the loss is {taken.loss}")
-        if not taken.new:
-            progress.step_took(taken.ms)
-        self.tensors.took(progress.step, taken.ms, taken.batch, taken.new)
-        timings = self.tensors.timings
-        if timings is not None:
-            progress.predicted_ratio += timings.step_time(taken.mask) / timings.full_ms
-            progress.flops += timings.step_flops(taken.mask) or 0.0
-        progress.step_done(taken.loss)
         self.report.step_done(taken.loss, self.accuracy, taken.ms, self._ratio)
 
     def _diverged(self, what: str) -> RunError:

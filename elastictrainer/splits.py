@@ -12,9 +12,10 @@ class Split(Protocol):
     count: int
 
     def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
+        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0, part: Tuple[int, int] = (0, 1)
     ) -> tf.data.Dataset:
-        """(image (H, W, 3) float32 in 0..255, label int64) in an order drawn from `seed`, without the first `skip`.
+        """(image (H, W, 3) float32 in 0..255, label int64) in an order drawn from `seed`, without the first `skip`; of those each
+        n-th, from number k on, where `part` is (k, n).
 
         No seed: in the order they are stored in.
         """
@@ -41,12 +42,13 @@ class IndexedSplit:
         return len(self.labels)
 
     def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
+        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0, part: Tuple[int, int] = (0, 1)
     ) -> tf.data.Dataset:
-        """See Split; `skip` images are not even read."""
+        """See Split; images that are left out are not even read."""
         order = np.arange(self.count) if seed is None else np.random.default_rng(seed).permutation(self.count)
+        order = order[skip:][part[0] :: part[1]]
         read = self.reader(size)
-        dataset = tf.data.Dataset.from_tensor_slices((order[skip:], self.labels[order[skip:]]))
+        dataset = tf.data.Dataset.from_tensor_slices((order, self.labels[order]))
         return dataset.map(lambda number, label: (read(number), label), num_parallel_calls=workers)
 
     def culprit(self) -> str:

@@ -27,7 +27,7 @@ class TfdsSplit:
         return self.builder.info.splits[self.split].num_examples
 
     def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0
+        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0, part: Tuple[int, int] = (0, 1)
     ) -> tf.data.Dataset:
         import tensorflow_datasets as tfds
 
@@ -43,7 +43,7 @@ class TfdsSplit:
             image = tf.io.decode_image(example["image"], channels=3, expand_animations=False)
             return prepare_image(image, size), example["label"]
 
-        return encoded.skip(skip).map(decode, num_parallel_calls=workers)
+        return encoded.skip(skip).shard(part[1], part[0]).map(decode, num_parallel_calls=workers)
 
     def culprit(self) -> str:
         return ""

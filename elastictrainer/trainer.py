@@ -62,7 +62,8 @@ class Trainer:
         Returns:
             Keras' History. `history["ratio"]` has each epoch's median step time over that of a full step,
             `history["selected"]` how many tensors were in training at its end; `elastic` is a dict of the run's figures:
-            rho_requested, rho_predicted, rho_achieved, selections (what `et-train` writes to selections.jsonl), seconds.
+            rho_requested, rho_predicted, rho_achieved, selections (what `et-train` writes to selections.jsonl), seconds, steps,
+            flops_total.
 
         Raises:
             UsageError: a model or an argument that leaves no room for this, each with what to change.

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from typing import Any, Callable, Dict, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,9 @@ from elastictrainer.session import PROBE_EPOCH, Data, Session
 from elastictrainer.state import restored
 from elastictrainer.steps import TrainStep
 from elastictrainer.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from elastictrainer.distribution import Workers
 
 _FULL_STEPS_MEASURED = 12
 
@@ -43,7 +46,7 @@ class Training:
         sensor: Optional[Sensor] = None,
         run: Optional[RunFolder] = None,
         quiet: bool = False,
-        mean: Optional[Callable[[list], list]] = None,
+        workers: Optional["Workers"] = None,
         **selection: Any,
     ):
         """
@@ -59,15 +62,15 @@ class Training:
             sensor: of this device's energy, see `energy.find_sensor`; None: energy is not measured.
             run: where to write; None: nothing is written.
             quiet: print nothing.
-            mean: averages tensors over the processes that train together (`distribution.Workers.mean`); `data` is then this
-                one's share, and measured times must not steer the selection (feedback=False), which all have to make alike.
+            workers: the processes that train together; `data` is then this one's share, and measured times must not steer the
+                selection (feedback=False), which all have to make alike.
             selection: rho, interval and the other attributes of SelectionSettings.
 
         Raises:
             UsageError: an argument out of range, no profile for a scheme that needs one, a profile of another model.
         """
         self.selection = SelectionSettings(**selection)
-        if mean is not None and self.selection.feedback:
+        if workers is not None and self.selection.feedback:
             raise UsageError("processes that train together must select alike: pass feedback=False.")
         if epochs < 1:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
@@ -90,7 +93,7 @@ class Training:
         self.sensor = sensor
         self.run = run
         self.quiet = quiet
-        self.mean = mean
+        self.workers = workers
         self.watch = Stopwatch()
 
     def fit(self, data: Data, resume: bool = False) -> Dict[str, Any]:
@@ -111,7 +114,11 @@ class Training:
         if resume and self.run is None:
             raise UsageError("resume needs a run folder: Training(..., run=RunFolder(path)).")
         session = Session(self, data)
-        with session.interruption if self.run else contextlib.nullcontext():
+        with contextlib.ExitStack() as around:
+            if self.run:
+                around.enter_context(session.interruption)
+            if self.workers:
+                around.enter_context(self.workers.told_when_alone())
             try:
                 if resume:
                     session.resume()

@@ -2,16 +2,18 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import make_images
 
-from elastictrainer import TensorTimings, UsageError
+from elastictrainer import RunError, TensorTimings, UsageError
 
 SHARED = ("--model", "usermodels:good", "--dataset", "images", "--image-size", "16", "--learning-rate", "0.003", "--epochs", "2",
           "--interval", "1", "--importance-batches", "2")  # fmt: skip
@@ -52,58 +54,152 @@ def selections(folder):
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory):
-    """Images, and the profile that one of two processes has: a chain, so that all selections are the same on any machine."""
+    """Images, and profiles of a chain, so that all selections are the same on any machine, for one process and for one of two."""
     folder = tmp_path_factory.mktemp("workers")
     make_images(folder / "images", train=24)
     finish([start(folder, "profile", *SHARED[:8], "--batch-size", "2", "--output", "measured.json", "--steps", "2")])
     measured = TensorTimings.load(folder / "measured.json")
     n = len(measured)
-    for batch in (2, 4):
+    alone = measured.metadata["threads"]
+    shared = {**alone, "intra_op": max(1, alone["processors"] // 2)}
+    for name, batch, threads in (("share", 2, alone), ("replica", 2, shared), ("alone", 4, alone)):
         chain = TensorTimings.from_chain(list(measured.names), 10.0, np.arange(1.0, n + 1), np.full(n, 2.0))
-        chain.shapes, chain.metadata = measured.shapes, {**measured.metadata, "batch_size": batch}
-        chain.save(folder / f"b{batch}.json")
+        chain.shapes, chain.metadata = measured.shapes, {**measured.metadata, "batch_size": batch, "threads": threads}
+        chain.save(folder / f"{name}.json")
     return folder
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["full", "elastic"])
-def test_two_workers_reach_the_weights_of_one_process(workshop, scheme):
+def options(scheme):
+    return (*SHARED, "--batch-size", "4", "--scheme", scheme, "--rho", "0.7")
+
+
+MIRRORED = ("--profile", "replica.json", "--strategy", "mirrored", "--replicas", "2", "--checkpoint-minutes", "0")
+
+
+def weights(folder):
     import tensorflow as tf
 
-    options = (*SHARED, "--batch-size", "4", "--scheme", scheme, "--rho", "0.7")
-    cluster = addresses(2)
-    finish([
-        start(workshop, "train", *options, "--profile", "b2.json", "--output", f"{scheme}-two", "--strategy", "multi-worker",
-              TF_CONFIG=json.dumps({"cluster": {"worker": cluster}, "task": {"type": "worker", "index": rank}}))
-        for rank in (0, 1)
-    ])  # fmt: skip
-    finish([start(workshop, "train", *options, "--profile", "b4.json", "--output", f"{scheme}-one", "--deterministic")])
-    folders = [workshop / f"{scheme}-{name}" for name in ("one", "two", "two-worker1")]
-    one, first, second = (tf.keras.models.load_model(folder / "model.keras", compile=False).get_weights() for folder in folders)
+    return tf.keras.models.load_model(folder / "model.keras", compile=False).get_weights()
+
+
+def assert_as_one_process(workshop, scheme, name):
+    """Both processes of run `name` have the same weights and selections; one process comes to them as well."""
+    finish([start(workshop, "train", *options(scheme), "--profile", "alone.json", "--output", f"{scheme}-one", "--deterministic")])
+    folders = [workshop / folder for folder in (f"{scheme}-one", name, f"{name}-worker1")]
+    one, first, second = map(weights, folders)
     for alone, a, b in zip(one, first, second):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_allclose(a, alone, rtol=1e-4, atol=1e-6)
-    if scheme == "elastic":
-        chosen = [selections(folder) for folder in folders]
-        assert chosen[0] == chosen[1] == chosen[2] and 0 < len(chosen[0][-1]) < len(one)
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in folders]
+    assert summaries[1]["accuracy_last"] == summaries[2]["accuracy_last"] == pytest.approx(summaries[0]["accuracy_last"])
+    assert summaries[1]["loss_last"] == pytest.approx(summaries[0]["loss_last"], rel=1e-4)
+    return folders
 
 
-def test_each_process_gets_its_share():
-    from elastictrainer.distribution import Share
+@pytest.mark.slow
+def test_two_workers_reach_the_weights_of_one_process(workshop):
+    cluster = addresses(2)
+    finish([
+        start(workshop, "train", *options("full"), "--profile", "share.json", "--output", "two", "--strategy", "multi-worker",
+              TF_CONFIG=json.dumps({"cluster": {"worker": cluster}, "task": {"type": "worker", "index": rank}}))
+        for rank in (0, 1)
+    ])  # fmt: skip
+    assert_as_one_process(workshop, "full", "two")
 
-    class Data:
-        steps_per_epoch = 1
-        class_names = ("a", "b")
 
-        def train(self, epoch, first=0):
-            yield np.arange(6), np.arange(6) * 10
+@pytest.fixture(scope="module")
+def mirrored(workshop):
+    """A run of two replicas that was left alone; what it said."""
+    (said,) = finish([start(workshop, "train", *options("elastic"), *MIRRORED, "--output", "both")])
+    return said
 
-        def test(self):
-            return "all"
 
-    parts = [Share(Data(), rank, 3) for rank in range(3)]
-    assert [next(part.train(0))[0].tolist() for part in parts] == [[0, 3], [1, 4], [2, 5]]
-    assert parts[0].test() == "all" and parts[0].class_names == ("a", "b") and parts[0].steps_per_epoch == 1
+@pytest.mark.slow
+def test_replicas_reach_the_weights_and_selections_of_one_process(workshop, mirrored):
+    chosen = [selections(folder) for folder in assert_as_one_process(workshop, "elastic", "both")]
+    assert chosen[0] == chosen[1] == chosen[2] and 0 < len(chosen[0][-1]) < len(weights(workshop / "both"))
+    assert mirrored.count("test accuracy: best") == 1
+
+
+def wait_for_step(folder, process, step):
+    """Until there is a checkpoint of that step or a later one."""
+    until = time.monotonic() + 150
+    while not [p for p in folder.glob("checkpoints/step-*") if p.name[5:].isdigit() and int(p.name[5:]) >= step]:
+        assert process.poll() is None and time.monotonic() < until, process.communicate()
+        time.sleep(0.01)
+
+
+def children(process):
+    """Process ids of those it started, the first replica first."""
+    return sorted(int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the replicas through /proc")
+def test_replicas_that_were_killed_or_interrupted_go_on_together(workshop, mirrored):
+    launched = start(workshop, "train", *options("elastic"), *MIRRORED, "--output", "cut")
+    wait_for_step(workshop / "cut", launched, 5)
+    os.kill(children(launched)[1], signal.SIGKILL)
+    said = launched.communicate(timeout=60)[0]
+    assert launched.returncode == 1 and "replica 1 failed: it was killed. Go on with: et-train --resume cut" in said
+    launched = start(workshop, "train", "--resume", "cut")
+    wait_for_step(workshop / "cut", launched, 10)
+    launched.send_signal(signal.SIGINT)
+    said = launched.communicate(timeout=60)[0]
+    assert launched.returncode == 130 and said.count("Go on with: et-train --resume cut") == 1
+    assert not (workshop / "cut" / "summary.json").exists()
+    (said,) = finish([start(workshop, "train", "--resume", "cut")])
+    assert "resumed after step" in said
+    for folder in ("cut", "cut-worker1"):
+        for a, b in zip(weights(workshop / "both"), weights(workshop / folder)):
+            np.testing.assert_array_equal(a, b)
+        assert selections(workshop / folder) == selections(workshop / "both")
+
+
+@pytest.mark.slow
+def test_the_first_replica_tells_what_is_wrong(workshop):
+    process = start(workshop, "train", *SHARED, "--batch-size", "3", "--strategy", "mirrored", "--replicas", "2", "--output", "odd")
+    said = process.communicate(timeout=100)[0]
+    assert process.returncode == 2 and said.count("--batch-size 3 cannot be divided among 2 processes") == 1
+
+
+def test_each_process_reads_its_share(tmp_path):
+    from dataclasses import replace
+
+    from elastictrainer.datasets import load
+
+    make_images(tmp_path / "images", train=7)
+    whole = load(str(tmp_path / "images"), 4, (8, 8))
+    parts = [replace(whole, part=(k, 2)) for k in range(2)]
+    assert {part.steps_per_epoch for part in parts} == {whole.steps_per_epoch}
+    for first in (0, 1):
+        together = list(whole.train(1, first))
+        shares = [list(part.train(1, first)) for part in parts]
+        assert len(together) == len(shares[0]) == len(shares[1])
+        for (x, y), (x0, y0), (x1, y1) in zip(together, *shares):
+            np.testing.assert_array_equal(x[0::2], x0)
+            np.testing.assert_array_equal(x[1::2], x1)
+            np.testing.assert_array_equal(np.stack([y0, y1], 1).ravel(), y)
+    tested = [np.concatenate([y for _, y in part.test()]) for part in (whole, *parts)]
+    assert sorted(tested[0]) == sorted(np.concatenate(tested[1:])) and len(tested[1]) >= len(tested[2]) > 0
+    with pytest.raises(UsageError, match="cannot be divided among 3"):
+        replace(whole, part=(0, 3))
+
+
+def test_checkpoints_go_back_to_what_all_have(tmp_path):
+    import tensorflow as tf
+
+    from elastictrainer.checkpoints import Checkpoints
+
+    variable = tf.Variable([0.0])
+    checkpoints = Checkpoints(tmp_path / "checkpoints", values=[variable])
+    for step in (1, 2, 3):
+        variable.assign([float(step)])
+        checkpoints.save(step, {"step": step})
+    assert checkpoints.restore(pytest.fail, lambda step: step - 1) == {"step": 2} and variable.numpy()[0] == 2
+    assert [path.name for path in checkpoints.saved()] == ["step-000000002"]
+    with pytest.raises(RunError, match="no checkpoint of step 1"):
+        checkpoints.restore(pytest.fail, lambda step: 1)
 
 
 @pytest.mark.parametrize("config", ["", "{", "{}", '{"cluster": {"worker": ["a:1"]}, "task": {"index": 1}}',
@@ -116,11 +212,21 @@ def test_a_wrong_environment_is_told(config, monkeypatch):
         distribution.create("multi-worker")
 
 
-def test_what_is_not_supported_is_told():
-    from elastictrainer import distribution
+def test_a_strategy_that_cannot_be_had_is_told(monkeypatch):
+    import tensorflow as tf
+
+    from elastictrainer import distribution, replicas
 
     assert distribution.create("none") is None
-    with pytest.raises(UsageError, match="multi-worker"):
-        distribution.create("mirrored")
     with pytest.raises(UsageError, match="none, multi-worker, mirrored"):
         distribution.create("tpu")
+    assert replicas.devices(3) == [None] * 3
+    with pytest.raises(UsageError, match="--replicas 2"):
+        replicas.devices(None)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b", "c"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert replicas.devices(None) == ["0", "1", "2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7")
+    assert replicas.devices(2) == ["4", "6"]
+    with pytest.raises(UsageError, match="TensorFlow sees 3 GPUs"):
+        replicas.devices(4)

@@ -11,6 +11,7 @@ import pytest
 
 from elastictrainer import TensorTimings, UsageError
 from elastictrainer.plotting import drawing, profiles, report, selections, table, training
+from elastictrainer.plotting.replicates import replicates
 from elastictrainer.run_folder import RunFolder
 
 NAMES = [f"block_{i}/kernel" for i in range(12)]
@@ -55,9 +56,13 @@ def runs(tmp_path):
 def test_curves_draw_the_metrics(runs, x, values):
     drawn = training.curves(runs, x, "accuracy")
     lines = drawn.figure.axes[0].get_lines()
-    assert [line.get_label() for line in lines] == ["full", "elastic, rho 0.5", "elastic, rho 0.5"]
+    assert [line.get_label() for line in lines] == ["full", "elastic, rho 0.5 (2 runs)"]
     np.testing.assert_allclose(lines[0].get_xdata(), values)
     np.testing.assert_allclose(lines[0].get_ydata(), [28, 56, 84])
+    np.testing.assert_allclose(lines[1].get_xdata(), [35, 70, 105] if x == "time" else values)
+    np.testing.assert_allclose(lines[1].get_ydata(), [27, 54, 81])
+    deviations = [row["standard_deviation"] for row in drawn.rows]
+    assert deviations[:3] == [None] * 3 and deviations[3:] == pytest.approx([2**0.5 / 3, 2 * 2**0.5 / 3, 2**0.5])
     assert [row[x] for row in drawn.rows[:3]] == pytest.approx(values)
 
 
@@ -119,12 +124,34 @@ def test_the_data_drawn_is_written(runs, tmp_path):
     drawing.save_data(training.curves(runs), tmp_path / "x.csv")
     with open(tmp_path / "x.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 9 and rows[0]["label"] == "full" and float(rows[2]["accuracy"]) == pytest.approx(84)
+    assert len(rows) == 6 and rows[0]["label"] == "full" and float(rows[2]["accuracy"]) == pytest.approx(84)
 
 
 def test_table(runs):
     said = table.text(runs).splitlines()
-    assert re.search(r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +0.500 +0.500 +2.0 %", said[2])
+    assert re.search(r"full +84.00 % +84.00 % +200.0 +1.000", said[1])
+    mean = r"elastic, rho 0.5 \(2 runs\) +81.00 ± 1.41 % +81.00 ± 1.41 % +105.0 ± 7.1 +0.525 ± 0.035 +0.500 ± 0.000 +1.9 ± 0.1 %"
+    assert re.fullmatch(mean, said[2])
+    assert re.search(r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +- +0.500 +2.0 %", table.text(runs[1:2]).splitlines()[1])
+
+
+def test_runs_are_repeats_where_only_the_seed_differs(tmp_path):
+    runs = []
+    for k, (seed, interval, model) in enumerate([(0, 4, "a"), (1, 4, "a"), (0, 2, "a"), (0, 4, "b")]):
+        runs.append(make_run(tmp_path / str(k)))
+        runs[-1].write_config({"scheme": "elastic", "rho": 0.5, "seed": seed, "interval": interval, "model": model})
+    groups = replicates(runs)
+    assert list(groups) == [f"elastic, rho 0.5, {rest}" for rest in ("interval 4, model a", "interval 2, model a", "interval 4, model b")]
+    assert list(groups.values()) == [runs[:2], [runs[2]], [runs[3]]]
+    assert list(replicates(runs[:2])) == ["elastic, rho 0.5"]
+
+
+def test_a_ratio_is_to_full_training_of_the_same_model(tmp_path):
+    runs = [make_run(tmp_path / f"{scheme}-{model}", scheme, seconds)
+            for scheme, model, seconds in (("full", "a", 100.0), ("elastic", "b", 90.0), ("full", "b", 300.0))]  # fmt: skip
+    for run in runs:
+        run.write_config({**run.config(), "model": run.path.name.split("-")[1]})
+    assert [row["ratio"] for row in table.rows(runs)] == [1.0, pytest.approx(0.3), 1.0]
 
 
 def test_the_report_is_one_page_that_loads_nothing(runs, tmp_path):

@@ -2,12 +2,14 @@
 
 import argparse
 import dataclasses
+import functools
 import os
 import re
 import sys
 import time
 from typing import Any, Dict, Optional, Sequence
 
+from elastictrainer import replicas
 from elastictrainer.cli.command import run
 from elastictrainer.config import TrainSettings, given, load, parse
 from elastictrainer.errors import UsageError
@@ -35,7 +37,13 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             from elastictrainer import continuation
 
             settings = continuation.settings_of(settings, given(TrainSettings, options))
-        run_folder = RunFolder((settings.output or _run_name(settings)) + _of_worker(settings))
+        output = settings.output or _run_name(settings)
+        if _is_launcher(settings):
+            command = [*(sys.argv[1:] if arguments is None else arguments), "--output", output]
+            seen = replicas.devices(settings.replicas)
+            replicas.train([command] * len(seen), seen, output)
+            return
+        run_folder = RunFolder(output + _of_worker(settings))
         with run_folder.claimed(settings.overwrite):
             _train(settings, run_folder, resume=False)
         return
@@ -45,8 +53,19 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     _resume(RunFolder(options.resume))
 
 
+def _is_launcher(settings: TrainSettings) -> bool:
+    """Whether this process only starts those that train."""
+    return settings.strategy == "mirrored" and not replicas.is_replica()
+
+
 def _resume(run_folder: Any) -> None:
     """Go on with the run in a folder, if it is not finished."""
+    if run_folder.config_path.exists():
+        settings = load(TrainSettings, run_folder.config_path)
+        if _is_launcher(settings) and not run_folder.summary_path.exists():
+            seen = replicas.devices(settings.replicas)
+            replicas.train([["--resume", f"{run_folder.path}{replicas.suffix(k)}"] for k in range(len(seen))], seen, str(run_folder.path))
+            return
     with run_folder.claimed(resume=True):
         if run_folder.summary_path.exists():
             print(f"{run_folder.path} is finished; there is nothing to resume.")
@@ -67,12 +86,11 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train into `run_folder`."""
     from elastictrainer import assembly, continuation, distribution, energy, environment, schemes
     from elastictrainer.export import check_formats, export_run
+    from elastictrainer.profiler import profile_file
     from elastictrainer.run_folder import RunFolder
     from elastictrainer.selection_settings import SelectionSettings
     from elastictrainer.training import Training
 
-    if resume and settings.strategy != "none":
-        raise UsageError("a run of several workers cannot be resumed. Start it anew with --overwrite.")
     workers = distribution.create(settings.strategy)
     formats = settings.export.split(",") if settings.export else []
     check_formats(formats)
@@ -91,7 +109,7 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     assembly.configure(settings.seed, settings.deterministic)
     data = assembly.load_data(settings).cached(settings.cache, print)
     if workers:
-        data = workers.share_of(data, settings.batch_size)
+        data = dataclasses.replace(data, part=(workers.rank, workers.count))
     if settings.init_from:
         model = continuation.model_of(RunFolder(settings.init_from), data.class_names)
     else:
@@ -110,16 +128,14 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     metadata = assembly.profile_metadata(own, (*data.image_size, model.input_shape[-1]), len(data.class_names))
     optimizer = assembly.make_optimizer(settings, settings.epochs * data.steps_per_epoch)
     selects = scheme.importance_metric is not None
-    timings, path = assembly.find_profile(settings, model, metadata, wanted=selects)
-    if timings is not None:
-        print(f"profile: {path}")
-    elif selects:
-        if workers:
-            raise UsageError(f"several workers need one profile: make it with et-profile --batch-size {own.batch_size}, pass it by --profile.")
-        print("no profile of this model, shape, batch and device yet: making one")
-        timings = assembly.make_profile(model, next(iter(data.train(0))), optimizer, metadata, print)
-        timings.save(path)
-        print(f"profile: {path} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
+    obtain = functools.partial(
+        assembly.obtain_profile, settings, model, metadata, lambda: next(iter(data.train(0))), optimizer, selects, print
+    )
+    if workers:  # one profile, or they would select differently
+        found = workers.of_first(lambda: (own_profile := obtain()) and profile_file.to_json(own_profile))
+        timings = found and profile_file.from_json(found)
+    else:
+        timings = obtain()
     sensor, about_energy = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
     print(f"energy: {about_energy}" if sensor or settings.meter else f"energy is not measured: {about_energy}")
     training = Training(
@@ -132,7 +148,7 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
         checkpoint_minutes=settings.checkpoint_minutes,
         sensor=sensor,
         run=run_folder,
-        mean=workers and workers.mean,
+        workers=workers,
         **dataclasses.asdict(selection),
     )
     if not resume:
@@ -146,7 +162,7 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run_folder)
     _print_summary(summary)
-    if formats:
+    if formats and not (workers and workers.rank):
         for path in export_run(run_folder, formats):
             print(f"written: {path}")
 
@@ -167,12 +183,12 @@ def _with_metered_energy(summary: Dict[str, Any], meter: str, run_folder: Any) -
 
 def _of_worker(settings: TrainSettings) -> str:
     """What tells the run folders of several workers apart: nothing for the first."""
-    if settings.strategy != "multi-worker":
+    if settings.strategy not in ("multi-worker", "mirrored"):
         return ""
     from elastictrainer.distribution import task
 
     rank, _ = task()
-    return f"-worker{rank}" if rank else ""
+    return replicas.suffix(rank)
 
 
 def _run_name(settings: TrainSettings) -> str:

@@ -1,8 +1,10 @@
 """Accuracy and time of finished runs, side by side."""
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
-from elastictrainer.plotting.drawing import label
+import numpy as np
+
+from elastictrainer.plotting.replicates import replicates, spread
 from elastictrainer.run_folder import RunFolder
 
 NOTE = (
@@ -11,32 +13,55 @@ NOTE = (
 )
 
 
+_LIKE = ("model", "weights", "dataset", "epochs", "batch_size", "image_size", "optimizer")  # what full training must have in common
+
+
 def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
-    """One row per run; its ratio is to the first run of full training among them, None without one."""
-    summaries = [run.summary() for run in runs]
-    full_s = next((s["train_seconds"] for s in summaries if s["scheme"] == "full"), None)
-    return [
-        {
-            "scheme": label(run),
-            "best": s["accuracy_best"],
-            "last": s["accuracy_last"],
-            "train_seconds": s["train_seconds"],
-            "ratio": s["train_seconds"] / full_s if full_s else None,
-            "predicted": s["rho_predicted"],
-            "selecting": (s["importance_seconds"] + s["selection_seconds"] + s["trace_seconds"]) / s["train_seconds"],
+    """One row for the runs that differ in their seed only: means, and standard deviations as `..._deviation`.
+
+    Their ratio is to full training of the same model and data among `runs`, None without one.
+    """
+    groups = replicates(runs)
+    full_s: Dict[Tuple[Any, ...], float] = {}
+    for members in groups.values():
+        if members[0].config()["scheme"] == "full":
+            full_s.setdefault(_like(members[0]), float(np.mean([run.summary()["train_seconds"] for run in members])))
+    result = []
+    for name, members in groups.items():
+        summaries = [run.summary() for run in members]
+        whole = full_s.get(_like(members[0]))
+        values = {
+            "best": [s["accuracy_best"] for s in summaries],
+            "last": [s["accuracy_last"] for s in summaries],
+            "train_seconds": [s["train_seconds"] for s in summaries],
+            "ratio": [s["train_seconds"] / whole for s in summaries] if whole else [],
+            "predicted": [s["rho_predicted"] for s in summaries if s["rho_predicted"] is not None],
+            "selecting": [(s["importance_seconds"] + s["selection_seconds"] + s["trace_seconds"]) / s["train_seconds"] for s in summaries],
         }
-        for run, s in zip(runs, summaries)
-    ]
+        row: Dict[str, Any] = {"scheme": name, "runs": len(members)}
+        for key, found in values.items():
+            row[key] = float(np.mean(found)) if found else None
+            row[f"{key}_deviation"] = spread(found) if found else None
+        result.append(row)
+    return result
+
+
+def _like(run: RunFolder) -> Tuple[Any, ...]:
+    settings = run.config()
+    return tuple(settings.get(key) for key in _LIKE)
 
 
 def cells(row: Dict[str, Any]) -> Dict[str, str]:
     """A row as it is shown: heading to text."""
 
     def number(key: str, form: str, factor: float = 1.0, unit: str = "") -> str:
-        return "-" if row[key] is None else f"{factor * row[key]:{form}}{unit}"
+        if row[key] is None:
+            return "-"
+        deviation = row[f"{key}_deviation"]
+        return f"{factor * row[key]:{form}}" + ("" if deviation is None else f" ± {factor * deviation:{form}}") + unit
 
     return {
-        "scheme": row["scheme"],
+        "scheme": row["scheme"] + (f" ({row['runs']} runs)" if row["runs"] > 1 else ""),
         "best acc.": number("best", ".2f", 100, " %"),
         "last acc.": number("last", ".2f", 100, " %"),
         "training s": number("train_seconds", ".1f"),
@@ -49,6 +74,7 @@ def cells(row: Dict[str, Any]) -> Dict[str, str]:
 def text(runs: List[RunFolder]) -> str:
     """The table for a terminal."""
     shown = [cells(row) for row in rows(runs)]
-    lines = [f"{name:<26}" if k == 0 else f"{name:>12}" for k, name in enumerate(shown[0])]
-    body = ["".join(f"{v:<26}" if k == 0 else f"{v:>12}" for k, v in enumerate(row.values())) for row in shown]
-    return "\n".join(["".join(lines), *body, NOTE])
+    wide = [max(26, *(len(row["scheme"]) + 2 for row in shown)), *[18 if any("±" in text for row in shown for text in row.values()) else 12] * 6]
+    lines = ["".join(f"{text:<{wide[0]}}" if not k else f"{text:>{wide[k]}}" for k, text in enumerate(row)) for row in
+             (list(shown[0]), *(row.values() for row in shown))]  # fmt: skip
+    return "\n".join([*lines, NOTE])

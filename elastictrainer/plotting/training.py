@@ -5,7 +5,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 import numpy as np
 
 from elastictrainer.errors import UsageError, unknown
-from elastictrainer.plotting.drawing import COLOURS, MARKERS, Drawing, label, pyplot
+from elastictrainer.plotting.drawing import COLOURS, MARKERS, Drawing, pyplot
+from elastictrainer.plotting.replicates import replicates, spread
 from elastictrainer.run_folder import RunFolder
 
 
@@ -41,17 +42,31 @@ _HOURS_FROM = 7200
 
 
 def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawing:
-    """Accuracy, loss or an epoch's FLOPs over training time, epochs or FLOPs, a line per run (paper Fig. 15, 16, 18)."""
+    """Accuracy, loss or an epoch's FLOPs over training time, epochs or FLOPs (paper Fig. 15, 16, 18).
+
+    Runs that differ in their seed only are one line, the mean at every epoch, in a band of one standard deviation.
+    """
     across, up = _quantity("x", x, X), _quantity("y", y, Y)
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     rows: List[Dict[str, Any]] = []
-    for k, run in enumerate(runs):
-        points = [(across.of(r), up.of(r)) for r in run.metrics()]
-        if not points or any(value is None for point in points for value in point):
-            raise UsageError(f"{run.path} has no {x} to draw {y} over: choose another --x.")
-        axes.plot(*zip(*points), marker=MARKERS[k % len(MARKERS)], markersize=4, color=COLOURS[k % len(COLOURS)],
-                  label=label(run))  # fmt: skip
-        rows += [{"run": str(run.path), "label": label(run), x: a, y: b} for a, b in points]
+    for k, (name, members) in enumerate(replicates(runs).items()):
+        points = [[(across.of(r), up.of(r)) for r in run.metrics()] for run in members]
+        lacking = [run for run, its in zip(members, points) if not its or any(value is None for point in its for value in point)]
+        if lacking:
+            raise UsageError(f"{lacking[0].path} has no {x} to draw {y} over: choose another --x.")
+        epochs = min(map(len, points))
+        values = np.array([its[:epochs] for its in points], float)  # runs x epochs x 2
+        (xs, ys), deviation = values.mean(axis=0).T, spread(values[..., 1])
+        colour = COLOURS[k % len(COLOURS)]
+        if deviation is not None:
+            axes.fill_between(xs, ys - deviation, ys + deviation, color=colour, alpha=0.2, linewidth=0)
+            name += f" ({len(members)} runs)"
+        axes.plot(xs, ys, marker=MARKERS[k % len(MARKERS)], markersize=4, color=colour, label=name)
+        paths = " ".join(str(run.path) for run in members)
+        rows += [
+            {"run": paths, "label": name, x: float(a), y: float(b), "standard_deviation": None if deviation is None else float(deviation[e])}
+            for e, (a, b) in enumerate(zip(xs, ys))
+        ]
     words = across.words
     if x == "time" and max(row["time"] for row in rows) > _HOURS_FROM:
         axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds / 3600:g}")
@@ -65,11 +80,9 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
 
 
 def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
-    """One figure of each scheme and rho; runs of the same are averaged, the whisker being their standard deviation."""
+    """One figure of each scheme and rho; runs that differ in their seed only are averaged, the whisker being their standard deviation."""
     quantity = _quantity("y", y, BARS)
-    values: Dict[str, List[Optional[float]]] = {}
-    for run in runs:
-        values.setdefault(label(run), []).append(quantity.of(run.summary()))
+    values = {name: [quantity.of(run.summary()) for run in members] for name, members in replicates(runs).items()}
     figure, axes = pyplot.subplots(figsize=(max(3.5, 1.1 * len(values) + 1), 3.5), layout="constrained")
     rows = []
     for k, (name, found) in enumerate(values.items()):
@@ -78,10 +91,10 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
             axes.text(k, 0, "not measured", rotation=90, ha="center", va="bottom", fontsize=8, color="#666666")
             rows.append({"label": name, "runs": len(found), y: "", "standard_deviation": ""})
             continue
-        spread = float(np.std(known, ddof=1)) if len(known) > 1 else None
-        drawn = axes.bar(k, np.mean(known), 0.65, yerr=spread, capsize=3, color=COLOURS[k % len(COLOURS)])
+        deviation = spread(known)
+        drawn = axes.bar(k, np.mean(known), 0.65, yerr=deviation, capsize=3, color=COLOURS[k % len(COLOURS)])
         axes.bar_label(drawn, fmt="%.3g", fontsize=8, padding=2)
-        rows.append({"label": name, "runs": len(found), y: float(np.mean(known)), "standard_deviation": spread})
+        rows.append({"label": name, "runs": len(found), y: float(np.mean(known)), "standard_deviation": deviation and float(deviation)})
     axes.set_xticks(range(len(values)), [name.replace(", ", "\n") for name in values], fontsize=8)
     axes.set_xlim(-0.6, len(values) - 0.4)
     axes.margins(y=0.15)
