@@ -9,11 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError
-from elastictrainer.files import written_beside
+from elastictrainer.files import remove_unfinished, written_beside
 from elastictrainer.splits import IndexedSplit
 
 PLACES = ("none", "memory", "disk")
 FOLDER = Path("cache")
+_ABANDONED_S = 600.0
 
 
 class CachedSplit(IndexedSplit):
@@ -40,6 +41,7 @@ class CachedSplit(IndexedSplit):
             say(f"decoding {split.count} images, {np.prod(shape) / 1e6:.0f} MB" + (f" into {file}" if place == "disk" else ""))
             try:
                 if place == "disk":
+                    remove_unfinished(FOLDER, _ABANDONED_S)  # another process may be writing here
                     # In sequence: where the disk is full, writing to a mapped file would end the process without a word.
                     with written_beside(file) as beside, open(beside, "wb") as stream:
                         header = {"descr": "|u1", "fortran_order": False, "shape": shape}

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any, Iterator, Union
 
@@ -33,9 +34,12 @@ def written_beside(path: Union[str, Path]) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove what writers that were killed left beside the files of `folder`."""
+def remove_unfinished(folder: Path, untouched_s: float = 0.0) -> None:
+    """Remove what writers that were killed left beside the files of `folder`, if it was not written to for `untouched_s`."""
     for beside in folder.glob(f".*{_PART}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - beside.stat().st_mtime < untouched_s:
+                continue
         if beside.is_dir():
             shutil.rmtree(beside, ignore_errors=True)
         else:

@@ -1,6 +1,8 @@
 """Decoded images that are kept: the same pixels, in the same order, read once."""
 
+import os
 import resource
+import time
 
 import numpy as np
 import pytest
@@ -48,6 +50,17 @@ def test_a_later_run_uses_the_file_and_other_images_make_another(tf, image_folde
     assert len(said) == 3
     assert min(x.min(axis=(1, 2, 3)).min() for x, _ in batches(kept.train(0))) >= 0
     assert any((x == 9).all(axis=(1, 2, 3)).any() for x, _ in batches(kept.train(0)))
+
+
+def test_what_a_killed_run_left_is_removed_and_what_another_is_writing_is_not(tf, image_folder, tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    left, written = folder / ".images-a.1.part.npy", folder / ".images-b.2.part.npy"
+    for file in (left, written):
+        file.write_bytes(b"half")
+    os.utime(left, (time.time() - 3600,) * 2)
+    load(image_folder).cached("disk", lambda line: None)
+    assert not left.exists() and written.exists()
 
 
 def test_a_torn_file_is_made_again(tf, image_folder, tmp_path):

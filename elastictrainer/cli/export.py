@@ -5,6 +5,7 @@ import sys
 from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
+from elastictrainer.cli.quiet import load_tensorflow
 
 _EXAMPLE = "example: et-export runs/birds --format tflite --format saved_model"
 
@@ -29,6 +30,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     asked = parser.parse_args(arguments)
 
+    load_tensorflow()
     from elastictrainer.export import export_run
     from elastictrainer.run_folder import find_runs
 

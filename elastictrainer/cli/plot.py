@@ -5,6 +5,7 @@ import sys
 from typing import Any, Optional, Sequence
 
 from elastictrainer.cli.command import run
+from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.errors import UsageError
 
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
@@ -93,6 +94,7 @@ def _draw(asked: argparse.Namespace) -> Any:
     if len(asked.paths) > 1:
         raise UsageError(f"et-plot {asked.what} draws one PATH, not {len(asked.paths)}.")
     if asked.what == "data":
+        load_tensorflow()
         from elastictrainer.plotting import preview
 
         return preview.data(preview.settings_of(asked.paths[0]))

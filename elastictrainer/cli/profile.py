@@ -5,6 +5,7 @@ import sys
 from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
+from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.config import ProfileSettings, parse
 
 _DESCRIPTION = "Measure how long each tensor's share of a training step takes on this device, and write it to a file."
@@ -21,6 +22,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     settings, _ = parse(ProfileSettings, arguments, parser)
 
+    load_tensorflow()
     import tensorflow as tf
 
     from elastictrainer import assembly, models

@@ -11,6 +11,7 @@ from typing import Any, Dict, Optional, Sequence
 
 from elastictrainer import replicas
 from elastictrainer.cli.command import run
+from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.config import TrainSettings, given, load, parse
 from elastictrainer.errors import UsageError
 
@@ -34,12 +35,14 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
     if options.resume is None:
         if settings.init_from:
+            load_tensorflow()
             from elastictrainer import continuation
 
             settings = continuation.settings_of(settings, given(TrainSettings, options))
         output = settings.output or _run_name(settings)
         if _is_launcher(settings):
             command = [*(sys.argv[1:] if arguments is None else arguments), "--output", output]
+            load_tensorflow()
             seen = replicas.devices(settings.replicas)
             replicas.train([command] * len(seen), seen, output)
             return
@@ -63,6 +66,7 @@ def _resume(run_folder: Any) -> None:
     if run_folder.config_path.exists():
         settings = load(TrainSettings, run_folder.config_path)
         if _is_launcher(settings) and not run_folder.summary_path.exists():
+            load_tensorflow()
             seen = replicas.devices(settings.replicas)
             replicas.train([["--resume", f"{run_folder.path}{replicas.suffix(k)}"] for k in range(len(seen))], seen, str(run_folder.path))
             return
@@ -84,6 +88,7 @@ def _resume(run_folder: Any) -> None:
 
 def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train into `run_folder`."""
+    load_tensorflow()
     from elastictrainer import assembly, continuation, distribution, energy, environment, schemes
     from elastictrainer.export import check_formats, export_run
     from elastictrainer.profiler import profile_file
