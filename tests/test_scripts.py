@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import make_images
 
 pytest.importorskip("tensorflow")
 
@@ -15,10 +17,10 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 FIGURES = sorted(path.stem for path in SCRIPTS.glob("figure*.sh") if path.stem != "figures") + ["table2"]
 
 
-def run(script, folder, status=0, **settings):
+def run(script, folder, status=0, arguments=(), **settings):
     bin_folder = str(Path(sys.executable).parent)
     result = subprocess.run(
-        ["bash", str(SCRIPTS / f"{script}.sh")], cwd=folder, capture_output=True, text=True, timeout=900,
+        ["bash", str(SCRIPTS / f"{script}.sh"), *arguments], cwd=folder, capture_output=True, text=True, timeout=900,
         env={**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "3", **settings},
     )  # fmt: skip
     assert result.returncode == status, result.stdout + result.stderr
@@ -75,3 +77,18 @@ def test_finished_runs_are_used_again_and_a_failed_one_is_named(output):
     assert "finished before:" in said and "epoch 1/1" not in said
     said = run("figure22", output, status=1, QUICK="1", EPOCHS="0", OUTPUT="broken")
     assert "--epochs 0 is out of range" in said and "failed: broken/runs/demo_demo_full" in said
+
+
+@pytest.mark.slow
+def test_seeds_are_averaged_on_real_images(tmp_path):
+    make_images(tmp_path / "images", train=24)
+    settings = {"IMAGES": "images", "WEIGHTS": "none", "MODEL": "usermodels:good", "EPOCHS": "1", "ALSO": "", "OUTPUT": "out",
+                "PYTHONPATH": str(Path(__file__).parent)}  # fmt: skip
+    options = ("--image-size", "16", "--learning-rate", "0.003")
+    said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", RHO="0.7", arguments=options, **settings)
+    assert re.search(r"^elastic, rho 0.7 \(2 runs\) .* ± ", said, re.M) and re.search(r"^full \(2 runs\) ", said, re.M)
+    assert {path.name for path in (tmp_path / "out").glob("*.*")} == {
+        "curves.png", "selection.png", "memory.png", "accuracy.png", "results.json", "table2.json"
+    }  # fmt: skip
+    again = run("benchmarks/real_images", tmp_path, SEEDS="0 1", RHO="0.7", arguments=options, **settings)
+    assert again.count("kept: out/seed") == 4 and "epoch 1/1" not in again
