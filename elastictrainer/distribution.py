@@ -38,40 +38,30 @@ class Workers:
                 f"{self.count} workers have {self._strategy.num_replicas_in_sync} devices together. Start one process for each "
                 "device, and show it that one only (CUDA_VISIBLE_DEVICES)."
             )
-
-        self._sum = tf.function(lambda own: self.mean([own * self.count])[0])  # of float64 arrays of one shape everywhere
+        self._sum = tf.function(lambda values: self._reduced(values, tf.distribute.ReduceOp.SUM))
 
     def mean(self, values: List[Any]) -> List[Any]:
         """Each of `values` (tensors, IndexedSlices) averaged over the processes; inside a tf.function only."""
-
-        def reduce() -> Any:
-            here = tf.nest.map_structure(tf.identity, values, expand_composites=True)  # on this replica's device
-            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, here)
-
-        return list(self._strategy.run(reduce)) if values else []
+        return self._reduced(values, tf.distribute.ReduceOp.MEAN)
 
     def everyones(self, values: Sequence[float]) -> np.ndarray:
         """(count, len(values)) float64: what each process passed, by rank. All of them must ask."""
         own = np.zeros((self.count, len(values)))
         own[self.rank] = values
-        return self._sum(tf.constant(own)).numpy()
+        return self._sum([tf.constant(own)])[0].numpy()
 
     def of_first(self, make: Callable[[], Any]) -> Any:
         """The JSON value that the first process makes, in every process; the others wait for it."""
         own = json.dumps(make()).encode() if self.rank == 0 else b""
         text = np.zeros(int(self.everyones([len(own)])[0, 0]))
         text[: len(own)] = list(own)
-        return json.loads(self._sum(tf.constant(text)).numpy().astype(np.uint8).tobytes())
+        return json.loads(self._sum([tf.constant(text)])[0].numpy().astype(np.uint8).tobytes())
 
     def start_alike(self, variables: Iterable[Any]) -> None:
         """Give every process the values that the first one's variables have."""
         own = [v for v in tf_variables(variables) if v.dtype.is_floating]
-
-        @tf.function
-        def from_first() -> List[tf.Tensor]:
-            return self.mean([v * tf.cast(self.count if self.rank == 0 else 0, v.dtype) for v in own])
-
-        for variable, value in zip(own, from_first()):
+        values = self._sum([v.read_value() if self.rank == 0 else tf.zeros_like(v) for v in own])
+        for variable, value in zip(own, values):
             variable.assign(value)
 
     @contextlib.contextmanager
@@ -80,11 +70,17 @@ class Workers:
         try:
             yield
         except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError) as error:
-            reason = (str(error.message).splitlines() or [""])[0]
             raise RunError(
-                f"another process of the {self.count} that train together is gone ({type(error).__name__}: {reason}). Start all of "
-                "them again, each with --resume and its run folder."
+                f"another process of the {self.count} that train together is gone ({type(error).__name__}). Start all of them again, "
+                "each with --resume and its run folder."
             ) from None
+
+    def _reduced(self, values: List[Any], how: tf.distribute.ReduceOp) -> List[Any]:
+        def reduce() -> Any:
+            here = tf.nest.map_structure(tf.identity, values, expand_composites=True)  # on this replica's device
+            return tf.distribute.get_replica_context().all_reduce(how, here)
+
+        return list(self._strategy.run(reduce)) if values else []
 
 
 def create(strategy: str) -> Optional[Workers]:

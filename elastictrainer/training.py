@@ -114,11 +114,7 @@ class Training:
         if resume and self.run is None:
             raise UsageError("resume needs a run folder: Training(..., run=RunFolder(path)).")
         session = Session(self, data)
-        with contextlib.ExitStack() as around:
-            if self.run:
-                around.enter_context(session.interruption)
-            if self.workers:
-                around.enter_context(self.workers.told_when_alone())
+        with session.interruption if self.run else contextlib.nullcontext():
             try:
                 if resume:
                     session.resume()

@@ -1,6 +1,7 @@
 """et-train: fine-tune a model at a chosen speed."""
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import os
@@ -87,16 +88,24 @@ def _resume(run_folder: Any) -> None:
 
 
 def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
-    """Make everything from `settings`, and train into `run_folder`."""
+    """Train into `run_folder`, alone or as one of several processes."""
     load_tensorflow()
-    from elastictrainer import assembly, continuation, distribution, energy, environment, schemes
+    from elastictrainer import distribution
+
+    workers = distribution.create(settings.strategy)
+    with workers.told_when_alone() if workers else contextlib.nullcontext():
+        _train_among(workers, settings, run_folder, resume)
+
+
+def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume: bool) -> None:
+    """Make everything from `settings`, and train."""
+    from elastictrainer import assembly, continuation, energy, environment, schemes
     from elastictrainer.export import check_formats, export_run
     from elastictrainer.profiler import profile_file
     from elastictrainer.run_folder import RunFolder
     from elastictrainer.selection_settings import SelectionSettings
     from elastictrainer.training import Training
 
-    workers = distribution.create(settings.strategy)
     formats = settings.export.split(",") if settings.export else []
     check_formats(formats)
     selection = SelectionSettings(
