@@ -90,8 +90,8 @@ def prepared(folder: Path) -> Tuple[List[str], List[TfdsSplit]]:
 def _parts(builder: Any, name: str) -> Tuple[List[str], List[TfdsSplit]]:
     features, splits = builder.info.features, builder.info.splits
     if not {"image", "label"} <= set(features.keys()) or not getattr(features["label"], "names", None):
-        raise UsageError(f"{name} has the features {', '.join(features.keys())}; an image and a label with class names are needed.")
+        raise UsageError(f"{name} has the features {', '.join(sorted(features.keys()))}; an image and a label with class names are needed.")
     test = next((part for part in ("test", "validation") if part in splits), None)
     if "train" not in splits or test is None:
-        raise UsageError(f"{name} has the splits {', '.join(splits)}; train, and test or validation, are needed.")
+        raise UsageError(f"{name} has the splits {', '.join(sorted(splits))}; train, and test or validation, are needed.")
     return features["label"].names, [TfdsSplit(builder, part) for part in ("train", test)]
