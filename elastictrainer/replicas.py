@@ -12,11 +12,12 @@ import time
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
+from elastictrainer import environment
 from elastictrainer.errors import RunError, UsageError
 
 _MARK = "ELASTICTRAINER_REPLICA"  # in a replica's environment: their number
 _PATIENCE_S = 5.0
-_INTERRUPTED = 130
+_INTERRUPTED = (130, -signal.SIGINT)  # the latter while Python itself was starting
 _ERROR = "et-train: "  # how its line begins
 
 
@@ -59,7 +60,7 @@ def divide_processors() -> None:
     import tensorflow as tf
 
     if not tf.config.list_physical_devices("GPU"):
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        usable = environment.threads()["processors"]
         tf.config.threading.set_intra_op_parallelism_threads(max(1, usable // int(os.environ.get(_MARK, "1"))))
 
 
@@ -79,10 +80,10 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
     with contextlib.ExitStack() as files:
         said = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in commands]
         try:
-            for rank, (command, environment) in enumerate(zip(commands, _environments(seen))):
+            for rank, (command, variables) in enumerate(zip(commands, _environments(seen))):
                 output = {"stdout": subprocess.DEVNULL, "stderr": said[rank]} if rank else {}
                 argv = [sys.executable, "-m", "elastictrainer.cli.train", *command]
-                started.append(subprocess.Popen(argv, env=environment, start_new_session=True, **output))
+                started.append(subprocess.Popen(argv, env=variables, start_new_session=True, **output))
             try:
                 failed = _watch(started)
             except KeyboardInterrupt:  # each finishes its step and saves; once more ends them
@@ -93,7 +94,7 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
             for process in started:
                 process.kill()
                 process.wait()
-        if failed:
+        if failed or failed == 0 and started[0].returncode < 0:  # the first one says itself what is wrong, unless it was killed
             said[failed].seek(0)
             lines = [line.strip() for line in said[failed] if line.startswith(_ERROR)]
             why = lines[-1][len(_ERROR) :] if lines else "it was killed."
@@ -103,7 +104,7 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
             raise RunError(f"replica {failed} failed: {why}{further}")
     status = started[0].returncode
     if status:
-        raise SystemExit(status if status > 0 else 1)
+        raise SystemExit(_INTERRUPTED[0] if status in _INTERRUPTED else status)
 
 
 def _watch(started: Sequence[subprocess.Popen]) -> Optional[int]:
@@ -113,7 +114,7 @@ def _watch(started: Sequence[subprocess.Popen]) -> Optional[int]:
     while any(process.poll() is None for process in started):
         time.sleep(0.1)
         if failed is None:
-            failed = next((k for k, process in enumerate(started) if process.poll() not in (None, 0, _INTERRUPTED)), None)
+            failed = next((k for k, process in enumerate(started) if process.poll() not in (None, 0, *_INTERRUPTED)), None)
             since = time.monotonic()
         elif time.monotonic() - since > _PATIENCE_S:
             break

@@ -157,6 +157,16 @@ def test_replicas_that_were_killed_or_interrupted_go_on_together(workshop, mirro
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the replicas through /proc")
+def test_a_first_replica_that_was_killed_is_told(workshop):
+    launched = start(workshop, "train", *options("full"), *MIRRORED, "--output", "first")
+    wait_for_step(workshop / "first", launched, 5)
+    os.kill(children(launched)[0], signal.SIGKILL)
+    said = launched.communicate(timeout=60)[0]
+    assert launched.returncode == 1 and "replica 0 failed: it was killed. Go on with: et-train --resume first" in said
+
+
+@pytest.mark.slow
 def test_the_first_replica_tells_what_is_wrong(workshop):
     process = start(workshop, "train", *SHARED, "--batch-size", "3", "--strategy", "mirrored", "--replicas", "2", "--output", "odd")
     said = process.communicate(timeout=100)[0]
