@@ -55,6 +55,7 @@ def random_timings(random, n=9, groups=12, frozen_saving=0.0):
         connected=np.ones(n, bool),
         estimated=np.zeros(n, bool),
         frozen_saving=frozen_saving,
+        overlap=-0.2,
         metadata={"model": "m"},
         validation=[{"selected": [1], "predicted_ms": 1.0, "measured_ms": 2.0}],
     )

@@ -28,6 +28,7 @@ def table(timings: TensorTimings) -> str:
         f"{about['threads']['processors']} processor(s)",
         f"full step     {timings.full_ms:9.1f} ms",
         f"forward       {100 * timings.forward_share:9.1f} %   of the full step; {100 * timings.frozen_saving:.0f} % less where it is frozen",
+        f"overlap       {100 * timings.overlap:9.1f} %   of a tensor's own work remains when it is left out (below 0: more than it is saved)",
         *_work(timings),
         f"coverage      {100 * about['coverage']:9.1f} %   of the busy time is attributed",
         f"rho_min       {timings.rho_min:9.3f}     the smallest --rho this device can keep",

@@ -63,6 +63,10 @@ class Membership:
         """These groups and those of `other`."""
         return Membership(self.tensors, np.concatenate([self.bits, other.bits]), np.concatenate([self.ms, other.ms]))
 
+    def scaled(self, factor: float) -> "Membership":
+        """The same groups, each time multiplied by `factor`."""
+        return Membership(self.tensors, self.bits, self.ms * factor)
+
     def filled(self) -> np.ndarray:
         """(G,) bool: the group has a member."""
         return self.bits.any(axis=1)

@@ -1,6 +1,5 @@
 """Profile a model: one full training step, traced and charged to its tensors."""
 
-import dataclasses
 import time
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
@@ -10,10 +9,11 @@ import tensorflow as tf
 from elastictrainer import environment, optimizers
 from elastictrainer.errors import UsageError
 from elastictrainer.objective import Objective
+from elastictrainer.profiler import calibration
 from elastictrainer.profiler.capture import capture
 from elastictrainer.profiler.charging import timings_from_trace
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.profiler.validation import ratio_to_full, validate_timings
+from elastictrainer.profiler.validation import ratios_to_full, validate_timings
 from elastictrainer.profiler.xplane import Trace
 from elastictrainer.state import restored
 from elastictrainer.steps import StepCache, TrainStep
@@ -75,9 +75,8 @@ def profile_model(
             "warmup_steps": warmup,
             "traced_steps": steps,
         }
-        cache = StepCache(objective, optimizer, metrics, size=2)
-        # A new object: the derived times of the old one are computed already, without the saving.
-        timings = dataclasses.replace(timings, frozen_saving=_frozen_saving(timings, cache, batch))
+        cache = StepCache(objective, optimizer, metrics, size=3)
+        timings = _calibrated(timings, cache, batch)
         if validate:
             timings.validation = validate_timings(timings, objective, optimizer, batch, metrics, validate, seed)
     return timings
@@ -109,17 +108,7 @@ def _quietest_capture(step: TrainStep, batch: Tuple[Any, Any], warmup: int, step
     return min(captures, key=lambda captured: float(np.median(captured[1])))
 
 
-def _frozen_saving(timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any]) -> float:
-    """How much faster forward work is while nothing it depends on is trained, from the cheapest selection's step.
-
-    TensorFlow fuses convolution, normalisation and activation, and forgets activations, where no gradient wants what
-    lies between: the same op is cheaper in a graph that does not train what is below it.
-    """
-    cheapest = np.zeros(len(timings), bool)
-    cheapest[np.argmin(timings.alone_ms)] = True
-    frozen_ms = timings.forward.ms[timings.forward.filled() & ~timings.forward.touched(cheapest)].sum()
-    full_ms = timings.step_time(timings.connected)
-    # One measurement of a noisy machine is off by a tenth now and then, the middle one of three hardly ever.
-    ratio = float(np.median([ratio_to_full(cache, cheapest, timings.connected, batch, seconds=5.0) for _ in range(3)]))
-    saved_ms = timings.step_time(cheapest) - ratio * full_ms
-    return float(np.clip(saved_ms / frozen_ms, 0.0, 0.9)) if frozen_ms > 0 else 0.0
+def _calibrated(timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any]) -> TensorTimings:
+    """`timings` with what the clock says of the cheapest and of the deepest tensor alone."""
+    masks = [calibration.cheapest(timings), calibration.deepest(timings)]
+    return calibration.calibrated(timings, *ratios_to_full(cache, masks, timings.connected, batch, seconds=40.0))

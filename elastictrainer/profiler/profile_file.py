@@ -53,6 +53,7 @@ def to_json(timings: TensorTimings) -> Dict[str, Any]:
         "full_ms": timings.full_ms,
         "forward_ms": timings.forward_ms,
         "frozen_saving": timings.frozen_saving,
+        "overlap": timings.overlap,
         "rho_min": timings.rho_min,
         "tensors": [
             {
@@ -92,6 +93,7 @@ def from_json(value: Any) -> TensorTimings:
         connected=np.array([t["connected"] for t in tensors], bool),
         estimated=np.array([t["estimated"] for t in tensors], bool),
         frozen_saving=float(value["frozen_saving"]),
+        overlap=float(value.get("overlap", 0.0)),
         flops=Membership.from_json(n, value["flops"], "flops") if value.get("flops") else None,
         metadata=value["metadata"],
         validation=value["validation"],

@@ -4,6 +4,7 @@ import dataclasses
 import time
 from typing import Any, Dict
 
+from elastictrainer.profiler.calibration import with_overlap
 from elastictrainer.profiler.charging import timings_from_trace
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.xplane import Trace
@@ -13,7 +14,7 @@ from elastictrainer.steps import TrainStep
 def renewed(old: TensorTimings, step: TrainStep, trace: Trace, step_ms: float, at: int) -> TensorTimings:
     """The profile of a run's own full steps (paper Table 1).
 
-    What the old profile had to measure apart is kept: how much frozen work saves. The input pipeline, which runs beside
+    What the old profile had to measure apart is kept: how much frozen work saves, and what runs beside what. The input pipeline, which runs beside
     these steps, is part of what every step costs.
 
     Args:
@@ -23,7 +24,7 @@ def renewed(old: TensorTimings, step: TrainStep, trace: Trace, step_ms: float, a
         step_ms: what a full step takes untraced.
         at: steps done in the run.
     """
-    new = timings_from_trace(step, trace, step_ms)
+    new = with_overlap(timings_from_trace(step, trace, step_ms), old.overlap)
     metadata: Dict[str, Any] = {
         **old.metadata,
         **new.metadata,

@@ -43,6 +43,8 @@ class TensorTimings:
         flops: groups of floating point operations of a step, beside the times; those of no member are the forward pass
             and run in every step. None in a profile that was not counted.
         frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is selected.
+        overlap: share of the tensors' own work that is charged to `dy`, because leaving it out does not save it; negative
+            where leaving it out saves more than its share of a full step. `dw`, `dy` and `t_update` have it in them.
         t_update: (N,) the optimizer's work for each tensor.
         connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
@@ -59,6 +61,7 @@ class TensorTimings:
     connected: np.ndarray
     estimated: np.ndarray
     frozen_saving: float = 0.0
+    overlap: float = 0.0
     flops: Optional[Membership] = None
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
