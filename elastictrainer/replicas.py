@@ -94,6 +94,8 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
             for process in started:
                 process.kill()
                 process.wait()
+        if started[0].returncode == 2:  # what is asked wrongly is wrong for all, and they end in any order
+            failed = 0
         if failed or failed == 0 and started[0].returncode < 0:  # the first one says itself what is wrong, unless it was killed
             said[failed].seek(0)
             lines = [line.strip() for line in said[failed] if line.startswith(_ERROR)]
