@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -171,6 +172,27 @@ def test_the_first_replica_tells_what_is_wrong(workshop):
     process = start(workshop, "train", *SHARED, "--batch-size", "3", "--strategy", "mirrored", "--replicas", "2", "--output", "odd")
     said = process.communicate(timeout=100)[0]
     assert process.returncode == 2 and said.count("--batch-size 3 cannot be divided among 2 processes") == 1
+
+
+@pytest.mark.parametrize(
+    "first, second, expected",
+    [
+        ("sleep 0.5; exit 2", "echo et-train: wrong >&2; exit 2", (SystemExit, "2")),  # both refuse: the first one has said so
+        ("sleep 0.5; exit 1", "echo et-train: no disk >&2; exit 1", (RunError, "replica 1 failed: no disk")),
+        ("sleep 0.5", "kill -9 $$", (RunError, "replica 1 failed: it was killed")),
+        ("exit 1", "sleep 0.5; exit 1", (SystemExit, "1")),
+        ("exit 0", "exit 0", None),
+    ],
+)
+def test_who_is_named_when_replicas_fail(monkeypatch, tmp_path, first, second, expected):
+    from elastictrainer import replicas
+
+    shell = lambda argv, **options: subprocess.Popen(["sh", "-c", argv[-1]], **options)  # noqa: E731
+    monkeypatch.setattr(replicas, "subprocess", SimpleNamespace(Popen=shell, DEVNULL=subprocess.DEVNULL))
+    if expected is None:
+        return replicas.train([[first], [second]], [None, None], str(tmp_path))
+    with pytest.raises(expected[0], match=expected[1]):
+        replicas.train([[first], [second]], [None, None], str(tmp_path))
 
 
 def test_each_process_reads_its_share(tmp_path):
