@@ -25,6 +25,7 @@ class Checkpoints:
         """
         self.folder = folder
         self._progress = tf.Variable("", dtype=tf.string, trainable=False)
+        self._variables = [variable for of_it in variables.values() for variable in tf_variables(of_it)]
         # How far the run is stands among the variables, so that TensorFlow's checksums cover it too.
         self._checkpoint = tf.train.Checkpoint(
             progress=self._progress, **{name: tf_variables(of_it) for name, of_it in variables.items()}
@@ -62,33 +63,40 @@ class Checkpoints:
             _remove(old)
 
     def restore(
-        self, say: Callable[[str], None], agree: Callable[[int], int] = lambda step: step
+        self, say: Callable[[str], None], agree: Optional[Callable[[int], int]] = None
     ) -> Optional[Dict[str, Any]]:
         """Put the newest whole checkpoint's values into the variables.
 
         Args:
             say: told of every checkpoint that is damaged and passed over.
-            agree: from the newest step there is here (0 without any) to the one to go on from: processes that train together
-                go on from the newest that all of them have.
+            agree: from the newest step there is here (0 without any, -1 where all are damaged) to the one to go on from:
+                processes that train together go on from the newest that all of them have. None: this one is alone.
 
         Returns:
-            The progress saved with it; None where there is no checkpoint.
+            The progress saved with it; None where there is no checkpoint, or not all have one: the variables are as they were.
 
         Raises:
             RunError: there are checkpoints, and all are damaged; or not the one agreed upon.
         """
         remove_unfinished(self.folder)
+        beginning = [variable.numpy() for variable in self._variables] if agree else []
         passed: List[Path] = []
         found = self._newest(passed, say)
-        own = found[0] if found else 0
-        agreed = agree(own)
+        own = found[0] if found else -1 if passed else 0
+        agreed = agree(own) if agree else own
+        if own < 0:
+            raise RunError(f"no checkpoint in {self.folder} can be read. Start the run anew with --overwrite.")
+        if own and agreed == 0:
+            for variable, value in zip(self._variables, beginning):
+                variable.assign(value)
+            found, passed = None, self.saved()
         while found and found[0] > agreed:
             passed.append(self._path(found[0]))
             found = self._newest(passed, say)
-        if own and (found is None or found[0] != agreed):
-            raise RunError(f"{self.folder} has no checkpoint of step {agreed}, from which the other processes go on. Start anew with --overwrite.")
-        if found is None and passed:
-            raise RunError(f"no checkpoint in {self.folder} can be read. Start the run anew with --overwrite.")
+        if agreed and (found is None or found[0] != agreed):
+            why = f"it has no checkpoint of step {agreed}, from which the other processes go on"
+            why = why if agreed > 0 else "another process has damaged checkpoints only"
+            raise RunError(f"cannot go on from {self.folder}: {why}. Start anew with --overwrite.")
         for path in passed:
             _remove(path)
         return found and found[1]

@@ -98,13 +98,13 @@ class Session:
     def resume(self) -> None:
         """Go on where the newest whole checkpoint was written; from the start where there is none."""
         workers = self.workers
-        agree = (lambda step: int(workers.everyones([step]).min())) if workers else (lambda step: step)
+        agree = (lambda step: int(workers.everyones([step]).min())) if workers else None
         saved = self.checkpoints.restore(self.report.say, agree)
         self.progress = self.stepper.progress = Progress(**saved) if saved else Progress()
         run, progress = self.trainer.run, self.progress
         run.rewind(progress.epoch, progress.selections_logged)
         if saved is None:
-            self.report.say(f"{run.path} has no checkpoint yet: starting from the beginning")
+            self.report.say(f"{run.path} has no checkpoint to go on from: starting from the beginning")
             return
         self.history = run.metrics()
         self.meter.joules = progress.joules

@@ -232,6 +232,21 @@ def test_checkpoints_go_back_to_what_all_have(tmp_path):
     assert [path.name for path in checkpoints.saved()] == ["step-000000002"]
     with pytest.raises(RunError, match="no checkpoint of step 1"):
         checkpoints.restore(pytest.fail, lambda step: 1)
+    with pytest.raises(RunError, match="another process has damaged checkpoints only"):
+        checkpoints.restore(pytest.fail, lambda step: -1)
+    assert [path.name for path in checkpoints.saved()] == ["step-000000002"]  # nothing is lost where it goes wrong
+    variable.assign([7.0])
+    assert checkpoints.restore(pytest.fail, lambda step: 0) is None  # another has none yet: all begin at the beginning
+    assert variable.numpy()[0] == 7 and not checkpoints.saved()
+    said = []
+    for step in (1, 2):
+        checkpoints.save(step, {"step": step})
+    for path in checkpoints.saved():
+        next(path.glob("variables.data*")).write_bytes(b"")
+    told = []
+    with pytest.raises(RunError, match="can be read"):
+        checkpoints.restore(said.append, lambda step: told.append(step) or -1)
+    assert told == [-1] and len(said) == 2 and len(checkpoints.saved()) == 2
 
 
 @pytest.mark.parametrize("config", ["", "{", "{}", '{"cluster": {"worker": ["a:1"]}, "task": {"index": 1}}',
