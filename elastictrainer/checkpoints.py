@@ -73,7 +73,7 @@ class Checkpoints:
                 processes that train together go on from the newest that all of them have. None: this one is alone.
 
         Returns:
-            The progress saved with it; None where there is no checkpoint, or not all have one: the variables are as they were.
+            The progress saved with it; None where there is none, or where this is the first and not all have it yet: the variables are as they were.
 
         Raises:
             RunError: there are checkpoints, and all are damaged; or not the one agreed upon.
@@ -86,16 +86,18 @@ class Checkpoints:
         agreed = agree(own) if agree else own
         if own < 0:
             raise RunError(f"no checkpoint in {self.folder} can be read. Start the run anew with --overwrite.")
-        if own and agreed == 0:
+        if own and agreed == 0 and len(self.saved()) == 1:  # another one was stopped before it had written its first
             for variable, value in zip(self._variables, beginning):
                 variable.assign(value)
-            found, passed = None, self.saved()
+            _remove(self._path(own))
+            return None
         while found and found[0] > agreed:
             passed.append(self._path(found[0]))
             found = self._newest(passed, say)
-        if agreed and (found is None or found[0] != agreed):
-            why = f"it has no checkpoint of step {agreed}, from which the other processes go on"
-            why = why if agreed > 0 else "another process has damaged checkpoints only"
+        if (found[0] if found else 0) != agreed or own and not found:
+            why = {0: "another process has no checkpoint", -1: "another process has damaged checkpoints only"}.get(
+                agreed, f"it has no checkpoint of step {agreed}, from which the other processes go on"
+            )
             raise RunError(f"cannot go on from {self.folder}: {why}. Start anew with --overwrite.")
         for path in passed:
             _remove(path)
