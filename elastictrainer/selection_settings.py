@@ -29,7 +29,7 @@ class SelectionSettings:
 
     rho: float = 0.5
     interval: int = 4
-    importance_batches: int = 8
+    importance_batches: int = 6
     solver: str = "dp"
     feedback: bool = True
     reprofile: str = "auto"
