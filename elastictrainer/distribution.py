@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from elastictrainer import replicas
 from elastictrainer.errors import RunError, UsageError, unknown
-from elastictrainer.keras_stack import tf_variables
+from elastictrainer.keras_stack import random_states, tf_variables
 
 STRATEGIES = ("none", "multi-worker", "mirrored")
 _FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
@@ -83,6 +83,13 @@ class Workers:
         return list(self._strategy.run(reduce)) if values else []
 
 
+def draw_apart(model: tf.keras.Model, rank: int) -> None:
+    """Let the process of this `rank` draw random numbers of its own (augmentation, dropout) with a model made alike in all."""
+    for state in random_states(model):
+        values = state.numpy()
+        state.assign(values + values.dtype.type(rank))
+
+
 def create(strategy: str) -> Optional[Workers]:
     """The processes of a strategy; None where this one is alone.
 
@@ -92,6 +99,7 @@ def create(strategy: str) -> Optional[Workers]:
     if strategy not in STRATEGIES:
         raise unknown("strategy", strategy, STRATEGIES)
     if strategy == "mirrored":
+        replicas.end_with_launcher()
         replicas.divide_processors()
     return Workers() if strategy != "none" else None
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
@@ -55,6 +56,16 @@ def devices(asked: Optional[int]) -> List[Optional[str]]:
     return list(gpus[: asked or found]) if found else [None] * (asked or 0)
 
 
+def end_with_launcher() -> None:
+    """In a replica: stop as if asked to terminate once the process that started it is gone, however it ended."""
+
+    def wait() -> None:
+        os.read(sys.stdin.fileno(), 1)  # the launcher writes nothing: this returns when its end of the pipe is closed
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def divide_processors() -> None:
     """In a replica without a GPU: use a share of the processors. Before anything else of TensorFlow's runs."""
     import tensorflow as tf
@@ -83,7 +94,7 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
             for rank, (command, variables) in enumerate(zip(commands, _environments(seen))):
                 output = {"stdout": subprocess.DEVNULL, "stderr": said[rank]} if rank else {}
                 argv = [sys.executable, "-m", "elastictrainer.cli.train", *command]
-                started.append(subprocess.Popen(argv, env=variables, start_new_session=True, **output))
+                started.append(subprocess.Popen(argv, env=variables, start_new_session=True, stdin=subprocess.PIPE, **output))
             try:
                 failed = _watch(started)
             except KeyboardInterrupt:  # each finishes its step and saves; once more ends them
@@ -94,6 +105,7 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
             for process in started:
                 process.kill()
                 process.wait()
+                process.stdin.close()
         if started[0].returncode == 2:  # what is asked wrongly is wrong for all, and they end in any order
             failed = 0
         if failed or failed == 0 and started[0].returncode < 0:  # the first one says itself what is wrong, unless it was killed

@@ -168,6 +168,23 @@ def test_a_first_replica_that_was_killed_is_told(workshop):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the replicas through /proc")
+def test_replicas_do_not_outlive_what_started_them(workshop):
+    launched = start(workshop, "train", *options("full"), *MIRRORED, "--output", "orphans")
+    wait_for_step(workshop / "orphans", launched, 5)
+    replicas = [Path(f"/proc/{pid}") for pid in children(launched)]
+    launched.kill()
+    launched.wait()
+    until = time.monotonic() + 60
+    while any((replica / "cmdline").exists() and (replica / "cmdline").read_bytes() for replica in replicas):  # empty: ended
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert not (workshop / "orphans" / "summary.json").exists()
+    (said,) = finish([start(workshop, "train", "--resume", "orphans")])
+    assert "resumed after step" in said
+
+
+@pytest.mark.slow
 def test_the_first_replica_tells_what_is_wrong(workshop):
     process = start(workshop, "train", *SHARED, "--batch-size", "3", "--strategy", "mirrored", "--replicas", "2", "--output", "odd")
     said = process.communicate(timeout=100)[0]
@@ -188,11 +205,28 @@ def test_who_is_named_when_replicas_fail(monkeypatch, tmp_path, first, second, e
     from elastictrainer import replicas
 
     shell = lambda argv, **options: subprocess.Popen(["sh", "-c", argv[-1]], **options)  # noqa: E731
-    monkeypatch.setattr(replicas, "subprocess", SimpleNamespace(Popen=shell, DEVNULL=subprocess.DEVNULL))
+    monkeypatch.setattr(replicas, "subprocess", SimpleNamespace(Popen=shell, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE))
     if expected is None:
         return replicas.train([[first], [second]], [None, None], str(tmp_path))
     with pytest.raises(expected[0], match=expected[1]):
         replicas.train([[first], [second]], [None, None], str(tmp_path))
+
+
+def test_each_process_draws_random_numbers_of_its_own():
+    import tensorflow as tf
+
+    from elastictrainer import assembly
+    from elastictrainer.distribution import draw_apart
+
+    def drawn(rank):
+        assembly.configure(seed=3)
+        model = tf.keras.Sequential([tf.keras.Input((100,)), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(1)])
+        draw_apart(model, rank)
+        return [model.layers[0](np.ones((1, 100), "float32"), training=True).numpy() for _ in range(2)]
+
+    first, again, second = drawn(0), drawn(0), drawn(1)
+    np.testing.assert_array_equal(first, again)
+    assert all(0.2 < np.mean(a != b) < 0.8 for a in first for b in second)
 
 
 def test_each_process_reads_its_share(tmp_path):

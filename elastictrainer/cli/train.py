@@ -99,7 +99,7 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
 
 def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train."""
-    from elastictrainer import assembly, continuation, energy, environment, schemes
+    from elastictrainer import assembly, continuation, distribution, energy, environment, schemes
     from elastictrainer.export import check_formats, export_run
     from elastictrainer.profiler import profile_file
     from elastictrainer.run_folder import RunFolder
@@ -131,6 +131,7 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     own = settings  # what this process does
     if workers:
         workers.start_alike(model.variables)
+        distribution.draw_apart(model, workers.rank)
         own = dataclasses.replace(settings, batch_size=settings.batch_size // workers.count)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {data.train_split.count} training "

@@ -12,8 +12,9 @@ from elastictrainer.objective import Objective
 from elastictrainer.profiler import calibration
 from elastictrainer.profiler.capture import capture
 from elastictrainer.profiler.charging import timings_from_trace
+from elastictrainer.profiler.in_turn import ratios_to_full
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.profiler.validation import ratios_to_full, validate_timings
+from elastictrainer.profiler.validation import validate_timings
 from elastictrainer.profiler.xplane import Trace
 from elastictrainer.state import restored
 from elastictrainer.steps import StepCache, TrainStep

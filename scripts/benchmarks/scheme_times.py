@@ -13,7 +13,7 @@ import bench
 import numpy as np
 
 from elastictrainer import select
-from elastictrainer.profiler.validation import ratio_to_full
+from elastictrainer.profiler.in_turn import ratio_to_full
 
 SCHEMES = ("traditional-tl", "bn-bias")
 

@@ -74,7 +74,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int) -> Dict[str, 
     from elastictrainer import optimizers, profile_model
     from elastictrainer.assembly import configure
     from elastictrainer.objective import Objective
-    from elastictrainer.profiler.validation import ratio_to_full
+    from elastictrainer.profiler.in_turn import ratio_to_full
     from elastictrainer.steps import StepCache
 
     if inter_op:
