@@ -72,6 +72,12 @@ def test_long_runs_are_drawn_in_hours(tmp_path):
     assert figure.axes[0].xaxis.get_major_formatter()(7200, 0) == "2"
 
 
+def test_more_runs_than_colours_are_told_apart(tmp_path):
+    drawn = training.curves([make_run(tmp_path / str(k), f"mine{k}") for k in range(9)])
+    lines = drawn.figure.axes[0].get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 9
+
+
 def test_bars_average_the_same_runs_and_show_their_spread(runs):
     drawn = training.bars(runs, "accuracy")
     assert drawn.rows == [

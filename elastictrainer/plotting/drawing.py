@@ -16,6 +16,7 @@ from matplotlib import pyplot  # noqa: E402  (the backend is chosen first: a sma
 # Okabe and Ito's colours: told apart by colour-blind readers.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
+LINES = ("-", "--", ":")  # the next where the colours are used up
 UNCHOSEN = "#eeeeee"
 FORMATS = (".png", ".pdf", ".svg")
 

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 import numpy as np
 
 from elastictrainer.errors import UsageError, unknown
-from elastictrainer.plotting.drawing import COLOURS, MARKERS, Drawing, pyplot
+from elastictrainer.plotting.drawing import COLOURS, LINES, MARKERS, Drawing, pyplot
 from elastictrainer.plotting.replicates import replicates, spread
 from elastictrainer.run_folder import RunFolder
 
@@ -61,7 +61,8 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
         if deviation is not None:
             axes.fill_between(xs, ys - deviation, ys + deviation, color=colour, alpha=0.2, linewidth=0)
             name += f" ({len(members)} runs)"
-        axes.plot(xs, ys, marker=MARKERS[k % len(MARKERS)], markersize=4, color=colour, label=name)
+        line = LINES[k // len(COLOURS) % len(LINES)]
+        axes.plot(xs, ys, line, marker=MARKERS[k % len(MARKERS)], markersize=4, color=colour, label=name)
         paths = " ".join(str(run.path) for run in members)
         rows += [
             {"run": paths, "label": name, x: float(a), y: float(b), "standard_deviation": None if deviation is None else float(deviation[e])}

@@ -41,7 +41,8 @@ for scheme in ${also[@]+"${also[@]}"}; do
 done
 et-plot curves "${runs[@]}" --output "$output/curves.png"
 et-plot selection "$output/seed$seed/elastic-$rho" --output "$output/selection.png"
-et-plot bars "${runs[@]}" --y memory --output "$output/memory.png"
-et-plot bars "${runs[@]}" --output "$output/accuracy.png"
+for quantity in accuracy time flops memory; do
+    et-plot bars "${runs[@]}" --y "$quantity" --output "$output/$quantity.png"
+done
 et-plot table "${runs[@]}" --output "$output/results.json"
 python "$(dirname "${BASH_SOURCE[0]}")/../figure_data.py" table table2 "${runs[@]}" --output "$output/table2.json"
