@@ -72,6 +72,15 @@ def test_long_runs_are_drawn_in_hours(tmp_path):
     assert figure.axes[0].xaxis.get_major_formatter()(7200, 0) == "2"
 
 
+def test_words_below_and_above_bars_do_not_run_into_one_another(tmp_path):
+    drawn = training.bars([make_run(tmp_path / str(k), f"elastic-{k}-weight-magnitude", accuracy=0.86) for k in range(4)])
+    drawn.figure.canvas.draw()
+    axes = drawn.figure.axes[0]
+    below = [words.get_window_extent() for words in axes.get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in zip(below, below[1:]))
+    assert [words.get_text() for words in axes.texts] == ["86.0"] * 4
+
+
 def test_more_runs_than_colours_are_told_apart(tmp_path):
     drawn = training.curves([make_run(tmp_path / str(k), f"mine{k}") for k in range(9)])
     lines = drawn.figure.axes[0].get_lines()

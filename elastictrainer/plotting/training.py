@@ -1,5 +1,6 @@
 """Pictures of training: how accuracy grows, and what runs cost."""
 
+import textwrap
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import numpy as np
@@ -39,6 +40,7 @@ BARS = {
     "memory": Quantity("peak resident memory (GB)", _scaled("peak_rss_bytes", 1e-9)),
 }
 _HOURS_FROM = 7200
+_BAR_LETTERS = 14  # of a line below a bar
 
 
 def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawing:
@@ -94,13 +96,21 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
             continue
         deviation = spread(known)
         drawn = axes.bar(k, np.mean(known), 0.65, yerr=deviation, capsize=3, color=COLOURS[k % len(COLOURS)])
-        axes.bar_label(drawn, fmt="%.3g", fontsize=8, padding=2)
+        axes.bar_label(drawn, labels=[_three_figures(np.mean(known))], fontsize=8, padding=2)
         rows.append({"label": name, "runs": len(found), y: float(np.mean(known)), "standard_deviation": deviation and float(deviation)})
-    axes.set_xticks(range(len(values)), [name.replace(", ", "\n") for name in values], fontsize=8)
+    axes.set_xticks(range(len(values)), [_in_lines(name) for name in values], fontsize=8)
     axes.set_xlim(-0.6, len(values) - 0.4)
     axes.margins(y=0.15)
     axes.set_ylabel(quantity.words)
     return Drawing(figure, rows)
+
+
+def _in_lines(name: str) -> str:
+    return "\n".join(textwrap.fill(part, _BAR_LETTERS) for part in name.split(", "))
+
+
+def _three_figures(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def _quantity(option: str, name: str, valid: Dict[str, Quantity]) -> Quantity:
