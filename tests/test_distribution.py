@@ -122,10 +122,15 @@ def test_replicas_reach_the_weights_and_selections_of_one_process(workshop, mirr
     assert mirrored.count("test accuracy: best") == 1
 
 
+def last_step(folder):
+    """Of the newest checkpoint; -1 where there is none."""
+    return max((int(p.name[5:]) for p in folder.glob("checkpoints/step-*") if p.name[5:].isdigit()), default=-1)
+
+
 def wait_for_step(folder, process, step):
     """Until there is a checkpoint of that step or a later one."""
     until = time.monotonic() + 150
-    while not [p for p in folder.glob("checkpoints/step-*") if p.name[5:].isdigit() and int(p.name[5:]) >= step]:
+    while last_step(folder) < step:
         assert process.poll() is None and time.monotonic() < until, process.communicate()
         time.sleep(0.01)
 
@@ -143,8 +148,9 @@ def test_replicas_that_were_killed_or_interrupted_go_on_together(workshop, mirro
     os.kill(children(launched)[1], signal.SIGKILL)
     said = launched.communicate(timeout=60)[0]
     assert launched.returncode == 1 and "replica 1 failed: it was killed. Go on with: et-train --resume cut" in said
+    before = last_step(workshop / "cut")
     launched = start(workshop, "train", "--resume", "cut")
-    wait_for_step(workshop / "cut", launched, 10)
+    wait_for_step(workshop / "cut", launched, before + 1)
     launched.send_signal(signal.SIGINT)
     said = launched.communicate(timeout=60)[0]
     assert launched.returncode == 130 and said.count("Go on with: et-train --resume cut") == 1

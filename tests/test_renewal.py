@@ -49,6 +49,7 @@ def with_times(timings, factor):
 
 
 def test_always_renews_the_profile_before_every_selection(tf, timings, tmp_path):
+    timings = dataclasses.replace(timings, frozen_saving=0.3, overlap=0.1)
     run, summary = train(tf, timings, tmp_path / "run", reprofile="always")
     renewed = TensorTimings.load(run.profile_path)
     assert renewed.metadata["renewed_at_step"] == 120 and renewed.metadata["traced_steps"] == 4
@@ -56,7 +57,7 @@ def test_always_renews_the_profile_before_every_selection(tf, timings, tmp_path)
     # The same graph: the same groups, with times of this run.
     assert renewed.names == timings.names and {tuple(m) for m, _ in renewed.dy.sets()} == {tuple(m) for m, _ in timings.dy.sets()}
     assert renewed.metadata["coverage"] > 0.8 and renewed.full_ms > 0
-    assert (renewed.frozen_saving, renewed.overlap) == (timings.frozen_saving, timings.overlap)
+    assert (renewed.frozen_saving, renewed.overlap) == (0.3, 0.1)  # measured apart, which a run cannot
 
 
 def test_a_profile_that_the_clock_contradicts_is_renewed_by_itself(tf, timings, tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
     said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", RHO="0.7", arguments=options, **settings)
     assert re.search(r"^elastic, rho 0.7 \(2 runs\) .* ± ", said, re.M) and re.search(r"^full \(2 runs\) ", said, re.M)
     assert {path.name for path in (tmp_path / "out").glob("*.*")} == {
-        "curves.png", "selection.png", "memory.png", "accuracy.png", "results.json", "table2.json"
+        "curves.png", "selection.png", "accuracy.png", "time.png", "flops.png", "memory.png", "results.json", "table2.json"
     }  # fmt: skip
     again = run("benchmarks/real_images", tmp_path, SEEDS="0 1", RHO="0.7", arguments=options, **settings)
     assert again.count("kept: out/seed") == 4 and "epoch 1/1" not in again
