@@ -61,8 +61,8 @@ def bodies_of(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]) -
 def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
     """The trace with every event inside a called function given to the op that calls, or to a part of it.
 
-    An event whose name stands in several functions goes to the one whose own events are nearest in time; where none of
-    them has any, the events of a step are dealt out evenly in the order in which the functions are called.
+    An event whose name stands in several functions goes to the one whose own events are nearest in time; where one of
+    them has none, the events of a step are dealt out evenly in the order in which the functions are called.
 
     Args:
         trace: the events.
@@ -75,11 +75,14 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
     number = {place: k for k, place in enumerate(places)}
     call_of = {number[place]: c for c, body in enumerate(bodies.values()) for place in body.values()}
     candidates: Dict[int, List[int]] = {int(k): [] for k in lost}
+    closest = dict.fromkeys(candidates, 0)  # a body that knows the op itself knows better than one that knows its loop
     for body in bodies.values():
         inside = list(body)
-        for k, found in zip(lost, charge_to(lost_names, inside)):
-            if found >= 0:
-                candidates[int(k)].append(number[body[inside[found]]])
+        for k, found in zip(candidates, charge_to(lost_names, inside)):
+            if found >= 0 and len(inside[found]) >= closest[k]:
+                kept = candidates[k] if len(inside[found]) == closest[k] else []
+                candidates[k] = [*kept, number[body[inside[found]]]]
+                closest[k] = len(inside[found])
     if not any(candidates.values()):
         return trace
     first = len(trace.ops)  # the places' own numbers among the op names
@@ -109,10 +112,10 @@ def _settle_ambiguous(
     for k, possible in ambiguous.items():
         places = [(s[i], line, i) for line, (s, (_, _, op)) in enumerate(zip(starts, lines))
                   for i in np.flatnonzero((op == k) & ~np.isnan(s))]  # fmt: skip
-        placed = [place for place in possible if call_of[place] in spans]
+        all_placed = all(call_of[place] in spans for place in possible)
         for rank, (start, line, i) in enumerate(sorted(places)):
-            if placed:
-                number = min(placed, key=lambda p: max(spans[call_of[p]][0] - start, start - spans[call_of[p]][1], 0.0))
+            if all_placed:
+                number = min(possible, key=lambda p: max(spans[call_of[p]][0] - start, start - spans[call_of[p]][1], 0.0))
             else:
                 number = possible[rank * len(possible) // len(places)]
             lines[line][2][i] = first + number
