@@ -7,23 +7,24 @@ import numpy as np
 from elastictrainer.profiler.capture import step_ms
 from elastictrainer.steps import StepCache
 
-_ROUNDS = 3, 40  # at least and at most
+_MOST_ROUNDS = 40
 _LONG_S = 2.0
 
 
 def ratio_to_full(
-    cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any], seconds: float = 3.0
+    cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any], seconds: float = 3.0, rounds: int = 3
 ) -> float:
     """`ratios_to_full` of one selection, for about `seconds`."""
-    return float(ratios_to_full(cache, [mask], full, batch, seconds)[0])
+    return float(ratios_to_full(cache, [mask], full, batch, seconds, rounds)[0])
 
 
 def ratios_to_full(
-    cache: StepCache, masks: Sequence[np.ndarray], full: np.ndarray, batch: Tuple[Any, Any], seconds: float
+    cache: StepCache, masks: Sequence[np.ndarray], full: np.ndarray, batch: Tuple[Any, Any], seconds: float, rounds: int = 3
 ) -> np.ndarray:
-    """(K,) measured time of a step under each of `masks`, (N,) bool, over one under `full`, run in turn for about `seconds`.
+    """(K,) measured time of a step under each of `masks`, (N,) bool, over one under `full`.
 
-    Other work on the machine comes and goes and only ever adds time, so the lower deciles are compared.
+    They are run in turn for about `seconds`, and at least `rounds` times. Other work on the machine comes and
+    goes and only ever adds time, so the lower deciles are compared.
     """
     once_s = 1e-3 * step_ms(cache.get(full), batch, 1)[0]
     for mask in masks:
@@ -31,7 +32,7 @@ def ratios_to_full(
     # The first step after a change of graph finds the caches cold; training never changes that often.
     steps = 4 if once_s < _LONG_S else 2
     turns = [*masks, full]
-    rounds = int(np.clip(seconds / (len(turns) * steps * once_s), *_ROUNDS))
+    rounds = int(np.clip(seconds / (len(turns) * steps * once_s), rounds, max(rounds, _MOST_ROUNDS)))
     times = [[step_ms(cache.get(mask), batch, steps)[1:] for mask in turns] for _ in range(rounds)]
     low = np.quantile(np.moveaxis(times, 1, 0).reshape(len(turns), -1), 0.1, axis=1)
     return low[:-1] / low[-1]

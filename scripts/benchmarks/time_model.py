@@ -90,7 +90,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int) -> Dict[str, 
     passes = np.empty((_PASSES, len(every)))
     for one in passes:
         for k in random.permutation(len(every)):
-            one[k] = ratio_to_full(cache, every[k], timings.connected, batch, _SECONDS)
+            one[k] = ratio_to_full(cache, every[k], timings.connected, batch, _SECONDS, rounds=1)
     noise, ratios = np.split(np.median(passes, axis=0), [_NOISE])
     noise = np.abs(noise - 1)
     full_ms = timings.step_time(timings.connected)
