@@ -123,29 +123,6 @@ def test_flops_of_a_convolution_and_a_dense_layer_by_hand(tf):
     assert by_type["MatMul"] == [2 * 2 * 320 * 3] * 3  # forward, dW, dy
 
 
-def test_what_xla_compiles_is_refused(tf):
-    model = small_network(tf)
-
-    @tf.function(jit_compile=True)
-    def compiled(outputs):
-        return outputs * 2.0
-
-    def loss(labels, outputs):
-        return classification_loss()(labels, compiled(outputs))
-
-    with pytest.raises(UsageError, match="compiled by XLA.*jit_compile"):
-        profile_model(model, loss, next(ArrayData(tf).train(0)), warmup=1, steps=2)
-
-
-def test_auto_clustering_is_refused(tf):
-    tf.config.optimizer.set_jit("autoclustering")
-    try:
-        with pytest.raises(UsageError, match="auto-clustering"):
-            profile_model(small_network(tf), classification_loss(), next(ArrayData(tf).train(0)), warmup=1, steps=2)
-    finally:
-        tf.config.optimizer.set_jit("")
-
-
 def test_a_plain_module_is_profiled(tf):
     class Linear(tf.Module):
         def __init__(self):

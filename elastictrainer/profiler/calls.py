@@ -11,6 +11,7 @@ import numpy as np
 
 from elastictrainer.profiler.attribution import BACKWARD, Charge
 from elastictrainer.profiler.functions import CALLS, Functions
+from elastictrainer.profiler.xla import compiled_functions
 from elastictrainer.profiler.xplane import Trace, charge_to
 
 _LOWERED = re.compile(r"/(body|cond)/_\d+/")  # a loop that was taken apart numbers its body
@@ -31,7 +32,9 @@ def bodies_of(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]) -
         needed by some of its outputs only, a part of the call, `CALL#MEMBERS`. And the parts' charges.
     """
     operations = graph.get_operations()
-    functions = Functions(graph.as_graph_def().library)
+    library = graph.as_graph_def().library
+    functions = Functions(library)
+    compiled = compiled_functions(library)  # run as a whole
     wanted: Dict[Tuple[str, int], int] = {}
     for op, charge in zip(operations, charges):
         if charge.kind == BACKWARD:
@@ -46,7 +49,7 @@ def bodies_of(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]) -
     bodies: Bodies = {}
     parts: Dict[str, Charge] = {}
     for op, charge in zip(operations, charges):
-        if op.type in CALLS and op.get_attr("f").name in functions:
+        if op.type in CALLS and op.get_attr("f").name in functions and op.get_attr("f").name not in compiled:
             outputs = [wanted.get((op.name, k), 0) for k in range(len(op.outputs))]
             _, labels = functions.labelled(op.get_attr("f").name, outputs)
             bodies[op.name] = {}

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from elastictrainer import environment, optimizers
 from elastictrainer.errors import UsageError
+from elastictrainer.keras_stack import name_of
 from elastictrainer.objective import Objective
 from elastictrainer.profiler import calibration
 from elastictrainer.profiler.capture import capture
@@ -15,6 +16,7 @@ from elastictrainer.profiler.charging import timings_from_trace
 from elastictrainer.profiler.in_turn import ratios_to_full
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.validation import validate_timings
+from elastictrainer.profiler.xla import refuse_compiled
 from elastictrainer.profiler.xplane import Trace
 from elastictrainer.state import restored
 from elastictrainer.steps import StepCache, TrainStep
@@ -61,7 +63,7 @@ def profile_model(
     objective = loss if isinstance(loss, Objective) else Objective(model, loss)
     step = TrainStep(objective, optimizer, variables, metrics)
     step.trace(*batch)
-    _refuse_compiled(step.graph)
+    refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
     connected = np.array([g is not None for g in step.gradients])
     if not connected.any():
         raise UsageError("the loss depends on no trainable tensor of the model: there is no gradient to profile.")
@@ -81,21 +83,6 @@ def profile_model(
         if validate:
             timings.validation = validate_timings(timings, objective, optimizer, batch, metrics, validate, seed)
     return timings
-
-
-def _refuse_compiled(graph: tf.Graph) -> None:
-    """UsageError where XLA would make one op of many, so that their time cannot be told apart."""
-    if tf.config.optimizer.get_jit():
-        raise UsageError(
-            "TensorFlow's auto-clustering is on (tf.config.optimizer.set_jit): it fuses ops so that no tensor's time can be "
-            "told apart. Switch it off: set_jit('')."
-        )
-    compiled = [f.signature.name for f in graph.as_graph_def().library.function if f.attr["_XlaMustCompile"].b]
-    if compiled:
-        raise UsageError(
-            f"the model or its loss is compiled by XLA in part ({compiled[0]}): ops in there cannot be told apart. "
-            "Remove jit_compile=True."
-        )
 
 
 def _quietest_capture(step: TrainStep, batch: Tuple[Any, Any], warmup: int, steps: int) -> Tuple[Trace, np.ndarray]:

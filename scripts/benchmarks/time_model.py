@@ -28,7 +28,6 @@ from elastictrainer.files import write_json
 
 _NOISE = 3  # times that the full step is held against itself
 _PASSES = 3
-_SECONDS = 5.0  # of each measurement
 
 
 def masks(timings: TensorTimings, count: int, seed: int = 0) -> List[Tuple[str, np.ndarray]]:
@@ -66,7 +65,7 @@ def masks(timings: TensorTimings, count: int, seed: int = 0) -> List[Tuple[str, 
     return chosen
 
 
-def measure(name: str, batch_size: int, inter_op: int, count: int) -> Dict[str, Any]:
+def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: float) -> Dict[str, Any]:
     """Profile one model in this process, and hold the prediction against the clock."""
     import tensorflow as tf
     from zoo import ZOO
@@ -90,7 +89,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int) -> Dict[str, 
     passes = np.empty((_PASSES, len(every)))
     for one in passes:
         for k in random.permutation(len(every)):
-            one[k] = ratio_to_full(cache, every[k], timings.connected, batch, _SECONDS, rounds=1)
+            one[k] = ratio_to_full(cache, every[k], timings.connected, batch, seconds, rounds=1)
     noise, ratios = np.split(np.median(passes, axis=0), [_NOISE])
     noise = np.abs(noise - 1)
     full_ms = timings.step_time(timings.connected)
@@ -124,11 +123,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[4])
     parser.add_argument("--inter-op", type=int, nargs="+", default=[0], help="inter-op threads; 0: TensorFlow's own choice")
     parser.add_argument("--selections", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement in each pass")
     parser.add_argument("--output", default="time_model.json", help="JSON file to write; what is there is kept, and added to")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here:
-        write_json(asked.output, measure(asked.models[0], asked.batch[0], asked.inter_op[0], asked.selections))
+        write_json(asked.output, measure(asked.models[0], asked.batch[0], asked.inter_op[0], asked.selections, asked.seconds))
         return
     from zoo import ZOO
 
@@ -144,7 +144,7 @@ def main() -> None:
                     file = Path(folder, "result.json")
                     done = subprocess.run(
                         [sys.executable, __file__, name, "--batch", str(batch), "--inter-op", str(inter_op), "--selections",
-                         str(asked.selections), "--output", str(file), "--here"],
+                         str(asked.selections), "--seconds", str(asked.seconds), "--output", str(file), "--here"],
                         capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
                     )  # fmt: skip
                     if done.returncode:
