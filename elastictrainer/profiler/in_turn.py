@@ -1,13 +1,17 @@
 """Steps under several selections, timed in turn with the full one, so that what slows the machine slows all of them."""
 
+import time
 from typing import Any, Sequence, Tuple
 
 import numpy as np
+import psutil
 
 from elastictrainer.profiler.capture import step_ms
 from elastictrainer.steps import StepCache
 
 _MOST_ROUNDS = 40
+_STOLEN = 0.03  # of one core: what a virtual machine's host may take away during a round
+_PATIENCE = 3  # times as many rounds, at most, to have enough in which it did not
 _LONG_S = 2.0
 
 
@@ -23,8 +27,9 @@ def ratios_to_full(
 ) -> np.ndarray:
     """(K,) measured time of a step under each of `masks`, (N,) bool, over one under `full`.
 
-    They are run in turn for about `seconds`, and at least `rounds` times. Other work on the machine comes and
-    goes and only ever adds time, so the lower deciles are compared.
+    They are run in turn for about `seconds`, and at least `rounds` times; longer on a virtual machine whose host takes
+    the processors away meanwhile, and the rounds in which it took least count. Other work on the machine comes and goes
+    and only ever adds time, so the lower deciles are compared.
     """
     once_s = 1e-3 * step_ms(cache.get(full), batch, 1)[0]
     for mask in masks:
@@ -33,6 +38,16 @@ def ratios_to_full(
     steps = 4 if once_s < _LONG_S else 2
     turns = [*masks, full]
     rounds = int(np.clip(seconds / (len(turns) * steps * once_s), rounds, max(rounds, _MOST_ROUNDS)))
-    times = [[step_ms(cache.get(mask), batch, steps)[1:] for mask in turns] for _ in range(rounds)]
-    low = np.quantile(np.moveaxis(times, 1, 0).reshape(len(turns), -1), 0.1, axis=1)
+    times, stolen = [], []
+    while len(times) < _PATIENCE * rounds and np.sum(np.array(stolen) <= _STOLEN) < rounds:
+        start, before = time.perf_counter(), _stolen_s()
+        times.append([step_ms(cache.get(mask), batch, steps)[1:] for mask in turns])
+        stolen.append((_stolen_s() - before) / (time.perf_counter() - start))
+    undisturbed = np.array(times)[np.argsort(stolen, kind="stable")[:rounds]]
+    low = np.quantile(np.moveaxis(undisturbed, 1, 0).reshape(len(turns), -1), 0.1, axis=1)
     return low[:-1] / low[-1]
+
+
+def _stolen_s() -> float:
+    """Processor seconds that a host has kept from this virtual machine; 0 where nobody counts them."""
+    return getattr(psutil.cpu_times(), "steal", 0.0)
