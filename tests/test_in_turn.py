@@ -1,0 +1,58 @@
+"""Timing in turn, on a clock and a host made by hand."""
+
+import numpy as np
+import pytest
+
+FULL, CHOSEN = np.array([True, True]), np.array([True, False])
+
+
+class Machine:
+    """Steps that take what `ms_of(round, mask)` says, while the host takes `stolen(round)` of a core."""
+
+    def __init__(self, monkeypatch, ms_of, stolen):
+        from elastictrainer.profiler import in_turn
+
+        self.now_s, self.stolen_s, self.turns = 0.0, 0.0, 0
+        self.ms_of, self.stolen = ms_of, stolen
+        self.ratios = lambda rounds: in_turn.ratios_to_full(self, [CHOSEN], FULL, None, seconds=0.0, rounds=rounds)
+        monkeypatch.setattr(in_turn, "step_ms", self.step_ms)
+        monkeypatch.setattr(in_turn, "_stolen_s", lambda: self.stolen_s)
+        monkeypatch.setattr(in_turn.time, "perf_counter", lambda: self.now_s)
+
+    def get(self, mask):
+        return mask
+
+    @property
+    def round(self):
+        return self.turns // 2
+
+    def step_ms(self, mask, batch, count):
+        in_a_turn = count == 4
+        took = np.full(count, float(self.ms_of(self.round, mask)))
+        self.now_s += 1e-3 * took.sum()
+        if in_a_turn:
+            self.stolen_s += 1e-3 * took.sum() * self.stolen(self.round)
+            self.turns += 1
+        return took
+
+
+def test_as_many_rounds_as_asked_for_on_a_machine_of_its_own(monkeypatch, tf):
+    machine = Machine(monkeypatch, lambda k, mask: 100 if mask.all() else 40, lambda k: 0.0)
+    assert machine.ratios(3) == pytest.approx([0.4]) and machine.round == 3
+
+
+def test_rounds_that_the_host_disturbed_do_not_count(monkeypatch, tf):
+    machine = Machine(monkeypatch, lambda k, mask: 100 if mask.all() else 80 if k < 5 else 40, lambda k: 0.2 * (k < 5))
+    assert machine.ratios(3) == pytest.approx([0.4]) and machine.round == 8
+
+
+def test_a_host_that_never_rests_is_not_waited_for(monkeypatch, tf):
+    # The rounds in which it took least count: the last three of nine.
+    machine = Machine(monkeypatch, lambda k, mask: 100 if mask.all() else 80 - 5 * k, lambda k: 0.5 - 0.05 * k)
+    assert machine.ratios(3) == pytest.approx([0.4], abs=0.02) and machine.round == 9
+
+
+def test_stolen_time_is_that_of_the_operating_system(tf):
+    from elastictrainer.profiler import in_turn
+
+    assert in_turn._stolen_s() >= 0.0
