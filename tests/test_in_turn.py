@@ -1,5 +1,7 @@
 """Timing in turn, on a clock and a host made by hand."""
 
+from time import perf_counter as in_seconds
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ class Machine:
         self.ms_of, self.stolen = ms_of, stolen
         self.ratios = lambda rounds: in_turn.ratios_to_full(self, [CHOSEN], FULL, None, seconds=0.0, rounds=rounds)
         monkeypatch.setattr(in_turn, "step_ms", self.step_ms)
-        monkeypatch.setattr(in_turn, "_stolen_s", lambda: self.stolen_s)
+        monkeypatch.setattr(in_turn, "stolen_seconds", lambda: self.stolen_s)
         monkeypatch.setattr(in_turn.time, "perf_counter", lambda: self.now_s)
 
     def get(self, mask):
@@ -52,7 +54,22 @@ def test_a_host_that_never_rests_is_not_waited_for(monkeypatch, tf):
     assert machine.ratios(3) == pytest.approx([0.4], abs=0.02) and machine.round == 9
 
 
-def test_stolen_time_is_that_of_the_operating_system(tf):
-    from elastictrainer.profiler import in_turn
+def test_a_profile_says_what_the_host_took_meanwhile(monkeypatch, tf):
+    from conftest import ArrayData, small_network
 
-    assert in_turn._stolen_s() >= 0.0
+    from elastictrainer import environment, profile_model
+    from elastictrainer.cli.profile_table import table
+    from elastictrainer.objective import classification_loss
+
+    assert environment.stolen_seconds() >= 0.0
+    lines = []
+    for share in (0.0, 0.5):  # of one of two cores
+        clock = environment.psutil.cpu_times()._replace  # the operating system's, with another `steal`
+        start = in_seconds()
+        monkeypatch.setattr(environment.psutil, "cpu_times", lambda: clock(steal=share * (in_seconds() - start)))
+        monkeypatch.setattr("os.cpu_count", lambda: 2)
+        timings = profile_model(small_network(tf), classification_loss(), next(ArrayData(tf).train(0)), warmup=1, steps=2)
+        monkeypatch.undo()
+        assert timings.metadata["stolen"] == pytest.approx(share / 2, abs=0.01)
+        lines.append([line for line in table(timings).splitlines() if line.startswith("stolen")])
+    assert lines[0] == [] and len(lines[1]) == 1 and "profile again" in lines[1][0]

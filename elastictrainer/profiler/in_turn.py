@@ -4,8 +4,8 @@ import time
 from typing import Any, Sequence, Tuple
 
 import numpy as np
-import psutil
 
+from elastictrainer.environment import stolen_seconds
 from elastictrainer.profiler.capture import step_ms
 from elastictrainer.steps import StepCache
 
@@ -40,14 +40,9 @@ def ratios_to_full(
     rounds = int(np.clip(seconds / (len(turns) * steps * once_s), rounds, max(rounds, _MOST_ROUNDS)))
     times, stolen = [], []
     while len(times) < _PATIENCE * rounds and np.sum(np.array(stolen) <= _STOLEN) < rounds:
-        start, before = time.perf_counter(), _stolen_s()
+        start, before = time.perf_counter(), stolen_seconds()
         times.append([step_ms(cache.get(mask), batch, steps)[1:] for mask in turns])
-        stolen.append((_stolen_s() - before) / (time.perf_counter() - start))
+        stolen.append((stolen_seconds() - before) / (time.perf_counter() - start))
     undisturbed = np.array(times)[np.argsort(stolen, kind="stable")[:rounds]]
     low = np.quantile(np.moveaxis(undisturbed, 1, 0).reshape(len(turns), -1), 0.1, axis=1)
     return low[:-1] / low[-1]
-
-
-def _stolen_s() -> float:
-    """Processor seconds that a host has kept from this virtual machine; 0 where nobody counts them."""
-    return getattr(psutil.cpu_times(), "steal", 0.0)

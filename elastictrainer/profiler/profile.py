@@ -1,5 +1,6 @@
 """Profile a model: one full training step, traced and charged to its tensors."""
 
+import os
 import time
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
@@ -67,6 +68,7 @@ def profile_model(
     connected = np.array([g is not None for g in step.gradients])
     if not connected.any():
         raise UsageError("the loss depends on no trainable tensor of the model: there is no gradient to profile.")
+    begun, stolen_s = time.perf_counter(), environment.stolen_seconds()
     with restored([*step.state(), *variables, *optimizers.variables_of(optimizer)]):
         trace, untraced = _quietest_capture(step, batch, warmup, steps)
         timings = timings_from_trace(step, trace, float(np.median(untraced)))
@@ -82,6 +84,8 @@ def profile_model(
         timings = _calibrated(timings, cache, batch)
         if validate:
             timings.validation = validate_timings(timings, objective, optimizer, batch, metrics, validate, seed)
+    processor_s = (time.perf_counter() - begun) * (os.cpu_count() or 1)
+    timings.metadata["stolen"] = (environment.stolen_seconds() - stolen_s) / processor_s
     return timings
 
 
