@@ -18,7 +18,7 @@ from elastictrainer.errors import RunError, UsageError
 
 _MARK = "ELASTICTRAINER_REPLICA"  # in a replica's environment: their number
 _PATIENCE_S = 5.0
-_INTERRUPTED = (130, -signal.SIGINT)  # the latter while Python itself was starting
+_INTERRUPTED = (130, -signal.SIGINT, -signal.SIGTERM)  # the latter two while Python itself was starting
 _ERROR = "et-train: "  # how its line begins
 
 
@@ -99,7 +99,7 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
                 failed = _watch(started)
             except KeyboardInterrupt:  # each finishes its step and saves; once more ends them
                 for process in started:
-                    process.send_signal(signal.SIGINT)
+                    process.terminate()  # not SIGINT, which a shell's background job ignores
                 failed = _watch(started)
         finally:
             for process in started:

@@ -31,10 +31,10 @@ def addresses(count):
     return found
 
 
-def start(folder, module, *arguments, **environment):
+def start(folder, module, *arguments, sigint=signal.SIG_DFL, **environment):
     return subprocess.Popen(
         [sys.executable, "-m", f"elastictrainer.cli.{module}", *map(str, arguments)], cwd=folder, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=lambda: signal.signal(signal.SIGINT, sigint),
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]), **environment},
     )  # fmt: skip
 
@@ -161,6 +161,17 @@ def test_replicas_that_were_killed_or_interrupted_go_on_together(workshop, mirro
         for a, b in zip(weights(workshop / "both"), weights(workshop / folder)):
             np.testing.assert_array_equal(a, b)
         assert selections(workshop / folder) == selections(workshop / "both")
+
+
+@pytest.mark.slow
+def test_replicas_of_a_background_job_can_be_terminated(workshop):
+    """A shell's background job, and what it starts, ignores SIGINT."""
+    launched = start(workshop, "train", *options("full"), *MIRRORED, "--output", "background", sigint=signal.SIG_IGN)
+    wait_for_step(workshop / "background", launched, 5)
+    launched.terminate()
+    said = launched.communicate(timeout=60)[0]
+    assert launched.returncode == 130 and said.count("Go on with: et-train --resume background") == 1
+    assert not (workshop / "background" / "summary.json").exists()
 
 
 @pytest.mark.slow

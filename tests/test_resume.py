@@ -68,6 +68,15 @@ def result(trained):
     return [v.numpy() for v in variables], metrics, trained.run.selections()
 
 
+@pytest.fixture
+def sigint():
+    """Python's own handling of SIGINT, also where pytest itself was started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_resumed_equals_uninterrupted(tf, timings, tmp_path, scheme):
     whole = trainer(tf, timings, tmp_path / "whole", scheme)

@@ -25,6 +25,35 @@ def compiled_pair(tf, wrapped):
     return tf.keras.Model(inputs, tf.keras.layers.Dense(3)(Pair()(tf.keras.layers.Flatten()(inputs))))
 
 
+def test_a_loss_that_xla_compiles_is_refused(tf):
+    @tf.function(jit_compile=True)
+    def compiled(outputs):
+        return outputs * 2.0
+
+    def loss(labels, outputs):
+        return classification_loss()(labels, compiled(outputs))
+
+    with pytest.raises(UsageError, match="compiled by XLA.*jit_compile"):
+        profile_model(small_network(tf), loss, next(ArrayData(tf).train(0)), warmup=1, steps=2)
+
+
+def test_a_tensor_that_was_computed_with_before_xla_is_refused(tf):
+    """The compiled call sees a variable and a value; the value is a second tensor's."""
+
+    class Scaled(tf.keras.layers.Layer):
+        def build(self, shape):
+            self.one = self.add_weight(name="one", shape=(shape[-1], 4))
+            self.two = self.add_weight(name="two", shape=(4,))
+
+        def call(self, x):
+            return tf.function(lambda x, two: (x @ self.one) * two, jit_compile=True)(x, 2.0 * self.two)
+
+    inputs = tf.keras.Input((8, 8, 3))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(3)(Scaled()(tf.keras.layers.Flatten()(inputs))))
+    with pytest.raises(UsageError, match="compiled by XLA.*computes with .*one"):
+        profile_model(model, classification_loss(), image_batch(tf), warmup=1, steps=2)
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_several_tensors_in_what_xla_compiles_are_refused(tf, wrapped):
     with pytest.raises(UsageError, match="compiled by XLA.*jit_compile"):
@@ -35,6 +64,7 @@ def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     layers = tf.keras.layers
     inputs = tf.keras.Input((32, 32, 16))  # Keras has XLA compile a convolution with groups on a CPU
     x = layers.Conv2D(16, 3, groups=4, use_bias=False, name="grouped")(inputs)
+    x = layers.Conv2D(16, 3, groups=4, use_bias=False, trainable=False, name="frozen")(x)
     x = layers.Flatten()(layers.Conv2D(16, 3, use_bias=False, name="plain")(x))
     model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
     batch = tf.random.normal((8, 32, 32, 16)), tf.zeros(8, tf.int64)
@@ -43,6 +73,7 @@ def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     timings = profile_model(model, classification_loss(), batch, warmup=2, steps=4)
     assert timings.metadata["coverage"] > 0.98, timings.metadata["unattributed"]
     grouped, plain = ([word in name for name in timings.names] for word in ("grouped", "plain"))
+    assert not any("frozen" in name for name in timings.names)
     assert timings.step_time(grouped) > timings.step_time(plain) and not timings.estimated.any()
 
 

@@ -1,4 +1,4 @@
-"""What XLA compiles is one op to the profiler; refused where that hides which tensor the time belongs to."""
+"""What XLA compiles is one op to the profiler: refused where that hides work that selections must tell apart."""
 
 from typing import Any, Dict, Iterable, List, Sequence, Set
 
@@ -8,13 +8,14 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler.functions import CALLS
 
 _PASSED_ON = ("ReadVariableOp", "Identity", "Cast")  # between a tensor and the call that computes with it
+_SHOWN = 3  # names in a message
 
 
 def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """UsageError where XLA would make one op of several tensors' work, so that their time cannot be told apart.
+    """UsageError where XLA makes one op of work that selections must tell apart.
 
-    A compiled call that computes with one trainable tensor at most is let through: its gradient and the gradient on its
-    way run as a whole or not at all, and are charged so. Keras itself compiles grouped convolutions on a CPU (ConvNeXt).
+    Let through is a call that computes with one variable and one activation, and its backward pass: both gradients run
+    as a whole or not at all, and are charged so. Keras itself compiles grouped convolutions on a CPU (ConvNeXt).
 
     Args:
         graph: of a traced training step.
@@ -30,16 +31,18 @@ def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str
     compiled = compiled_functions(library)
     if not compiled:
         return
-    tensor_of = {handle.name: k for k, handle in enumerate(handles) if handle is not None}
+    name_of = {handle.name: names[k] for k, handle in enumerate(handles) if handle is not None}
+    forward_of = {f.signature.name: f.attr["forward_function_name"].s.decode() for f in library.function}
     operations = graph.get_operations()
-    for op in operations:
-        if op.type in CALLS and op.get_attr("f").name in compiled:
-            inside = sorted({tensor_of[h] for h in map(_source, op.inputs) if h in tensor_of})
-            if len(inside) > 1:
-                raise _refusal(op.get_attr("f").name, f" ({', '.join(names[k] for k in inside[:3])}, ...)")
+    calls = [op for op in operations if op.type in CALLS and op.get_attr("f").name in compiled]
+    layers = {op.get_attr("f").name for op in calls if _is_one_layer(op)}
+    for op in calls:
+        function = op.get_attr("f").name
+        if not _is_one_layer(op) and forward_of[function] not in layers:
+            raise _refusal(function, sorted({name_of[s.name] for s in map(_source, op.inputs) if s.name in name_of}))
     for function in _called_from([op.node_def for op in operations], library, compiled):
         if function in compiled:
-            raise _refusal(function, "")
+            raise _refusal(function, [])
 
 
 def compiled_functions(library: Any) -> Set[str]:
@@ -47,18 +50,27 @@ def compiled_functions(library: Any) -> Set[str]:
     return {function.signature.name for function in library.function if function.attr["_XlaMustCompile"].b}
 
 
-def _refusal(function: str, tensors: str) -> UsageError:
+def _is_one_layer(call: Any) -> bool:
+    """Whether `call` computes with one variable, trainable or not, and one activation."""
+    sources = {source.name: source for source in map(_source, call.inputs)}.values()
+    variables = sum(source.dtype == tf.resource for source in sources)
+    return variables == 1 and sum(source.op.type != "Const" for source in sources) <= 2
+
+
+def _refusal(function: str, tensors: Sequence[str]) -> UsageError:
+    shown = [*tensors[:_SHOWN], "..."] if len(tensors) > _SHOWN else tensors
     return UsageError(
-        f"the model or its loss is compiled by XLA in part ({function}), several tensors in one{tensors}: their time cannot "
-        "be told apart. Remove jit_compile=True."
+        f"the model or its loss is compiled by XLA in part ({function}): nobody can tell what in it takes how long"
+        + (f", and it computes with {', '.join(shown)}" if shown else "")
+        + ". Remove jit_compile=True; only a function of one variable and one activation may be compiled."
     )
 
 
-def _source(tensor: Any) -> str:
-    """The name of what `tensor` is read from."""
+def _source(tensor: Any) -> Any:
+    """What `tensor` is read from."""
     while tensor.op.type in _PASSED_ON:
         tensor = tensor.op.inputs[0]
-    return tensor.name
+    return tensor
 
 
 def _called_from(nodes: Iterable[Any], library: Any, compiled: Set[str]) -> Set[str]:
