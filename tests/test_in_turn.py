@@ -16,7 +16,9 @@ class Machine:
 
         self.now_s, self.stolen_s, self.turns = 0.0, 0.0, 0
         self.ms_of, self.stolen = ms_of, stolen
-        self.ratios = lambda rounds: in_turn.ratios_to_full(self, [CHOSEN], FULL, None, seconds=0.0, rounds=rounds)
+        self.ratios = lambda rounds, **more: in_turn.ratios_to_full(
+            self, [CHOSEN], FULL, None, seconds=0.0, rounds=rounds, **more
+        )
         monkeypatch.setattr(in_turn, "step_ms", self.step_ms)
         monkeypatch.setattr(in_turn, "stolen_seconds", lambda: self.stolen_s)
         monkeypatch.setattr(in_turn.time, "perf_counter", lambda: self.now_s)
@@ -52,6 +54,11 @@ def test_a_host_that_never_rests_is_not_waited_for(monkeypatch, tf):
     # The rounds in which it took least count: the last three of nine.
     machine = Machine(monkeypatch, lambda k, mask: 100 if mask.all() else 80 - 5 * k, lambda k: 0.5 - 0.05 * k)
     assert machine.ratios(3) == pytest.approx([0.4], abs=0.02) and machine.round == 9
+
+
+def test_a_caller_may_have_more_patience(monkeypatch, tf):
+    machine = Machine(monkeypatch, lambda k, mask: 100 if mask.all() else 80 if k < 25 else 40, lambda k: 0.2 * (k < 25))
+    assert machine.ratios(1, patience=30) == pytest.approx([0.4]) and machine.round == 26
 
 
 def test_a_profile_says_what_the_host_took_meanwhile(monkeypatch, tf):

@@ -11,24 +11,25 @@ from elastictrainer.steps import StepCache
 
 _MOST_ROUNDS = 40
 _STOLEN = 0.03  # of one core: what a virtual machine's host may take away during a round
-_PATIENCE = 3  # times as many rounds, at most, to have enough in which it did not
+_PATIENCE = 3  # times as many rounds, at most, to have enough in which it did not; where the caller has no more
 _LONG_S = 2.0
 
 
 def ratio_to_full(
-    cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any], seconds: float = 3.0, rounds: int = 3
+    cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any], seconds: float = 3.0, **more: int
 ) -> float:
     """`ratios_to_full` of one selection, for about `seconds`."""
-    return float(ratios_to_full(cache, [mask], full, batch, seconds, rounds)[0])
+    return float(ratios_to_full(cache, [mask], full, batch, seconds, **more)[0])
 
 
 def ratios_to_full(
-    cache: StepCache, masks: Sequence[np.ndarray], full: np.ndarray, batch: Tuple[Any, Any], seconds: float, rounds: int = 3
+    cache: StepCache, masks: Sequence[np.ndarray], full: np.ndarray, batch: Tuple[Any, Any], seconds: float, rounds: int = 3,
+    patience: int = _PATIENCE,
 ) -> np.ndarray:
     """(K,) measured time of a step under each of `masks`, (N,) bool, over one under `full`.
 
-    They are run in turn for about `seconds`, and at least `rounds` times; longer on a virtual machine whose host takes
-    the processors away meanwhile, and the rounds in which it took least count. Other work on the machine comes and goes
+    They are run in turn for about `seconds`, and at least `rounds` times; up to `patience` times as often on a virtual
+    machine whose host takes the processors away meanwhile, and the rounds in which it took least count. Other work on the machine comes and goes
     and only ever adds time, so the lower deciles are compared.
     """
     once_s = 1e-3 * step_ms(cache.get(full), batch, 1)[0]
@@ -39,7 +40,7 @@ def ratios_to_full(
     turns = [*masks, full]
     rounds = int(np.clip(seconds / (len(turns) * steps * once_s), rounds, max(rounds, _MOST_ROUNDS)))
     times, stolen = [], []
-    while len(times) < _PATIENCE * rounds and np.sum(np.array(stolen) <= _STOLEN) < rounds:
+    while len(times) < patience * rounds and np.sum(np.array(stolen) <= _STOLEN) < rounds:
         start, before = time.perf_counter(), stolen_seconds()
         times.append([step_ms(cache.get(mask), batch, steps)[1:] for mask in turns])
         stolen.append((stolen_seconds() - before) / (time.perf_counter() - start))
