@@ -56,6 +56,14 @@ def test_a_host_that_never_rests_is_not_waited_for(monkeypatch, tf):
     assert machine.ratios(3) == pytest.approx([0.4], abs=0.02) and machine.round == 9
 
 
+def test_a_few_fast_steps_and_many_slow_ones_do_not_count(monkeypatch, tf):
+    def ms_of(k, mask):  # now the one turn is lucky or disturbed, now the other
+        full_ms = 70 if k % 12 == 3 else 200 if k % 12 in (1, 4, 7, 10) else 100
+        return full_ms if mask.all() else 0.4 * (60 if k % 12 == 8 else 150 if k % 12 in (0, 4, 6) else 100)
+
+    assert Machine(monkeypatch, ms_of, lambda k: 0.0).ratios(12) == pytest.approx([0.4])
+
+
 def test_a_caller_may_have_more_patience(monkeypatch, tf):
     machine = Machine(monkeypatch, lambda k, mask: 100 if mask.all() else 80 if k < 25 else 40, lambda k: 0.2 * (k < 25))
     assert machine.ratios(1, patience=30) == pytest.approx([0.4]) and machine.round == 26

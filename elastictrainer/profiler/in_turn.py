@@ -29,8 +29,9 @@ def ratios_to_full(
     """(K,) measured time of a step under each of `masks`, (N,) bool, over one under `full`.
 
     They are run in turn for about `seconds`, and at least `rounds` times; up to `patience` times as often on a virtual
-    machine whose host takes the processors away meanwhile, and the rounds in which it took least count. Other work on the machine comes and goes
-    and only ever adds time, so the lower deciles are compared.
+    machine whose host takes the processors away meanwhile, and the rounds in which it took least count. Other work on
+    the machine comes and goes and adds time, so that of each selection's steps the faster half counts; not the fastest
+    tenth, which is a matter of luck where processors change their clock.
     """
     once_s = 1e-3 * step_ms(cache.get(full), batch, 1)[0]
     for mask in masks:
@@ -45,5 +46,7 @@ def ratios_to_full(
         times.append([step_ms(cache.get(mask), batch, steps)[1:] for mask in turns])
         stolen.append((stolen_seconds() - before) / (time.perf_counter() - start))
     undisturbed = np.array(times)[np.argsort(stolen, kind="stable")[:rounds]]
-    low = np.quantile(np.moveaxis(undisturbed, 1, 0).reshape(len(turns), -1), 0.1, axis=1)
-    return low[:-1] / low[-1]
+    sorted_ms = np.sort(np.moveaxis(undisturbed, 1, 0).reshape(len(turns), -1), axis=1)
+    n = sorted_ms.shape[1]
+    usual_ms = sorted_ms[:, n // 10 : (n + 1) // 2].mean(axis=1)
+    return usual_ms[:-1] / usual_ms[-1]
