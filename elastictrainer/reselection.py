@@ -60,6 +60,8 @@ class Reselector:
     def choose(self, step: int, previous: Optional[np.ndarray]) -> Tuple[np.ndarray, Dict[str, Any]]:
         """Choose by the latest scores.
 
+        Where nothing of importance fits into the time, the tensor of importance that costs least is trained.
+
         Args:
             step: steps done.
             previous: (N,) bool: the selection so far; kept where no tensor's update promises to lower the loss.
@@ -75,7 +77,10 @@ class Reselector:
             target = self.target_ratio(step)
             rho = self.pace.rho_for_selector(target) if self.feedback else target
             mask = select(timings, importance, rho, solver=self.solver).mask
-            kept = not mask.any()
+            useful = (importance > 0) & timings.connected
+            if useful.any() and not mask.any():
+                mask = np.arange(len(timings)) == np.argmin(np.where(useful, timings.alone_ms, np.inf))
+            kept = not useful.any()
             if kept:
                 if previous is None:
                     raise UsageError(

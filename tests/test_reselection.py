@@ -1,0 +1,39 @@
+"""What is chosen from given scores, on a chain made by hand. No TensorFlow."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from elastictrainer import TensorTimings, UsageError
+from elastictrainer.reselection import Reselector
+from elastictrainer.stopwatch import Stopwatch
+
+CHAIN = TensorTimings.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
+PREVIOUS = np.array([False, True, False, True])
+
+
+def choose(importance, rho, previous=None):
+    pace = SimpleNamespace(timings=CHAIN, rho=rho)
+    reselector = Reselector(lambda probe: np.array(importance, float), pace, Stopwatch(), 1, "dp", feedback=False)
+    reselector.score([])
+    mask, record = reselector.choose(0, previous)
+    assert record["selected"] == np.flatnonzero(mask).tolist()
+    return record["selected"], record["kept_previous"]
+
+
+def test_what_fits_is_chosen():
+    assert choose([1, 1, 2, 3], 1.0) == ([0, 1, 2, 3], False)
+    assert choose([9, 1, 2, 3], 0.65) == ([2, 3], False)
+
+
+@pytest.mark.parametrize("previous", [None, PREVIOUS])
+def test_where_nothing_of_importance_fits_the_least_costly_of_it_is_chosen(previous):
+    assert CHAIN.rho_min < 0.5 < CHAIN.step_time(np.array([False, False, True, False])) / CHAIN.full_ms
+    assert choose([5, 1, 1, -1], 0.5, previous) == ([2], False)
+
+
+def test_without_any_importance_the_previous_selection_stays():
+    assert choose([-1, 0, -2, -1], 0.8, PREVIOUS) == ([1, 3], True)
+    with pytest.raises(UsageError, match="no tensor's update promises to lower the loss"):
+        choose([-1, 0, -2, -1], 0.8)
