@@ -23,7 +23,12 @@ def ratio_to_full(
 
 
 def ratios_to_full(
-    cache: StepCache, masks: Sequence[np.ndarray], full: np.ndarray, batch: Tuple[Any, Any], seconds: float, rounds: int = 3,
+    cache: StepCache,
+    masks: Sequence[np.ndarray],
+    full: np.ndarray,
+    batch: Tuple[Any, Any],
+    seconds: float,
+    rounds: int = 3,
     patience: int = _PATIENCE,
 ) -> np.ndarray:
     """(K,) measured time of a step under each of `masks`, (N,) bool, over one under `full`.
