@@ -78,7 +78,8 @@ class Reselector:
             rho = self.pace.rho_for_selector(target) if self.feedback else target
             mask = select(timings, importance, rho, solver=self.solver).mask
             useful = (importance > 0) & timings.connected
-            if useful.any() and not mask.any():
+            over_budget = useful.any() and not mask.any()
+            if over_budget:
                 mask = np.arange(len(timings)) == np.argmin(np.where(useful, timings.alone_ms, np.inf))
             kept = not useful.any()
             if kept:
@@ -100,4 +101,5 @@ class Reselector:
             "importance_selected": float(importance[mask].sum()),
             "importance_positive": float(importance[importance > 0].sum()),
             "kept_previous": bool(kept),
+            "over_budget": bool(over_budget),
         }

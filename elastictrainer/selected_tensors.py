@@ -161,9 +161,15 @@ class SelectedTensors:
         if corrected:
             self._forget_resting()
         self._log({**record, "corrected": corrected})
+        remark = ""
+        if record["over_budget"]:
+            remark = f", over the {record['rho_selector']:.3f} to be had: nothing of importance costs less"
+        elif record["kept_previous"]:
+            remark = ", kept from before: no tensor's update promises to lower the loss"
         self._say(
             f"{what} {len(record['selected'])} of {len(mask)} tensors, predicted {record['predicted_ratio']:.3f} of a full "
-            f"step, with {100 * record['importance_selected'] / max(record['importance_positive'], 1e-30):.0f} % of the importance"
+            f"step, with {100 * record['importance_selected'] / max(record['importance_positive'], 1e-30):.0f} % of the "
+            f"importance{remark}"
         )
 
     def _check(self, step: int) -> None:

@@ -8,6 +8,8 @@ from conftest import ArrayData, small_network
 
 from elastictrainer import TensorTimings, UsageError, optimizers, profile_model
 from elastictrainer.objective import classification_loss
+from elastictrainer.reporting import Report
+from elastictrainer.reselection import Reselector
 from elastictrainer.run_folder import RunFolder
 from elastictrainer.selected_tensors import SelectedTensors
 from elastictrainer.training import Training
@@ -60,6 +62,18 @@ def test_always_renews_the_profile_before_every_selection(tf, timings, tmp_path)
     assert (renewed.frozen_saving, renewed.overlap) == (0.3, 0.1)  # measured apart, which a run cannot
 
 
+def test_a_selection_that_takes_more_than_asked_for_says_so(tf, timings, tmp_path, monkeypatch):
+    n = len(timings)
+    cheap = np.arange(n) == n - 1  # next to the output; any other takes 112 ms at least
+    costs = TensorTimings.from_chain(timings.names, 10.0, [1.0] * n, np.where(cheap, 1.0, 100.0).tolist())
+    monkeypatch.setattr(Reselector, "score", lambda self, probe: setattr(self, "importance", np.where(cheap, -1.0, 1.0)))
+    said = []
+    monkeypatch.setattr(Report, "say", lambda self, line: said.append(line))
+    train(tf, costs, tmp_path / "run", steps=20, rho=50 / costs.full_ms, feedback=False)
+    selected = [line for line in said if line.startswith("selected")]
+    assert selected and all(f"over the {50 / costs.full_ms:.3f} to be had" in line for line in selected)
+
+
 def test_a_profile_that_the_clock_contradicts_is_renewed_by_itself(tf, timings, tmp_path, monkeypatch):
     wrong = with_times(timings, 20.0)  # says that selecting few tensors saves nearly everything
     clock_says(monkeypatch, wrong.full_ms, 0.8 * wrong.full_ms)
@@ -70,8 +84,6 @@ def test_a_profile_that_the_clock_contradicts_is_renewed_by_itself(tf, timings, 
     run = RunFolder(folder)
     model = small_network(tf)
     trainer = Training(model, optimizers.make("sgd", 0.05), timings=wrong, run=run, epochs=2, interval=2, rho=0.5, quiet=True)
-    from elastictrainer.reporting import Report
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Report, "say", lambda self, line: said.append(line))
         trainer.fit(ArrayData(tf, steps=700))

@@ -19,21 +19,22 @@ def choose(importance, rho, previous=None):
     reselector.score([])
     mask, record = reselector.choose(0, previous)
     assert record["selected"] == np.flatnonzero(mask).tolist()
-    return record["selected"], record["kept_previous"]
+    assert not (record["kept_previous"] and record["over_budget"])
+    return record["selected"], "kept" if record["kept_previous"] else "over budget" if record["over_budget"] else "fits"
 
 
 def test_what_fits_is_chosen():
-    assert choose([1, 1, 2, 3], 1.0) == ([0, 1, 2, 3], False)
-    assert choose([9, 1, 2, 3], 0.65) == ([2, 3], False)
+    assert choose([1, 1, 2, 3], 1.0) == ([0, 1, 2, 3], "fits")
+    assert choose([9, 1, 2, 3], 0.65) == ([2, 3], "fits")
 
 
 @pytest.mark.parametrize("previous", [None, PREVIOUS])
 def test_where_nothing_of_importance_fits_the_least_costly_of_it_is_chosen(previous):
     assert CHAIN.rho_min < 0.5 < CHAIN.step_time(np.array([False, False, True, False])) / CHAIN.full_ms
-    assert choose([5, 1, 1, -1], 0.5, previous) == ([2], False)
+    assert choose([5, 1, 1, -1], 0.5, previous) == ([2], "over budget")
 
 
 def test_without_any_importance_the_previous_selection_stays():
-    assert choose([-1, 0, -2, -1], 0.8, PREVIOUS) == ([1, 3], True)
+    assert choose([-1, 0, -2, -1], 0.8, PREVIOUS) == ([1, 3], "kept")
     with pytest.raises(UsageError, match="no tensor's update promises to lower the loss"):
         choose([-1, 0, -2, -1], 0.8)
