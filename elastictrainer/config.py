@@ -73,7 +73,7 @@ class CommonSettings:
 class ProfileSettings(CommonSettings):
     """Settings of et-profile."""
 
-    warmup: int = setting(4, "steps before anything is measured", 1)
+    warmup: int = setting(100, "steps at most before anything is measured, of five seconds", 1)
     steps: int = setting(8, "traced steps; times are medians over them", 1)
     validate: int = setting(0, "measure this many random selections against the prediction", 0)
     output: Optional[str] = setting(None, "where to write the profile (profiles/MODEL_....json)")

@@ -22,6 +22,7 @@ class TrainStep:
         loss: the scalar loss.
         gradients: per variable a tensor, an IndexedSlices or None.
         handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
+        runs: how often it has run.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class TrainStep:
         self.loss: Optional[tf.Tensor] = None
         self.gradients: List[Any] = []
         self.handles: List[Any] = []
+        self.runs = 0
         self._function = tf.function(self._step)
 
     def _step(self, x: Any, y: Any) -> tf.Tensor:
@@ -59,6 +61,7 @@ class TrainStep:
 
     def __call__(self, x: Any, y: Any) -> tf.Tensor:
         """Train on minibatch (x, y); returns the scalar loss."""
+        self.runs += 1
         return self._function(x, y)
 
     def trace(self, x: Any, y: Any) -> None:

@@ -20,6 +20,7 @@ class Machine:
             self, [CHOSEN], FULL, None, seconds=0.0, rounds=rounds, **more
         )
         monkeypatch.setattr(in_turn, "step_ms", self.step_ms)
+        monkeypatch.setattr(in_turn, "warm_up", lambda mask, batch, runs: None)
         monkeypatch.setattr(in_turn, "stolen_seconds", lambda: self.stolen_s)
         monkeypatch.setattr(in_turn.time, "perf_counter", lambda: self.now_s)
 
@@ -88,3 +89,23 @@ def test_a_profile_says_what_the_host_took_meanwhile(monkeypatch, tf):
         assert timings.metadata["stolen"] == pytest.approx(share / 2, abs=0.01)
         lines.append([line for line in table(timings).splitlines() if line.startswith("stolen")])
     assert lines[0] == [] and len(lines[1]) == 1 and "profile again" in lines[1][0]
+
+
+@pytest.mark.parametrize("step_s, ran_before, made", [(0.01, 0, 100), (0.01, 70, 30), (0.01, 100, 0), (0.2, 0, 25), (3.0, 0, 3)])
+def test_a_step_is_warm_after_a_hundred_runs_or_five_seconds(monkeypatch, tf, step_s, ran_before, made):
+    from elastictrainer.profiler import capture
+
+    now_s = 0.0
+
+    class Step:
+        runs = ran_before
+
+        def __call__(self, x, y):
+            nonlocal now_s
+            now_s += step_s
+            self.runs += 1
+            return 0.0
+
+    monkeypatch.setattr(capture.time, "perf_counter", lambda: now_s)
+    step = Step()
+    assert capture.warm_up(step, (None, None)) == made and step.runs == ran_before + made

@@ -13,6 +13,9 @@ from elastictrainer.errors import RunError
 from elastictrainer.profiler.xplane import STEP_EVENT, Trace, read_trace
 from elastictrainer.steps import TrainStep
 
+SETTLED = 100  # runs after which a compiled step is as fast as it becomes
+_LEAST, _WARMING_S = 3, 5.0
+
 
 def step_ms(step: TrainStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
     """(count,) wall-clock ms of consecutive steps on `batch`."""
@@ -22,6 +25,23 @@ def step_ms(step: TrainStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
         float(step(*batch))
         times[k] = time.perf_counter() - start
     return times * 1e3
+
+
+def warm_up(step: TrainStep, batch: Tuple[Any, Any], runs: int = SETTLED) -> int:
+    """Run `step` until it has run `runs` times, for five seconds at most, but not less than three times.
+
+    TensorFlow's executor takes every op for a long one at first and hands it to another thread. What it believes falls
+    by a tenth with every run, and after some ninety, short ops run where they are: steps of many small ops are faster
+    then. A training run is there soon, a measurement has to wait for it.
+
+    Returns:
+        How many steps were made.
+    """
+    start, made = time.perf_counter(), 0
+    while step.runs < runs and (made < _LEAST or time.perf_counter() - start < _WARMING_S):
+        float(step(*batch))
+        made += 1
+    return made
 
 
 class Tracing:
@@ -63,13 +83,12 @@ class Tracing:
             tf.profiler.experimental.stop()
 
 
-def capture(step: TrainStep, batch: Tuple[Any, Any], warmup: int, steps: int) -> Tuple[Trace, np.ndarray]:
-    """Warm up, time and trace `step`.
+def capture(step: TrainStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
+    """Time and trace `step`.
 
     Args:
-        step: a traced step.
+        step: a traced step, warm.
         batch: inputs and labels, reused for every step.
-        warmup: steps to run before anything is measured.
         steps: steps to time without a trace, then as many with.
 
     Returns:
@@ -78,7 +97,6 @@ def capture(step: TrainStep, batch: Tuple[Any, Any], warmup: int, steps: int) ->
     Raises:
         RunError: the profiler is in use already or wrote no trace.
     """
-    step_ms(step, batch, warmup)
     untraced = step_ms(step, batch, steps)
     tracing = Tracing()
     try:

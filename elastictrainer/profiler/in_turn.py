@@ -6,7 +6,7 @@ from typing import Any, Sequence, Tuple
 import numpy as np
 
 from elastictrainer.environment import stolen_seconds
-from elastictrainer.profiler.capture import step_ms
+from elastictrainer.profiler.capture import SETTLED, step_ms, warm_up
 from elastictrainer.steps import StepCache
 
 _MOST_ROUNDS = 40
@@ -30,17 +30,18 @@ def ratios_to_full(
     seconds: float,
     rounds: int = 3,
     patience: int = _PATIENCE,
+    warmup: int = SETTLED,
 ) -> np.ndarray:
     """(K,) measured time of a step under each of `masks`, (N,) bool, over one under `full`.
 
     They are run in turn for about `seconds`, and at least `rounds` times; up to `patience` times as often on a virtual
     machine whose host takes the processors away meanwhile, and the rounds in which it took least count. Other work on
     the machine comes and goes and adds time, so that of each selection's steps the faster half counts; not the fastest
-    tenth, which is a matter of luck where processors change their clock.
+    tenth, which is a matter of luck where processors change their clock. Each has run `warmup` times before; see `warm_up`.
     """
+    for mask in (*masks, full):
+        warm_up(cache.get(mask), batch, warmup)
     once_s = 1e-3 * step_ms(cache.get(full), batch, 1)[0]
-    for mask in masks:
-        step_ms(cache.get(mask), batch, 2)
     # The first step after a change of graph finds the caches cold; training never changes that often.
     steps = 4 if once_s < _LONG_S else 2
     turns = [*masks, full]

@@ -12,7 +12,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.keras_stack import name_of
 from elastictrainer.objective import Objective
 from elastictrainer.profiler import calibration
-from elastictrainer.profiler.capture import capture
+from elastictrainer.profiler.capture import SETTLED, capture, warm_up
 from elastictrainer.profiler.charging import timings_from_trace
 from elastictrainer.profiler.in_turn import ratios_to_full
 from elastictrainer.profiler.timings import TensorTimings
@@ -30,7 +30,7 @@ def profile_model(
     optimizer: Any = None,
     *,
     metrics: Tuple[Any, ...] = (),
-    warmup: int = 4,
+    warmup: int = SETTLED,
     steps: int = 8,
     validate: int = 0,
     seed: int = 0,
@@ -47,7 +47,7 @@ def profile_model(
         batch: inputs and labels of the size to train with.
         optimizer: the one to train with; None: the paper's SGD.
         metrics: Keras metrics that the training step updates.
-        warmup: steps before anything is measured.
+        warmup: steps at most before anything is measured, of each selection too; five seconds of them.
         steps: traced steps; times are medians over them.
         validate: how many random selections to measure against the prediction.
         seed: of the random selections.
@@ -70,18 +70,19 @@ def profile_model(
         raise UsageError("the loss depends on no trainable tensor of the model: there is no gradient to profile.")
     begun, stolen_s = time.perf_counter(), environment.stolen_seconds()
     with restored([*step.state(), *variables, *optimizers.variables_of(optimizer)]):
-        trace, untraced = _quietest_capture(step, batch, warmup, steps)
+        warmed = warm_up(step, batch, warmup)
+        trace, untraced = _quietest_capture(step, batch, steps)
         timings = timings_from_trace(step, trace, float(np.median(untraced)))
         timings.metadata = {
             **(metadata or {}),
             **timings.metadata,
             **environment.describe(),
             "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "warmup_steps": warmup,
+            "warmup_steps": warmed,
             "traced_steps": steps,
         }
         cache = StepCache(objective, optimizer, metrics, size=3)
-        timings = _calibrated(timings, cache, batch)
+        timings = _calibrated(timings, cache, batch, warmup)
         if validate:
             timings.validation = validate_timings(timings, objective, optimizer, batch, metrics, validate, seed)
     processor_s = (time.perf_counter() - begun) * (os.cpu_count() or 1)
@@ -89,18 +90,19 @@ def profile_model(
     return timings
 
 
-def _quietest_capture(step: TrainStep, batch: Tuple[Any, Any], warmup: int, steps: int) -> Tuple[Trace, np.ndarray]:
+def _quietest_capture(step: TrainStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
     """Capture until two captures agree within 3 %, at most four times; the fastest: other work only ever adds time."""
-    captures = [capture(step, batch, warmup, steps)]
+    captures = [capture(step, batch, steps)]
     while len(captures) < 4:
-        captures.append(capture(step, batch, 1, steps))
+        captures.append(capture(step, batch, steps))
         medians = sorted(float(np.median(untraced)) for _, untraced in captures)
         if medians[1] <= 1.03 * medians[0]:
             break
     return min(captures, key=lambda captured: float(np.median(captured[1])))
 
 
-def _calibrated(timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any]) -> TensorTimings:
+def _calibrated(timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any], warmup: int) -> TensorTimings:
     """`timings` with what the clock says of the cheapest and of the deepest tensor alone."""
     masks = [calibration.cheapest(timings), calibration.deepest(timings)]
-    return calibration.calibrated(timings, *ratios_to_full(cache, masks, timings.connected, batch, seconds=40.0))
+    ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=40.0, warmup=warmup)
+    return calibration.calibrated(timings, *ratios)

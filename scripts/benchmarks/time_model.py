@@ -8,7 +8,8 @@ output, scattered, a single deep tensor, biases only, normalisation only, all. A
 on; the median counts, since other work on the machine comes and goes in phases. Target: median error 3 %, 90th percentile
 8 %, coverage 99 % of the busy time. "noise" is what the same measurement says of the full step against itself, where 0 is right.
 On a virtual machine whose host takes the processors away, both are made again until it left them alone, for a while; "stolen"
-is what it still took while the profile was made.
+is what it still took while the profile was made. "later" is the full step while the selections were measured, over the profile's:
+far from 1, the machine has changed its speed in between, and with it the ratios.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from elastictrainer.files import write_json
 _NOISE = 3  # times that the full step is held against itself
 _PASSES = 3
 _STOLEN, _PROFILES = 0.01, 5  # of the processors' time, with which a profile is made again; so many at most
+_FULL = 6  # full steps in a row before each pass
 _PATIENCE = 30  # times as many rounds of a measurement, to find some that were left alone
 
 
@@ -77,6 +79,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     from elastictrainer import optimizers, profile_model
     from elastictrainer.assembly import configure
     from elastictrainer.objective import Objective
+    from elastictrainer.profiler.capture import step_ms
     from elastictrainer.profiler.in_turn import ratio_to_full
     from elastictrainer.steps import StepCache
 
@@ -94,7 +97,9 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     cache = StepCache(Objective(model, loss), optimizer, size=len(every) + 1)
     random = np.random.default_rng(0)
     passes = np.empty((_PASSES, len(every)))
+    later_ms: List[float] = []
     for one in passes:
+        later_ms.extend(step_ms(cache.get(timings.connected), batch, 1 + _FULL)[1:])
         for k in random.permutation(len(every)):
             one[k] = ratio_to_full(cache, every[k], timings.connected, batch, seconds, rounds=1, patience=_PATIENCE)
     noise, ratios = np.split(np.median(passes, axis=0), [_NOISE])
@@ -111,6 +116,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
         "inter_op": inter_op,
         "tensors": len(timings),
         "full_ms": timings.full_ms,
+        "later": float(np.median(later_ms)) / timings.full_ms,
         "rho_min": timings.rho_min,
         "frozen_saving": timings.frozen_saving,
         "overlap": timings.overlap,
@@ -144,7 +150,7 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown model {unknown[0]!r}; valid: {', '.join(ZOO)}")
     results = json.loads(Path(asked.output).read_text())["results"] if Path(asked.output).exists() else []
-    print(f"{'model':<20}{'batch':>6}{'inter-op':>9}{'tensors':>8}{'step ms':>9}{'coverage':>10}{'stolen':>8}{'median':>9}{'90th perc.':>11}{'noise':>8}{'90th':>8}  worst kind")
+    print(f"{'model':<20}{'batch':>6}{'inter-op':>9}{'tensors':>8}{'step ms':>9}{'coverage':>10}{'stolen':>8}{'later':>7}{'median':>9}{'90th perc.':>11}{'noise':>8}{'90th':>8}  worst kind")
     for name in asked.models or list(ZOO):
         for batch in asked.batch:
             for inter_op in asked.inter_op:
@@ -163,7 +169,7 @@ def main() -> None:
                 write_json(asked.output, {"results": results, **environment.describe()})
                 print(
                     f"{name:<20}{batch:>6}{inter_op or 'own':>9}{row['tensors']:>8}{row['full_ms']:>9.1f}{100 * row['coverage']:>8.1f} %"
-                    f"{100 * row['stolen']:>6.1f} %"
+                    f"{100 * row['stolen']:>6.1f} %{row['later']:>7.2f}"
                     f"{100 * row['median_error']:>7.1f} %{100 * row['p90_error']:>9.1f} %"
                     f"{100 * row['noise_median']:>6.1f} %{100 * row['noise_p90']:>6.1f} %  {row['worst']}",
                     flush=True,
