@@ -151,7 +151,7 @@ class Pace:
         full_share = self.plan.full_left(0) / self.plan.steps
         spread = (self.rho - 1e3 * (selecting_s + upcoming_s) / whole_ms - full_share) / (1 - full_share)
         bound = self._LIMIT * self.rho
-        return float(np.clip(left_ms / chosen_left / now, spread - bound, spread + bound))
+        return float(max(0.0, np.clip(left_ms / chosen_left / now, spread - bound, spread + bound)))
 
     def rho_for_selector(self, target_ratio: float) -> float:
         """The ratio on the profile's scale that should measure `target_ratio`, within what a selection can have."""

@@ -149,6 +149,14 @@ def test_without_a_measured_full_step_the_request_is_handed_on():
     assert Pace(0.01, timings, Plan(1, 100, 1)).rho_for_selector(0.01) == timings.rho_min
 
 
+def test_a_run_too_short_for_its_selections_takes_what_costs_least():
+    pace = Pace(0.5, chain(), Plan(1, 40, 1))
+    for step in range(10):
+        pace.record(step, 100.0, True)
+    target = pace.target_ratio(10, spent_s=6.0, selecting_s=5.0, upcoming_s=5.0)
+    assert target == 0.0 and pace.rho_for_selector(target) == pace.timings.rho_min
+
+
 def test_full_training_is_counted_at_the_pace_around_each_step():
     pace = Pace(0.5, chain(), Plan(10, 300, 4))
     for step in range(1200):
