@@ -21,7 +21,7 @@ class Pace:
     FIRST_CHECK = 64  # selected steps measured before the first check of a selection; then after every burst
     APART = 0.1  # a profile that is off by more, at two checks in a row, is to be renewed
     _UNSETTLED = 1  # steps after a change of graph that are not typical
-    _LIMIT = 0.15  # of rho: how far a step's share of the budget may depart from what it would be, to make up for the past
+    _LIMIT = 0.15  # how far a step's share of the budget may depart from rho to make up for the past
     _TOLERANCE = 0.015  # of a full step: a smaller gap between target and measured is left alone
     _PAYS = 2.0  # a correction must move this many times the seconds that it costs
     _WINDOW = 20  # selected steps that are held against the full ones next to them
@@ -129,16 +129,12 @@ class Pace:
         """A step of this selection over a full one, by the clock; None until enough were measured."""
         return float(np.median(self._ratios)) if self._ratios else None
 
-    def target_ratio(self, step: int, spent_s: float, selecting_s: float = 0.0, upcoming_s: float = 0.0) -> float:
+    def target_ratio(self, step: int, spent_s: float, upcoming_s: float = 0.0) -> float:
         """What a step of the selection may take of a full one from `step` on, for the whole run to keep to rho.
-
-        What selecting and full steps cost is spread over the whole run. Beyond that, a step makes up for what was too
-        slow or too fast so far, by a bounded part.
 
         Args:
             step: steps done.
             spent_s: training seconds so far.
-            selecting_s: those of them that went into selecting.
             upcoming_s: what the selections to come will cost, as far as known.
         """
         now = self.full_step_ms()
@@ -148,10 +144,7 @@ class Pace:
             return self.rho
         whole_ms = self.full_training_ms(step) + now * (self.plan.steps - step)
         left_ms = self.rho * whole_ms - 1e3 * (spent_s + upcoming_s) - full_left * now
-        full_share = self.plan.full_left(0) / self.plan.steps
-        spread = (self.rho - 1e3 * (selecting_s + upcoming_s) / whole_ms - full_share) / (1 - full_share)
-        bound = self._LIMIT * self.rho
-        return float(max(0.0, np.clip(left_ms / chosen_left / now, spread - bound, spread + bound)))
+        return float(np.clip(left_ms / chosen_left / now, self.rho * (1 - self._LIMIT), self.rho * (1 + self._LIMIT)))
 
     def rho_for_selector(self, target_ratio: float) -> float:
         """The ratio on the profile's scale that should measure `target_ratio`, within what a selection can have."""

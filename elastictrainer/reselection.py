@@ -52,11 +52,10 @@ class Reselector:
         if not self.feedback:
             return self.pace.rho
         plan = self.pace.plan
+        made = len(plan.selection_steps) - plan.selections_left(step)
         to_come = plan.selections_left(step) - plan.selection_due(step)
-        made = len(plan.selection_steps) - to_come
-        selecting_s = sum(self.watch.seconds[name] for name in LAPS)
-        upcoming_s = selecting_s / made * to_come if made else 0.0
-        return self.pace.target_ratio(step, self.watch.training(), selecting_s, upcoming_s)
+        cost_s = sum(self.watch.seconds[name] for name in LAPS) / made if made else 0.0
+        return self.pace.target_ratio(step, self.watch.training(), cost_s * to_come)
 
     def choose(self, step: int, previous: Optional[np.ndarray]) -> Tuple[np.ndarray, Dict[str, Any]]:
         """Choose by the latest scores.

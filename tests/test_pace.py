@@ -23,31 +23,29 @@ def simulate(rho, slope=1.0, constant=0.0, epochs=12, steps_per_epoch=700, selec
     pace = Pace(rho, timings, plan)
     load = load or (lambda step: 1.0)
     random = np.random.default_rng(seed)
-    spent = selecting = full_s = 0.0
+    spent = full_s = 0.0
     predicted = 1.0
     ratios, corrections = [], 0
 
     def choose(step, corrected=False):
-        nonlocal predicted, spent, selecting, corrections
+        nonlocal predicted, spent, corrections
         upcoming = selecting_s * plan.selections_left(step + 1)
-        chosen = pace.rho_for_selector(pace.target_ratio(step, spent, selecting, upcoming))  # a selection that spends all it is given
+        chosen = pace.rho_for_selector(pace.target_ratio(step, spent, upcoming))  # a selection that spends all it is given
         if chosen != predicted:  # else the same tensors go on, and nothing is compiled
             predicted = chosen
             pace.new_selection(predicted, corrected)
             if corrected:
                 spent += compiling_s
-                selecting += compiling_s
                 corrections += 1
 
     for step in range(plan.steps):
         full = plan.full_step_due(step)
         if plan.selection_due(step):
             spent += selecting_s
-            selecting += selecting_s
             choose(step)
         elif not full and pace.check_due():
             upcoming = selecting_s * plan.selections_left(step + 1)
-            if pace.check(step, pace.target_ratio(step, spent, selecting, upcoming), compiling_s)[0]:
+            if pace.check(step, pace.target_ratio(step, spent, upcoming), compiling_s)[0]:
                 choose(step, corrected=True)
         whole = (slope * timings.full_ms + constant) * load(step)
         ms = whole if full else (slope * timings.full_ms * min(1.0, predicted * off) + constant) * load(step)
@@ -90,14 +88,6 @@ def test_a_wrong_profile_is_corrected_within_the_first_interval(off):
 def test_the_ratio_holds_when_the_device_changes_under_the_run(load):
     ratios, _ = simulate(0.5, constant=5.0, load=load)
     assert ratios[-1] == pytest.approx(0.5, abs=0.02)
-
-
-@pytest.mark.parametrize("selecting_s", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize("rho", [0.5, 0.7])
-def test_a_short_run_pays_for_its_selections(rho, selecting_s):
-    """At most a fifth of the time: 12 full steps before each of three selections, and the selections."""
-    ratios, _ = simulate(rho, epochs=10, steps_per_epoch=100, selecting_s=selecting_s, compiling_s=0.3)
-    assert ratios[-1] == pytest.approx(rho, abs=0.02)
 
 
 def test_a_short_run_is_not_corrected_where_that_costs_more_than_it_moves():
@@ -147,14 +137,6 @@ def test_without_a_measured_full_step_the_request_is_handed_on():
         pace = Pace(rho, timings, Plan(1, 100, 1))
         assert pace.rho_for_selector(pace.target_ratio(0, 0.0)) == pytest.approx(rho)
     assert Pace(0.01, timings, Plan(1, 100, 1)).rho_for_selector(0.01) == timings.rho_min
-
-
-def test_a_run_too_short_for_its_selections_takes_what_costs_least():
-    pace = Pace(0.5, chain(), Plan(1, 40, 1))
-    for step in range(10):
-        pace.record(step, 100.0, True)
-    target = pace.target_ratio(10, spent_s=6.0, selecting_s=5.0, upcoming_s=5.0)
-    assert target == 0.0 and pace.rho_for_selector(target) == pace.timings.rho_min
 
 
 def test_full_training_is_counted_at_the_pace_around_each_step():
