@@ -46,11 +46,14 @@ def threads() -> Dict[str, int]:
     """Processors this process may use, and TensorFlow's thread counts (0: TensorFlow's own choice)."""
     import tensorflow as tf
 
+    def asked(pool: str) -> int:
+        return int(os.environ.get(f"TF_NUM_{pool}_THREADS") or 0)
+
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
         "processors": usable,
-        "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
-        "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
+        "inter_op": tf.config.threading.get_inter_op_parallelism_threads() or asked("INTEROP"),
+        "intra_op": tf.config.threading.get_intra_op_parallelism_threads() or asked("INTRAOP"),
     }
 
 

@@ -2,6 +2,10 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+if "PYTEST_XDIST_WORKER" in os.environ:  # a process for each core: more threads would only wait for each other
+    for name in ONE_THREAD:
+        os.environ.setdefault(name, ONE_THREAD[name])
 
 import numpy as np
 import pytest

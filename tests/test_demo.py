@@ -1,19 +1,22 @@
 """The README's first command, and that the README tells the truth about files and commands."""
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import ONE_THREAD
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.slow
 def test_demo_trains_elastic_in_less_time_with_similar_accuracy():
+    as_a_user = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}
     result = subprocess.run(
-        ["bash", "scripts/demo.sh"], cwd=ROOT, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL
+        ["bash", "scripts/demo.sh"], cwd=ROOT, env=as_a_user, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL
     )
     assert result.returncode == 0, result.stdout + result.stderr
     table = result.stdout.split("== result")[1]

@@ -135,3 +135,13 @@ def test_a_plain_module_is_profiled(tf):
 
     timings = profile_model(Linear(), classification_loss(), next(ArrayData(tf).train(0)), warmup=1, steps=2)
     assert set(timings.names) == {"kernel", "bias"} and timings.full_ms > 0
+
+
+def test_threads_are_those_that_tensorflow_was_told_to_use(tf, monkeypatch):
+    from elastictrainer import environment
+
+    assert tf.config.threading.get_intra_op_parallelism_threads() == 0
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
+    assert environment.threads()["intra_op"] == 3
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
+    assert environment.threads()["intra_op"] == 0
