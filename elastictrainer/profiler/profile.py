@@ -22,6 +22,8 @@ from elastictrainer.profiler.xplane import Trace
 from elastictrainer.state import restored
 from elastictrainer.steps import StepCache, TrainStep
 
+CALIBRATING_S = 40.0  # of steps in turn, of the two selections that `calibration` wants timed and of the full step
+
 
 def profile_model(
     model: tf.Module,
@@ -104,5 +106,5 @@ def _quietest_capture(step: TrainStep, batch: Tuple[Any, Any], steps: int) -> Tu
 def _calibrated(timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any], warmup: int) -> TensorTimings:
     """`timings` with what the clock says of the cheapest and of the deepest tensor alone."""
     masks = [calibration.cheapest(timings), calibration.deepest(timings)]
-    ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=40.0, warmup=warmup)
+    ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=CALIBRATING_S, warmup=warmup)
     return calibration.calibrated(timings, *ratios)
