@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.files import write_text, written_beside
-from elastictrainer.keras_stack import argmax, save_for_serving, without_own_layers
+from elastictrainer.keras_stack import argmax, load_model, save_for_serving, without_own_layers
 from elastictrainer.models import AUGMENTATION
 from elastictrainer.run_folder import RunFolder
 from elastictrainer.templates import render
@@ -111,7 +111,7 @@ def export_run(run: RunFolder, formats: Sequence[str], output: Optional[str] = N
     check_formats(formats)
     summary, environment = run.summary(), run.environment()
     try:
-        model = tf.keras.models.load_model(run.model_path, compile=False)
+        model = load_model(run.model_path)
     except Exception as error:  # Keras raises many kinds for a damaged file
         raise UsageError(f"Keras cannot load {run.model_path}: {error}") from None
     names = environment.get("class_names") or [str(k) for k in range(model.output_shape[-1])]

@@ -8,13 +8,14 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.importing import named
+from elastictrainer.keras_stack import load_model
 
 
 def from_file(path: str) -> tf.keras.Model:
     if not Path(path).is_file():
         raise UsageError(f"there is no model file {path}.")
     try:
-        return tf.keras.models.load_model(path, compile=False)
+        return load_model(path)
     except Exception as error:  # Keras raises many kinds for a damaged or unsafe file
         raise UsageError(f"Keras cannot load {path}: {error}") from None
 

@@ -16,6 +16,8 @@ def create(*args, **options):
                       pytest.param("vgg16", 28, marks=pytest.mark.slow), pytest.param("vit", 200, marks=pytest.mark.slow)]
 )  # fmt: skip
 def test_registered_model(tf, tmp_path, name, tensors):
+    from elastictrainer.keras_stack import load_model
+
     size = 64 if name != "vit" else 224
     model = create(name, 7, image_size=size, weights="none")
     assert model.output_shape == (None, 7)
@@ -28,7 +30,10 @@ def test_registered_model(tf, tmp_path, name, tensors):
     for a, b in zip(moving, [v.numpy() for v in model.non_trainable_weights if "moving" in v.name]):
         np.testing.assert_array_equal(a, b)
     model.save(tmp_path / "m.keras")
-    assert len(tf.keras.models.load_model(tmp_path / "m.keras").trainable_weights) == tensors
+    loaded = load_model(tmp_path / "m.keras")
+    assert len(loaded.trainable_weights) == tensors
+    for a, b in zip(model.weights, loaded.weights):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_preprocessing_is_what_the_backbones_were_trained_on(tf):
@@ -121,6 +126,57 @@ def test_own_model_from_a_file_and_from_a_function(tf, tmp_path, monkeypatch):
             create(name, 4, image_size=16)
     with pytest.raises(UsageError, match="the data has 9 classes"):
         create(str(tmp_path / "own.keras"), 9)
+
+
+def registered(tf):
+    @tf.keras.utils.register_keras_serializable("test_models")
+    class Scaled(tf.keras.layers.Layer):
+        def build(self, shape):
+            self.factor = self.add_weight(name="factor", shape=shape[-1:], initializer="ones")
+
+        def call(self, x):
+            return x * self.factor
+
+    return tf.keras.Sequential([tf.keras.Input((5,)), Scaled(), tf.keras.layers.Dense(3)])
+
+
+def nested(tf):
+    inputs = tf.keras.Input((8, 8, 3))
+    return tf.keras.Model(inputs, small_network(tf, 3)(inputs))
+
+
+def with_words(tf):
+    words = tf.keras.layers.TextVectorization(max_tokens=20, output_sequence_length=4)
+    words.adapt(["one two three", "two three", "three"])
+    return tf.keras.Sequential([tf.keras.Input((1,), dtype=tf.string), words, tf.keras.layers.Embedding(20, 3)])
+
+
+def with_one_initializer_twice(tf):
+    start = tf.keras.initializers.GlorotUniform(seed=1)
+    dense = [tf.keras.layers.Dense(4, kernel_initializer=start) for _ in range(2)]
+    return tf.keras.Sequential([tf.keras.Input((5,)), *dense])
+
+
+@pytest.mark.parametrize("make", [small_network, registered, nested, with_words, with_one_initializer_twice], ids=lambda make: make.__name__)
+def test_a_keras_file_is_read_as_keras_reads_it(tf, tmp_path, make):
+    from elastictrainer.keras_stack import load_model
+
+    model = make(tf)
+    if model.trainable_weights:
+        model.compile("adam", "mse")
+    for k, variable in enumerate(model.weights):
+        if getattr(variable, "dtype", None) == tf.float32:  # a vocabulary is among the weights too
+            variable.assign(tf.random.stateless_normal(variable.shape, [k, 1]))
+    model.save(tmp_path / "m.keras")
+    ours, theirs = load_model(tmp_path / "m.keras"), tf.keras.models.load_model(tmp_path / "m.keras", compile=False)
+    assert len(ours.weights) == len(theirs.weights) == len(model.weights) and ours.get_config() == theirs.get_config()
+    for a, b, c in zip(ours.weights, theirs.weights, model.weights):
+        if getattr(a, "dtype", None) == tf.float32:
+            np.testing.assert_array_equal(a, b)
+            np.testing.assert_array_equal(a, c)
+    x = tf.constant([["three two"]]) if make is with_words else tf.random.normal((2, *model.input_shape[1:]))
+    np.testing.assert_array_equal(ours(x), theirs(x))
+    assert getattr(ours, "optimizer", None) is None
 
 
 @pytest.mark.realdata
