@@ -6,8 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import make_images
 
@@ -38,6 +40,26 @@ def test_shellcheck_is_content():
     scripts = [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("benchmarks/*.sh")]
     result = subprocess.run(["shellcheck", *map(str, scripts)], cwd=SCRIPTS.parent, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
+
+
+def test_processors_are_kept_awake_while_a_command_runs(tmp_path):
+    if shutil.which("chrt") is None:
+        pytest.skip("chrt (util-linux) is not on this machine")
+    (tmp_path / "count.py").write_text(
+        "import psutil, sys, time\n"
+        "time.sleep(1)\n"
+        "loops = [p for p in psutil.Process().parent().children() if p.pid != psutil.Process().pid]\n"
+        "usable = len(psutil.Process().cpu_affinity())\n"
+        "print(len(loops) == usable and all(p.cpu_affinity() for p in loops), *(p.pid for p in loops))\n"
+        "sys.exit(3)\n"
+    )
+    said = run("benchmarks/awake", tmp_path, status=3, arguments=[sys.executable, "count.py"]).split()
+    assert said[0] == "True" and len(said) > 1
+    deadline = time.monotonic() + 10
+    while any(psutil.pid_exists(int(pid)) for pid in said[1:]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(psutil.pid_exists(int(pid)) for pid in said[1:])
+    assert "usage" in run("benchmarks/awake", tmp_path, status=2)
 
 
 @pytest.mark.slow
