@@ -107,6 +107,31 @@ def test_killed_at_twenty_random_moments_the_result_is_the_same(workshop, tf):
 
 
 @pytest.mark.slow
+def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(workshop):
+    options = (*SMALL, "--epochs", "1", "--output", "early")
+
+    def killed_before(file):
+        code = (
+            "import os, sys\n"
+            "replace = os.replace\n"
+            f"os.replace = lambda a, b: os._exit(9) if str(b).endswith('early/{file}') else replace(a, b)\n"
+            "from elastictrainer.cli.train import main\n"
+            "sys.exit(main(sys.argv[1:]))\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code, *options], cwd=workshop, capture_output=True, text=True)
+        assert done.returncode == 9, done.stdout + done.stderr
+
+    killed_before("config.yaml")
+    assert any((workshop / "early").glob(".config.*")) and not (workshop / "early" / "config.yaml").exists()
+    killed_before("profile.json")  # the same command starts, and gets a little further
+    assert {path.name for path in (workshop / "early").iterdir() if ".part" not in path.name} == {".lock", "config.yaml"}
+    finish(start(workshop, "--resume", "early"))
+    names = {path.name for path in (workshop / "early").iterdir()}
+    assert {"config.yaml", "profile.json", "environment.json", "summary.json", "model.keras"} <= names
+    assert json.loads((workshop / "early" / "environment.json").read_text())["class_names"] == ["dark", "light"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(workshop, number):
     output = f"stopped{number}"

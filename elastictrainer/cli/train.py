@@ -168,11 +168,12 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     )
     if not resume:
         run_folder.clear()
-        if timings is not None:
-            timings.save(run_folder.profile_path)
+        run_folder.write_config(dataclasses.asdict(settings))  # from here on it can be resumed
+    if timings is not None and not run_folder.profile_path.exists():
+        timings.save(run_folder.profile_path)
+    if not run_folder.environment_path.exists():
         about = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd(), "class_names": list(data.class_names)}
         run_folder.write_environment({**environment.describe(), **about})
-        run_folder.write_config(dataclasses.asdict(settings))
     summary = training.fit(data, resume)
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run_folder)
