@@ -64,7 +64,7 @@ def _map(
     bar.set_label(words, fontsize=7)
     bar.ax.tick_params(labelsize=7)
     axes.set_yticks(range(len(records)), [_row_label(r) for r in records])
-    axes.set_ylabel("from epoch (+: corrected): predicted", fontsize=8)
+    axes.set_ylabel("from epoch (+: corrected):\npredicted", fontsize=8)
     axes.set_xlabel("trainable tensor, from the input to the output")
     tensor_ticks(axes, list(profile.names))
     return figure, axes
