@@ -47,7 +47,8 @@ def threads() -> Dict[str, int]:
     import tensorflow as tf
 
     def asked(pool: str) -> int:
-        return int(os.environ.get(f"TF_NUM_{pool}_THREADS") or 0)
+        value = os.environ.get(f"TF_NUM_{pool}_THREADS", "")
+        return int(value) if value.isdecimal() else 0  # as TensorFlow takes it
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
