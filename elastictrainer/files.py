@@ -34,14 +34,13 @@ def written_beside(path: Union[str, Path]) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
-def unfinished(path: Path) -> str:
-    """The pattern of names under which `path` is written, beside it."""
-    return f".{path.stem}.*{_PART}{path.suffix}"
+def remove_unfinished(folder: Path, untouched_s: float = 0.0, of: str = "") -> None:
+    """Remove what writers that were killed left beside the files of `folder`, if it was not written to for `untouched_s`.
 
-
-def remove_unfinished(folder: Path, untouched_s: float = 0.0) -> None:
-    """Remove what writers that were killed left beside the files of `folder`, if it was not written to for `untouched_s`."""
-    for beside in folder.glob(f".*{_PART}*"):
+    `of` is the name of the only file that is meant; all are if it is empty.
+    """
+    pattern = f".{Path(of).stem}.*{_PART}{Path(of).suffix}" if of else f".*{_PART}*"
+    for beside in folder.glob(pattern):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - beside.stat().st_mtime < untouched_s:
                 continue

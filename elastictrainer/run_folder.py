@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Union
 import yaml
 
 from elastictrainer.errors import UsageError
-from elastictrainer.files import append_line, unfinished, write_json, write_text, written_beside
+from elastictrainer.files import append_line, remove_unfinished, write_json, write_text, written_beside
 
 
 class RunFolder:
@@ -53,8 +53,7 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given up by the system when the process ends
             except OSError:
                 raise UsageError(f"{self.path} is in use by another process. Choose another --output, or wait.") from None
-            for begun in self.path.glob(unfinished(self.config_path)):  # by a process that was killed before its run was one
-                begun.unlink()
+            remove_unfinished(self.path, of=self.config_path.name)  # of a process that was killed before its run was one
             try:
                 if self._content() and not resume:
                     if not overwrite:
