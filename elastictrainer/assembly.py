@@ -153,7 +153,7 @@ def obtain_profile(
         say(f"profile: {path}")
     elif wanted:
         say("no profile of this model, shape, batch and device yet: making one")
-        timings = make_profile(model, batch(), optimizer, metadata, say)
+        timings = make_profile(model, batch(), optimizer, metadata, say, calibrate_s=settings.calibration_seconds)
         timings.save(path)
         say(f"profile: {path} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
     return timings

@@ -66,6 +66,9 @@ class CommonSettings:
     optimizer: str = setting("sgd", "sgd (decoupled weight decay, cosine schedule) or adam")
     learning_rate: float = setting(1e-4, "at the first step", 0)
     weight_decay: float = setting(5e-4, "of sgd, per step, times the learning rate", 0)
+    calibration_seconds: float = setting(
+        40.0, "of making a profile: steps timed in turn, once the trace is taken; fewer: sooner done, less exact", 0
+    )
     seed: int = setting(0, "of initial head, data order, augmentation and dropout", 0)
 
 

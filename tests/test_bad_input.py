@@ -41,7 +41,7 @@ def workshop(tf, tmp_path_factory):
     try:
         from elastictrainer.cli import profile, train
 
-        assert profile.main([*SMALL, "--output", "profile.json", "--steps", "2", "--warmup", "1"]) == 0
+        assert profile.main([*SMALL, "--output", "profile.json", "--steps", "2", "--warmup", "1", "--calibration-seconds", "1"]) == 0
         assert train.main([*PROFILED, "--scheme", "full", "--epochs", "1", "--output", "run"]) == 0
     finally:
         os.chdir(before)
@@ -194,6 +194,7 @@ BAD = {
     "seed": (("et-train", *PROFILED, "--seed", "-1"), "--seed -1 is out of range"),
     "rotation": (("et-train", *PROFILED, "--rotation", "0.9"), "--rotation 0.9 is out of range; allowed: 0 to 0.5"),
     "checkpoint": (("et-train", *PROFILED, "--checkpoint-minutes", "-1"), "--checkpoint-minutes -1 is out of range"),
+    "calibration": (("et-profile", *SMALL, "--calibration-seconds", "-1"), "--calibration-seconds -1 is out of range; allowed: at least 0"),
     "validate": (("et-profile", *SMALL, "--validate", "-1"), "--validate -1 is out of range"),
     "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "cannot read the meter's log"),
     # config files

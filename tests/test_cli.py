@@ -31,7 +31,7 @@ def run(folder, name, *arguments, status=0):
     return result.stdout + result.stderr
 
 
-SMALL = ("--model", "demo", "--image-size", "16", "--weights", "none")
+SMALL = ("--model", "demo", "--image-size", "16", "--weights", "none", "--calibration-seconds", "2")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,7 @@ def test_profile_prints_its_table_and_writes_profile_and_plot(workshop):
     written = next((folder / "profiles").glob("demo_16x16_c2_b4_sgd_*.json"))
     content = json.loads(written.read_text())
     assert len(content["validation"]) == 2 and set(content["validation"][0]) == {"selected", "predicted_ms", "measured_ms"}
+    assert content["metadata"]["calibration_seconds"] == 2
     assert "<svg" in (folder / "t.svg").read_text()
 
 
@@ -87,7 +88,8 @@ def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
     folder, _, _ = workshop
     said = run(folder, "et-train", *SMALL, "--dataset", "images", "--batch-size", "8", "--rho", "0.9", "--epochs", "1",
                "--importance-batches", "1", "--output", "fresh")  # fmt: skip
-    assert "making one" in said and list((folder / "profiles").glob("demo_16x16_c2_b8_sgd_*.json"))
+    (made,) = (folder / "profiles").glob("demo_16x16_c2_b8_sgd_*.json")
+    assert "making one" in said and json.loads(made.read_text())["metadata"]["calibration_seconds"] == 2
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,7 @@ def test_commands_are_spelled_right(words):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["keras.md", "schemes.md"])
 def test_examples_run(tf, name, tmp_path, monkeypatch, capsys):
-    from elastictrainer.profiler import profile
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(profile, "CALIBRATING_S", 1.0)  # how good the profiles are is not the question here
     tf.keras.utils.set_random_seed(0)
     place = {}
     for code in blocks(ROOT / "docs" / name, "python"):

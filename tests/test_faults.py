@@ -56,7 +56,7 @@ def workshop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     make_images(folder / "images", train=24)
     subprocess.run(
-        [sys.executable, "-m", "elastictrainer.cli.profile", *SMALL[:8], "--output", "profile.json", "--steps", "3"],
+        [sys.executable, "-m", "elastictrainer.cli.profile", *SMALL[:8], "--output", "profile.json", "--steps", "3", "--calibration-seconds", "1"],
         cwd=folder, check=True, capture_output=True,
     )  # fmt: skip
     return folder

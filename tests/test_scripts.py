@@ -106,7 +106,7 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
     make_images(tmp_path / "images", train=24)
     settings = {"IMAGES": "images", "WEIGHTS": "none", "MODEL": "usermodels:good", "EPOCHS": "1", "ALSO": "", "OUTPUT": "out",
                 "PYTHONPATH": str(Path(__file__).parent)}  # fmt: skip
-    options = ("--image-size", "16", "--learning-rate", "0.003")
+    options = ("--image-size", "16", "--learning-rate", "0.003", "--calibration-seconds", "2")
     said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", RHO="0.9", arguments=options, **settings)
     assert re.search(r"^elastic, rho 0.9 \(2 runs\) .* ± ", said, re.M) and re.search(r"^full \(2 runs\) ", said, re.M)
     assert {path.name for path in (tmp_path / "out").glob("*.*")} == {

@@ -44,6 +44,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         print,
         warmup=settings.warmup,
         steps=settings.steps,
+        calibrate_s=settings.calibration_seconds,
         validate=settings.validate,
         seed=settings.seed,
     )

@@ -22,8 +22,6 @@ from elastictrainer.profiler.xplane import Trace
 from elastictrainer.state import restored
 from elastictrainer.steps import StepCache, TrainStep
 
-CALIBRATING_S = 40.0  # of steps in turn, of the two selections that `calibration` wants timed and of the full step
-
 
 def profile_model(
     model: tf.Module,
@@ -34,6 +32,7 @@ def profile_model(
     metrics: Tuple[Any, ...] = (),
     warmup: int = SETTLED,
     steps: int = 8,
+    calibrate_s: float = 40.0,
     validate: int = 0,
     seed: int = 0,
     metadata: Optional[Dict[str, Any]] = None,
@@ -51,6 +50,8 @@ def profile_model(
         metrics: Keras metrics that the training step updates.
         warmup: steps at most before anything is measured, of each selection too; five seconds of them.
         steps: traced steps; times are medians over them.
+        calibrate_s: about how many seconds to time the two selections of `calibration` and the full step, in turn; up to
+            three times as many where a virtual machine's host takes the processors away meanwhile.
         validate: how many random selections to measure against the prediction.
         seed: of the random selections.
         metadata: what to say about model and data in the profile.
@@ -82,9 +83,10 @@ def profile_model(
             "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "warmup_steps": warmed,
             "traced_steps": steps,
+            "calibration_seconds": calibrate_s,
         }
         cache = StepCache(objective, optimizer, metrics, size=3)
-        timings = _calibrated(timings, cache, batch, warmup)
+        timings = _calibrated(timings, cache, batch, calibrate_s, warmup)
         if validate:
             timings.validation = validate_timings(timings, objective, optimizer, batch, metrics, validate, seed)
     processor_s = (time.perf_counter() - begun) * (os.cpu_count() or 1)
@@ -103,8 +105,10 @@ def _quietest_capture(step: TrainStep, batch: Tuple[Any, Any], steps: int) -> Tu
     return min(captures, key=lambda captured: float(np.median(captured[1])))
 
 
-def _calibrated(timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any], warmup: int) -> TensorTimings:
+def _calibrated(
+    timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any], seconds: float, warmup: int
+) -> TensorTimings:
     """`timings` with what the clock says of the cheapest and of the deepest tensor alone."""
     masks = [calibration.cheapest(timings), calibration.deepest(timings)]
-    ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=CALIBRATING_S, warmup=warmup)
+    ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=seconds, warmup=warmup)
     return calibration.calibrated(timings, *ratios)
