@@ -21,7 +21,7 @@ class Pace:
     FIRST_CHECK = 64  # selected steps measured before the first check of a selection; then after every burst
     APART = 0.1  # a profile that is off by more, at two checks in a row, is to be renewed
     _UNSETTLED = 1  # steps after a change of graph that are not typical
-    _LIMIT = 0.15  # how far a step's share of the budget may depart from rho to make up for the past
+    _LIMIT = 0.25  # how far a step's share of the budget may depart from rho to make up for the past
     _TOLERANCE = 0.015  # of a full step: a smaller gap between target and measured is left alone
     _PAYS = 2.0  # a correction must move this many times the seconds that it costs
     _WINDOW = 20  # selected steps that are held against the full ones next to them

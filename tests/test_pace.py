@@ -90,6 +90,11 @@ def test_the_ratio_holds_when_the_device_changes_under_the_run(load):
     assert ratios[-1] == pytest.approx(0.5, abs=0.02)
 
 
+def test_selections_that_cost_a_tenth_of_their_interval_are_paid_for():
+    ratios, _ = simulate(0.6, epochs=24, steps_per_epoch=112, selecting_s=4.0)
+    assert ratios[-1] == pytest.approx(0.6, abs=0.02)
+
+
 def test_a_short_run_is_not_corrected_where_that_costs_more_than_it_moves():
     _, corrections = simulate(0.5, constant=12.0, epochs=4, steps_per_epoch=40, selecting_s=0.2, compiling_s=2.0)
     assert corrections == 0
