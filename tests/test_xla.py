@@ -63,7 +63,7 @@ def test_several_tensors_in_what_xla_compiles_are_refused(tf, wrapped):
 
 def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     layers = tf.keras.layers
-    # Keras has XLA compile a convolution with groups on a CPU; its gradient takes a hundred times the others' there.
+    # Keras has XLA compile a convolution with groups on a CPU; its gradient takes most of the step there.
     inputs = tf.keras.Input((32, 32, 16))
     x = layers.Conv2D(16, 3, groups=4, use_bias=False, name="grouped")(inputs)
     x = layers.Conv2D(16, 3, groups=4, use_bias=False, trainable=False, name="frozen")(x)
