@@ -93,6 +93,38 @@ def test_a_hand_made_xspace_is_read(tmp_path):
     np.testing.assert_allclose(read.lines[0][1], [8000])
 
 
+def test_an_op_that_only_the_executor_has_an_event_of_is_named_by_its_stat(tmp_path):
+    """What XLA compiled runs inside the event that starts a call; ops within keep their own time."""
+    xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
+    space = xplane_pb2.XSpace()
+    plane = space.planes.add(name="/host:CPU")
+    for number, name in enumerate([STEP_EVENT, "ExecutorState::ProcessAsync::Start", "body/mul:Mul", "update:AssignSub"], 1):
+        plane.event_metadata[number].id = number
+        plane.event_metadata[number].name = name
+    for number, name in enumerate(["kernel_type", "name", "PartitionedCall", "PartitionedCall_1"], 1):
+        plane.stat_metadata[number].id = number
+        plane.stat_metadata[number].name = name
+    line = plane.lines.add(name="tf_Compute", timestamp_ns=0)
+
+    def event(number, start, end):
+        return line.events.add(metadata_id=number, offset_ps=start * 1000, duration_ps=(end - start) * 1000)
+
+    event(1, 0, 100)
+    first = event(2, 0, 40)
+    first.stats.add(metadata_id=1).ref_value = 3
+    first.stats.add(metadata_id=2).str_value = "PartitionedCall"
+    event(3, 10, 15)
+    event(2, 40, 90).stats.add(metadata_id=2).ref_value = 4
+    event(2, 90, 95)  # says no name: nobody's
+    event(4, 95, 100)
+    (tmp_path / "t.xplane.pb").write_bytes(space.SerializeToString())
+    read = read_trace(tmp_path / "t.xplane.pb")
+    shares, outside = wall_shares(read)
+    by_name = dict(zip(read.ops, shares[0] * 1e6))
+    assert by_name == pytest.approx({"PartitionedCall": 35, "body/mul": 5, "PartitionedCall_1": 50, "update": 10})
+    assert outside[0] == 0
+
+
 def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(tmp_path):
     """The published layout: stream lines on /device:GPU:n, the op in the stat tf_op, most often as a reference."""
     xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")

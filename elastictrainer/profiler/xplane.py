@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -13,6 +13,9 @@ STEP_EVENT = "elastictrainer_step"
 _STEP, _NEITHER = -1, -2
 # An op's event is "scope/op_name:OpType"; the executor's own events have no such colon or a blank after it.
 _OP_EVENT = re.compile(r"^([A-Za-z0-9_.\\/>-]+):([A-Za-z_]\w*)$")
+# An op that may return before its work is done, such as a call of what XLA compiled, has this event, named in a stat.
+_ASYNC_EVENT = "ExecutorState::ProcessAsync::Start"
+_ASYNC = -3
 _REWRITTEN = re.compile(r"^(.*/)ArithmeticOptimizer/(\w+)$")
 
 
@@ -57,7 +60,11 @@ def read_trace(path: Union[str, Path]) -> Trace:
         if plane.name.startswith("/host:CPU"):
             kind_of = _host_kinds(plane, op_index)
             for line in plane.lines:
-                table = _table(line, [kind_of.get(event.metadata_id, _NEITHER) for event in line.events])
+                kinds = [kind_of.get(event.metadata_id, _NEITHER) for event in line.events]
+                for k in np.flatnonzero(np.array(kinds) == _ASYNC):
+                    name = _stat(plane, line.events[k].stats, "name")
+                    kinds[k] = _NEITHER if name is None else op_index.setdefault(name, len(op_index))
+                table = _table(line, kinds)
                 marker = table[:, 0] == _STEP
                 steps.extend((start, end) for _, start, end in table[marker])
                 host.append(table[~marker])
@@ -83,12 +90,14 @@ def _table(line: Any, kinds: List[int]) -> np.ndarray:
 
 
 def _host_kinds(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
-    """For each kind of event on the host: the index of its op, _STEP, or _NEITHER."""
+    """For each kind of event on the host: the index of its op, _STEP, _ASYNC (each event names its own), or _NEITHER."""
     kind_of = {}
     for event_id, metadata in plane.event_metadata.items():
         match = _OP_EVENT.match(metadata.name)
         if metadata.name == STEP_EVENT:
             kind_of[event_id] = _STEP
+        elif metadata.name == _ASYNC_EVENT:
+            kind_of[event_id] = _ASYNC
         elif match:
             kind_of[event_id] = op_index.setdefault(match.group(1), len(op_index))
         else:
@@ -98,16 +107,20 @@ def _host_kinds(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
 
 def _kernel_kinds(plane: Any, line: Any, op_index: Dict[str, int]) -> List[int]:
     """For each event of a GPU's stream the index of its op; a kernel of no op goes by its own name."""
-    of_op = {i for i, metadata in plane.stat_metadata.items() if metadata.name == "tf_op"}
     kinds = []
     for event in line.events:
         metadata = plane.event_metadata[event.metadata_id]
-        stat = next((s for s in [*event.stats, *metadata.stats] if s.metadata_id in of_op), None)
-        name = metadata.name
-        if stat is not None:
-            name = stat.str_value or plane.stat_metadata[stat.ref_value].name
+        name = _stat(plane, [*event.stats, *metadata.stats], "tf_op") or metadata.name
         kinds.append(op_index.setdefault(name.split(":")[0], len(op_index)))
     return kinds
+
+
+def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
+    """The text of the first stat of this name, or None."""
+    for stat in stats:
+        if plane.stat_metadata[stat.metadata_id].name == name:
+            return stat.str_value or plane.stat_metadata[stat.ref_value].name
+    return None
 
 
 def innermost(start: np.ndarray, end: np.ndarray, op: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
