@@ -9,8 +9,9 @@ import tensorflow as tf
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.keras_stack import name_of, tf_variables
 from elastictrainer.objective import Objective
-from elastictrainer.optimizers import apply, build, variables_of
+from elastictrainer.optimizers import build, variables_of
 from elastictrainer.state import restored
+from elastictrainer.steps import StepCache, TrainStep
 
 Batch = Tuple[Any, Any]
 Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
@@ -19,13 +20,14 @@ Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
 class ImportanceEvaluator:
     """Scores every trainable tensor on probe minibatches and leaves no trace of having done so."""
 
-    def __init__(self, objective: Objective, optimizer: Any, metric: str = "update"):
+    def __init__(self, objective: Objective, optimizer: Any, metric: str = "update", steps: Optional[StepCache] = None):
         """
         Args:
             objective: model and loss.
             optimizer: the one that trains; "update" asks it for the update it would really make.
             metric: "update": -sum over minibatches of <gradient at w + dw, dw_i> (paper Eq. 2 and 6), positive where
                 the update lowers the loss; "weight-magnitude": sum |w_i|; "grad-magnitude": sum |gradient_i|.
+            steps: the training's compiled steps; "update" uses the full one. None: it compiles one of its own.
 
         Raises:
             UsageError: unknown metric.
@@ -35,12 +37,15 @@ class ImportanceEvaluator:
         self.objective = objective
         self.optimizer = optimizer
         self.metric = metric
-        self._score: Optional[Callable] = None
+        self._steps = StepCache(objective, optimizer) if steps is None else steps
+        self._gradients = tf.function(self._dense_gradients)
+        self._of_gradient = tf.function(self._gradient_sizes)
+        self._of_update = tf.function(self._update_scores)
 
     def __call__(self, batches: Iterable[Batch]) -> np.ndarray:
         """The importance of each trainable tensor.
 
-        Weights, optimizer slots and counters, batch-norm statistics and RNG state are bit-identical afterwards.
+        Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical afterwards.
 
         Args:
             batches: probe minibatches (inputs, labels), all of one shape.
@@ -52,20 +57,19 @@ class ImportanceEvaluator:
             UsageError: no minibatch.
             RunError: a value that is not finite.
         """
-        variables = list(self.objective.model.trainable_variables)
+        variables = self._variables()
         if self.metric == "weight-magnitude":
             return np.array([float(tf.reduce_sum(tf.abs(v))) for v in variables])
         build(self.optimizer, variables)
-        if self._score is None:
-            self._compile(variables)
         total = np.zeros(len(variables))
         count = 0
         with contextlib.ExitStack() as stack:
             for x, y in batches:
                 if not count:
-                    touched = self._gradients.get_concrete_function(x, y).graph.variables
-                    stack.enter_context(restored([*touched, *variables, *variables_of(self.optimizer)]))
-                total += METRICS[self.metric](self, x, y)
+                    own = [*variables, *variables_of(self.optimizer)]
+                    put_back = stack.enter_context(restored([*self._touched(x, y), *own]))
+                before = put_back(own)[: len(variables)]  # each minibatch is scored from the same weights and slots
+                total += METRICS[self.metric](self, x, y, before)
                 count += 1
         if not count:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
@@ -74,46 +78,50 @@ class ImportanceEvaluator:
             raise RunError(f"the importance of {culprit} is not finite: the loss diverged. Lower --learning-rate.")
         return total
 
-    def _compile(self, variables: List[tf.Variable]) -> None:
-        """One graph for both gradients of a probe, which is the costly one to trace, used by the graph of the probe.
+    def _variables(self) -> List[tf.Variable]:
+        return list(self.objective.model.trainable_variables)
 
-        All of a probe runs inside one function with one result: TensorFlow 2.15 keeps 48 bytes of every tensor that it
-        hands out to Python, and a probe has several for each variable.
-        """
+    def _full_step(self) -> TrainStep:
+        return self._steps.get(np.ones(len(self._variables()), bool))
 
-        def gradients(x: Any, y: Any) -> List[tf.Tensor]:
-            _, _, found = self.objective.gradients(x, y, variables)
-            self._connected = [g is not None for g in found]
-            return [tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(found, variables)]
+    def _touched(self, x: Any, y: Any) -> List[tf.Variable]:
+        """Every variable that scoring on minibatch (x, y) may change."""
+        if self.metric != "update":
+            return list(self._gradients.get_concrete_function(x, y).graph.variables)
+        step = self._full_step()
+        step.trace(x, y)
+        return step.state()
 
-        def of_update(x: Any, y: Any) -> tf.Tensor:
-            changing = tf_variables([*variables, *variables_of(self.optimizer)])
-            before = [v.read_value() for v in changing]
-            found = self._gradients(x, y)
-            apply(self.optimizer, [(g, v) for g, v, c in zip(found, variables, self._connected) if c])
-            updates = [v.read_value() - w for v, w in zip(changing[: len(variables)], before)]
-            after = self._gradients(x, y)
-            # In double precision: the products of a large tensor's elements differ by orders of magnitude.
-            score = [-tf.reduce_sum(tf.cast(g, tf.float64) * tf.cast(dw, tf.float64)) for g, dw in zip(after, updates)]
-            for variable, value in zip(changing, before):
-                variable.assign(value)
-            return tf.stack(score)
+    def _dense_gradients(self, x: Any, y: Any) -> List[tf.Tensor]:
+        variables = self._variables()
+        _, _, found = self.objective.gradients(x, y, variables)
+        return [tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(found, variables)]
 
-        def of_gradient(x: Any, y: Any) -> tf.Tensor:
-            return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._gradients(x, y)])
+    # What follows returns one tensor: TensorFlow 2.15 keeps 48 bytes of every tensor that it hands out to Python.
 
-        self._gradients = tf.function(gradients)
-        self._score = tf.function({"update": of_update, "grad-magnitude": of_gradient}.get(self.metric, gradients))
+    def _gradient_sizes(self, x: Any, y: Any) -> tf.Tensor:
+        return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._gradients(x, y)])
 
-    def _scored(self, x: Any, y: Any) -> np.ndarray:
-        """(N,) the metric on a minibatch: for "update" -<gradient at w + dw, dw>, each from the same weights and slots."""
-        return self._score(x, y).numpy().astype(np.float64)
+    def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
+        updates = [v - w for v, w in zip(tf_variables(self._variables()), before)]
+        products = [g * dw for g, dw in zip(self._dense_gradients(x, y), updates)]
+        # Added up in double precision: the products of a large tensor's elements differ by orders of magnitude.
+        return -tf.stack([tf.reduce_sum(tf.cast(p, tf.float64)) for p in products])
+
+    def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
+        """(N,) -<gradient at w + dw, dw> on a minibatch, `before` being w: a step of training is made, and looked back on."""
+        float(self._full_step()(x, y))
+        return self._of_update(x, y, before).numpy()
+
+    def _by_gradient(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
+        """(N,) the sum of the gradient's absolute values on a minibatch."""
+        return self._of_gradient(x, y).numpy().astype(np.float64)
 
 
 METRICS: Dict[str, Optional[Callable]] = {
-    "update": ImportanceEvaluator._scored,
+    "update": ImportanceEvaluator._by_update,
     "weight-magnitude": None,
-    "grad-magnitude": ImportanceEvaluator._scored,
+    "grad-magnitude": ImportanceEvaluator._by_gradient,
 }
 
 
@@ -124,7 +132,7 @@ def register(name: str) -> Callable[[Metric], Metric]:
     """
 
     def keep(metric: Metric) -> Metric:
-        METRICS[name] = lambda self, x, y: np.asarray(
+        METRICS[name] = lambda self, x, y, before: np.asarray(
             metric(self._gradients(x, y), list(self.objective.model.trainable_variables)), np.float64
         )
         return metric

@@ -58,7 +58,7 @@ class SelectedTensors:
         """
         self.plan, self.steps = plan, steps
         self.pace = Pace(settings.rho, timings, plan)
-        evaluator = ImportanceEvaluator(steps.objective, steps.optimizer, metric)
+        evaluator = ImportanceEvaluator(steps.objective, steps.optimizer, metric, steps)
         self.reselect = Reselector(
             evaluator, self.pace, watch, settings.importance_batches, settings.solver, settings.feedback
         )

@@ -68,7 +68,7 @@ class Bench:
     def evaluator(self) -> Any:
         from elastictrainer.importance import ImportanceEvaluator
 
-        return ImportanceEvaluator(self.objective, self.optimizer)
+        return ImportanceEvaluator(self.objective, self.optimizer, steps=self.steps)
 
 
 def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) -> Bench:
