@@ -83,12 +83,12 @@ class ElasticSteps(tf.keras.callbacks.Callback):
     def figures(self) -> Dict[str, Any]:
         """Of the whole `fit`, see `Trainer.fit`."""
         progress = self._progress
-        full_ms = self._tensors.full_training_ms(progress.step) if self._tensors is not None else None
+        full_s = self._stepper.full_training_s() if self._tensors is not None else None
         seconds = dict(self._watch.seconds)
         return {
             "rho_requested": self._trainer.selection.rho if self._selects else None,
             "rho_predicted": progress.predicted_ratio / progress.step if progress.step and self.timings is not None else None,
-            "rho_achieved": 1e3 * self._watch.training() / full_ms if full_ms else None,
+            "rho_achieved": self._watch.training() / full_s if full_s else None,
             "train_seconds": self._watch.training(),
             "seconds": seconds,
             "steps": progress.step,
@@ -139,7 +139,7 @@ class ElasticSteps(tf.keras.callbacks.Callback):
         )
 
     def _train(self, fetch: Callable[[], Tuple[Any, compiled.Targets]]) -> None:
-        with self._watch.lap("steps"):
+        with self._watch.lap("loop"):
             taken = self._stepper.take(fetch)
         if taken.whole:
             self._recent.append(taken.batch)

@@ -6,6 +6,7 @@ from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, T
 
 import numpy as np
 
+from elastictrainer.pace import typical_ms
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.schemes import Scheme
 
@@ -59,12 +60,13 @@ class FixedTensors:
             self._ms.append(ms)
 
     def full_step_ms(self) -> Optional[float]:
-        """Median of this run's full steps, set apart or all; None before the first."""
-        measured = self.full_apart_ms or self._ms
-        return float(np.median(measured)) if measured else None
+        """Of the full steps set apart, else the mean of this run's, which are all full; None before the first."""
+        if self.full_apart_ms:
+            return typical_ms(self.full_apart_ms)
+        return float(np.mean(self._ms)) if self._ms else None
 
     def full_training_ms(self, steps: int) -> Optional[float]:
-        """What `steps` steps of full training would take."""
+        """What the steps of full training would have taken up to step number `steps`."""
         full_ms = self.full_step_ms()
         return full_ms and steps * full_ms
 

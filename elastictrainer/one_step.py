@@ -12,7 +12,7 @@ from elastictrainer.fixed_tensors import FixedTensors
 from elastictrainer.progress import Progress
 from elastictrainer.selected_tensors import SelectedTensors
 from elastictrainer.steps import StepCache
-from elastictrainer.stopwatch import Stopwatch
+from elastictrainer.stopwatch import SHARED, Stopwatch
 
 Batch = Tuple[Any, Any]
 
@@ -51,23 +51,37 @@ class Stepper:
         Args:
             tensors: decides what trains.
             steps: the compiled steps.
-            watch: its lap "tracing" is used.
+            watch: its laps "selection", "steps", "tracing", "full_tracing" and "loop" are used.
             progress: its `epoch` is the caller's to move.
             spec: tf.TensorSpecs of a minibatch of any size that the data may have; None: graphs are built for each size.
         """
         self._tensors, self._steps, self._watch, self.progress, self._spec = tensors, steps, watch, progress, spec
         self._size: Optional[int] = None  # of a whole minibatch
 
+    def full_training_s(self) -> Optional[float]:
+        """What full training would have taken for the steps done; None before the first full step.
+
+        Its steps, by those that were made, and what it has in common with this run: waiting for the first minibatch of
+        an epoch, the loop around the steps, checkpoints, and the compilation of its step.
+        """
+        compiling = self._watch.of("full_tracing") > 0  # the first run, a step, is in that
+        steps_ms = self._tensors.full_training_ms(self.progress.step - compiling)
+        return steps_ms and 1e-3 * steps_ms + self._watch.of(*SHARED)
+
     def take(self, fetch: Callable[[], Batch]) -> Taken:
         """Take the next step of the run, on the minibatch of `fetch`."""
         progress, tensors = self.progress, self._tensors
         step = progress.step
-        mask = tensors.next_step(step, progress.epoch, progress.batch)
+        with self._watch.lap("selection"):
+            mask = tensors.next_step(step, progress.epoch, progress.batch)
         new = not self._steps.has(mask)
+        building = "full_tracing" if mask.all() else "tracing"
         start = time.perf_counter()
-        with tensors.stepping():
-            batch = fetch()
-            with self._watch.lap("tracing") if new else contextlib.nullcontext():  # the first run included
+        with tensors.stepping(), self._watch.lap("steps"):
+            with contextlib.nullcontext() if progress.batch else self._watch.lap("loop"):
+                batch = fetch()
+            waited_ms = 0.0 if progress.batch else 1e3 * (time.perf_counter() - start)
+            with self._watch.lap(building) if new else contextlib.nullcontext():  # the first run included
                 compiled = self._steps.get(mask)
                 if new and self._spec is not None:
                     compiled.trace(*self._spec)
@@ -79,7 +93,7 @@ class Stepper:
         if whole:  # the last minibatch of an epoch may be smaller; its time would say nothing
             if not new:
                 progress.step_took(ms)
-            tensors.took(step, ms, batch, new)
+            tensors.took(step, ms - waited_ms, batch, new)
         if tensors.timings is not None:
             progress.predicted_ratio += tensors.timings.step_time(mask) / tensors.timings.full_ms
             progress.flops += tensors.timings.step_flops(mask) or 0.0

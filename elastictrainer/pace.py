@@ -1,11 +1,20 @@
 """Keep the training time at the requested ratio: measured steps correct what the profile predicts. NumPy only."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from elastictrainer.plan import Plan
 from elastictrainer.profiler.timings import TensorTimings
+
+
+def typical_ms(measured: Sequence[float]) -> float:
+    """The mean of step times, each counted as three times the median at most.
+
+    A median would leave out what now and then makes a step longer and is part of any training; a mean would be at the
+    mercy of a machine that was asleep meanwhile.
+    """
+    return float(np.minimum(measured, 3 * np.median(measured)).mean())
 
 
 class Pace:
@@ -106,16 +115,16 @@ class Pace:
             if self._ratios and full or len(full) >= self._FULL:
                 break
         if full:
-            self._ratios.append(float(np.median(self._chosen_ms)) / float(np.median(full)))
+            self._ratios.append(typical_ms(self._chosen_ms) / typical_ms(full))
             self._due = True
 
     def full_step_ms(self) -> Optional[float]:
-        """What a full step takes now: the median of the latest that followed one another; None before the first."""
+        """What a full step takes now, by the latest that followed one another; None before the first."""
         measured = [burst for burst in self._bursts if len(burst) > 1]
-        return float(np.median(measured[-1][1:])) if measured else None
+        return typical_ms(measured[-1][1:]) if measured else None
 
     def full_training_ms(self, steps: int) -> Optional[float]:
-        """What the first `steps` steps would have taken, had all of them been full; None before the first full step.
+        """What the first `steps` steps alone would have taken, had all of them been full; None before the first full step.
 
         The full steps measured before and after each step tell; where none follow yet, the latest.
         """
@@ -123,26 +132,27 @@ class Pace:
         if not bursts:
             return None
         at = [burst[0] + len(burst) / 2 for burst in bursts]
-        return float(np.interp(np.arange(steps), at, [np.median(burst[1:]) for burst in bursts]).sum())
+        return float(np.interp(np.arange(steps), at, [typical_ms(burst[1:]) for burst in bursts]).sum())
 
     def measured_ratio(self) -> Optional[float]:
         """A step of this selection over a full one, by the clock; None until enough were measured."""
         return float(np.median(self._ratios)) if self._ratios else None
 
-    def target_ratio(self, step: int, spent_s: float, upcoming_s: float = 0.0) -> float:
+    def target_ratio(self, step: int, spent_s: float, upcoming_s: float = 0.0, shared_s: float = 0.0) -> float:
         """What a step of the selection may take of a full one from `step` on, for the whole run to keep to rho.
 
         Args:
             step: steps done.
             spent_s: training seconds so far.
-            upcoming_s: what the selections to come will cost, as far as known.
+            upcoming_s: what is to come beside steps, selections above all, as far as known.
+            shared_s: of the whole run beside its steps: what full training takes as well.
         """
         now = self.full_step_ms()
         full_left = self.plan.full_left(step)
         chosen_left = self.plan.steps - step - full_left
         if now is None or chosen_left <= 0:
             return self.rho
-        whole_ms = self.full_training_ms(step) + now * (self.plan.steps - step)
+        whole_ms = self.full_training_ms(step) + now * (self.plan.steps - step) + 1e3 * shared_s
         left_ms = self.rho * whole_ms - 1e3 * (spent_s + upcoming_s) - full_left * now
         return float(np.clip(left_ms / chosen_left / now, self.rho * (1 - self._LIMIT), self.rho * (1 + self._LIMIT)))
 

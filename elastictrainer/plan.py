@@ -11,7 +11,7 @@ class Plan:
     a few more in between tell what full training costs in this run.
 
     Attributes:
-        steps: of the run.
+        epochs, steps_per_epoch, steps: of the run.
         selection_steps: ascending numbers (from 0) of the steps before which tensors are selected.
     """
 
@@ -29,6 +29,8 @@ class Plan:
                 it, so the very first selection, early in the first epoch, is renewed after half an interval. In the
                 last half interval none is made: it could hardly pay for itself.
         """
+        self.epochs = epochs
+        self.steps_per_epoch = steps_per_epoch
         self.steps = epochs * steps_per_epoch
         opening = max(1, min(self.OPENING, steps_per_epoch // 4))
         priming = max(1, min(self.PRIMING, steps_per_epoch // 8))
@@ -43,6 +45,10 @@ class Plan:
     def selection_due(self, step: int) -> bool:
         """Whether tensors are to be selected before step number `step` (from 0)."""
         return step in self.selection_steps
+
+    def epochs_begun(self, step: int) -> int:
+        """How many epochs have begun when step number `step` is due."""
+        return min(self.epochs, step // self.steps_per_epoch + 1)
 
     def selections_left(self, step: int) -> int:
         """How many selections are due at `step` or later."""

@@ -9,7 +9,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.importance import ImportanceEvaluator
 from elastictrainer.pace import Pace
 from elastictrainer.selector import select
-from elastictrainer.stopwatch import Stopwatch
+from elastictrainer.stopwatch import RECURRING, SHARED, Stopwatch
 
 LAPS = ("importance", "selection", "tracing", "profiling")  # what selecting costs
 
@@ -54,8 +54,15 @@ class Reselector:
         plan = self.pace.plan
         made = len(plan.selection_steps) - plan.selections_left(step)
         to_come = plan.selections_left(step) - plan.selection_due(step)
-        cost_s = sum(self.watch.seconds[name] for name in LAPS) / made if made else 0.0
-        return self.pace.target_ratio(step, self.watch.training(), cost_s * to_come)
+        cost_s = self.watch.of(*LAPS) / made if made else 0.0
+        begun = plan.epochs_begun(step)
+        recurring_s = self.watch.of(*RECURRING) / begun * (plan.epochs - begun)
+        return self.pace.target_ratio(
+            step,
+            self.watch.training(),
+            upcoming_s=cost_s * to_come + recurring_s,
+            shared_s=self.watch.of(*SHARED) + recurring_s,
+        )
 
     def choose(self, step: int, previous: Optional[np.ndarray]) -> Tuple[np.ndarray, Dict[str, Any]]:
         """Choose by the latest scores.

@@ -116,7 +116,7 @@ class SelectedTensors:
         return self.pace.full_step_ms()
 
     def full_training_ms(self, steps: int) -> Optional[float]:
-        """What `steps` steps of full training would have taken."""
+        """What the steps of full training would have taken up to step number `steps`."""
         return self.pace.full_training_ms(steps)
 
     def state(self) -> Dict[str, Any]:

@@ -135,7 +135,7 @@ class Session:
         """Train on what is left of the epoch, evaluate, write its line, and save."""
         trainer, progress = self.trainer, self.progress
         self.report.epoch_begins(progress.epoch, trainer.epochs, self.data.steps_per_epoch, progress.batch)
-        with trainer.watch.lap("steps"):
+        with trainer.watch.lap("loop"):
             self._note_training(True)
             self._train_batches()
             self._note_training(False)

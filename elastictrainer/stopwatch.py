@@ -6,6 +6,8 @@ from collections import defaultdict
 from typing import Callable, Dict, Iterator, List
 
 NOT_TRAINING = ("validation", "calibration")
+RECURRING = ("loop", "checkpoint")  # beside the steps, whatever trains: waiting for the first minibatch of an epoch, saving
+SHARED = (*RECURRING, "full_tracing")  # what full training takes as well, beside its steps
 
 
 class Stopwatch:
@@ -43,6 +45,11 @@ class Stopwatch:
         """Seconds of all laps but `without`, the open lap up to now included."""
         self._charge()
         return sum(s for name, s in self.seconds.items() if name not in without)
+
+    def of(self, *names: str) -> float:
+        """Seconds of these laps, the open lap up to now included."""
+        self._charge()
+        return sum(self.seconds[name] for name in names)
 
     def training(self) -> float:
         """Seconds of training: all but validation, and full steps measured apart for comparison."""

@@ -159,7 +159,8 @@ class Training:
     def _summary(self, session: Session) -> Dict[str, Any]:
         train_seconds = self.watch.training()
         progress = session.progress
-        full_training_ms = session.tensors.full_training_ms(progress.step)
+        full_steps_ms = session.tensors.full_training_ms(progress.step)
+        full_training_s = session.stepper.full_training_s()
         accuracies = [record["test_accuracy"] for record in session.history]
         predicted = 1.0 if self.scheme_name == "full" else None
         flops = progress.flops or None
@@ -169,16 +170,17 @@ class Training:
             "scheme": self.scheme_name,
             "rho_requested": self.selection.rho if self.selects else None,
             "rho_predicted": predicted,
-            "rho_achieved": 1e3 * train_seconds / full_training_ms if full_training_ms else None,
+            "rho_achieved": train_seconds / full_training_s if full_training_s else None,
             "accuracy_best": max(accuracies),
             "accuracy_last": accuracies[-1],
             "loss_last": session.history[-1]["test_loss"],
             "train_seconds": train_seconds,
+            "full_training_seconds": full_training_s,
             "validation_seconds": self.watch.seconds["validation"],
             "calibration_seconds": self.watch.seconds["calibration"],
             "importance_seconds": self.watch.seconds["importance"],
             "selection_seconds": self.watch.seconds["selection"],
-            "trace_seconds": self.watch.seconds["tracing"],
+            "trace_seconds": self.watch.of("tracing", "full_tracing"),
             "profiling_seconds": self.watch.seconds["profiling"],
             "checkpoint_seconds": self.watch.seconds["checkpoint"],
             "epochs": len(session.history),
@@ -186,7 +188,7 @@ class Training:
             "selections": len(session.tensors.masks) - session.tensors.corrections,
             "corrections": session.tensors.corrections,
             "step_ms_median": float(np.median(progress.recent_ms)) if progress.recent_ms else None,
-            "full_step_ms": full_training_ms and full_training_ms / progress.step,
+            "full_step_ms": full_steps_ms and full_steps_ms / progress.step,
             "flops_per_step": flops and flops / progress.step,
             "flops_per_epoch": flops and flops / len(session.history),
             "flops_total": flops,

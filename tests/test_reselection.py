@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import TensorTimings, UsageError
+from elastictrainer.plan import Plan
 from elastictrainer.reselection import Reselector
 from elastictrainer.stopwatch import Stopwatch
 
@@ -21,6 +22,20 @@ def choose(importance, rho, previous=None):
     assert record["selected"] == np.flatnonzero(mask).tolist()
     assert not (record["kept_previous"] and record["over_budget"])
     return record["selected"], "kept" if record["kept_previous"] else "over budget" if record["over_budget"] else "fits"
+
+
+def test_the_time_that_is_left_counts_what_is_to_come_and_what_full_training_takes_as_well():
+    plan = Plan(5, 100, 2)  # selects before steps 25, 100 and 300
+    asked = []
+    pace = SimpleNamespace(plan=plan, target_ratio=lambda *given, **named: asked.append((given, named)))
+    watch = Stopwatch(clock=lambda: 0.0)
+    watch.seconds.update(
+        {"loop": 3.0, "checkpoint": 1.0, "full_tracing": 5.0, "steps": 40.0, "importance": 6.0, "selection": 2.0, "tracing": 4.0}
+    )
+    Reselector(None, pace, watch, 1, "dp", feedback=True).target_ratio(150)
+    # Two of five epochs have begun, and two of three selections were made.
+    assert plan.selection_steps == [25, 100, 300]
+    assert asked == [((150, 61.0), {"upcoming_s": 12.0 / 2 + 6.0, "shared_s": 9.0 + 6.0})]
 
 
 def test_what_fits_is_chosen():

@@ -1,17 +1,19 @@
 import json
+import time
 
 import numpy as np
 import pytest
-from conftest import ArrayData, small_network
+from conftest import ArrayData, small_network, tensor_names
 
 from elastictrainer import RunError, TensorTimings, UsageError, optimizers, profile_model
 from elastictrainer.objective import classification_loss
 from elastictrainer.run_folder import RunFolder
+from elastictrainer.session import PROBE_EPOCH
 from elastictrainer.training import Training
 
 SUMMARY = {
     "scheme", "rho_requested", "rho_predicted", "rho_achieved", "accuracy_best", "accuracy_last", "loss_last",
-    "train_seconds", "validation_seconds", "importance_seconds", "selection_seconds", "trace_seconds", "steps",
+    "train_seconds", "full_training_seconds", "validation_seconds", "importance_seconds", "selection_seconds", "trace_seconds", "steps",
     "selections", "step_ms_median", "full_step_ms", "peak_rss_bytes", "seed",
 }  # fmt: skip
 
@@ -59,7 +61,32 @@ def test_training_time_is_everything_but_validation(tf):
     summary = trainer.fit(data)
     laps = trainer.watch.seconds
     assert summary["train_seconds"] == pytest.approx(sum(laps.values()) - laps["validation"])
-    assert summary["rho_achieved"] == pytest.approx(1e3 * summary["train_seconds"] / 16 / summary["full_step_ms"])
+    assert summary["rho_achieved"] == summary["train_seconds"] / summary["full_training_seconds"]
+
+
+@pytest.mark.parametrize("scheme", ["full", "elastic"])
+def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
+    """Each epoch begins with a wait that is long beside all of its steps."""
+
+    class Slow(ArrayData):
+        def train(self, epoch, first=0):
+            if epoch < PROBE_EPOCH:
+                time.sleep(0.5)
+            yield from super().train(epoch, first)
+
+    model, data = small_network(tf), Slow(tf, steps=12)
+    names = tensor_names(model)
+    timings = TensorTimings.from_chain(names, 1.0, [0.2] * len(names), [0.1] * len(names))
+    training = Training(model, scheme=scheme, timings=timings, rho=0.9, epochs=4, interval=4, quiet=True)
+    summary = training.fit(data)
+    laps = training.watch.seconds
+    assert laps["loop"] > 4 * 0.5
+    shared = laps["loop"] + laps["checkpoint"] + laps["full_tracing"]
+    steps = 47 * 1e-3 * summary["full_step_ms"]  # the first is in the tracing
+    assert summary["full_training_seconds"] == pytest.approx(shared + steps)
+    if scheme == "full":
+        assert summary["rho_achieved"] == pytest.approx(1.0, abs=0.02)
+    assert summary["full_step_ms"] < 250, "the wait is taken for a part of the steps"
 
 
 def test_the_network_learns(tf):
