@@ -54,7 +54,7 @@ class Reselector:
         plan = self.pace.plan
         made = len(plan.selection_steps) - plan.selections_left(step)
         to_come = plan.selections_left(step) - plan.selection_due(step)
-        cost_s = self.watch.of(*LAPS) / made if made else 0.0
+        cost_s = self.watch.of(*LAPS) / max(1, made)  # the first selection's scores tell what another may cost
         begun = plan.epochs_begun(step)
         recurring_s = self.watch.of(*RECURRING) / begun * (plan.epochs - begun)
         return self.pace.target_ratio(

@@ -29,6 +29,10 @@ def test_the_time_that_is_left_counts_what_is_to_come_and_what_full_training_tak
     asked = []
     pace = SimpleNamespace(plan=plan, target_ratio=lambda *given, **named: asked.append((given, named)))
     watch = Stopwatch(clock=lambda: 0.0)
+    watch.seconds.update({"importance": 6.0, "steps": 3.0})
+    Reselector(None, pace, watch, 1, "dp", feedback=True).target_ratio(25)
+    assert asked.pop() == ((25, 9.0), {"upcoming_s": 2 * 6.0, "shared_s": 0.0})
+    watch = Stopwatch(clock=lambda: 0.0)
     watch.seconds.update(
         {"loop": 3.0, "checkpoint": 1.0, "full_tracing": 5.0, "steps": 40.0, "importance": 6.0, "selection": 2.0, "tracing": 4.0}
     )
