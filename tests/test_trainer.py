@@ -86,7 +86,7 @@ def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
     assert summary["full_training_seconds"] == pytest.approx(shared + steps)
     if scheme == "full":
         assert summary["rho_achieved"] == pytest.approx(1.0, abs=0.02)
-    assert summary["full_step_ms"] < 250, "the wait is taken for a part of the steps"
+        assert steps == pytest.approx(laps["steps"], rel=0.05), "the wait is taken for a part of the steps"
 
 
 def test_the_network_learns(tf):
