@@ -18,7 +18,7 @@ from elastictrainer.progress import Progress
 from elastictrainer.selected_tensors import SelectedTensors
 from elastictrainer.selection_settings import check_tensors
 from elastictrainer.steps import StepCache
-from elastictrainer.stopwatch import Stopwatch
+from elastictrainer.stopwatch import LOOP, Stopwatch
 
 if TYPE_CHECKING:
     from elastictrainer.trainer import Trainer
@@ -139,7 +139,7 @@ class ElasticSteps(tf.keras.callbacks.Callback):
         )
 
     def _train(self, fetch: Callable[[], Tuple[Any, compiled.Targets]]) -> None:
-        with self._watch.lap("loop"):
+        with self._watch.lap(LOOP):
             taken = self._stepper.take(fetch)
         if taken.whole:
             self._recent.append(taken.batch)

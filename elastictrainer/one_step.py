@@ -12,7 +12,7 @@ from elastictrainer.fixed_tensors import FixedTensors
 from elastictrainer.progress import Progress
 from elastictrainer.selected_tensors import SelectedTensors
 from elastictrainer.steps import StepCache
-from elastictrainer.stopwatch import SHARED, Stopwatch
+from elastictrainer.stopwatch import FULL_TRACING, LOOP, SELECTION, SHARED, STEPS, TRACING, Stopwatch
 
 Batch = Tuple[Any, Any]
 
@@ -51,7 +51,7 @@ class Stepper:
         Args:
             tensors: decides what trains.
             steps: the compiled steps.
-            watch: its laps "selection", "steps", "tracing", "full_tracing" and "loop" are used.
+            watch: its laps SELECTION, STEPS, TRACING, FULL_TRACING and LOOP are used.
             progress: its `epoch` is the caller's to move.
             spec: tf.TensorSpecs of a minibatch of any size that the data may have; None: graphs are built for each size.
         """
@@ -64,7 +64,7 @@ class Stepper:
         Its steps, by those that were made, and what it has in common with this run: waiting for the first minibatch of
         an epoch, the loop around the steps, checkpoints, and the compilation of its step.
         """
-        compiling = self._watch.of("full_tracing") > 0  # the first run, a step, is in that
+        compiling = self._watch.of(FULL_TRACING) > 0  # the first run, a step, is in that
         steps_ms = self._tensors.full_training_ms(self.progress.step - compiling)
         return steps_ms and 1e-3 * steps_ms + self._watch.of(*SHARED)
 
@@ -72,13 +72,13 @@ class Stepper:
         """Take the next step of the run, on the minibatch of `fetch`."""
         progress, tensors = self.progress, self._tensors
         step = progress.step
-        with self._watch.lap("selection"):
+        with self._watch.lap(SELECTION):
             mask = tensors.next_step(step, progress.epoch, progress.batch)
         new = not self._steps.has(mask)
-        building = "full_tracing" if mask.all() else "tracing"
+        building = FULL_TRACING if mask.all() else TRACING
         start = time.perf_counter()
-        with tensors.stepping(), self._watch.lap("steps"):
-            with contextlib.nullcontext() if progress.batch else self._watch.lap("loop"):
+        with tensors.stepping(), self._watch.lap(STEPS):
+            with contextlib.nullcontext() if progress.batch else self._watch.lap(LOOP):
                 batch = fetch()
             waited_ms = 0.0 if progress.batch else 1e3 * (time.perf_counter() - start)
             with self._watch.lap(building) if new else contextlib.nullcontext():  # the first run included

@@ -9,9 +9,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.importance import ImportanceEvaluator
 from elastictrainer.pace import Pace
 from elastictrainer.selector import select
-from elastictrainer.stopwatch import RECURRING, SHARED, Stopwatch
-
-LAPS = ("importance", "selection", "tracing", "profiling")  # what selecting costs
+from elastictrainer.stopwatch import IMPORTANCE, RECURRING, SELECTING, SELECTION, SHARED, Stopwatch
 
 
 class Reselector:
@@ -28,7 +26,7 @@ class Reselector:
         Args:
             evaluator: scores the tensors.
             pace: what this run's steps have cost so far, and the profile.
-            watch: its laps "importance" and "selection" are used.
+            watch: its laps IMPORTANCE and SELECTION are used.
             batches: probe minibatches.
             solver: see `select`.
             feedback: correct the budget by measured times; else the profile alone decides, and the same profile and
@@ -44,7 +42,7 @@ class Reselector:
 
     def score(self, probe: Iterable[Tuple[Any, Any]]) -> None:
         """Score the tensors on minibatches of `probe`."""
-        with self.watch.lap("importance"):
+        with self.watch.lap(IMPORTANCE):
             self.importance = self.evaluator(itertools.islice(probe, self.batches))
 
     def target_ratio(self, step: int) -> float:
@@ -54,7 +52,7 @@ class Reselector:
         plan = self.pace.plan
         made = len(plan.selection_steps) - plan.selections_left(step)
         to_come = plan.selections_left(step) - plan.selection_due(step)
-        cost_s = self.watch.of(*LAPS) / max(1, made)  # the first selection's scores tell what another may cost
+        cost_s = self.watch.of(*SELECTING) / max(1, made)  # the first selection's scores tell what another may cost
         begun = plan.epochs_begun(step)
         recurring_s = self.watch.of(*RECURRING) / begun * (plan.epochs - begun)
         return self.pace.target_ratio(
@@ -79,7 +77,7 @@ class Reselector:
         Raises:
             UsageError: the first selection of a run finds no importance above zero.
         """
-        with self.watch.lap("selection"):
+        with self.watch.lap(SELECTION):
             timings, importance = self.pace.timings, self.importance
             target = self.target_ratio(step)
             rho = self.pace.rho_for_selector(target) if self.feedback else target

@@ -15,7 +15,7 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reselection import Reselector
 from elastictrainer.selection_settings import SelectionSettings
 from elastictrainer.steps import StepCache
-from elastictrainer.stopwatch import Stopwatch
+from elastictrainer.stopwatch import PROFILING, Stopwatch
 
 
 class SelectedTensors:
@@ -193,7 +193,7 @@ class SelectedTensors:
 
     def _renew_profile(self, step: int, choose_again: bool) -> None:
         """Make a profile of the full steps just traced, and choose by it."""
-        with self.reselect.watch.lap("profiling"):
+        with self.reselect.watch.lap(PROFILING):
             tracing, self._tracing, self._renew = self._tracing, None, False
             full_step = self.steps.get(self._everything)
             full_step.trace(*self._example)

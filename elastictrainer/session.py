@@ -22,6 +22,7 @@ from elastictrainer.progress import Progress
 from elastictrainer.reporting import Report
 from elastictrainer.selected_tensors import SelectedTensors
 from elastictrainer.steps import StepCache
+from elastictrainer.stopwatch import CHECKPOINT, LOOP, VALIDATION
 
 if TYPE_CHECKING:
     from elastictrainer.training import Training
@@ -124,7 +125,7 @@ class Session:
             if not bool(tf.reduce_all(tf.math.is_finite(variable))):
                 raise self._diverged(f"{name_of(variable)} is not finite")
         progress = self.progress
-        with self.trainer.watch.lap("checkpoint"):
+        with self.trainer.watch.lap(CHECKPOINT):
             progress.seconds = self.trainer.watch.so_far()
             self._note_training(self._training_since is not None)
             progress.tensors = self.tensors.state()
@@ -135,11 +136,11 @@ class Session:
         """Train on what is left of the epoch, evaluate, write its line, and save."""
         trainer, progress = self.trainer, self.progress
         self.report.epoch_begins(progress.epoch, trainer.epochs, self.data.steps_per_epoch, progress.batch)
-        with trainer.watch.lap("loop"):
+        with trainer.watch.lap(LOOP):
             self._note_training(True)
             self._train_batches()
             self._note_training(False)
-        with trainer.watch.lap("validation"):
+        with trainer.watch.lap(VALIDATION):
             test_loss, test_accuracy = self.evaluate(self.data.test(), self._between_tests)
         if not math.isfinite(test_loss):
             raise self._diverged(f"the test loss is {test_loss}")

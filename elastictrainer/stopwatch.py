@@ -5,9 +5,22 @@ import time
 from collections import defaultdict
 from typing import Callable, Dict, Iterator, List
 
-NOT_TRAINING = ("validation", "calibration")
-RECURRING = ("loop", "checkpoint")  # beside the steps, whatever trains: waiting for the first minibatch of an epoch, saving
-SHARED = (*RECURRING, "full_tracing")  # what full training takes as well, beside its steps
+# The laps of a run.
+STEPS = "steps"  # training steps, but for
+FULL_TRACING = "full_tracing"  # building the graph of the full step, its first run included, and
+TRACING = "tracing"  # building that of a selection, likewise
+IMPORTANCE = "importance"  # scoring the tensors
+SELECTION = "selection"  # choosing among them
+PROFILING = "profiling"  # renewing the profile
+LOOP = "loop"  # around the steps: waiting for the first minibatch of an epoch, the progress shown
+CHECKPOINT = "checkpoint"
+VALIDATION = "validation"
+CALIBRATION = "calibration"  # full steps measured apart for comparison
+
+SELECTING = (IMPORTANCE, SELECTION, TRACING, PROFILING)  # what full training does not do
+RECURRING = (LOOP, CHECKPOINT)  # beside the steps, whatever trains
+SHARED = (*RECURRING, FULL_TRACING)  # what full training takes as well, beside its steps
+NOT_TRAINING = (VALIDATION, CALIBRATION)
 
 
 class Stopwatch:
@@ -52,5 +65,5 @@ class Stopwatch:
         return sum(self.seconds[name] for name in names)
 
     def training(self) -> float:
-        """Seconds of training: all but validation, and full steps measured apart for comparison."""
+        """Seconds of training: all but validation and calibration."""
         return self.total(*NOT_TRAINING)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer import environment, optimizers, schemes
+from elastictrainer import environment, optimizers, schemes, stopwatch
 from elastictrainer.energy import Sensor
 from elastictrainer.errors import Interrupted, UsageError
 from elastictrainer.objective import Objective, classification_loss
@@ -17,7 +17,6 @@ from elastictrainer.selection_settings import SelectionSettings, check_tensors
 from elastictrainer.session import PROBE_EPOCH, Data, Session
 from elastictrainer.state import restored
 from elastictrainer.steps import TrainStep
-from elastictrainer.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from elastictrainer.distribution import Workers
@@ -94,7 +93,7 @@ class Training:
         self.run = run
         self.quiet = quiet
         self.workers = workers
-        self.watch = Stopwatch()
+        self.watch = stopwatch.Stopwatch()
 
     def fit(self, data: Data, resume: bool = False) -> Dict[str, Any]:
         """Train, evaluate after every epoch, and return the summary (the content of summary.json).
@@ -143,7 +142,7 @@ class Training:
 
     def _measure_full_step(self, session: Session, data: Data, number: int) -> None:
         """Time full steps on real minibatches for a scheme that never makes one, and leave no trace of them."""
-        with self.watch.lap("calibration"):
+        with self.watch.lap(stopwatch.CALIBRATION):
             step = TrainStep(Objective(self.model, self.loss), self.optimizer, self.model.trainable_weights)
             batches = iter(data.train(PROBE_EPOCH + number))
             first = next(batches)
@@ -176,13 +175,13 @@ class Training:
             "loss_last": session.history[-1]["test_loss"],
             "train_seconds": train_seconds,
             "full_training_seconds": full_training_s,
-            "validation_seconds": self.watch.seconds["validation"],
-            "calibration_seconds": self.watch.seconds["calibration"],
-            "importance_seconds": self.watch.seconds["importance"],
-            "selection_seconds": self.watch.seconds["selection"],
-            "trace_seconds": self.watch.of("tracing", "full_tracing"),
-            "profiling_seconds": self.watch.seconds["profiling"],
-            "checkpoint_seconds": self.watch.seconds["checkpoint"],
+            "validation_seconds": self.watch.seconds[stopwatch.VALIDATION],
+            "calibration_seconds": self.watch.seconds[stopwatch.CALIBRATION],
+            "importance_seconds": self.watch.seconds[stopwatch.IMPORTANCE],
+            "selection_seconds": self.watch.seconds[stopwatch.SELECTION],
+            "trace_seconds": self.watch.of(stopwatch.TRACING, stopwatch.FULL_TRACING),
+            "profiling_seconds": self.watch.seconds[stopwatch.PROFILING],
+            "checkpoint_seconds": self.watch.seconds[stopwatch.CHECKPOINT],
             "epochs": len(session.history),
             "steps": progress.step,
             "selections": len(session.tensors.masks) - session.tensors.corrections,

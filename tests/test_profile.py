@@ -5,7 +5,7 @@ from conftest import ArrayData, small_network, tensor_names
 from elastictrainer import UsageError, profile_model
 from elastictrainer.objective import classification_loss
 from elastictrainer.profiler.attribution import attribute
-from elastictrainer.profiler.validation import errors, random_masks
+from elastictrainer.profiler.validation import random_masks
 from elastictrainer.profiler.xplane import charge_to, wall_shares
 
 
@@ -26,7 +26,7 @@ def test_profile_of_a_small_network(tf):
     # From the output inwards: the head, then the inner convolution, then the stem.
     depth = {name.split("/")[0]: k for k, name in enumerate(timings.names[i] for i in timings.order)}
     assert depth["head"] < depth["inner_bn"] < depth["inner"] < depth["stem_bn"] < depth["stem"]
-    assert len(timings.validation) == 3 and np.all(np.isfinite(errors(timings.validation)))
+    assert len(timings.validation) == 3 and np.all(np.isfinite(timings.validation_errors))
     for variable, value in zip(model.variables, before):
         np.testing.assert_array_equal(variable.numpy(), value)
 

@@ -152,13 +152,14 @@ def test_mask_of_another_length_is_refused():
         chain().step_time([True])
 
 
-def test_core_imports_no_tensorflow():
+def test_core_and_plots_import_no_tensorflow():
     import subprocess
     import sys
 
     code = (
         "import sys; from elastictrainer import TensorTimings, select; import elastictrainer.profiler.xplane, "
-        "elastictrainer.profiler.attribution, elastictrainer.pace; sys.exit('tensorflow' in sys.modules)"
+        "elastictrainer.profiler.attribution, elastictrainer.pace, elastictrainer.plotting.report; "
+        "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

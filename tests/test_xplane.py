@@ -20,6 +20,13 @@ def trace(lines, steps=((0.0, 100.0),), ops=("a", "b", "c")):
     )
 
 
+def name_in(table, *names):
+    """Fill an XSpace plane's table of event or stat names, numbered from 1."""
+    for number, name in enumerate(names, 1):
+        table[number].id = number
+        table[number].name = name
+
+
 def test_overlapping_ops_share_an_instant_equally():
     shares, outside = wall_shares(trace([([0], [60], [0]), ([40], [100], [1])]))
     np.testing.assert_allclose(shares, [[50.0, 50.0, 0.0]])
@@ -74,10 +81,8 @@ def test_a_hand_made_xspace_is_read(tmp_path):
     xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     space = xplane_pb2.XSpace()
     plane = space.planes.add(name="/host:CPU")
-    names = {1: STEP_EVENT, 2: "model/conv:Conv2D", 3: "ExecutorState::Process", 4: "EagerLocalExecute: step", 5: "MemoryAllocation"}
-    for number, name in names.items():
-        plane.event_metadata[number].id = number
-        plane.event_metadata[number].name = name
+    names = STEP_EVENT, "model/conv:Conv2D", "ExecutorState::Process", "EagerLocalExecute: step", "MemoryAllocation"
+    name_in(plane.event_metadata, *names)
     python = plane.lines.add(name="python", timestamp_ns=1000)
     python.events.add(metadata_id=1, offset_ps=0, duration_ps=9_000_000)
     python.events.add(metadata_id=4, offset_ps=0, duration_ps=9_000_000)
@@ -98,12 +103,8 @@ def test_an_op_that_only_the_executor_has_an_event_of_is_named_by_its_stat(tmp_p
     xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     space = xplane_pb2.XSpace()
     plane = space.planes.add(name="/host:CPU")
-    for number, name in enumerate([STEP_EVENT, "ExecutorState::ProcessAsync::Start", "body/mul:Mul", "update:AssignSub"], 1):
-        plane.event_metadata[number].id = number
-        plane.event_metadata[number].name = name
-    for number, name in enumerate(["kernel_type", "name", "PartitionedCall", "PartitionedCall_1"], 1):
-        plane.stat_metadata[number].id = number
-        plane.stat_metadata[number].name = name
+    name_in(plane.event_metadata, STEP_EVENT, "ExecutorState::ProcessAsync::Start", "body/mul:Mul", "update:AssignSub")
+    name_in(plane.stat_metadata, "kernel_type", "name", "PartitionedCall", "PartitionedCall_1")
     line = plane.lines.add(name="tf_Compute", timestamp_ns=0)
 
     def event(number, start, end):
@@ -130,9 +131,7 @@ def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(tmp_path):
     xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     space = xplane_pb2.XSpace()
     host = space.planes.add(name="/host:CPU")
-    for number, name in enumerate([STEP_EVENT, "model/conv:Conv2D", "grad/conv:Conv2DBackpropFilter", "count:AssignAdd"], 1):
-        host.event_metadata[number].id = number
-        host.event_metadata[number].name = name
+    name_in(host.event_metadata, STEP_EVENT, "model/conv:Conv2D", "grad/conv:Conv2DBackpropFilter", "count:AssignAdd")
     python = host.lines.add(name="python", timestamp_ns=0)
     python.events.add(metadata_id=1, offset_ps=0, duration_ps=100_000)
     worker = host.lines.add(name="tf_Compute", timestamp_ns=0)
@@ -140,12 +139,8 @@ def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(tmp_path):
         worker.events.add(metadata_id=number, offset_ps=start * 1000, duration_ps=(end - start) * 1000)
 
     device = space.planes.add(name="/device:GPU:0")
-    for number, name in {1: "tf_op", 2: "model/conv:Conv2D", 3: "kernel_details"}.items():
-        device.stat_metadata[number].id = number
-        device.stat_metadata[number].name = name
-    for number, name in {1: "void winograd(float*)", 2: "scale", 3: "wgrad", 4: "MemcpyH2D"}.items():
-        device.event_metadata[number].id = number
-        device.event_metadata[number].name = name
+    name_in(device.stat_metadata, "tf_op", "model/conv:Conv2D", "kernel_details")
+    name_in(device.event_metadata, "void winograd(float*)", "scale", "wgrad", "MemcpyH2D")
 
     def kernel(line, number, start, end):
         return line.events.add(metadata_id=number, offset_ps=start * 1000, duration_ps=(end - start) * 1000)

@@ -5,7 +5,6 @@ from typing import List
 import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.profiler.validation import errors
 
 _COSTLIEST = 10
 _DISTURBED = 0.02
@@ -48,7 +47,7 @@ def table(timings: TensorTimings) -> str:
         lines.append(f"{name:<56}{timings.t_forward[i]:9.2f}{timings.t_dw[i]:9.2f}{timings.t_dy[i]:9.2f}{mark}")
     if timings.validation:
         lines += ["", f"{'random selection':<24}{'predicted ms':>14}{'measured ms':>14}{'error':>9}"]
-        off = errors(timings.validation)
+        off = timings.validation_errors
         for result, error in zip(timings.validation, off):
             lines.append(
                 f"{len(result['selected']):>5} of {len(timings)} tensors   ".ljust(24)

@@ -7,7 +7,6 @@ import numpy as np
 from elastictrainer.errors import UsageError
 from elastictrainer.plotting.drawing import COLOURS, MARKERS, Drawing, pyplot
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.profiler.validation import errors
 
 
 def timings(profile: TensorTimings) -> Drawing:
@@ -45,7 +44,7 @@ def prediction(profiles: List[TensorTimings]) -> Drawing:
         predicted, measured = (
             np.array([v[key] for v in profile.validation]) / profile.full_ms for key in ("predicted_ms", "measured_ms")
         )
-        median = 100 * np.median(np.abs(errors(profile.validation)))
+        median = 100 * np.median(np.abs(profile.validation_errors))
         axes.plot(measured, predicted, MARKERS[k % len(MARKERS)], color=COLOURS[k % len(COLOURS)], markersize=5,
                   label=f"{name} (median error {median:.1f} %)")  # fmt: skip
         rows += [{"model": name, **{key: v[key] for key in ("predicted_ms", "measured_ms")}} for v in profile.validation]

@@ -1,7 +1,7 @@
 """Steps under several selections, timed in turn with the full one, so that what slows the machine slows all of them."""
 
 import time
-from typing import Any, Sequence, Tuple
+from typing import Any, Callable, List, Sequence, Tuple, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,21 @@ _MOST_ROUNDS = 40
 _STOLEN = 0.03  # of one core: what a virtual machine's host may take away during a round
 _PATIENCE = 3  # times as many rounds, at most, to have enough in which it did not; where the caller has no more
 _LONG_S = 2.0
+_Result = TypeVar("_Result")
+
+
+def undisturbed(measure: Callable[[], _Result], rounds: int, patience: int = _PATIENCE) -> List[_Result]:
+    """What `measure` returned in `rounds` calls: those in which a virtual machine's host took least of the processors.
+
+    It is called up to `patience` times as often, until so many were left alone.
+    """
+    results: List[_Result] = []
+    stolen: List[float] = []
+    while len(results) < patience * rounds and np.sum(np.array(stolen) <= _STOLEN) < rounds:
+        start, before = time.perf_counter(), stolen_seconds()
+        results.append(measure())
+        stolen.append((stolen_seconds() - before) / (time.perf_counter() - start))
+    return [results[k] for k in np.argsort(stolen, kind="stable")[:rounds]]
 
 
 def ratio_to_full(
@@ -46,13 +61,8 @@ def ratios_to_full(
     steps = 4 if once_s < _LONG_S else 2
     turns = [*masks, full]
     rounds = int(np.clip(seconds / (len(turns) * steps * once_s), rounds, max(rounds, _MOST_ROUNDS)))
-    times, stolen = [], []
-    while len(times) < patience * rounds and np.sum(np.array(stolen) <= _STOLEN) < rounds:
-        start, before = time.perf_counter(), stolen_seconds()
-        times.append([step_ms(cache.get(mask), batch, steps)[1:] for mask in turns])
-        stolen.append((stolen_seconds() - before) / (time.perf_counter() - start))
-    undisturbed = np.array(times)[np.argsort(stolen, kind="stable")[:rounds]]
-    sorted_ms = np.sort(np.moveaxis(undisturbed, 1, 0).reshape(len(turns), -1), axis=1)
+    times = undisturbed(lambda: [step_ms(cache.get(mask), batch, steps)[1:] for mask in turns], rounds, patience)
+    sorted_ms = np.sort(np.moveaxis(np.array(times), 1, 0).reshape(len(turns), -1), axis=1)
     n = sorted_ms.shape[1]
     usual_ms = sorted_ms[:, n // 10 : (n + 1) // 2].mean(axis=1)
     return usual_ms[:-1] / usual_ms[-1]

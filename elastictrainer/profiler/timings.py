@@ -178,6 +178,11 @@ class TensorTimings:
         """The cost of the cheapest non-empty selection over the full step."""
         return min(1.0, float(self.alone_ms.min() / self.full_ms))  # a sum's last digit depends on its order
 
+    @property
+    def validation_errors(self) -> np.ndarray:
+        """(K,) relative error of the prediction of each measured selection: positive where it was too long."""
+        return np.array([v["predicted_ms"] / v["measured_ms"] - 1 for v in self.validation])
+
     def as_mask(self, mask: Sequence[bool]) -> np.ndarray:
         """`mask` as (N,) bool; UsageError when its shape is another."""
         mask = np.asarray(mask)

@@ -50,8 +50,3 @@ def validate_timings(
         }
         for mask in random_masks(timings, count, seed)
     ]
-
-
-def errors(validation: Sequence[Dict[str, Any]]) -> np.ndarray:
-    """(K,) relative error of each prediction, signed: positive where the prediction was too long."""
-    return np.array([v["predicted_ms"] / v["measured_ms"] - 1 for v in validation])

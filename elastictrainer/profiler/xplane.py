@@ -58,13 +58,9 @@ def read_trace(path: Union[str, Path]) -> Trace:
     kernels: List[np.ndarray] = []
     for plane in space.planes:
         if plane.name.startswith("/host:CPU"):
-            kind_of = _host_kinds(plane, op_index)
+            kind_of = _kinds_by_name(plane, op_index)
             for line in plane.lines:
-                kinds = [kind_of.get(event.metadata_id, _NEITHER) for event in line.events]
-                for k in np.flatnonzero(np.array(kinds) == _ASYNC):
-                    name = _stat(plane, line.events[k].stats, "name")
-                    kinds[k] = _NEITHER if name is None else op_index.setdefault(name, len(op_index))
-                table = _table(line, kinds)
+                table = _table(line, _host_kinds(plane, line, kind_of, op_index))
                 marker = table[:, 0] == _STEP
                 steps.extend((start, end) for _, start, end in table[marker])
                 host.append(table[~marker])
@@ -89,8 +85,8 @@ def _table(line: Any, kinds: List[int]) -> np.ndarray:
     return table
 
 
-def _host_kinds(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
-    """For each kind of event on the host: the index of its op, _STEP, _ASYNC (each event names its own), or _NEITHER."""
+def _kinds_by_name(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
+    """For each event name on the host: the index of its op, _STEP, _ASYNC (each event names its own), or _NEITHER."""
     kind_of = {}
     for event_id, metadata in plane.event_metadata.items():
         match = _OP_EVENT.match(metadata.name)
@@ -103,6 +99,18 @@ def _host_kinds(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
         else:
             kind_of[event_id] = _NEITHER
     return kind_of
+
+
+def _host_kinds(plane: Any, line: Any, kind_of: Dict[int, int], op_index: Dict[str, int]) -> List[int]:
+    """For each event of a host's thread the index of its op, _STEP or _NEITHER."""
+    kinds = []
+    for event in line.events:
+        kind = kind_of.get(event.metadata_id, _NEITHER)
+        if kind == _ASYNC:
+            name = _stat(plane, event.stats, "name")
+            kind = _NEITHER if name is None else op_index.setdefault(name, len(op_index))
+        kinds.append(kind)
+    return kinds
 
 
 def _kernel_kinds(plane: Any, line: Any, op_index: Dict[str, int]) -> List[int]:

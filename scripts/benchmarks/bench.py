@@ -118,6 +118,11 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
 
 
 def median_ratio(one: Callable[[], float], other: Callable[[], float], rounds: int) -> Tuple[float, List[float]]:
-    """The median over rounds of one()/other(), run in turn, and all of them."""
-    ratios = [one() / other() for _ in range(rounds)]
+    """The median over rounds of one()/other(), run in turn, and all of them.
+
+    A round is made again, for a while, if a virtual machine's host took the processors away in it.
+    """
+    from elastictrainer.profiler.in_turn import undisturbed
+
+    ratios = undisturbed(lambda: one() / other(), rounds)
     return float(np.median(ratios)), ratios

@@ -17,6 +17,8 @@ import time
 import bench
 import numpy as np
 
+from elastictrainer.stopwatch import IMPORTANCE, SELECTING, STEPS, TRACING, Stopwatch
+
 EPOCHS, STEPS_PER_EPOCH, INTERVAL = 12, 1500, 3
 
 
@@ -30,7 +32,6 @@ class Run:
         from elastictrainer.pace import Pace
         from elastictrainer.plan import Plan
         from elastictrainer.reselection import Reselector
-        from elastictrainer.stopwatch import Stopwatch
 
         self.made, self.block = made, block
         self.plan = Plan(EPOCHS, STEPS_PER_EPOCH, INTERVAL)
@@ -59,7 +60,7 @@ class Run:
     def wind_on(self, ratio: float, full_steps: int, selected_steps: int) -> None:
         """Take steps as made, the selected ones at `ratio` of a full one."""
         whole_s = 1e-3 * self.pace.full_step_ms()
-        self.watch.seconds["steps"] += whole_s * (full_steps + ratio * selected_steps)
+        self.watch.seconds[STEPS] += whole_s * (full_steps + ratio * selected_steps)
         self.full_s += whole_s * (full_steps + selected_steps)
 
     def choose(self, step: int, correcting: bool) -> dict:
@@ -72,7 +73,7 @@ class Run:
             start = time.perf_counter()
             float(self.made.steps.get(mask)(*next(self.batches)))
             self.compile_s = time.perf_counter() - start
-            self.watch.seconds["tracing"] += self.compile_s
+            self.watch.seconds[TRACING] += self.compile_s
         self.pace.new_selection(record["predicted_ratio"], correcting)
         for _ in range(2):
             self.train(mask, step)
@@ -95,7 +96,7 @@ def measure(made: bench.Bench, rho: float, scores: list, scoring_s: float, block
         run.train(everything, begin - block)
         if k == 0:
             run.wind_on(1.0, begin, 0)
-        run.watch.seconds["importance"] += scoring_s
+        run.watch.seconds[IMPORTANCE] += scoring_s
         run.reselect.importance = scores[k]
         record = run.choose(begin, correcting=False)
         record = run.check(begin, record)
@@ -114,7 +115,7 @@ def measure(made: bench.Bench, rho: float, scores: list, scoring_s: float, block
             record = run.check(min(int(at), end - 1), record)
         intervals.append(parts)
     return {"model": made.name, "rho": rho, "achieved": run.watch.training() / run.full_s, "corrections": run.corrections,
-            "intervals": intervals, "selecting_s": sum(run.watch.seconds[n] for n in ("importance", "selection", "tracing"))}  # fmt: skip
+            "intervals": intervals, "selecting_s": run.watch.of(*SELECTING)}  # fmt: skip
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from elastictrainer import TensorTimings
 from elastictrainer.files import write_json
-from elastictrainer.profiler.validation import errors
 
 
 def main() -> None:
@@ -22,7 +21,7 @@ def main() -> None:
         if path == arguments.output:
             continue
         timings = TensorTimings.load(path)
-        off = np.abs(errors(timings.validation))
+        off = np.abs(timings.validation_errors)
         rows.append(
             {
                 "model": timings.metadata["model"],
