@@ -6,9 +6,9 @@ from collections import defaultdict
 from typing import Callable, Dict, Iterator, List
 
 # The laps of a run.
-STEPS = "steps"  # training steps, but for
-FULL_TRACING = "full_tracing"  # building the graph of the full step, its first run included, and
-TRACING = "tracing"  # building that of a selection, likewise
+STEPS = "steps"  # training steps whose graph was there
+FULL_TRACING = "full_tracing"  # building the graph of the full step, its first run included
+TRACING = "tracing"  # building the graph of a selection, its first run included
 IMPORTANCE = "importance"  # scoring the tensors
 SELECTION = "selection"  # choosing among them
 PROFILING = "profiling"  # renewing the profile

@@ -4,8 +4,8 @@
 
 Each step in a process of its own: peak resident memory of ten training steps above that of the program with model and
 optimizer built. Then one process makes 100 selections (importance, selection, compilation, three steps each): resident
-memory after the last is to be within 2 % of that after the tenth. "allocated" is what glibc's malloc has handed out and not got back, the
-pools of TensorFlow's own allocators included: where it stays, nothing leaks, and what grows is the part of it that was ever touched.
+memory after the last is to be within 2 % of that after the tenth. "allocated" is what malloc has handed out and not got
+back, the pools of TensorFlow's allocators included and Python's own left out; null where glibc is older than 2.33.
 """
 
 import ctypes
@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Optional
 
 import bench
 import numpy as np
@@ -49,16 +50,18 @@ class Mallinfo(ctypes.Structure):
     ]
 
 
-def allocated() -> int:
-    """Bytes that malloc has handed out, from its heaps and by mmap."""
-    mallinfo2 = ctypes.CDLL(None).mallinfo2
+def allocated() -> Optional[int]:
+    """Bytes that malloc has handed out, from its heaps and by mmap; None where it does not tell."""
+    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo2 is None:
+        return None
     mallinfo2.restype = Mallinfo
     state = mallinfo2()
     return state.uordblks + state.hblkhd
 
 
 def hundred(options, name: str, count: int) -> list:
-    """Resident and allocated bytes after each of `count` selections in this process."""
+    """(resident, allocated) bytes after each of `count` selections in this process."""
     made = bench.prepare(name, options, warm=2)
     evaluator = made.evaluator()
     batches = made.minibatches()
@@ -109,10 +112,10 @@ def main() -> None:
         resident, taken = zip(*elsewhere(options.long, "--here", "hundred", "--selections", str(options.selections)))
         result["resident"], result["allocated"] = resident, taken
         result["growth"] = resident[-1] / resident[9] - 1
+        malloc = "" if taken[-1] is None else f"; allocated {taken[9] / 1e6:.1f} MB and {taken[-1] / 1e6:.1f} MB"
         print(
             f"{options.long}: {resident[9] / 1e6:.0f} MB after 10 selections, {resident[-1] / 1e6:.0f} MB after {len(resident)}: "
-            f"{result['growth']:+.1%}, at most {max(resident[9:]) / resident[9] - 1:+.1%} on the way; "
-            f"allocated {taken[9] / 1e6:.1f} MB and {taken[-1] / 1e6:.1f} MB"
+            f"{result['growth']:+.1%}, at most {max(resident[9:]) / resident[9] - 1:+.1%} on the way{malloc}"
         )
     write_json(options.output, result)
 
