@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError
 from elastictrainer.files import remove_unfinished, written_beside
+from elastictrainer.names import CACHE
 from elastictrainer.splits import IndexedSplit
 
-PLACES = ("none", "memory", "disk")
 FOLDER = Path("cache")
 _ABANDONED_S = 600.0
 
@@ -92,7 +92,6 @@ def _digest(split: Any, size: Tuple[int, int]) -> str:
 
 def check(place: str, split: Any) -> None:
     """UsageError for a place that there is not, or images that are not in files of their own."""
-    if place not in PLACES:
-        raise UsageError(f"--cache {place!r} is none of {', '.join(PLACES)}.")
+    CACHE.check(place)
     if place != "none" and not hasattr(split, "files"):
         raise UsageError("--cache is for images in files of their own (a folder, a .csv table); these are in memory, or read by tensorflow-datasets.")

@@ -7,10 +7,11 @@ import math
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
 import yaml
 
+from elastictrainer import names, schemes
 from elastictrainer.errors import UsageError
 
 Settings = TypeVar("Settings")
@@ -36,25 +37,41 @@ SCHEME_ALIASES = {
 }
 
 
-def setting(default: Any, help: str, low: Optional[float] = None, high: Optional[float] = None, bare: Any = None) -> Any:
-    """A field with its help text, the range it may have, both ends included, and what its option means without a value."""
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "bare": bare})
+def setting(
+    default: Any,
+    help: str,
+    low: Optional[float] = None,
+    high: Optional[float] = None,
+    bare: Any = None,
+    check: Optional[Callable[[str], None]] = None,
+) -> Any:
+    """A field with its help text, the range it may have, both ends included, what its option means without a value, and what
+    raises a UsageError for a name that there is not."""
+    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "bare": bare, "check": check})
+
+
+def _check_formats(formats: str) -> None:
+    for format in formats.split(","):
+        names.EXPORT.check(format)
 
 
 @dataclass
 class CommonSettings:
     """What profiling and training share: the model, the shape of its input, and the optimizer."""
 
-    model: str = setting("resnet50", "resnet50, vgg16, mobilenetv2, vit, demo, a .keras file, or package.module:function")
+    model: str = setting(
+        "resnet50", f"{', '.join(names.MODEL.names)}, a .keras file, or package.module:function", check=names.MODEL.check
+    )
     weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file")
-    head_init: str = setting("zeros", "initial head: zeros, or glorot as in the published code")
+    head_init: str = setting("zeros", "initial head: zeros, or glorot as in the published code", check=names.HEAD_INIT.check)
     rotation: Optional[float] = setting(None, "largest random rotation, in turns; the model's own if not given (0.2)", 0, 0.5)
     flip: Optional[bool] = setting(None, "mirror images at random; the model's own if not given (yes)")
     dataset: str = setting(
         "caltech_birds2011",
-        "caltech_birds2011, oxford_iiit_pet, stanford_dogs, demo, or your images: a folder with train/CLASS/IMAGE and "
+        f"{', '.join(names.DATASET.names)}, or your images: a folder with train/CLASS/IMAGE and "
         "test/CLASS/IMAGE (or CLASS/IMAGE, see --validation-split), a folder that tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
         "split, or .npz arrays",
+        check=names.DATASET.check,
     )
     validation_split: Optional[float] = setting(
         None, "share of every class to set apart for testing, where the data has no test part", 0.01, 0.9
@@ -63,7 +80,7 @@ class CommonSettings:
     classes: Optional[int] = setting(None, "number of classes; comes from the data, and must agree with it", 2)
     image_size: Optional[int] = setting(None, "height and width in pixels; the model's own if not given (224)", 8, 4096)
     batch_size: int = setting(4, "images in a training step", 1)
-    optimizer: str = setting("sgd", "sgd (decoupled weight decay, cosine schedule) or adam")
+    optimizer: str = setting("sgd", "sgd (decoupled weight decay, cosine schedule) or adam", check=names.OPTIMIZER.check)
     learning_rate: float = setting(1e-4, "at the first step", 0)
     weight_decay: float = setting(5e-4, "of sgd, per step, times the learning rate", 0)
     calibration_seconds: float = setting(
@@ -94,29 +111,40 @@ class TrainSettings(CommonSettings):
         "elastic",
         "elastic, elastic-weight-magnitude, elastic-grad-magnitude, full, traditional-tl, bn-bias, prunetrain, or your own: "
         "package.module:Class",
+        check=schemes.check,
     )
     rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
     interval: int = setting(4, "epochs between two selections; the first one is renewed after half that", 1)
     epochs: int = setting(12, "passes over the training images", 1)
     importance_batches: int = setting(6, "minibatches that a selection is based on", 1)
-    solver: str = setting("dp", "dp (a knapsack, milliseconds) or milp (exact, slower)")
+    solver: str = setting("dp", "dp (a knapsack, milliseconds) or milp (exact, slower)", check=names.SOLVER.check)
     reprofile: str = setting(
         "auto",
         "renew the profile during training: auto (where it is off by more than a tenth for a while), always (before every "
         "selection as well; --reprofile alone) or never",
         bare="always",
+        check=names.REPROFILE.check,
     )
     strategy: str = setting(
         "none",
         "mirrored: a process for each GPU of this machine trains on a share of each minibatch; multi-worker: the processes are "
         "yours to start, and named in TF_CONFIG; none",
+        check=names.STRATEGY.check,
     )
     replicas: Optional[int] = setting(None, "mirrored: how many processes; one for each GPU if not given", 2)
-    cache: str = setting("none", "keep decoded images of a folder or table: none, memory, or disk (a file in cache/, used by later runs too)")
+    cache: str = setting(
+        "none",
+        "keep decoded images of a folder or table: none, memory, or disk (a file in cache/, used by later runs too)",
+        check=names.CACHE.check,
+    )
     checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0)
     meter: Optional[str] = setting(None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run")
     profile: Optional[str] = setting(None, "the model's profile; found or made in profiles/ if not given")
-    export: Optional[str] = setting(None, "write the model for use when done: saved_model, tflite, tflite-int8, keras; or several: tflite,keras")
+    export: Optional[str] = setting(
+        None,
+        f"write the model for use when done: {', '.join(names.EXPORT.names)}; or several: tflite,keras",
+        check=_check_formats,
+    )
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)")
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(
@@ -169,10 +197,21 @@ def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
     return _made(settings, _read_yaml(str(path), {field.name: field for field in dataclasses.fields(settings)}))
 
 
+def check(settings: CommonSettings) -> None:
+    """UsageError for the first setting that names what there is not.
+
+    A data set may be absent where its number of classes is given: a model can be profiled before its images are there.
+    """
+    for field in dataclasses.fields(settings):
+        value, check_name = getattr(settings, field.name), field.metadata["check"]
+        if check_name and value and not (field.name == "dataset" and settings.classes):
+            check_name(value)
+
+
 def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
     """The options among the fields of `settings`, and --config, that the command line set."""
-    names = [field.name for field in dataclasses.fields(settings) if hasattr(parsed, field.name)]
-    return ["--" + name.replace("_", "-") for name in names] + (["--config"] if parsed.config else [])
+    found = [field.name for field in dataclasses.fields(settings) if hasattr(parsed, field.name)]
+    return ["--" + name.replace("_", "-") for name in found] + (["--config"] if parsed.config else [])
 
 
 def _made(settings: Type[Settings], values: Dict[str, Any]) -> Settings:

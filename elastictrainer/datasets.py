@@ -10,12 +10,11 @@ import tensorflow as tf
 
 from elastictrainer import tfds_data, user_data
 from elastictrainer.cached_images import CachedSplit, check
-from elastictrainer.errors import RunError, UsageError, unknown
+from elastictrainer.errors import RunError, UsageError
 from elastictrainer.image_folder import FolderSplit, read_folder
+from elastictrainer.names import DATASET
 from elastictrainer.splits import IndexedSplit, Split, prepare_image
 from elastictrainer.tfds_data import TFDS_CLASSES
-
-DATASETS = (*TFDS_CLASSES, "demo")
 
 _PREFETCH_BATCHES = 4
 
@@ -121,7 +120,7 @@ def load(
     """A data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
 
     Args:
-        name: one of DATASETS, or a path; a folder holds split/class/image, or class/image with `validation_split`, or what
+        name: one of `names.DATASET`, or a path; a folder holds split/class/image, or class/image with `validation_split`, or what
             a builder of tensorflow-datasets has prepared.
         batch_size: of training.
         image_size: height and width to resize to.
@@ -133,6 +132,7 @@ def load(
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder or file, a
             split asked for where there is one, or none where there is none.
     """
+    DATASET.check(name)
     has_split = True
     if name == "demo":
         from elastictrainer.demo import digits
@@ -140,12 +140,8 @@ def load(
         names, splits = digits.CLASSES, [ArraySplit(*digits.target(part)) for part in ("train", "test")]
     elif name in TFDS_CLASSES:
         names, splits = tfds_data.registered(name, data_dir)
-    elif Path(name).exists():
-        names, splits, has_split = _from_path(Path(name), validation_split, seed)
     else:
-        raise UsageError(
-            f"{unknown('data set', name, DATASETS)} Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays."
-        )
+        names, splits, has_split = _from_path(Path(name), validation_split, seed)
     if has_split and validation_split is not None:
         raise UsageError(f"{name} has a test part of its own: leave out --validation-split.")
     return ImageData(name, tuple(names), splits[0], splits[1], batch_size, tuple(image_size), seed)

@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer import replicas
-from elastictrainer.errors import RunError, UsageError, unknown
+from elastictrainer.errors import RunError, UsageError
 from elastictrainer.keras_stack import random_states, tf_variables
+from elastictrainer.names import STRATEGY
 
-STRATEGIES = ("none", "multi-worker", "mirrored")
 _FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
 
 
@@ -96,8 +96,7 @@ def create(strategy: str) -> Optional[Workers]:
     Raises:
         UsageError: an unknown strategy, a TF_CONFIG that is missing or wrong.
     """
-    if strategy not in STRATEGIES:
-        raise unknown("strategy", strategy, STRATEGIES)
+    STRATEGY.check(strategy)
     if strategy == "mirrored":
         replicas.end_with_launcher()
         replicas.divide_processors()

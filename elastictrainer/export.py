@@ -7,23 +7,16 @@ from typing import List, Optional, Sequence, Union
 
 import tensorflow as tf
 
-from elastictrainer.errors import UsageError, unknown
+from elastictrainer.errors import UsageError
 from elastictrainer.files import write_text, written_beside
 from elastictrainer.keras_stack import argmax, load_model, save_for_serving, without_own_layers
 from elastictrainer.models import AUGMENTATION
+from elastictrainer.names import EXPORT
 from elastictrainer.run_folder import RunFolder
 from elastictrainer.templates import render
 
-FORMATS = ("saved_model", "tflite", "tflite-int8", "keras")
 LABELS = "labels.txt"
 _FILES = {"saved_model": "saved_model", "tflite": "model.tflite", "tflite-int8": "model-int8.tflite", "keras": "deployed.keras"}
-
-
-def check_formats(formats: Sequence[str]) -> None:
-    """UsageError where one is unknown."""
-    for format in formats:
-        if format not in FORMATS:
-            raise unknown("export format", format, FORMATS)
 
 
 def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
@@ -66,7 +59,7 @@ def export(model: tf.keras.Model, class_names: Sequence[str], format: str, path:
     Raises:
         UsageError: unknown format, or a folder that exists.
     """
-    check_formats([format])
+    EXPORT.check(format)
     path = Path(path)
     if format == "saved_model":
         if path.exists():
@@ -99,7 +92,7 @@ def export_run(run: RunFolder, formats: Sequence[str], output: Optional[str] = N
 
     Args:
         run: its folder.
-        formats: of FORMATS.
+        formats: of `names.EXPORT`.
         output: the folder to write to; None: `export` in the run folder.
 
     Returns:
@@ -108,7 +101,8 @@ def export_run(run: RunFolder, formats: Sequence[str], output: Optional[str] = N
     Raises:
         UsageError: the run is not finished, an unknown format.
     """
-    check_formats(formats)
+    for format in formats:
+        EXPORT.check(format)
     summary, environment = run.summary(), run.environment()
     try:
         model = load_model(run.model_path)

@@ -8,10 +8,10 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import tensorflow as tf
 
 from elastictrainer import user_models
-from elastictrainer.errors import UsageError, unknown
+from elastictrainer.errors import UsageError
 from elastictrainer.keras_stack import in_inference_mode, take
+from elastictrainer.names import HEAD_INIT, MODEL
 
-HEAD_INITS = ("zeros", "glorot")
 AUGMENTATION = (tf.keras.layers.RandomFlip, tf.keras.layers.RandomRotation)  # layers that do nothing outside training
 _DEMO_HINT = "To see the whole program at work without any download: bash scripts/demo.sh"
 
@@ -175,9 +175,9 @@ def create(
     Raises:
         UsageError: unknown name, a file that is missing or of another model, an output that is not (batch, classes).
     """
+    MODEL.check(name)
     if name in ARCHITECTURES:
-        if head_init not in HEAD_INITS:
-            raise unknown("head initialisation", head_init, HEAD_INITS)
+        HEAD_INIT.check(head_init)
         own = ARCHITECTURES[name]
         architecture = replace(
             own, rotation=own.rotation if rotation is None else rotation, flip=own.flip if flip is None else flip
@@ -185,11 +185,8 @@ def create(
         return _registered(name, architecture, classes, image_size or own.image_size, weights, head_init)
     if name.endswith(".keras"):
         model = user_models.from_file(name)
-    elif ":" in name:
-        model = user_models.from_function(name, classes, (image_size or 224,) * 2 + (3,))
     else:
-        error = unknown("model", name, ARCHITECTURES)
-        raise UsageError(f"{error} Or a path/to/model.keras, or package.module:function.")
+        model = user_models.from_function(name, classes, (image_size or 224,) * 2 + (3,))
     user_models.check(name, model, classes)
     return model
 

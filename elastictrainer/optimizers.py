@@ -6,10 +6,8 @@ from typing import Any, Sequence
 
 import tensorflow as tf
 
-from elastictrainer.errors import unknown
 from elastictrainer.keras_stack import apply_gradients, is_legacy, momentum_slots
-
-OPTIMIZERS = ("sgd", "adam")
+from elastictrainer.names import OPTIMIZER
 
 
 def make(
@@ -28,10 +26,9 @@ def make(
     Raises:
         UsageError: unknown name.
     """
+    OPTIMIZER.check(name)
     if name == "adam":
         return tf.keras.optimizers.Adam(learning_rate)
-    if name != "sgd":
-        raise unknown("optimizer", name, OPTIMIZERS)
 
     def schedule(initial: float) -> Any:
         return tf.keras.optimizers.schedules.CosineDecay(initial, decay_steps) if decay_steps else initial

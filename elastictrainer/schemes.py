@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, Optional, Union
 
 import numpy as np
-import tensorflow as tf
 
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.importing import named
-from elastictrainer.tensors import bias_and_norm_mask, convolution_kernels, head_mask
 
 
 class Scheme:
@@ -21,71 +19,17 @@ class Scheme:
 
     importance_metric: Optional[str] = None
 
-    def mask(self, model: tf.keras.Model) -> np.ndarray:
+    def mask(self, model: Any) -> np.ndarray:
         """(N,) bool: the tensors that train, or that may be selected."""
         return np.ones(len(model.trainable_weights), bool)
 
-    def penalty(self, model: tf.keras.Model) -> Optional[Callable[[], tf.Tensor]]:
-        """What the scheme adds to the training loss, a function without arguments; None: nothing."""
+    def penalty(self, model: Any) -> Optional[Callable[[], Any]]:
+        """What the scheme adds to the training loss, a function without arguments that gives a scalar tensor; None: nothing."""
         return None
 
-    def at_interval(self, model: tf.keras.Model, optimizer: Any) -> Dict[str, float]:
+    def at_interval(self, model: Any, optimizer: Any) -> Dict[str, float]:
         """Called every interval of a scheme that does not select; returns figures for the log."""
         return {}
-
-
-class Full(Scheme):
-    """Every tensor, always."""
-
-
-class TraditionalTransferLearning(Scheme):
-    """The last layer only."""
-
-    def mask(self, model: tf.keras.Model) -> np.ndarray:
-        return head_mask(model)
-
-
-class BnBias(Scheme):
-    """Biases, normalisation tensors and the last layer."""
-
-    def mask(self, model: tf.keras.Model) -> np.ndarray:
-        return head_mask(model) | bias_and_norm_mask(model)
-
-
-class PruneTrain(Scheme):
-    """Full training with a group lasso on the channels of convolutions; channels that fade are pruned for good.
-
-    After Lym et al. (SC'19): the penalty's weight is set once, such that it makes up a quarter of the loss at the
-    start. Pruned channels are held at zero. The network is not rebuilt with fewer channels, so that a step takes as
-    long as before; the share of pruned channels is logged.
-    """
-
-    RATIO = 0.25
-    THRESHOLD = 1e-4
-
-    def penalty(self, model: tf.keras.Model) -> Callable[[], tf.Tensor]:
-        kernels = convolution_kernels(model)
-        if not kernels:
-            return lambda: tf.constant(0.0)
-        classes = model.output_shape[-1]
-
-        def lasso() -> tf.Tensor:
-            # The norm's gradient at exactly zero is not a number; a pruned channel stays where it is.
-            groups = [tf.reduce_sum(tf.square(k), axis=axes) for k in kernels for axes in ((0, 1, 2), (0, 1, 3))]
-            return tf.add_n([tf.reduce_sum(tf.sqrt(g + 1e-12)) for g in groups])
-
-        # ln(classes) is the loss of a head that knows nothing yet: P / (P + loss) = RATIO.
-        weight = float(self.RATIO / (1 - self.RATIO) * np.log(classes) / lasso())
-        return lambda: weight * lasso()
-
-    def at_interval(self, model: tf.keras.Model, optimizer: Any) -> Dict[str, float]:
-        pruned = channels = 0
-        for kernel in convolution_kernels(model):
-            alive = tf.reduce_max(tf.abs(kernel), axis=(0, 1, 2)) >= self.THRESHOLD
-            kernel.assign(tf.where(alive, kernel, tf.zeros_like(kernel)))
-            pruned += int(tf.reduce_sum(tf.cast(~alive, tf.int32)))
-            channels += int(alive.shape[0])
-        return {"pruned_channels": pruned, "channels": channels}
 
 
 @dataclass
@@ -95,14 +39,15 @@ class Elastic(Scheme):
     importance_metric: str = "update"
 
 
-SCHEMES: Dict[str, Callable[[], Scheme]] = {
+# What makes each, or where that is: what needs TensorFlow is imported when it is asked for.
+SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
     "elastic": Elastic,
     "elastic-weight-magnitude": lambda: Elastic("weight-magnitude"),
     "elastic-grad-magnitude": lambda: Elastic("grad-magnitude"),
-    "full": Full,
-    "traditional-tl": TraditionalTransferLearning,
-    "bn-bias": BnBias,
-    "prunetrain": PruneTrain,
+    "full": "elastictrainer.baselines:Full",
+    "traditional-tl": "elastictrainer.baselines:TraditionalTransferLearning",
+    "bn-bias": "elastictrainer.baselines:BnBias",
+    "prunetrain": "elastictrainer.baselines:PruneTrain",
 }
 
 
@@ -119,20 +64,29 @@ def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]
     return keep
 
 
+def check(name: str) -> None:
+    """UsageError where no scheme is called `name`, with the valid names. Imports nothing; a place of the user's own may be wrong."""
+    if name not in SCHEMES and ":" not in name and name not in _installed():
+        raise unknown("scheme", name, [*SCHEMES, *_installed()])
+
+
 def create(name: str) -> Scheme:
     """The scheme called `name`: a registered one, one of an installed package, or `package.module:Class`.
 
     Raises:
         UsageError: there is none; with the valid names.
     """
-    if name in SCHEMES:
-        return SCHEMES[name]()
-    installed = {point.name: point for point in _entry_points()}
-    if name in installed:
+    check(name)
+    installed = _installed()
+    if name not in SCHEMES and name in installed:
         return installed[name].load()()
-    if ":" in name:
-        return _from_module(name)
-    raise unknown("scheme", name, [*SCHEMES, *installed])
+    factory = SCHEMES.get(name, name)
+    return _from_module(factory) if isinstance(factory, str) else factory()
+
+
+def _installed() -> Dict[str, Any]:
+    """The entry points of schemes that installed packages have, by name."""
+    return {point.name: point for point in _entry_points()}
 
 
 def _entry_points() -> Iterable[Any]:

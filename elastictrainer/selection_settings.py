@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from elastictrainer.errors import UsageError, unknown
+from elastictrainer.errors import UsageError
+from elastictrainer.names import REPROFILE, SOLVER
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selector import SOLVERS
-
-REPROFILE = ("auto", "always", "never")
 
 
 @dataclass(frozen=True)
@@ -40,10 +38,8 @@ class SelectionSettings:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if not 0 < self.rho <= 1:
             raise UsageError(f"rho must be above 0 and at most 1, not {self.rho:g}.")
-        if self.solver not in SOLVERS:
-            raise unknown("solver", self.solver, SOLVERS)
-        if self.reprofile not in REPROFILE:
-            raise unknown("reprofile", self.reprofile, REPROFILE)
+        SOLVER.check(self.solver)
+        REPROFILE.check(self.reprofile)
         if self.reprofile == "always" and not self.feedback:
             raise UsageError("reprofile always needs measured times to steer the run: leave out --deterministic.")
 

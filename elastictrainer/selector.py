@@ -5,12 +5,12 @@ from typing import Sequence
 
 import numpy as np
 
-from elastictrainer.errors import UsageError, unknown
+from elastictrainer.errors import UsageError
 from elastictrainer.knapsack import solve_chain
 from elastictrainer.milp import solve_groups
+from elastictrainer.names import SOLVER
 from elastictrainer.profiler.timings import TensorTimings
 
-SOLVERS = ("dp", "milp")
 _LARGEST = 1e100  # an importance that still can be added and divided
 
 
@@ -67,8 +67,7 @@ def select(
             f"rho {rho:g} cannot be had: the cheapest selection takes {rho_min:.3f} of the full step. "
             f"Valid: {np.ceil(rho_min * 1000) / 1000:.3f} to 1."
         )
-    if solver not in SOLVERS:
-        raise unknown("solver", solver, SOLVERS)
+    SOLVER.check(solver)
     if resolution < 1:
         raise UsageError(f"resolution must be at least 1, not {resolution}.")
 

@@ -6,6 +6,8 @@ from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
+from elastictrainer.names import EXPORT
+from elastictrainer.run_folder import find_runs
 
 _EXAMPLE = "example: et-export runs/birds --format tflite --format saved_model"
 
@@ -24,17 +26,20 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument(
-        "--format", action="append", metavar="NAME", help="saved_model, tflite, tflite-int8 or keras; may be repeated (default: tflite)"
+        "--format", action="append", metavar="NAME", help=f"{', '.join(EXPORT.names)}; may be repeated (default: tflite)"
     )
     parser.add_argument("--output", metavar="FOLDER", help="where to write (default: RUN/export)")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     asked = parser.parse_args(arguments)
 
+    formats = asked.format or ["tflite"]
+    for format in formats:
+        EXPORT.check(format)
+    run_folder = find_runs([asked.run])[0]
     load_tensorflow()
     from elastictrainer.export import export_run
-    from elastictrainer.run_folder import find_runs
 
-    for path in export_run(find_runs([asked.run])[0], asked.format or ["tflite"], asked.output):
+    for path in export_run(run_folder, formats, asked.output):
         print(f"written: {path}")
 
 

@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
-from elastictrainer.config import ProfileSettings, parse
+from elastictrainer.config import ProfileSettings, check, parse
 
 _DESCRIPTION = "Measure how long each tensor's share of a training step takes on this device, and write it to a file."
 _EXAMPLE = "example: et-profile --model resnet50 --validate 12 --plot timings.png"
@@ -21,6 +21,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = argparse.ArgumentParser("et-profile", description=_DESCRIPTION, epilog=_EXAMPLE, allow_abbrev=False)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     settings, _ = parse(ProfileSettings, arguments, parser)
+    check(settings)
 
     load_tensorflow()
     import tensorflow as tf

@@ -13,7 +13,7 @@ from typing import Any, Dict, Optional, Sequence
 from elastictrainer import replicas
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
-from elastictrainer.config import TrainSettings, given, load, parse
+from elastictrainer.config import TrainSettings, check, given, load, parse
 from elastictrainer.errors import UsageError
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
@@ -35,6 +35,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     from elastictrainer.run_folder import RunFolder
 
     if options.resume is None:
+        check(settings)
         if settings.init_from:
             load_tensorflow()
             from elastictrainer import continuation
@@ -80,6 +81,7 @@ def _resume(run_folder: Any) -> None:
         if run_folder.profile_path.exists():
             settings = dataclasses.replace(settings, profile=str(run_folder.profile_path))
         try:
+            check(settings)
             _train(settings, run_folder, resume=True)
         except UsageError as error:
             started_in = run_folder.environment().get("directory")
@@ -100,14 +102,13 @@ def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
 def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train."""
     from elastictrainer import assembly, continuation, distribution, energy, environment, schemes
-    from elastictrainer.export import check_formats, export_run
+    from elastictrainer.export import export_run
     from elastictrainer.profiler import profile_file
     from elastictrainer.run_folder import RunFolder
     from elastictrainer.selection_settings import SelectionSettings
     from elastictrainer.training import Training
 
     formats = settings.export.split(",") if settings.export else []
-    check_formats(formats)
     selection = SelectionSettings(
         rho=settings.rho,
         interval=settings.interval,

@@ -1,0 +1,55 @@
+"""What is chosen by name. Needs no TensorFlow, so that a mistyped name is told before that is loaded."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Tuple
+
+from elastictrainer.errors import UsageError, unknown
+
+
+def _nothing(value: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The names of one kind.
+
+    Attributes:
+        kind: what a name stands for, e.g. "model".
+        names: the valid ones, in the order to print them.
+        others: whether a value that is none of them may be valid all the same: a file, a place in the user's code.
+        hint: what those are, as a sentence.
+    """
+
+    kind: str
+    names: Tuple[str, ...]
+    others: Callable[[str], bool] = _nothing
+    hint: str = ""
+
+    def check(self, value: str) -> None:
+        """UsageError where `value` is none of them, with the nearest that is."""
+        if value not in self.names and not self.others(value):
+            raise UsageError(f"{unknown(self.kind, value, self.names)} {self.hint}".rstrip())
+
+
+MODEL = Choice(
+    "model",
+    ("resnet50", "vgg16", "mobilenetv2", "vit", "demo"),
+    lambda value: value.endswith(".keras") or ":" in value,
+    "Or a path/to/model.keras, or package.module:function.",
+)
+DATASET = Choice(
+    "data set",
+    ("caltech_birds2011", "oxford_iiit_pet", "stanford_dogs", "demo"),
+    lambda value: Path(value).exists(),
+    "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays.",
+)
+HEAD_INIT = Choice("head initialisation", ("zeros", "glorot"))
+OPTIMIZER = Choice("optimizer", ("sgd", "adam"))
+SOLVER = Choice("solver", ("dp", "milp"))
+REPROFILE = Choice("reprofile", ("auto", "always", "never"))
+STRATEGY = Choice("strategy", ("none", "multi-worker", "mirrored"))
+CACHE = Choice("cache", ("none", "memory", "disk"))
+EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras"))
+
