@@ -13,6 +13,12 @@ import pytest
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
 
+def pytest_collection_modifyitems(items):
+    """Files with slow tests first: what takes minutes must not begin last, when the other processes have nothing left."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture
 def cub100() -> Path:
     folder = SHARED / "data" / "cub100"
