@@ -1,7 +1,7 @@
 """What is chosen by name. Needs no TensorFlow, so that a mistyped name is told before that is loaded."""
 
+import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Callable, Tuple
 
 from elastictrainer.errors import UsageError, unknown
@@ -42,7 +42,7 @@ MODEL = Choice(
 DATASET = Choice(
     "data set",
     ("caltech_birds2011", "oxford_iiit_pet", "stanford_dogs", "demo"),
-    lambda value: Path(value).exists(),
+    os.path.exists,
     "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays.",
 )
 HEAD_INIT = Choice("head initialisation", ("zeros", "glorot"))
@@ -52,4 +52,3 @@ REPROFILE = Choice("reprofile", ("auto", "always", "never"))
 STRATEGY = Choice("strategy", ("none", "multi-worker", "mirrored"))
 CACHE = Choice("cache", ("none", "memory", "disk"))
 EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras"))
-

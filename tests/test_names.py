@@ -54,6 +54,12 @@ def test_a_scheme_registered_in_this_process_passes(monkeypatch):
     check(dataclasses.replace(SOUND, scheme="mine"))
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_is_unknown_as_well(name):
+    with pytest.raises(UsageError, match="unknown data set"):
+        check(dataclasses.replace(SOUND, dataset=name))
+
+
 def test_a_model_can_be_profiled_before_its_images_are_there():
     settings = ProfileSettings(dataset="path/to/come")
     with pytest.raises(UsageError, match="unknown data set 'path/to/come'"):
