@@ -50,11 +50,6 @@ def setting(
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "bare": bare, "check": check})
 
 
-def _check_formats(formats: str) -> None:
-    for format in formats.split(","):
-        names.EXPORT.check(format)
-
-
 @dataclass
 class CommonSettings:
     """What profiling and training share: the model, the shape of its input, and the optimizer."""
@@ -143,7 +138,7 @@ class TrainSettings(CommonSettings):
     export: Optional[str] = setting(
         None,
         f"write the model for use when done: {', '.join(names.EXPORT.names)}; or several: tflite,keras",
-        check=_check_formats,
+        check=lambda formats: names.EXPORT.check_each(formats.split(",")),
     )
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)")
     overwrite: bool = setting(False, "replace a run folder that exists")
@@ -197,14 +192,11 @@ def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
     return _made(settings, _read_yaml(str(path), {field.name: field for field in dataclasses.fields(settings)}))
 
 
-def check(settings: CommonSettings) -> None:
-    """UsageError for the first setting that names what there is not.
-
-    A data set may be absent where its number of classes is given: a model can be profiled before its images are there.
-    """
+def check(settings: CommonSettings, but: Sequence[str] = ()) -> None:
+    """UsageError for the first setting, those in `but` left out, that names what there is not."""
     for field in dataclasses.fields(settings):
         value, check_name = getattr(settings, field.name), field.metadata["check"]
-        if check_name and value and not (field.name == "dataset" and settings.classes):
+        if check_name and value and field.name not in but:
             check_name(value)
 
 

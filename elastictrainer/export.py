@@ -101,8 +101,7 @@ def export_run(run: RunFolder, formats: Sequence[str], output: Optional[str] = N
     Raises:
         UsageError: the run is not finished, an unknown format.
     """
-    for format in formats:
-        EXPORT.check(format)
+    EXPORT.check_each(formats)
     summary, environment = run.summary(), run.environment()
     try:
         model = load_model(run.model_path)

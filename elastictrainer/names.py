@@ -2,12 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from typing import Callable, Tuple
+from typing import Callable, Iterable, Tuple
 
 from elastictrainer.errors import UsageError, unknown
 
 
-def _nothing(value: str) -> bool:
+def _no_others(value: str) -> bool:
     return False
 
 
@@ -24,13 +24,18 @@ class Choice:
 
     kind: str
     names: Tuple[str, ...]
-    others: Callable[[str], bool] = _nothing
+    others: Callable[[str], bool] = _no_others
     hint: str = ""
 
     def check(self, value: str) -> None:
         """UsageError where `value` is none of them, with the nearest that is."""
         if value not in self.names and not self.others(value):
             raise UsageError(f"{unknown(self.kind, value, self.names)} {self.hint}".rstrip())
+
+    def check_each(self, values: Iterable[str]) -> None:
+        """`check` for several."""
+        for value in values:
+            self.check(value)
 
 
 MODEL = Choice(

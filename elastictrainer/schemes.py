@@ -77,9 +77,8 @@ def create(name: str) -> Scheme:
         UsageError: there is none; with the valid names.
     """
     check(name)
-    installed = _installed()
-    if name not in SCHEMES and name in installed:
-        return installed[name].load()()
+    if name not in SCHEMES and ":" not in name:
+        return _installed()[name].load()()
     factory = SCHEMES.get(name, name)
     return _from_module(factory) if isinstance(factory, str) else factory()
 

@@ -33,8 +33,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     asked = parser.parse_args(arguments)
 
     formats = asked.format or ["tflite"]
-    for format in formats:
-        EXPORT.check(format)
+    EXPORT.check_each(formats)
     run_folder = find_runs([asked.run])[0]
     load_tensorflow()
     from elastictrainer.export import export_run

@@ -21,7 +21,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = argparse.ArgumentParser("et-profile", description=_DESCRIPTION, epilog=_EXAMPLE, allow_abbrev=False)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     settings, _ = parse(ProfileSettings, arguments, parser)
-    check(settings)
+    check(settings, but=("dataset",) if settings.classes else ())  # a model can be profiled before its images are there
 
     load_tensorflow()
     import tensorflow as tf
