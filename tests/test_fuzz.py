@@ -1,8 +1,10 @@
 """Arbitrary input to what reads and computes: a result that keeps its promise, or a clear error, within a second."""
 
 import argparse
+import functools
 import gzip
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +18,26 @@ from elastictrainer.config import TrainSettings, parse
 from elastictrainer.profiler.profile_file import from_json, to_json
 
 DATA = Path(__file__).parent / "data"
-within_a_second = settings(
-    deadline=1000, max_examples=300, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+
+
+def within_a_second(test):
+    """300 inputs, none of which takes over a second every time: a machine that was held up once is not the input's fault."""
+
+    @settings(deadline=None, max_examples=300, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @functools.wraps(test)
+    def timed(**inputs):
+        fastest = np.inf
+        for _ in range(3):
+            start = time.perf_counter()
+            test(**inputs)
+            fastest = min(fastest, time.perf_counter() - start)
+            if fastest <= 1:
+                return
+        pytest.fail(f"it takes {fastest:.1f} s")
+
+    return timed
+
+
 awkward = st.sampled_from([0.0, 5e-324, 1e-310, 1e-9, 1.0, 1e9, 1e150, 1.7e308])
 times = st.one_of(awkward, st.floats(0, 1e6))
 scores = st.one_of(st.sampled_from([-np.inf, np.inf, np.nan]), awkward, awkward.map(lambda x: -x), st.floats(-1e6, 1e6))
