@@ -111,7 +111,7 @@ class TrainSettings(CommonSettings):
     rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
     interval: int = setting(4, "epochs between two selections; the first one is renewed after half that", 1)
     epochs: int = setting(12, "passes over the training images", 1)
-    importance_batches: int = setting(6, "minibatches that a selection is based on", 1)
+    importance_batches: int = setting(5, "minibatches that a selection is based on", 1)
     solver: str = setting("dp", "dp (a knapsack, milliseconds) or milp (exact, slower)", check=names.SOLVER.check)
     reprofile: str = setting(
         "auto",

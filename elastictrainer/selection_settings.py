@@ -27,7 +27,7 @@ class SelectionSettings:
 
     rho: float = 0.5
     interval: int = 4
-    importance_batches: int = 6
+    importance_batches: int = 5
     solver: str = "dp"
     feedback: bool = True
     reprofile: str = "auto"

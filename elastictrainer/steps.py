@@ -12,6 +12,15 @@ from elastictrainer.keras_stack import tf_variables
 from elastictrainer.objective import Objective
 
 
+def spare_from_collection() -> None:
+    """Take all objects that there are now out of Python's search for unreachable ones, which a new selection waits for.
+
+    For a process that does nothing but train: of these objects, those that refer to each other are not freed any more.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 class TrainStep:
     """One training step that updates a fixed list of tensors; all others stay bit-identical.
 

@@ -37,7 +37,7 @@ class Trainer:
             scheme: a name of `schemes.SCHEMES`, or an object like them.
             timings: the model's profile, from `profile_model` or an earlier `fit` (`trainer.timings`); None: made at the
                 first minibatch, which takes some tens of steps.
-            selection: rho (0.5), interval (4 epochs), importance_batches (6), solver, feedback, reprofile: see
+            selection: rho (0.5), interval (4 epochs), importance_batches (5), solver, feedback, reprofile: see
                 SelectionSettings.
 
         Raises:

@@ -2,7 +2,7 @@
 
     python scripts/pretrain_demo.py
 
-Takes a few minutes on two cores. Prints the accuracy on plain digits, and on the target domain before any adaptation.
+Takes a few minutes on two cores. Prints the accuracy on the source domain, and on the target domain before any adaptation.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> None:
     model.fit(images, labels, batch_size=32, epochs=arguments.epochs, verbose=2)
     network.save_weights(backbone, arguments.output)
     network.load_weights(backbone, arguments.output)  # in the half precision that ships
-    for name, (x, y) in {"plain digits": digits.source("test"), "target domain": digits.target("test")}.items():
+    for name, (x, y) in {"source domain": digits.source("test"), "target domain": digits.target("test")}.items():
         accuracy = np.mean(model.predict(x, verbose=0).argmax(axis=1) == y)
         print(f"accuracy on {name}: {100 * accuracy:.1f} %")
 

@@ -156,7 +156,7 @@ def test_interrupt_is_status_130(workshop):
             if line.startswith("epoch"):
                 break
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=280)
     finally:
         process.kill()
     assert process.returncode == 130 and "et-train --resume stopped" in said and "Traceback" not in said

@@ -41,7 +41,7 @@ def start(folder, module, *arguments, sigint=signal.SIG_DFL, **environment):
 
 def finish(processes):
     try:
-        said = [process.communicate(timeout=200)[0] for process in processes]
+        said = [process.communicate(timeout=280)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -146,13 +146,13 @@ def test_replicas_that_were_killed_or_interrupted_go_on_together(workshop, mirro
     launched = start(workshop, "train", *options("elastic"), *MIRRORED, "--output", "cut")
     wait_for_step(workshop / "cut", launched, 5)
     os.kill(children(launched)[1], signal.SIGKILL)
-    said = launched.communicate(timeout=60)[0]
+    said = launched.communicate(timeout=280)[0]
     assert launched.returncode == 1 and "replica 1 failed: it was killed. Go on with: et-train --resume cut" in said
     before = last_step(workshop / "cut")
     launched = start(workshop, "train", "--resume", "cut")
     wait_for_step(workshop / "cut", launched, before + 1)
     launched.send_signal(signal.SIGINT)
-    said = launched.communicate(timeout=60)[0]
+    said = launched.communicate(timeout=280)[0]
     assert launched.returncode == 130 and said.count("Go on with: et-train --resume cut") == 1
     assert not (workshop / "cut" / "summary.json").exists()
     (said,) = finish([start(workshop, "train", "--resume", "cut")])
@@ -169,7 +169,7 @@ def test_replicas_of_a_background_job_can_be_terminated(workshop):
     launched = start(workshop, "train", *options("full"), *MIRRORED, "--output", "background", sigint=signal.SIG_IGN)
     wait_for_step(workshop / "background", launched, 5)
     launched.terminate()
-    said = launched.communicate(timeout=60)[0]
+    said = launched.communicate(timeout=280)[0]
     assert launched.returncode == 130 and said.count("Go on with: et-train --resume background") == 1
     assert not (workshop / "background" / "summary.json").exists()
 
@@ -180,7 +180,7 @@ def test_a_first_replica_that_was_killed_is_told(workshop):
     launched = start(workshop, "train", *options("full"), *MIRRORED, "--output", "first")
     wait_for_step(workshop / "first", launched, 5)
     os.kill(children(launched)[0], signal.SIGKILL)
-    said = launched.communicate(timeout=60)[0]
+    said = launched.communicate(timeout=280)[0]
     assert launched.returncode == 1 and "replica 0 failed: it was killed. Go on with: et-train --resume first" in said
 
 
@@ -204,7 +204,7 @@ def test_replicas_do_not_outlive_what_started_them(workshop):
 @pytest.mark.slow
 def test_the_first_replica_tells_what_is_wrong(workshop):
     process = start(workshop, "train", *SHARED, "--batch-size", "3", "--strategy", "mirrored", "--replicas", "2", "--output", "odd")
-    said = process.communicate(timeout=100)[0]
+    said = process.communicate(timeout=280)[0]
     assert process.returncode == 2 and said.count("--batch-size 3 cannot be divided among 2 processes") == 1
 
 

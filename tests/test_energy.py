@@ -99,7 +99,7 @@ def test_the_meter_counts_only_while_it_runs():
 def test_the_meter_samples_in_the_background():
     with EnergyMeter(Growing(), interval_s=0.01) as meter:
         meter.run(True)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 100
         while meter.joules < 50 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert meter.joules >= 50

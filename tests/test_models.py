@@ -55,7 +55,7 @@ def test_head_init(tf):
         create("demo", 10, weights="none", head_init="ones")
 
 
-def test_demo_network_knows_plain_digits(tf):
+def test_demo_network_knows_the_source_domain(tf):
     from sklearn.linear_model import RidgeClassifier
 
     from elastictrainer.demo import digits

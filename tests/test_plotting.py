@@ -188,6 +188,6 @@ def test_the_report_opens_in_a_browser(runs, tmp_path):
         [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
          (tmp_path / "r.html").as_uri()],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=280,
     ).stdout  # fmt: skip
     assert shown.count("<section>") == 3 and "84.00 %" in shown

@@ -6,13 +6,12 @@ import signal
 
 import numpy as np
 import pytest
-from conftest import ArrayData, small_network
+from conftest import ArrayData, invented_timings, small_network
 
-from elastictrainer import RunError, UsageError, optimizers, profile_model
+from elastictrainer import RunError, UsageError, optimizers
 from elastictrainer.checkpoints import Checkpoints
 from elastictrainer.keras_stack import random_states
 from elastictrainer.errors import Interrupted
-from elastictrainer.objective import classification_loss
 from elastictrainer.run_folder import RunFolder
 from elastictrainer.schemes import SCHEMES
 from elastictrainer.training import Training
@@ -45,8 +44,7 @@ class InterruptedData(ArrayData):
 
 @pytest.fixture(scope="module")
 def timings(tf):
-    model = small_network(tf)
-    return profile_model(model, classification_loss(), next(ArrayData(tf).train(0)), warmup=1, steps=3)
+    return invented_timings(small_network(tf))
 
 
 def trainer(tf, timings, folder, scheme):

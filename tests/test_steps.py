@@ -2,12 +2,13 @@ import gc
 import weakref
 
 import numpy as np
+import pytest
 from conftest import ArrayData, small_network
 
 from elastictrainer import Objective, optimizers
 from elastictrainer.keras_stack import random_states, tf_variables
 from elastictrainer.objective import classification_loss
-from elastictrainer.steps import StepCache
+from elastictrainer.steps import StepCache, spare_from_collection
 
 
 def make_cache(tf, size):
@@ -17,7 +18,16 @@ def make_cache(tf, size):
     return StepCache(Objective(model, classification_loss()), optimizer, size=size)
 
 
-def test_compiled_steps_are_kept_within_the_bound_and_old_graphs_are_freed(tf):
+@pytest.fixture(params=["all objects", "new objects"])
+def collected(request):
+    """What Python's search for unreachable objects goes through."""
+    if request.param == "new objects":
+        spare_from_collection()
+    yield
+    gc.unfreeze()
+
+
+def test_compiled_steps_are_kept_within_the_bound_and_old_graphs_are_freed(tf, collected):
     cache = make_cache(tf, size=2)
     batch = next(ArrayData(tf).train(0))
     masks = np.eye(10, dtype=bool)[:4]

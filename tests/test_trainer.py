@@ -3,10 +3,9 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ArrayData, small_network, tensor_names
+from conftest import ArrayData, invented_timings, small_network
 
-from elastictrainer import RunError, TensorTimings, UsageError, optimizers, profile_model
-from elastictrainer.objective import classification_loss
+from elastictrainer import RunError, TensorTimings, UsageError, optimizers
 from elastictrainer.run_folder import RunFolder
 from elastictrainer.session import PROBE_EPOCH
 from elastictrainer.training import Training
@@ -18,19 +17,12 @@ SUMMARY = {
 }  # fmt: skip
 
 
-def profiled(tf, data, **options):
-    model = small_network(tf)
-    timings = profile_model(model, classification_loss(), next(data.train(0)), warmup=1, steps=3)
-    return Training(model, optimizers.make("sgd", 0.05), timings=timings, quiet=True, **options)
-
-
 def test_an_elastic_run_fills_its_folder(tf, tmp_path):
     data = ArrayData(tf, steps=24)
     run = RunFolder.create(tmp_path / "run")
     run.write_config({"scheme": "elastic", "rho": 0.9})
-    model = small_network(tf)  # its steps are too short for a profile that is the same each time
-    names = [v.name for v in model.trainable_variables]
-    timings = TensorTimings.from_chain(names, 1.0, [0.2] * len(names), [0.1] * len(names))
+    model = small_network(tf)
+    timings = invented_timings(model)
     trainer = Training(model, optimizers.make("sgd", 0.05), timings=timings, quiet=True, rho=0.9, epochs=4, interval=2,
                        importance_batches=3, run=run, seed=5)  # fmt: skip
     timings.save(run.profile_path)
@@ -75,9 +67,7 @@ def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
             yield from super().train(epoch, first)
 
     model, data = small_network(tf), Slow(tf, steps=12)
-    names = tensor_names(model)
-    timings = TensorTimings.from_chain(names, 1.0, [0.2] * len(names), [0.1] * len(names))
-    training = Training(model, scheme=scheme, timings=timings, rho=0.9, epochs=4, interval=4, quiet=True)
+    training = Training(model, scheme=scheme, timings=invented_timings(model), rho=0.9, epochs=4, interval=4, quiet=True)
     summary = training.fit(data)
     laps = training.watch.seconds
     assert laps["loop"] > 4 * 0.5
@@ -112,7 +102,6 @@ def test_a_scheme_without_full_steps_measures_them_apart_and_leaves_no_trace(tf)
 
 
 def test_one_seed_and_profile_give_one_result(tf):
-    timings = None
     results = []
     for _ in range(2):
         from elastictrainer.assembly import configure
@@ -120,10 +109,8 @@ def test_one_seed_and_profile_give_one_result(tf):
         configure(seed=2)
         model = small_network(tf)
         data = ArrayData(tf, steps=10)
-        if timings is None:
-            timings = profile_model(model, classification_loss(), next(data.train(0)), warmup=1, steps=3)
         trainer = Training(
-            model, optimizers.make("sgd", 0.05), timings=timings, rho=0.9, epochs=2, interval=1, feedback=False, quiet=True
+            model, optimizers.make("sgd", 0.05), timings=invented_timings(model), rho=0.9, epochs=2, interval=1, feedback=False, quiet=True
         )
         trainer.fit(data)
         results.append([v.numpy() for v in model.variables])
@@ -152,8 +139,9 @@ def test_bad_arguments(tf, options, message):
 
 
 def test_rho_below_the_cheapest_selection_names_the_range(tf):
+    model = small_network(tf)
     with pytest.raises(UsageError, match="Valid: 0"):
-        profiled(tf, ArrayData(tf), rho=0.01)
+        Training(model, timings=invented_timings(model), rho=0.01)
 
 
 def test_layers_the_user_froze_stay_frozen(tf):

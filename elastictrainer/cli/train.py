@@ -106,6 +106,7 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     from elastictrainer.profiler import profile_file
     from elastictrainer.run_folder import RunFolder
     from elastictrainer.selection_settings import SelectionSettings
+    from elastictrainer.steps import spare_from_collection
     from elastictrainer.training import Training
 
     formats = settings.export.split(",") if settings.export else []
@@ -175,6 +176,7 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     if not run_folder.environment_path.exists():
         about = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd(), "class_names": list(data.class_names)}
         run_folder.write_environment({**environment.describe(), **about})
+    spare_from_collection()
     summary = training.fit(data, resume)
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run_folder)

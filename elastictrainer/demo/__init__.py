@@ -1,1 +1,1 @@
-"""The embedded adaptation task: a small network pre-trained on plain digits, and digits in another domain."""
+"""The embedded adaptation task: a small network pre-trained on digits in one domain, and digits in another domain."""

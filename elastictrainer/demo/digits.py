@@ -1,4 +1,4 @@
-"""The embedded images: scikit-learn's digits, on plain colours (source) and on photographs (target)."""
+"""The embedded images: scikit-learn's digits, on smooth patterns (source) and on photographs (target)."""
 
 from typing import Tuple
 
@@ -12,11 +12,11 @@ SOURCE_COPIES, TRAIN_COPIES = 8, 3
 
 
 def source(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-    """Digits in a light colour on a dark one, shifted and turned a little: what the network was pre-trained on.
+    """Digits that are lighter than a blurred pattern behind them, shifted and turned a little: what the network was pre-trained on.
 
     Args:
         split: "train" (the source digits, 8 copies) or "test" (the target domain's test digits).
-        seed: of colours and shifts.
+        seed: of colours, patterns and shifts.
 
     Returns:
         Images (n, 32, 32, 3) uint8 and labels (n,) int64.
@@ -24,9 +24,10 @@ def source(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
     part, copies = {"train": (_SOURCE, SOURCE_COPIES), "test": (_TEST, 1)}[split]
     random = np.random.default_rng([seed, 1, part.start])
     strokes, labels = _strokes(part, copies, random)
-    paper = random.uniform(0, 90, (len(strokes), 1, 1, 3))
-    ink = random.uniform(150, 255, paper.shape)
-    pixels = paper + (ink - paper) * strokes[..., None] + random.normal(0, 4, (*strokes.shape, 3))
+    paper = random.uniform(0, 160, (len(strokes), 1, 1, 3)) + _patterns(len(strokes), random)
+    ink = paper + random.uniform(50, 170, (len(strokes), 1, 1, 3))
+    pixels = paper + (ink - paper) * strokes[..., None] * random.uniform(0.75, 1.0, (len(strokes), 1, 1, 1))
+    pixels += random.normal(0, 4, pixels.shape)
     return np.clip(pixels, 0, 255).astype(np.uint8), labels
 
 
@@ -57,6 +58,14 @@ def target(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
         pixels[k] = patch * (1 - cover) + ink * cover
     pixels += random.normal(0, 8, pixels.shape)
     return np.clip(pixels, 0, 255).astype(np.uint8), labels
+
+
+def _patterns(count: int, random: np.random.Generator) -> np.ndarray:
+    """(count, 32, 32, 3) about 0: smooth patches of brightness, of up to some tens of levels."""
+    from scipy.ndimage import zoom
+
+    coarse = random.normal(0, 1, (count, 8, 8, 1)) + 0.3 * random.normal(0, 1, (count, 8, 8, 3))
+    return zoom(coarse, (1, SIZE / 8, SIZE / 8, 1), order=1) * random.uniform(0, 40, (count, 1, 1, 1))
 
 
 def _strokes(part: slice, copies: int, random: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ def parser(description: str, output: str, models: Sequence[str] = MODELS) -> arg
     made.add_argument("--images", default="demo", help="a data set of et-train; real images make real importances")
     made.add_argument("--weights", default="none", help="weights file of mobilenetv2; the others have random weights")
     made.add_argument("--batch-size", type=int, default=4)
-    made.add_argument("--importance-batches", type=int, default=6)
+    made.add_argument("--importance-batches", type=int, default=5)
     made.add_argument("--warm", type=int, help="full training steps before anything is measured (400 from a zero head, else 12)")
     made.add_argument("--profiles", default="benchmark-output/profiles", help="folder of profiles, made where missing")
     made.add_argument("--output", default=output, help="JSON file to write; other models' results in it are kept")
@@ -82,7 +82,7 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     from elastictrainer import assembly, profile_model
     from elastictrainer.config import TrainSettings
     from elastictrainer.objective import Objective, classification_loss
-    from elastictrainer.steps import StepCache
+    from elastictrainer.steps import StepCache, spare_from_collection
 
     assembly.configure(0)
     weights = options.weights if name == "mobilenetv2" else "none"
@@ -114,6 +114,7 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
         warm = options.warm or (400 if settings.head_init == "zeros" else 12)
     for _ in range(warm):
         full(*next(batches))
+    spare_from_collection()  # as et-train does
     return made
 
 

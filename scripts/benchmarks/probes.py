@@ -2,7 +2,7 @@
 
     python scripts/benchmarks/probes.py --images path/to/images --weights path/to/mobilenet_v2.h5 --output probes.json
 
-Tensors are scored on 48 minibatches; that sum is the reference. Selections made from 1, 2, 4, 6, 8 or 16 other minibatches are
+Tensors are scored on 48 minibatches; that sum is the reference. Selections made from 1 to 16 other minibatches are
 scored by it: 1.0 is what selecting by the reference itself reaches. Medians over the draws that the minibatches allow.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from elastictrainer import select
 
-COUNTS = (1, 2, 4, 6, 8, 16)
+COUNTS = (1, 2, 4, 5, 6, 8, 16)
 REFERENCE = 48
 
 
@@ -29,7 +29,8 @@ def main() -> None:
         reference = scores[:REFERENCE].sum(axis=0)
         best = select(made.timings, reference, options.rho).importance
         for count in COUNTS:
-            draws = scores[REFERENCE:].reshape(-1, count, scores.shape[1]).sum(axis=1)
+            whole = REFERENCE // count * count
+            draws = scores[REFERENCE:][:whole].reshape(-1, count, scores.shape[1]).sum(axis=1)
             reached = [float(reference[select(made.timings, draw, options.rho).mask].sum() / best) for draw in draws]
             results.add({"model": name, "probes": count, "reached": reached})
             print(f"{name:<13}{count:>8}{len(reached):>7}{np.median(reached):>9.3f}{min(reached):>8.3f}", flush=True)
