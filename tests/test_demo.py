@@ -22,9 +22,9 @@ def test_demo_trains_elastic_with_less_work_and_similar_accuracy():
     table = result.stdout.split("== result")[1]
     assert re.search(r"^full .*%", table, re.M) and re.search(r"^elastic, rho 0.5 .*%", table, re.M)
     full, elastic = (json.loads((ROOT / "demo-output" / n / "summary.json").read_text()) for n in ("full", "elastic"))
-    assert full["accuracy_best"] > 0.85
-    # Which tensors half the time buys depends on the machine: 89 to 93 % were seen. The head alone reaches 70 %.
-    assert elastic["accuracy_best"] > max(0.85, full["accuracy_best"] - 0.1)
+    assert full["accuracy_best"] > 0.93
+    # Which tensors half the time buys depends on the machine: 93 to 94 % were seen. The head alone reaches 89 %.
+    assert elastic["accuracy_best"] > full["accuracy_best"] - 0.06
     assert elastic["flops_total"] < 0.7 * full["flops_total"]
     for name in ("timings.png", "curves.png", "selection.png"):
         assert (ROOT / "demo-output" / name).stat().st_size > 5000
