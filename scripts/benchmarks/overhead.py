@@ -3,7 +3,8 @@
     python scripts/benchmarks/overhead.py --images path/to/images --weights path/to/mobilenet_v2.h5 --output overhead.json
 
 For each model, medians over five selections: importance, selection, the compilation of the selected step (its first
-run less a later one; an old step is freed within it), and a profile renewed at run time. All over the training time of the interval at rho 0.5.
+run less a later one; an old step is freed within it), and a profile renewed at run time. All over the training time of
+the interval at rho 0.5.
 Target: importance, selection and compilation 1 %; renewing the profile 1 %. "first" is the importance of one minibatch
 where its graph is not compiled yet, once in a run.
 """
