@@ -8,8 +8,8 @@ from elastictrainer.plotting.replicates import replicates, spread
 from elastictrainer.run_folder import RunFolder
 
 NOTE = (
-    "ratio: training seconds over full training's. predicted: by the profile. "
-    "selecting: importance, selection and tracing, of training time."
+    "ratio: training seconds over full training's. achieved: over what the run's own full steps say of full training.\n"
+    "predicted: by the profile. selecting: importance, selection and tracing, of training time."
 )
 
 
@@ -35,6 +35,7 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
             "last": [s["accuracy_last"] for s in summaries],
             "train_seconds": [s["train_seconds"] for s in summaries],
             "ratio": [s["train_seconds"] / whole for s in summaries] if whole else [],
+            "achieved": [s["rho_achieved"] for s in summaries if s["rho_achieved"] is not None],
             "predicted": [s["rho_predicted"] for s in summaries if s["rho_predicted"] is not None],
             "selecting": [(s["importance_seconds"] + s["selection_seconds"] + s["trace_seconds"]) / s["train_seconds"] for s in summaries],
         }
@@ -66,6 +67,7 @@ def cells(row: Dict[str, Any]) -> Dict[str, str]:
         "last acc.": number("last", ".2f", 100, " %"),
         "training s": number("train_seconds", ".1f"),
         "ratio": number("ratio", ".3f"),
+        "achieved": number("achieved", ".3f"),
         "predicted": number("predicted", ".3f"),
         "selecting": number("selecting", ".1f", 100, " %"),
     }
@@ -74,7 +76,8 @@ def cells(row: Dict[str, Any]) -> Dict[str, str]:
 def text(runs: List[RunFolder]) -> str:
     """The table for a terminal."""
     shown = [cells(row) for row in rows(runs)]
-    wide = [max(26, *(len(row["scheme"]) + 2 for row in shown)), *[18 if any("±" in text for row in shown for text in row.values()) else 12] * 6]
+    column = 18 if any("±" in text for row in shown for text in row.values()) else 11
+    wide = [max(26, *(len(row["scheme"]) + 2 for row in shown)), *[column] * (len(shown[0]) - 1)]
     lines = ["".join(f"{text:<{wide[0]}}" if not k else f"{text:>{wide[k]}}" for k, text in enumerate(row)) for row in
              (list(shown[0]), *(row.values() for row in shown))]  # fmt: skip
     return "\n".join([*lines, NOTE])
