@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -17,6 +18,17 @@ def pytest_collection_modifyitems(items):
     """Files with slow tests first: what takes minutes must not begin last, when the other processes have nothing left."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(autouse=True)
+def registered_here_only(monkeypatch):
+    """What a test registers, no other test of the same process sees, in whatever order they run."""
+    from elastictrainer import importance, schemes
+
+    monkeypatch.setattr(schemes, "SCHEMES", dict(schemes.SCHEMES))
+    monkeypatch.setattr(importance, "METRICS", dict(importance.METRICS))
+    yield
+    sys.modules.pop("userschemes", None)  # an import registers once, and the next test that imports it wants it again
 
 
 @pytest.fixture

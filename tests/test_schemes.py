@@ -1,10 +1,8 @@
-import sys
-
 import numpy as np
 import pytest
 from conftest import ArrayData, invented_timings, small_network, tensor_names
 
-from elastictrainer import Objective, UsageError, importance, optimizers, profile_model, schemes, select
+from elastictrainer import Objective, UsageError, optimizers, profile_model, schemes, select
 from elastictrainer.objective import classification_loss
 from elastictrainer.steps import StepCache
 from elastictrainer.training import Training
@@ -17,15 +15,6 @@ EXPECTED = {
                 "head/kernel", "head/bias"},
 }  # fmt: skip
 EXPECTED["prunetrain"] = EXPECTED["full"]
-
-
-@pytest.fixture(autouse=True)
-def registered_here_only(monkeypatch):
-    """What a test registers, other tests of the same process do not see."""
-    monkeypatch.setattr(schemes, "SCHEMES", dict(schemes.SCHEMES))
-    monkeypatch.setattr(importance, "METRICS", dict(importance.METRICS))
-    yield
-    sys.modules.pop("userschemes", None)
 
 
 def changed(model, before):
