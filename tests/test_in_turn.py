@@ -9,12 +9,15 @@ FULL, CHOSEN = np.array([True, True]), np.array([True, False])
 
 
 class Machine:
-    """Steps that take what `ms_of(round, mask)` says, while the host takes `stolen(round)` of a core."""
+    """Steps that take what `ms_of(round, mask)` says, while the host takes `stolen(round)` of a core.
+
+    A single step, how long one takes, is made before the first round.
+    """
 
     def __init__(self, monkeypatch, ms_of, stolen):
         from elastictrainer.profiler import in_turn
 
-        self.now_s, self.stolen_s, self.turns = 0.0, 0.0, 0
+        self.now_s, self.stolen_s, self.turns = 0.0, 0.0, -1
         self.ms_of, self.stolen = ms_of, stolen
         self.ratios = lambda rounds, **more: in_turn.ratios_to_full(
             self, [CHOSEN], FULL, None, seconds=0.0, rounds=rounds, **more
@@ -29,15 +32,15 @@ class Machine:
 
     @property
     def round(self):
-        return self.turns // 2
+        return max(self.turns, 0) // 2
 
     def step_ms(self, mask, batch, count):
-        in_a_turn = count == 4
+        in_a_turn = self.turns >= 0
         took = np.full(count, float(self.ms_of(self.round, mask)))
         self.now_s += 1e-3 * took.sum()
         if in_a_turn:
             self.stolen_s += 1e-3 * took.sum() * self.stolen(self.round)
-            self.turns += 1
+        self.turns += 1
         return took
 
 
@@ -63,6 +66,19 @@ def test_a_few_fast_steps_and_many_slow_ones_do_not_count(monkeypatch, tf):
         return full_ms if mask.all() else 0.4 * (60 if k % 12 == 8 else 150 if k % 12 in (0, 4, 6) else 100)
 
     assert Machine(monkeypatch, ms_of, lambda k: 0.0).ratios(12) == pytest.approx([0.4])
+
+
+def test_a_speed_that_changes_within_seconds_slows_both_alike(monkeypatch, tf):
+    # Slower by two fifths in every other stretch of 2.3 s: four of these steps in a row would be all in one, or all in the other.
+    def ms_of(k, mask):
+        return (500 if mask.all() else 200) * (1.4 if machine.now_s % 4.6 > 2.3 else 1.0)
+
+    machine = Machine(monkeypatch, ms_of, lambda k: 0.0)
+    ratios = []
+    for _ in range(12):
+        machine.turns = -1
+        ratios.append(machine.ratios(6)[0])
+    assert ratios == pytest.approx([0.4] * 12, rel=0.12) and np.mean(ratios) == pytest.approx(0.4, rel=0.03)
 
 
 def test_a_caller_may_have_more_patience(monkeypatch, tf):

@@ -9,10 +9,10 @@ from elastictrainer.environment import stolen_seconds
 from elastictrainer.profiler.capture import SETTLED, step_ms, warm_up
 from elastictrainer.steps import StepCache
 
-_MOST_ROUNDS = 40
+_MOST_STEPS = 160
 _STOLEN = 0.03  # of one core: what a virtual machine's host may take away during a round
 _PATIENCE = 3  # times as many rounds, at most, to have enough in which it did not; where the caller has no more
-_LONG_S = 2.0
+_LONG_S = 0.15
 _Result = TypeVar("_Result")
 
 
@@ -49,19 +49,21 @@ def ratios_to_full(
 ) -> np.ndarray:
     """(K,) measured time of a step under each of `masks`, (N,) bool, over one under `full`.
 
-    They are run in turn for about `seconds`, and at least `rounds` times; up to `patience` times as often on a virtual
-    machine whose host takes the processors away meanwhile, and the rounds in which it took least count. Other work on
-    the machine comes and goes and adds time, so that of each selection's steps the faster half counts; not the fastest
-    tenth, which is a matter of luck where processors change their clock. Each has run `warmup` times before; see `warm_up`.
+    They are run in turn, long steps one by one and short ones four in a row, for about `seconds`, and at least `rounds`
+    times; up to `patience` times as often on a virtual machine whose host takes the processors away meanwhile, and the
+    rounds in which it took least count. Other work on the machine comes and goes and adds time, so that of each selection's
+    steps the faster half counts; not the fastest tenth, which is a matter of luck where processors change their clock. Each
+    has run `warmup` times before; see `warm_up`.
     """
     for mask in (*masks, full):
         warm_up(cache.get(mask), batch, warmup)
     once_s = 1e-3 * step_ms(cache.get(full), batch, 1)[0]
-    # The first step after a change of graph finds the caches cold; training never changes that often.
-    steps = 4 if once_s < _LONG_S else 2
+    # A machine's speed goes up and down within seconds, so that turns must be shorter than that. The first of several short
+    # steps finds the caches cold, and training never changes its graph that often; of a long step that is no part worth naming.
+    steps, cold = (1, 0) if once_s >= _LONG_S else (4, 1)
     turns = [*masks, full]
-    rounds = int(np.clip(seconds / (len(turns) * steps * once_s), rounds, max(rounds, _MOST_ROUNDS)))
-    times = undisturbed(lambda: [step_ms(cache.get(mask), batch, steps)[1:] for mask in turns], rounds, patience)
+    rounds = int(np.clip(seconds / (len(turns) * steps * once_s), rounds, max(rounds, _MOST_STEPS // steps)))
+    times = undisturbed(lambda: [step_ms(cache.get(mask), batch, steps)[cold:] for mask in turns], rounds, patience)
     sorted_ms = np.sort(np.moveaxis(np.array(times), 1, 0).reshape(len(turns), -1), axis=1)
     n = sorted_ms.shape[1]
     usual_ms = sorted_ms[:, n // 10 : (n + 1) // 2].mean(axis=1)
