@@ -9,10 +9,10 @@ from elastictrainer.environment import stolen_seconds
 from elastictrainer.profiler.capture import SETTLED, step_ms, warm_up
 from elastictrainer.steps import StepCache
 
-_MOST_STEPS = 160
+_MOST_STEPS = 160  # under each selection
 _STOLEN = 0.03  # of one core: what a virtual machine's host may take away during a round
 _PATIENCE = 3  # times as many rounds, at most, to have enough in which it did not; where the caller has no more
-_LONG_S = 0.15
+_LONG_S = 0.15  # a step that takes as long is a turn of its own
 _Result = TypeVar("_Result")
 
 
@@ -59,7 +59,7 @@ def ratios_to_full(
         warm_up(cache.get(mask), batch, warmup)
     once_s = 1e-3 * step_ms(cache.get(full), batch, 1)[0]
     # A machine's speed goes up and down within seconds, so that turns must be shorter than that. The first of several short
-    # steps finds the caches cold, and training never changes its graph that often; of a long step that is no part worth naming.
+    # steps may find the caches cold, and training never changes its graph that often; of a long step that is no part worth naming.
     steps, cold = (1, 0) if once_s >= _LONG_S else (4, 1)
     turns = [*masks, full]
     rounds = int(np.clip(seconds / (len(turns) * steps * once_s), rounds, max(rounds, _MOST_STEPS // steps)))
