@@ -13,11 +13,11 @@ from typing import Any, Dict, List, Optional
 import yaml
 
 from elastictrainer import TensorTimings, UsageError
-from elastictrainer.config import TrainSettings, parse
-from elastictrainer.files import write_json
+from elastictrainer.experiment.settings import TrainSettings, parse
+from elastictrainer.runs.files import write_json
 from elastictrainer.plotting.drawing import label
 from elastictrainer.plotting.replicates import replicates
-from elastictrainer.run_folder import RunFolder, find_runs
+from elastictrainer.runs.run_folder import RunFolder, find_runs
 
 PAPER = Path(__file__).resolve().parents[1] / "configs" / "paper_numbers.yaml"
 TRAINING_IMAGES = {"caltech_birds2011": 5994, "oxford_iiit_pet": 3680, "stanford_dogs": 12000, "demo": 1800}

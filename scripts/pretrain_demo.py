@@ -10,22 +10,23 @@ import argparse
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.demo import digits, network
+from elastictrainer.data import demo_digits
+from elastictrainer.models import demo_network
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--output", default=str(network.WEIGHTS))
+    parser.add_argument("--output", default=str(demo_network.WEIGHTS))
     arguments = parser.parse_args()
 
     tf.keras.utils.set_random_seed(0)
-    images, labels = digits.source("train")
-    pixels = tf.keras.Input((digits.SIZE, digits.SIZE, 3))
+    images, labels = demo_digits.source("train")
+    pixels = tf.keras.Input((demo_digits.SIZE, demo_digits.SIZE, 3))
     features = tf.keras.layers.Rescaling(1 / 127.5, offset=-1.0)(pixels)
-    backbone = network.backbone((digits.SIZE, digits.SIZE, 3))
+    backbone = demo_network.backbone((demo_digits.SIZE, demo_digits.SIZE, 3))
     pooled = tf.keras.layers.GlobalAveragePooling2D()(backbone(features))
-    model = tf.keras.Model(pixels, tf.keras.layers.Dense(len(digits.CLASSES))(pooled))
+    model = tf.keras.Model(pixels, tf.keras.layers.Dense(len(demo_digits.CLASSES))(pooled))
     steps = arguments.epochs * (len(images) // 32)
     model.compile(
         tf.keras.optimizers.Adam(tf.keras.optimizers.schedules.CosineDecay(2e-3, steps)),
@@ -33,9 +34,9 @@ def main() -> None:
         metrics=["accuracy"],
     )
     model.fit(images, labels, batch_size=32, epochs=arguments.epochs, verbose=2)
-    network.save_weights(backbone, arguments.output)
-    network.load_weights(backbone, arguments.output)  # in the half precision that ships
-    for name, (x, y) in {"source domain": digits.source("test"), "target domain": digits.target("test")}.items():
+    demo_network.save_weights(backbone, arguments.output)
+    demo_network.load_weights(backbone, arguments.output)  # in the half precision that ships
+    for name, (x, y) in {"source domain": demo_digits.source("test"), "target domain": demo_digits.target("test")}.items():
         accuracy = np.mean(model.predict(x, verbose=0).argmax(axis=1) == y)
         print(f"accuracy on {name}: {100 * accuracy:.1f} %")
 

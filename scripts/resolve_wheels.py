@@ -1,4 +1,4 @@
-"""Which wheels `pip install .` takes on each platform: resolve pyproject.toml for all, and write tests/wheels.json.
+"""Which wheels `pip install .` takes on each platform: resolve pyproject.toml for all, and write tests/files/wheels.json.
 
     pip install uv && python scripts/resolve_wheels.py
 
@@ -25,7 +25,7 @@ def resolve(python: str, machine: str) -> dict:
 
 def main() -> None:
     table = {f"{python} {machine}": resolve(python, machine) for machine in MACHINES for python in PYTHONS}
-    (REPOSITORY / "tests" / "wheels.json").write_text(json.dumps(table, indent=1) + "\n")
+    (REPOSITORY / "tests" / "files" / "wheels.json").write_text(json.dumps(table, indent=1) + "\n")
     for platform, wheels in table.items():
         shown = ("tensorflow", "keras", "tensorflow-addons", "vit-keras", "numpy")
         print(f"{platform:<14}" + "  ".join(f"{name} {wheels.get(name, '-')}" for name in shown))

@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer import Elastic, Scheme, importance, schemes
+from elastictrainer import Elastic, Scheme
+from elastictrainer.selection import importance, schemes
 
 
 class OddTensors(Scheme):

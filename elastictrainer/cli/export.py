@@ -6,8 +6,8 @@ from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
-from elastictrainer.names import EXPORT
-from elastictrainer.run_folder import find_runs
+from elastictrainer.registry import EXPORT
+from elastictrainer.runs.run_folder import find_runs
 
 _EXAMPLE = "example: et-export runs/birds --format tflite --format saved_model"
 
@@ -36,7 +36,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     EXPORT.check_each(formats)
     run_folder = find_runs([asked.run])[0]
     load_tensorflow()
-    from elastictrainer.export import export_run
+    from elastictrainer.models.export import export_run
 
     for path in export_run(run_folder, formats, asked.output):
         print(f"written: {path}")

@@ -45,8 +45,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     asked = parser.parse_args(arguments)
 
-    from elastictrainer.files import write_json
-    from elastictrainer.run_folder import find_runs
+    from elastictrainer.runs.files import write_json
+    from elastictrainer.runs.run_folder import find_runs
 
     for option, kinds_with_it in (("x", ("curves",)), ("y", ("curves", "bars"))):
         if getattr(asked, option) is not None and asked.what not in kinds_with_it:
@@ -83,7 +83,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 def _draw(asked: argparse.Namespace) -> Any:
     from elastictrainer.plotting import profiles, selections, training
     from elastictrainer.profiler.timings import TensorTimings
-    from elastictrainer.run_folder import find_runs
+    from elastictrainer.runs.run_folder import find_runs
 
     if asked.what == "prediction":
         return profiles.prediction([TensorTimings.load(path) for path in asked.paths])

@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
-from elastictrainer.config import ProfileSettings, check, parse
+from elastictrainer.experiment.settings import ProfileSettings, check, parse
 
 _DESCRIPTION = "Measure how long each tensor's share of a training step takes on this device, and write it to a file."
 _EXAMPLE = "example: et-profile --model resnet50 --validate 12 --plot timings.png"
@@ -26,13 +26,14 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     load_tensorflow()
     import tensorflow as tf
 
-    from elastictrainer import assembly, models
+    from elastictrainer.experiment import assembly
+    from elastictrainer.models import zoo
     from elastictrainer.cli.profile_table import table
 
     assembly.configure(settings.seed)
     classes = assembly.classes(settings)
     model = assembly.make_model(settings, classes)
-    size = models.input_size(model, settings.image_size or models.default_image_size(settings.model))
+    size = zoo.input_size(model, settings.image_size or zoo.default_image_size(settings.model))
     shape = (*size, model.input_shape[-1])
     metadata = assembly.profile_metadata(settings, shape, classes)
     pixels = tf.random.uniform((settings.batch_size, *shape), 0, 255)

@@ -10,10 +10,10 @@ import sys
 import time
 from typing import Any, Dict, Optional, Sequence
 
-from elastictrainer import replicas
+from elastictrainer.training import launcher
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
-from elastictrainer.config import TrainSettings, check, given, load, parse
+from elastictrainer.experiment.settings import TrainSettings, check, given, load, parse
 from elastictrainer.errors import UsageError
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
@@ -32,21 +32,21 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument("--save_model", nargs="?", help="accepted for the published code's sake: the model is always saved")
     settings, options = parse(TrainSettings, arguments, parser)
 
-    from elastictrainer.run_folder import RunFolder
+    from elastictrainer.runs.run_folder import RunFolder
 
     if options.resume is None:
         check(settings)
         if settings.init_from:
             load_tensorflow()
-            from elastictrainer import continuation
+            from elastictrainer.models import warm_start
 
-            settings = continuation.settings_of(settings, given(TrainSettings, options))
+            settings = warm_start.settings_of(settings, given(TrainSettings, options))
         output = settings.output or _run_name(settings)
         if _is_launcher(settings):
             command = [*(sys.argv[1:] if arguments is None else arguments), "--output", output]
             load_tensorflow()
-            seen = replicas.devices(settings.replicas)
-            replicas.train([command] * len(seen), seen, output)
+            seen = launcher.devices(settings.replicas)
+            launcher.train([command] * len(seen), seen, output)
             return
         run_folder = RunFolder(output + _of_worker(settings))
         with run_folder.claimed(settings.overwrite):
@@ -60,7 +60,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
 def _is_launcher(settings: TrainSettings) -> bool:
     """Whether this process only starts those that train."""
-    return settings.strategy == "mirrored" and not replicas.is_replica()
+    return settings.strategy == "mirrored" and not launcher.is_replica()
 
 
 def _resume(run_folder: Any) -> None:
@@ -69,8 +69,8 @@ def _resume(run_folder: Any) -> None:
         settings = load(TrainSettings, run_folder.config_path)
         if _is_launcher(settings) and not run_folder.summary_path.exists():
             load_tensorflow()
-            seen = replicas.devices(settings.replicas)
-            replicas.train([["--resume", f"{run_folder.path}{replicas.suffix(k)}"] for k in range(len(seen))], seen, str(run_folder.path))
+            seen = launcher.devices(settings.replicas)
+            launcher.train([["--resume", f"{run_folder.path}{launcher.suffix(k)}"] for k in range(len(seen))], seen, str(run_folder.path))
             return
     with run_folder.claimed(resume=True):
         if run_folder.summary_path.exists():
@@ -92,22 +92,26 @@ def _resume(run_folder: Any) -> None:
 def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Train into `run_folder`, alone or as one of several processes."""
     load_tensorflow()
-    from elastictrainer import distribution
+    from elastictrainer.training import workers
 
-    workers = distribution.create(settings.strategy)
+    workers = workers.create(settings.strategy)
     with workers.told_when_alone() if workers else contextlib.nullcontext():
         _train_among(workers, settings, run_folder, resume)
 
 
 def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Make everything from `settings`, and train."""
-    from elastictrainer import assembly, continuation, distribution, energy, environment, schemes
-    from elastictrainer.export import export_run
-    from elastictrainer.profiler import profile_file
-    from elastictrainer.run_folder import RunFolder
-    from elastictrainer.selection_settings import SelectionSettings
-    from elastictrainer.steps import spare_from_collection
-    from elastictrainer.training import Training
+    from elastictrainer.experiment import assembly
+    from elastictrainer.models import warm_start
+    from elastictrainer.runs import environment
+    from elastictrainer.selection import schemes
+    from elastictrainer.training import workers, energy
+    from elastictrainer.models.export import export_run
+    from elastictrainer.profiler import storage
+    from elastictrainer.runs.run_folder import RunFolder
+    from elastictrainer.selection.settings import SelectionSettings
+    from elastictrainer.steps.compiled_step import spare_from_collection
+    from elastictrainer.training.training import Training
 
     formats = settings.export.split(",") if settings.export else []
     selection = SelectionSettings(
@@ -127,13 +131,13 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     if workers:
         data = dataclasses.replace(data, part=(workers.rank, workers.count))
     if settings.init_from:
-        model = continuation.model_of(RunFolder(settings.init_from), data.class_names)
+        model = warm_start.model_of(RunFolder(settings.init_from), data.class_names)
     else:
         model = assembly.make_model(settings, len(data.class_names))
     own = settings  # what this process does
     if workers:
         workers.start_alike(model.variables)
-        distribution.draw_apart(model, workers.rank)
+        workers.draw_apart(model, workers.rank)
         own = dataclasses.replace(settings, batch_size=settings.batch_size // workers.count)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {data.train_split.count} training "
@@ -149,8 +153,8 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
         assembly.obtain_profile, settings, model, metadata, lambda: next(iter(data.train(0))), optimizer, selects, print
     )
     if workers:  # one profile, or they would select differently
-        found = workers.of_first(lambda: (own_profile := obtain()) and profile_file.to_json(own_profile))
-        timings = found and profile_file.from_json(found)
+        found = workers.of_first(lambda: (own_profile := obtain()) and storage.to_json(own_profile))
+        timings = found and storage.from_json(found)
     else:
         timings = obtain()
     sensor, about_energy = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
@@ -188,7 +192,7 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
 
 def _with_metered_energy(summary: Dict[str, Any], meter: str, run_folder: Any) -> Dict[str, Any]:
     """The summary with the energy that an external meter logged, written as well; as it was where the log is no good."""
-    from elastictrainer import energy
+    from elastictrainer.training import energy
 
     try:
         joules = energy.from_log(meter, summary["training_intervals"])
@@ -204,10 +208,10 @@ def _of_worker(settings: TrainSettings) -> str:
     """What tells the run folders of several workers apart: nothing for the first."""
     if settings.strategy not in ("multi-worker", "mirrored"):
         return ""
-    from elastictrainer.distribution import task
+    from elastictrainer.training.workers import task
 
     rank, _ = task()
-    return replicas.suffix(rank)
+    return launcher.suffix(rank)
 
 
 def _run_name(settings: TrainSettings) -> str:

@@ -7,8 +7,8 @@ from typing import Any, Dict, List, NamedTuple, Union
 import matplotlib
 
 from elastictrainer.errors import UsageError
-from elastictrainer.files import written_beside
-from elastictrainer.run_folder import RunFolder
+from elastictrainer.runs.files import written_beside
+from elastictrainer.runs.run_folder import RunFolder
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (the backend is chosen first: a small device has no display)

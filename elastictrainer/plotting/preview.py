@@ -7,11 +7,11 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer import assembly
-from elastictrainer.config import TrainSettings, load
-from elastictrainer.models import AUGMENTATION
+from elastictrainer.experiment import assembly
+from elastictrainer.experiment.settings import TrainSettings, load
+from elastictrainer.models.zoo import AUGMENTATION
 from elastictrainer.plotting.drawing import Drawing, pyplot
-from elastictrainer.run_folder import RunFolder
+from elastictrainer.runs.run_folder import RunFolder
 
 _CLASSES, _COPIES, _SEARCHED = 6, 5, 200
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 
 from elastictrainer.plotting.drawing import label
-from elastictrainer.run_folder import RunFolder
+from elastictrainer.runs.run_folder import RunFolder
 
 _NOT_TOLD_APART = ("seed", "output", "overwrite", "profile", "checkpoint_minutes", "export", "cache")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Dict, List, Union
 
 from elastictrainer.errors import UsageError
-from elastictrainer.files import write_text
+from elastictrainer.runs.files import write_text
 from elastictrainer.plotting import profiles, selections, table, training
 from elastictrainer.plotting.drawing import Drawing, label, pyplot
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.run_folder import RunFolder
-from elastictrainer.templates import render
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.runs.templates import render
 
 
 def write(runs: List[RunFolder], path: Union[str, Path]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from elastictrainer.errors import UsageError
 from elastictrainer.plotting.drawing import COLOURS, UNCHOSEN, Drawing, label, pyplot, tensor_ticks
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.run_folder import RunFolder
+from elastictrainer.runs.run_folder import RunFolder
 
 
 def selection(run: RunFolder) -> Drawing:

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 
 from elastictrainer.plotting.replicates import replicates, spread
-from elastictrainer.run_folder import RunFolder
+from elastictrainer.runs.run_folder import RunFolder
 
 NOTE = (
     "ratio: training seconds over full training's. achieved: over what the run's own full steps say of full training.\n"

@@ -8,7 +8,7 @@ import numpy as np
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.plotting.drawing import COLOURS, LINES, MARKERS, Drawing, pyplot
 from elastictrainer.plotting.replicates import replicates, spread
-from elastictrainer.run_folder import RunFolder
+from elastictrainer.runs.run_folder import RunFolder
 
 
 class Quantity(NamedTuple):

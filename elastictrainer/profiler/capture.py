@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError
 from elastictrainer.profiler.xplane import STEP_EVENT, Trace, read_trace
-from elastictrainer.steps import TrainStep
+from elastictrainer.steps.compiled_step import TrainStep
 
 SETTLED = 100  # runs after which a compiled step is as fast as it becomes
 _LEAST, _WARMING_S = 3, 5.0

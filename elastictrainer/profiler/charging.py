@@ -4,14 +4,14 @@ from typing import Dict, List, Optional
 
 import numpy as np
 
-from elastictrainer.keras_stack import name_of
+from elastictrainer.steps.keras_compat import name_of
 from elastictrainer.profiler.attribution import BACKWARD, FORWARD, NEVER, UPDATE, Charge, attribute, members_of
-from elastictrainer.profiler.calls import bodies_of, charge_calls
+from elastictrainer.profiler.function_calls import bodies_of, charge_calls
 from elastictrainer.profiler.flops import flops_of
-from elastictrainer.profiler.membership import Membership
+from elastictrainer.profiler.cost_groups import Membership
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.xplane import Trace, charge_to, wall_shares
-from elastictrainer.steps import TrainStep
+from elastictrainer.steps.compiled_step import TrainStep
 
 
 def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorTimings:

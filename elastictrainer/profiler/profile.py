@@ -7,20 +7,21 @@ from typing import Any, Callable, Dict, Optional, Tuple, Union
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer import environment, optimizers
+from elastictrainer.runs import environment
+from elastictrainer.steps import optimizers
 from elastictrainer.errors import UsageError
-from elastictrainer.keras_stack import name_of
-from elastictrainer.objective import Objective
+from elastictrainer.steps.keras_compat import name_of
+from elastictrainer.steps.objective import Objective
 from elastictrainer.profiler import calibration
 from elastictrainer.profiler.capture import SETTLED, capture, warm_up
 from elastictrainer.profiler.charging import timings_from_trace
-from elastictrainer.profiler.in_turn import ratios_to_full
+from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.validation import validate_timings
 from elastictrainer.profiler.xla import refuse_compiled
 from elastictrainer.profiler.xplane import Trace
-from elastictrainer.state import restored
-from elastictrainer.steps import StepCache, TrainStep
+from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.compiled_step import StepCache, TrainStep
 
 
 def profile_model(

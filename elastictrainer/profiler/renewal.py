@@ -8,7 +8,7 @@ from elastictrainer.profiler.calibration import with_overlap
 from elastictrainer.profiler.charging import timings_from_trace
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.xplane import Trace
-from elastictrainer.steps import TrainStep
+from elastictrainer.steps.compiled_step import TrainStep
 
 
 def renewed(old: TensorTimings, step: TrainStep, trace: Trace, step_ms: float, at: int) -> TensorTimings:

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.membership import Membership
+from elastictrainer.profiler.cost_groups import Membership
 
 _LONGEST_STEP_MS = 1e9  # eleven days
 
@@ -215,13 +215,13 @@ class TensorTimings:
 
     def save(self, path: Union[str, Path]) -> None:
         """Write the profile as JSON, whole or not at all."""
-        from elastictrainer.profiler import profile_file
+        from elastictrainer.profiler import storage
 
-        profile_file.write(self, path)
+        storage.write(self, path)
 
     @staticmethod
     def load(path: Union[str, Path]) -> "TensorTimings":
         """Read a profile; UsageError, naming the file, where it is missing, no profile, or damaged."""
-        from elastictrainer.profiler import profile_file
+        from elastictrainer.profiler import storage
 
-        return profile_file.read(path)
+        return storage.read(path)

@@ -4,10 +4,10 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.objective import Objective
-from elastictrainer.profiler.in_turn import ratio_to_full
+from elastictrainer.steps.objective import Objective
+from elastictrainer.profiler.interleaved import ratio_to_full
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.steps import StepCache
+from elastictrainer.steps.compiled_step import StepCache
 
 
 def random_masks(timings: TensorTimings, count: int, seed: int) -> List[np.ndarray]:

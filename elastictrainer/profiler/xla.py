@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterable, List, Sequence, Set
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.functions import CALLS
+from elastictrainer.profiler.function_bodies import CALLS
 
 _PASSED_ON = ("ReadVariableOp", "Identity", "Cast")  # between a tensor and the call that computes with it
 _SHOWN = 3  # names in a message

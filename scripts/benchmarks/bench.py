@@ -11,8 +11,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from elastictrainer import TensorTimings, environment
-from elastictrainer.files import write_json
+from elastictrainer import TensorTimings
+from elastictrainer.runs import environment
+from elastictrainer.runs.files import write_json
 
 MODELS = ("resnet50", "vgg16", "mobilenetv2", "vit")
 
@@ -66,7 +67,7 @@ class Bench:
             epoch += 1
 
     def evaluator(self) -> Any:
-        from elastictrainer.importance import ImportanceEvaluator
+        from elastictrainer.selection.importance import ImportanceEvaluator
 
         return ImportanceEvaluator(self.objective, self.optimizer, steps=self.steps)
 
@@ -79,10 +80,11 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     """
     import tensorflow as tf
 
-    from elastictrainer import assembly, profile_model
-    from elastictrainer.config import TrainSettings
-    from elastictrainer.objective import Objective, classification_loss
-    from elastictrainer.steps import StepCache, spare_from_collection
+    from elastictrainer import profile_model
+    from elastictrainer.experiment import assembly
+    from elastictrainer.experiment.settings import TrainSettings
+    from elastictrainer.steps.objective import Objective, classification_loss
+    from elastictrainer.steps.compiled_step import StepCache, spare_from_collection
 
     assembly.configure(0)
     weights = options.weights if name == "mobilenetv2" else "none"
@@ -123,7 +125,7 @@ def median_ratio(one: Callable[[], float], other: Callable[[], float], rounds: i
 
     A round is made again, for a while, if a virtual machine's host took the processors away in it.
     """
-    from elastictrainer.profiler.in_turn import undisturbed
+    from elastictrainer.profiler.interleaved import undisturbed
 
     ratios = undisturbed(lambda: one() / other(), rounds)
     return float(np.median(ratios)), ratios

@@ -20,8 +20,8 @@ import psutil
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from elastictrainer import environment
-from elastictrainer.files import write_json
+from elastictrainer.runs import environment
+from elastictrainer.runs.files import write_json
 
 SETTLED = 20
 

@@ -20,8 +20,9 @@ import bench
 import numpy as np
 import psutil
 
-from elastictrainer import environment, select
-from elastictrainer.files import write_json
+from elastictrainer import select
+from elastictrainer.runs import environment
+from elastictrainer.runs.files import write_json
 
 
 def peak(options, name: str, rho: float) -> dict:

@@ -13,14 +13,14 @@ import bench
 import numpy as np
 
 from elastictrainer import select
-from elastictrainer.profiler.in_turn import ratio_to_full
+from elastictrainer.profiler.interleaved import ratio_to_full
 
 SCHEMES = ("traditional-tl", "bn-bias")
 
 
 def measure(made: bench.Bench, rhos: list, batches: int, seconds: float) -> list:
     """A row for each scheme and ratio of one model."""
-    from elastictrainer import schemes
+    from elastictrainer.selection import schemes
 
     timings = made.timings
     importance = made.evaluator()(itertools.islice(made.minibatches(), batches))

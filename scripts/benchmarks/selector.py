@@ -14,8 +14,8 @@ import tracemalloc
 import numpy as np
 
 from elastictrainer import TensorTimings, select
-from elastictrainer.files import write_json
-from elastictrainer.knapsack import solve_chain
+from elastictrainer.runs.files import write_json
+from elastictrainer.selection.knapsack import solve_chain
 
 CASES = ((214, 10_000, None), (1_000, 1_000, None), (1_000, 10_000, 0.050), (3_000, 10_000, None), (10_000, 10_000, 2.0))
 

@@ -17,7 +17,7 @@ import time
 import bench
 import numpy as np
 
-from elastictrainer.stopwatch import IMPORTANCE, SELECTING, STEPS, TRACING, Stopwatch
+from elastictrainer.training.stopwatch import IMPORTANCE, SELECTING, STEPS, TRACING, Stopwatch
 
 EPOCHS, STEPS_PER_EPOCH, INTERVAL = 12, 1500, 3
 
@@ -29,9 +29,9 @@ class Run:
     """A run at `rho`: its own plan, pace and selector, its training steps, and the clock that is wound on in between."""
 
     def __init__(self, made: bench.Bench, rho: float, block: int):
-        from elastictrainer.pace import Pace
-        from elastictrainer.plan import Plan
-        from elastictrainer.reselection import Reselector
+        from elastictrainer.selection.budget import Pace
+        from elastictrainer.selection.schedule import Plan
+        from elastictrainer.selection.reselection import Reselector
 
         self.made, self.block = made, block
         self.plan = Plan(EPOCHS, STEPS_PER_EPOCH, INTERVAL)

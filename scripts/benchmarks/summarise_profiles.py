@@ -8,7 +8,7 @@ import argparse
 import numpy as np
 
 from elastictrainer import TensorTimings
-from elastictrainer.files import write_json
+from elastictrainer.runs.files import write_json
 
 
 def main() -> None:

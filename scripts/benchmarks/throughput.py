@@ -16,10 +16,10 @@ from pathlib import Path
 import bench
 import numpy as np
 
-from elastictrainer import optimizers
-from elastictrainer.objective import classification_loss
-from elastictrainer.run_folder import RunFolder
-from elastictrainer.training import Training
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.objective import classification_loss
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.training.training import Training
 
 
 class Part:

@@ -25,8 +25,9 @@ import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from elastictrainer import TensorTimings, environment
-from elastictrainer.files import write_json
+from elastictrainer import TensorTimings
+from elastictrainer.runs import environment
+from elastictrainer.runs.files import write_json
 
 
 _NOISE = 3  # times that the full step is held against itself
@@ -76,12 +77,13 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     import tensorflow as tf
     from zoo import ZOO
 
-    from elastictrainer import optimizers, profile_model
-    from elastictrainer.assembly import configure
-    from elastictrainer.objective import Objective
+    from elastictrainer import profile_model
+    from elastictrainer.steps import optimizers
+    from elastictrainer.experiment.assembly import configure
+    from elastictrainer.steps.objective import Objective
     from elastictrainer.profiler.capture import step_ms
-    from elastictrainer.profiler.in_turn import ratio_to_full
-    from elastictrainer.steps import StepCache
+    from elastictrainer.profiler.interleaved import ratio_to_full
+    from elastictrainer.steps.compiled_step import StepCache
 
     if inter_op:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op)

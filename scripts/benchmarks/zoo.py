@@ -13,9 +13,9 @@ def registered(name: str, size: int = 224) -> Callable[[int], Made]:
     """One of the program's own, with random weights."""
 
     def make(batch: int) -> Made:
-        from elastictrainer import models
+        from elastictrainer.models import zoo
 
-        return with_images(models.create(name, CLASSES, weights="none"), batch, size)
+        return with_images(zoo.create(name, CLASSES, weights="none"), batch, size)
 
     return make
 

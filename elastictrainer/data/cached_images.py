@@ -1,0 +1,97 @@
+"""Decoded images kept in memory or in a file, for devices on which decoding them again in every epoch costs more than room."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, Callable, Iterator, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.errors import RunError, UsageError
+from elastictrainer.runs.files import remove_unfinished, written_beside
+from elastictrainer.registry import CACHE
+from elastictrainer.data.splits import IndexedSplit
+
+FOLDER = Path("cache")
+_ABANDONED_S = 600.0
+
+
+class CachedSplit(IndexedSplit):
+    """A part of a data set, decoded and resized once, with pixels as whole numbers 0..255."""
+
+    def __init__(self, split: Any, size: Tuple[int, int], place: str, workers: int, say: Callable[[str], None]):
+        """
+        Args:
+            split: what to keep; it is read once, in its stored order.
+            size: height and width.
+            place: "memory", or "disk": a file in `cache/`, used again by later runs on the same images.
+            workers: that decode.
+            say: told what is done.
+
+        Raises:
+            RunError: an image cannot be decoded, or the file cannot be written.
+        """
+        self.size = size
+        self._culprit = split.culprit
+        shape = (split.count, *size, 3)
+        file = FOLDER / f"images-{size[0]}x{size[1]}-{_digest(split, size)}.npy"
+        self._images = _read(file, shape) if place == "disk" else None
+        if self._images is None:
+            say(f"decoding {split.count} images, {np.prod(shape) / 1e6:.0f} MB" + (f" into {file}" if place == "disk" else ""))
+            try:
+                if place == "disk":
+                    remove_unfinished(FOLDER, _ABANDONED_S)  # another process may be writing here
+                    # In sequence: where the disk is full, writing to a mapped file would end the process without a word.
+                    with written_beside(file) as beside, open(beside, "wb") as stream:
+                        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+                        np.lib.format.write_array_header_1_0(stream, header)
+                        for image in _decoded(split, size, workers):
+                            stream.write(image.tobytes())
+                    self._images = _read(file, shape)
+                else:
+                    self._images = np.empty(shape, np.uint8)
+                    for k, image in enumerate(_decoded(split, size, workers)):
+                        self._images[k] = image
+            except tf.errors.OpError as error:
+                raise RunError(split.culprit() or f"reading the images failed: {error.message}") from None
+            except OSError as error:
+                raise RunError(f"cannot keep the images in {file}: {error.strerror}. Choose --cache memory or none.") from None
+        self.labels = split.labels
+
+    def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
+        def image(number: np.ndarray) -> np.ndarray:
+            return self._images[number].astype(np.float32)
+
+        return lambda number: tf.ensure_shape(tf.numpy_function(image, [number], tf.float32), (*self.size, 3))
+
+    def culprit(self) -> str:
+        return self._culprit()
+
+
+def _decoded(split: Any, size: Tuple[int, int], workers: int) -> Iterator[np.ndarray]:
+    """Each image, (H, W, 3) uint8, in the stored order."""
+    for image, _ in split.examples(None, size, workers):
+        yield np.rint(image.numpy()).clip(0, 255).astype(np.uint8)
+
+
+def _read(file: Path, shape: Tuple[int, ...]) -> Optional[np.ndarray]:
+    """The images of a file as an array that stays on the disk; None where there is no whole file of them."""
+    try:
+        images = np.load(file, mmap_mode="r")
+    except (OSError, ValueError):
+        return None
+    return images if images.shape == shape and images.dtype == np.uint8 else None
+
+
+def _digest(split: Any, size: Tuple[int, int]) -> str:
+    """Of what is kept: the files, their sizes and times."""
+    about = [(str(file), found.st_size, found.st_mtime_ns) for file in split.files for found in [os.stat(file)]]
+    return hashlib.sha1(repr((about, size)).encode()).hexdigest()[:12]
+
+
+def check(place: str, split: Any) -> None:
+    """UsageError for a place that there is not, or images that are not in files of their own."""
+    CACHE.check(place)
+    if place != "none" and not hasattr(split, "files"):
+        raise UsageError("--cache is for images in files of their own (a folder, a .csv table); these are in memory, or read by tensorflow-datasets.")

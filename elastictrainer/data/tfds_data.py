@@ -1,0 +1,97 @@
+"""Data sets of tensorflow-datasets: the paper's three by name, and any folder that one of its builders has prepared."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+from elastictrainer.data.splits import prepare_image
+
+# Classes of the registered data sets, so that a model can be profiled before its data is on the device.
+TFDS_CLASSES = {"caltech_birds2011": 200, "oxford_iiit_pet": 37, "stanford_dogs": 120}
+_SHUFFLE_BUFFER = 2048
+
+
+@dataclass
+class TfdsSplit:
+    """One split of a data set that tensorflow-datasets has prepared."""
+
+    builder: Any
+    split: str
+
+    @property
+    def count(self) -> int:
+        return self.builder.info.splits[self.split].num_examples
+
+    def examples(
+        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0, part: Tuple[int, int] = (0, 1)
+    ) -> tf.data.Dataset:
+        import tensorflow_datasets as tfds
+
+        # Encoded images are shuffled, decoded ones would fill the memory of a small device.
+        encoded = self.builder.as_dataset(
+            split=self.split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False
+        )
+        if seed is not None:
+            mixed = int(np.random.default_rng(seed).integers(2**31))
+            encoded = encoded.shuffle(min(self.count, _SHUFFLE_BUFFER), seed=mixed)
+
+        def decode(example: Dict[str, tf.Tensor]) -> Tuple[tf.Tensor, tf.Tensor]:
+            image = tf.io.decode_image(example["image"], channels=3, expand_animations=False)
+            return prepare_image(image, size), example["label"]
+
+        return encoded.skip(skip).shard(part[1], part[0]).map(decode, num_parallel_calls=workers)
+
+    def culprit(self) -> str:
+        return ""
+
+
+def registered(name: str, data_dir: Optional[str]) -> Tuple[List[str], List[TfdsSplit]]:
+    """Class names and the splits train and test of one of TFDS_CLASSES, fetched if need be; UsageError where it cannot be."""
+    import tensorflow_datasets as tfds
+
+    home = data_dir or "~/tensorflow_datasets"
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+        builder.download_and_prepare()
+    except Exception as error:  # tensorflow-datasets raises whatever its downloader met
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(
+            f"{name} is not in {home} and could not be downloaded ({reason}). Copy a prepared data set to "
+            f"{home}/{name}, or its archives to {home}/downloads/manual, or name another place with --data-dir; "
+            "--dataset also takes a folder of your own images. For a first look without any data: bash scripts/demo.sh"
+        ) from None
+    return _parts(builder, name)
+
+
+def is_prepared(folder: Path) -> bool:
+    """Whether a builder has written its records there."""
+    return (folder / "dataset_info.json").is_file()
+
+
+def prepared(folder: Path) -> Tuple[List[str], List[TfdsSplit]]:
+    """Class names and the splits train and test (or validation) of a folder like `~/tensorflow_datasets/NAME/1.0.0`.
+
+    Raises:
+        UsageError: it cannot be read, or holds no labelled images in two such splits.
+    """
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder_from_directory(str(folder))
+    except Exception as error:  # whatever its reader meets in a damaged description
+        raise UsageError(f"tensorflow-datasets cannot read {folder}: {error}") from None
+    return _parts(builder, str(folder))
+
+
+def _parts(builder: Any, name: str) -> Tuple[List[str], List[TfdsSplit]]:
+    features, splits = builder.info.features, builder.info.splits
+    if not {"image", "label"} <= set(features.keys()) or not getattr(features["label"], "names", None):
+        raise UsageError(f"{name} has the features {', '.join(sorted(features.keys()))}; an image and a label with class names are needed.")
+    test = next((part for part in ("test", "validation") if part in splits), None)
+    if "train" not in splits or test is None:
+        raise UsageError(f"{name} has the splits {', '.join(sorted(splits))}; train, and test or validation, are needed.")
+    return features["label"].names, [TfdsSplit(builder, part) for part in ("train", test)]

@@ -1,1 +1,0 @@
-"""The embedded adaptation task: a small network pre-trained on digits in one domain, and digits in another domain."""

@@ -1,0 +1,185 @@
+"""From settings to live objects: random state, data, model, optimizer, profile."""
+
+import hashlib
+import logging
+import re
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import tensorflow as tf
+
+from elastictrainer.data import datasets
+from elastictrainer.models import zoo
+from elastictrainer.runs import environment
+from elastictrainer.steps import optimizers
+from elastictrainer.experiment.settings import CommonSettings, TrainSettings
+from elastictrainer.errors import UsageError
+from elastictrainer.steps.keras_compat import use_random_variables
+from elastictrainer.steps.objective import classification_loss
+from elastictrainer.profiler.profile import profile_model
+from elastictrainer.profiler.timings import TensorTimings
+
+PROFILES = Path("profiles")
+
+
+def configure(seed: int, deterministic: bool = False) -> None:
+    """Set the process up before any layer is made: seeds, and random numbers whose state is in variables."""
+    tf.get_logger().setLevel(logging.ERROR)
+    use_random_variables()  # only what is in a variable can be put back after the tensors were scored
+    tf.keras.utils.set_random_seed(seed)
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+
+
+def classes(settings: CommonSettings) -> int:
+    """The number of classes of the data; UsageError where the settings say another."""
+    if settings.classes and settings.dataset in datasets.TFDS_CLASSES:
+        _agree(settings, datasets.TFDS_CLASSES[settings.dataset])
+    return settings.classes or datasets.classes_of(settings.dataset, settings.validation_split)
+
+
+def load_data(settings: CommonSettings) -> datasets.ImageData:
+    """The data set, sized for the model."""
+    size = settings.image_size or zoo.default_image_size(settings.model)
+    data = datasets.load(
+        settings.dataset, settings.batch_size, (size, size), settings.seed, settings.data_dir, settings.validation_split
+    )
+    _agree(settings, len(data.class_names))
+    return data
+
+
+def _agree(settings: CommonSettings, found: int) -> None:
+    if settings.classes and settings.classes != found:
+        raise UsageError(f"--classes {settings.classes}: {settings.dataset} has {found}. Leave --classes out.")
+
+
+def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
+    """The model with a head for `class_count` classes."""
+    return zoo.create(
+        settings.model,
+        class_count,
+        settings.image_size,
+        settings.weights,
+        settings.head_init,
+        settings.rotation,
+        settings.flip,
+    )
+
+
+def make_optimizer(settings: CommonSettings, decay_steps: int = 0) -> Any:
+    """The optimizer; its rate falls to zero over `decay_steps`."""
+    return optimizers.make(
+        settings.optimizer, settings.learning_rate, settings.weight_decay, decay_steps=decay_steps
+    )
+
+
+def profile_metadata(settings: CommonSettings, input_shape: Tuple[int, ...], class_count: int) -> Dict[str, Any]:
+    """What a profile is a profile of."""
+    return {
+        "model": settings.model,
+        "input_shape": list(input_shape),
+        "batch_size": settings.batch_size,
+        "classes": class_count,
+        "optimizer": settings.optimizer,
+        "rotation": settings.rotation,
+        "flip": settings.flip,
+    }
+
+
+def profile_path(metadata: Dict[str, Any]) -> Path:
+    """Where the profile of `metadata` on this device is kept unless the user says otherwise."""
+    everything = repr((sorted(metadata.items()), environment.device(), environment.threads()))
+    short = hashlib.sha1(everything.encode()).hexdigest()[:6]
+    model = re.sub(r"[^A-Za-z0-9]+", "-", metadata["model"]).strip("-")
+    shape = "x".join(str(d) for d in metadata["input_shape"][:-1])
+    name = f"{model}_{shape}_c{metadata['classes']}_b{metadata['batch_size']}_{metadata['optimizer']}_{short}.json"
+    return PROFILES / name
+
+
+def differences(timings: TensorTimings, model: tf.keras.Model, metadata: Dict[str, Any]) -> List[str]:
+    """In what a profile is not of this model, data shape, optimizer and device; empty where it is."""
+    wanted = {**metadata, "device": environment.device(), "threads": environment.threads()}
+    found = [
+        f"{key}: profile {timings.metadata.get(key)}, here {value}"
+        for key, value in wanted.items()
+        if timings.metadata.get(key) != value
+    ]
+    shapes = tuple(tuple(int(d) for d in v.shape) for v in model.trainable_weights)
+    if shapes != timings.shapes:
+        found.append(f"trainable tensors: profile {len(timings)}, here {len(shapes)}, or of other shapes")
+    return found
+
+
+def find_profile(
+    settings: TrainSettings, model: tf.keras.Model, metadata: Dict[str, Any], wanted: bool
+) -> Tuple[Optional[TensorTimings], Optional[Path]]:
+    """The profile to train with, if there is one.
+
+    Args:
+        settings: its `profile` names a file, which must fit.
+        model, metadata: what it must be a profile of.
+        wanted: whether the scheme cannot do without.
+
+    Raises:
+        UsageError: the named file is missing, damaged, or a profile of something else (the differences are named).
+    """
+    path = Path(settings.profile) if settings.profile else profile_path(metadata)
+    if not settings.profile and not path.exists():
+        return None, path
+    try:
+        timings = TensorTimings.load(path)
+    except UsageError:
+        if settings.profile or wanted:
+            raise
+        return None, path
+    differing = differences(timings, model, metadata)
+    if differing and (settings.profile or wanted):
+        raise UsageError(
+            f"{path} is a profile of something else ({'; '.join(differing)}). Make one of this: leave --profile out, "
+            "or run et-profile with the same options."
+        )
+    return (None if differing else timings), path
+
+
+def obtain_profile(
+    settings: TrainSettings,
+    model: tf.keras.Model,
+    metadata: Dict[str, Any],
+    batch: Callable[[], Tuple[Any, Any]],
+    optimizer: Any,
+    wanted: bool,
+    say: Callable[[str], None],
+) -> Optional[TensorTimings]:
+    """The profile to train with, made and written if it is `wanted` and there is none; see `find_profile` and `make_profile`."""
+    timings, path = find_profile(settings, model, metadata, wanted)
+    if timings is not None:
+        say(f"profile: {path}")
+    elif wanted:
+        say("no profile of this model, shape, batch and device yet: making one")
+        timings = make_profile(model, batch(), optimizer, metadata, say, calibrate_s=settings.calibration_seconds)
+        timings.save(path)
+        say(f"profile: {path} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
+    return timings
+
+
+def make_profile(
+    model: tf.keras.Model,
+    batch: Tuple[Any, Any],
+    optimizer: Any,
+    metadata: Dict[str, Any],
+    say: Callable[[str], None] = lambda line: None,
+    **options: Any,
+) -> TensorTimings:
+    """Profile `model` as it will be trained, and say what could not be measured."""
+    accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    timings = profile_model(
+        model, classification_loss(), batch, optimizer, metrics=(accuracy,), metadata=metadata, **options
+    )
+    for words, which in {
+        "the loss does not depend on these tensors; they cannot be trained": ~timings.connected,
+        "no op could be charged to these tensors; their time is estimated from FLOPs": timings.estimated,
+    }.items():
+        names = [name for name, marked in zip(timings.names, which) if marked]
+        if names:
+            say(f"note: {words}: {', '.join(names)}")
+    return timings

@@ -1,0 +1,1 @@
+"""The networks: made, read, continued and exported."""

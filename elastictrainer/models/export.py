@@ -1,0 +1,129 @@
+"""A fine-tuned network as something that ships: without augmentation, preprocessing inside, class names in it."""
+
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import List, Optional, Sequence, Union
+
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+from elastictrainer.runs.files import write_text, written_beside
+from elastictrainer.steps.keras_compat import argmax, load_model, save_for_serving, without_own_layers
+from elastictrainer.models.zoo import AUGMENTATION
+from elastictrainer.registry import EXPORT
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.runs.templates import render
+
+LABELS = "labels.txt"
+_FILES = {"saved_model": "saved_model", "tflite": "model.tflite", "tflite-int8": "model-int8.tflite", "keras": "deployed.keras"}
+
+
+def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
+    """From raw pixels (batch, H, W, 3) in 0..255 to {"probabilities": (batch, classes), "class": (batch,) strings}.
+
+    Args:
+        model: a trained model, from raw pixels to logits; left as it is.
+        class_names: by label.
+
+    Raises:
+        UsageError: not as many names as the model has outputs.
+    """
+    core = _logits(model, class_names)
+    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.output)
+    # Out-of-vocabulary indices take the first place of the layer, so the labels count from one.
+    named = tf.keras.layers.StringLookup(vocabulary=list(class_names), num_oov_indices=1, invert=True, name="class")
+    best = argmax(probabilities) + 1
+    return tf.keras.Model(core.input, {"probabilities": probabilities, "class": named(best)}, name="deployed")
+
+
+def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
+    """The model from behind its augmentation layers on."""
+    if model.output_shape[-1] != len(class_names):
+        raise UsageError(f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names.")
+    augmenting = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
+    core = tf.keras.Model(augmenting[-1].output, model.output, name=model.name) if augmenting else model
+    return without_own_layers(core)
+
+
+def export(model: tf.keras.Model, class_names: Sequence[str], format: str, path: Union[str, Path]) -> None:
+    """Write a trained model for use.
+
+    Args:
+        model: from raw pixels to logits.
+        class_names: by label.
+        format: "saved_model" (a folder), "keras", "tflite" (float), or "tflite-int8" (weights of 8 bits, computed in float
+            or integers as the runtime likes). The TFLite files give probabilities; the names are inside as labels.txt.
+        path: the file or folder to write, whole or not at all.
+
+    Raises:
+        UsageError: unknown format, or a folder that exists.
+    """
+    EXPORT.check(format)
+    path = Path(path)
+    if format == "saved_model":
+        if path.exists():
+            raise UsageError(f"{path} exists. Remove it, or export to another place.")
+        with written_beside(path) as beside:
+            save_for_serving(deployed(model, class_names), str(beside))
+    elif format == "keras":
+        with written_beside(path) as beside:
+            deployed(model, class_names).save(beside)
+    else:
+        content = _tflite(_logits(model, class_names), quantised=format == "tflite-int8")
+        with written_beside(path) as beside:
+            beside.write_bytes(content)
+            with zipfile.ZipFile(beside, "a") as archive:  # as TFLite's metadata tools attach files
+                archive.writestr(LABELS, "\n".join(class_names) + "\n")
+
+
+def _tflite(core: tf.keras.Model, quantised: bool) -> bytes:
+    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.output)
+    with tempfile.TemporaryDirectory(prefix="elastictrainer-export-") as folder:
+        save_for_serving(tf.keras.Model(core.input, probabilities), folder)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        if quantised:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        return converter.convert()
+
+
+def export_run(run: RunFolder, formats: Sequence[str], output: Optional[str] = None) -> List[str]:
+    """Export a finished run's model in some formats, with a model card beside them.
+
+    Args:
+        run: its folder.
+        formats: of `names.EXPORT`.
+        output: the folder to write to; None: `export` in the run folder.
+
+    Returns:
+        The paths written.
+
+    Raises:
+        UsageError: the run is not finished, an unknown format.
+    """
+    EXPORT.check_each(formats)
+    summary, environment = run.summary(), run.environment()
+    try:
+        model = load_model(run.model_path)
+    except Exception as error:  # Keras raises many kinds for a damaged file
+        raise UsageError(f"Keras cannot load {run.model_path}: {error}") from None
+    names = environment.get("class_names") or [str(k) for k in range(model.output_shape[-1])]
+    folder = Path(output) if output else run.path / "export"
+    written = []
+    for format in formats:
+        path = folder / _FILES[format]
+        export(model, names, format, path)
+        written.append(str(path))
+    settings = run.config()
+    card = render(
+        "model_card.md.j2",
+        settings=settings,
+        summary=summary,
+        environment=environment,
+        names=names,
+        files=[Path(path).name for path in written],
+        data=Path(settings["dataset"]).name,
+        weights=Path(settings["weights"]).name,
+    )
+    write_text(folder / "README.md", card)
+    return [*written, str(folder / "README.md")]

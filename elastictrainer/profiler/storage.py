@@ -1,0 +1,122 @@
+"""A profile as a JSON file: written whole or not at all, and checked against a JSON Schema when it is read."""
+
+import json
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Dict, Union
+
+import numpy as np
+
+from elastictrainer.errors import UsageError
+from elastictrainer.runs.files import write_json
+from elastictrainer.profiler.cost_groups import Membership
+from elastictrainer.profiler.timings import TensorTimings
+
+FORMAT = "elastictrainer-profile"
+VERSION = 1
+
+
+def write(timings: TensorTimings, path: Union[str, Path]) -> None:
+    """Write a profile."""
+    write_json(path, to_json(timings))
+
+
+def read(path: Union[str, Path]) -> TensorTimings:
+    """Read a profile.
+
+    Raises:
+        UsageError: the file is missing, is no profile, or is damaged; the message names it.
+    """
+    again = "Make a new one: et-profile --model MODEL --output " + str(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read the profile {path}: {error.strerror}. {again}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no profile: it is not text. {again}") from None
+    try:
+        return from_json(json.loads(text, parse_constant=_refuse))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error} {again}") from None
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{path} is damaged or no profile ({reason}). {again}") from None
+
+
+def to_json(timings: TensorTimings) -> Dict[str, Any]:
+    """A profile as plain JSON values; the derived times are there for the reader, `from_json` derives them anew."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "metadata": timings.metadata,
+        "full_ms": timings.full_ms,
+        "forward_ms": timings.forward_ms,
+        "frozen_saving": timings.frozen_saving,
+        "overlap": timings.overlap,
+        "rho_min": timings.rho_min,
+        "tensors": [
+            {
+                "name": name,
+                "shape": list(shape),
+                "t_forward": float(timings.t_forward[i]),
+                "t_dw": float(timings.t_dw[i]),
+                "t_dy": float(timings.t_dy[i]),
+                "t_update": float(timings.t_update[i]),
+                "connected": bool(timings.connected[i]),
+                "estimated": bool(timings.estimated[i]),
+            }
+            for i, (name, shape) in enumerate(zip(timings.names, timings.shapes))
+        ],
+        "groups": {key: getattr(timings, key).to_json() for key in ("dw", "dy", "forward")},
+        "flops": None if timings.flops is None else timings.flops.to_json("flops"),
+        "validation": timings.validation,
+    }
+
+
+def from_json(value: Any) -> TensorTimings:
+    """The profile in `value`, as `to_json` wrote it; UsageError, naming the place, where it is none by the schema."""
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise UsageError("this JSON is not an ElasticTrainer profile.")
+    if value.get("version") != VERSION:
+        raise UsageError(f"the profile has version {value.get('version')}, this program reads version {VERSION}.")
+    _check(value)
+    tensors = value["tensors"]
+    n = len(tensors)
+    if not n:
+        raise UsageError("the profile lists no tensor.")
+    return TensorTimings(
+        names=tuple(t["name"] for t in tensors),
+        shapes=tuple(tuple(t["shape"]) for t in tensors),
+        **{key: Membership.from_json(n, value["groups"][key]) for key in ("dw", "dy", "forward")},
+        t_update=np.array([t["t_update"] for t in tensors], np.float64),
+        connected=np.array([t["connected"] for t in tensors], bool),
+        estimated=np.array([t["estimated"] for t in tensors], bool),
+        frozen_saving=float(value["frozen_saving"]),
+        overlap=float(value.get("overlap", 0.0)),
+        flops=Membership.from_json(n, value["flops"], "flops") if value.get("flops") else None,
+        metadata=value["metadata"],
+        validation=value["validation"],
+    )
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _check(value: Any) -> None:
+    import jsonschema
+
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(value))
+    if error is not None:
+        place = "/".join(str(step) for step in error.absolute_path)
+        said = error.message if len(error.message) < 200 else error.message[:200] + "..."
+        raise UsageError(f"{place + ': ' if place else ''}{said}.")
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    import jsonschema
+
+    text = resources.files("elastictrainer").joinpath("assets/profile.schema.json").read_text(encoding="utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))

@@ -1,0 +1,71 @@
+"""What is chosen by name. Needs no TensorFlow, so that a mistyped name is told before that is loaded."""
+
+import importlib
+import os
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Tuple
+
+from elastictrainer.errors import UsageError, unknown
+
+
+def _no_others(value: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The names of one kind.
+
+    Attributes:
+        kind: what a name stands for, e.g. "model".
+        names: the valid ones, in the order to print them.
+        others: whether a value that is none of them may be valid all the same: a file, a place in the user's code.
+        hint: what those are, as a sentence.
+    """
+
+    kind: str
+    names: Tuple[str, ...]
+    others: Callable[[str], bool] = _no_others
+    hint: str = ""
+
+    def check(self, value: str) -> None:
+        """UsageError where `value` is none of them, with the nearest that is."""
+        if value not in self.names and not self.others(value):
+            raise UsageError(f"{unknown(self.kind, value, self.names)} {self.hint}".rstrip())
+
+    def check_each(self, values: Iterable[str]) -> None:
+        """`check` for several."""
+        for value in values:
+            self.check(value)
+
+
+MODEL = Choice(
+    "model",
+    ("resnet50", "vgg16", "mobilenetv2", "vit", "demo"),
+    lambda value: value.endswith(".keras") or ":" in value,
+    "Or a path/to/model.keras, or package.module:function.",
+)
+DATASET = Choice(
+    "data set",
+    ("caltech_birds2011", "oxford_iiit_pet", "stanford_dogs", "demo"),
+    os.path.exists,
+    "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays.",
+)
+HEAD_INIT = Choice("head initialisation", ("zeros", "glorot"))
+OPTIMIZER = Choice("optimizer", ("sgd", "adam"))
+SOLVER = Choice("solver", ("dp", "milp"))
+REPROFILE = Choice("reprofile", ("auto", "always", "never"))
+STRATEGY = Choice("strategy", ("none", "multi-worker", "mirrored"))
+CACHE = Choice("cache", ("none", "memory", "disk"))
+EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras"))
+
+
+def named(option: str, place: str) -> Any:
+    """The attribute at `place`, "package.module:attribute"; UsageError, naming `option`, where there is none."""
+    module_name, _, attribute = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"cannot import {module_name} of {option} {place}: {error}. Set PYTHONPATH?") from None
+    except AttributeError:
+        raise UsageError(f"{module_name} has no {attribute!r} ({option} {place}).") from None

@@ -1,0 +1,1 @@
+"""A run's folder, its files, and the machine it ran on."""

@@ -1,0 +1,180 @@
+"""A run's folder: it owns every path in it."""
+
+import contextlib
+import fcntl
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Union
+
+import yaml
+
+from elastictrainer.errors import UsageError
+from elastictrainer.runs.files import append_line, remove_unfinished, write_json, write_text, written_beside
+
+
+class RunFolder:
+    """Writes and reads one run: config, environment, metrics, selections, summary, events, checkpoints, model."""
+
+    def __init__(self, path: Union[str, Path]):
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: Union[str, Path], overwrite: bool = False) -> "RunFolder":
+        """A new, empty run folder; UsageError as `claimed`."""
+        run = cls(path)
+        with run.claimed(overwrite):
+            run.clear()
+        run.path.mkdir(parents=True, exist_ok=True)
+        return run
+
+    @contextlib.contextmanager
+    def claimed(self, overwrite: bool = False, resume: bool = False) -> Iterator[None]:
+        """Keep every other process out of the folder, which is made if need be; nothing in it is changed.
+
+        Args:
+            overwrite: an earlier run may stand here.
+            resume: an earlier run must stand here.
+
+        Raises:
+            UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run and
+                neither `overwrite` nor `resume` is set, or it holds something else.
+        """
+        if resume and not self.config_path.exists():
+            raise UsageError(f"{self.path} is no run folder (no config.yaml): there is nothing to resume.")
+        made_here = not self.path.exists()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = open(self._lock_path, "a")
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.path}: {error.strerror}. Choose another --output.") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given up by the system when the process ends
+            except OSError:
+                raise UsageError(f"{self.path} is in use by another process. Choose another --output, or wait.") from None
+            remove_unfinished(self.path, of=self.config_path.name)  # of a process that was killed before its run was one
+            try:
+                if self._content() and not resume:
+                    if not overwrite:
+                        raise UsageError(
+                            f"{self.path} exists. Choose another --output, go on with it by --resume {self.path}, "
+                            "or replace it with --overwrite."
+                        )
+                    if not self.config_path.exists():
+                        raise UsageError(f"{self.path} is not a run folder; it will not be overwritten.")
+                yield
+            finally:
+                if made_here and not self._content():
+                    shutil.rmtree(self.path, ignore_errors=True)
+
+    def clear(self) -> None:
+        """Remove an earlier run; its config, which tells that it was one, last."""
+        for path in sorted(self._content(), key=lambda path: path == self.config_path):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def _content(self) -> List[Path]:
+        """Everything in the folder but the lock."""
+        return [path for path in self.path.iterdir() if path != self._lock_path]
+
+    _lock_path = property(lambda self: self.path / ".lock")
+    config_path = property(lambda self: self.path / "config.yaml")
+    environment_path = property(lambda self: self.path / "environment.json")
+    metrics_path = property(lambda self: self.path / "metrics.jsonl")
+    selections_path = property(lambda self: self.path / "selections.jsonl")
+    summary_path = property(lambda self: self.path / "summary.json")
+    profile_path = property(lambda self: self.path / "profile.json")
+    checkpoints_path = property(lambda self: self.path / "checkpoints")
+    events_path = property(lambda self: self.path / "events")
+    model_path = property(lambda self: self.path / "model.keras")
+
+    def write_config(self, config: Dict[str, Any]) -> None:
+        """The resolved configuration."""
+        write_text(self.config_path, yaml.safe_dump(config, sort_keys=False))
+
+    def write_environment(self, environment: Dict[str, Any]) -> None:
+        """Versions, device, threads, seed."""
+        write_json(self.environment_path, environment)
+
+    def write_summary(self, summary: Dict[str, Any]) -> None:
+        """The run's result."""
+        write_json(self.summary_path, summary)
+
+    def add_metrics(self, record: Dict[str, Any]) -> None:
+        """One line per epoch."""
+        _append(self.metrics_path, record)
+
+    def add_selection(self, record: Dict[str, Any]) -> None:
+        """One line per selection."""
+        _append(self.selections_path, record)
+
+    def rewind(self, metrics: int, selections: int) -> None:
+        """Cut the logs to their first lines: what was written after a checkpoint is written again."""
+        for path, count in ((self.metrics_path, metrics), (self.selections_path, selections)):
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+            if len(lines) > count:
+                write_text(path, "".join(lines[:count]))
+
+    def save_model(self, model: Any) -> None:
+        """The fine-tuned model in Keras' own format, whole or not at all."""
+        with written_beside(self.model_path) as beside:
+            model.save(beside)
+
+    def config(self) -> Dict[str, Any]:
+        """The resolved configuration; UsageError where it is damaged."""
+        try:
+            found = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+            return {**found, "scheme": str(found["scheme"])}
+        except (OSError, yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError) as error:
+            raise UsageError(f"{self.config_path} is damaged ({type(error).__name__}).") from None
+
+    def environment(self) -> Dict[str, Any]:
+        """What `write_environment` wrote; empty where there is none."""
+        try:
+            return json.loads(self.environment_path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
+    def summary(self) -> Dict[str, Any]:
+        """What `write_summary` wrote; UsageError where the run is not finished."""
+        try:
+            return json.loads(self.summary_path.read_text(encoding="utf-8"))
+        except OSError:
+            raise UsageError(
+                f"{self.path} has no summary.json: the run did not finish. Go on with it: et-train --resume {self.path}"
+            ) from None
+        except ValueError as error:
+            raise UsageError(f"{self.summary_path} is damaged ({error}).") from None
+
+    def metrics(self) -> List[Dict[str, Any]]:
+        """The lines of `metrics.jsonl`."""
+        return list(_lines(self.metrics_path))
+
+    def selections(self) -> List[Dict[str, Any]]:
+        """The lines of `selections.jsonl`."""
+        return list(_lines(self.selections_path))
+
+
+def _append(path: Path, record: Dict[str, Any]) -> None:
+    append_line(path, json.dumps(record, allow_nan=False))
+
+
+def _lines(path: Path) -> Iterator[Dict[str, Any]]:
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if not line.endswith("\n"):
+            return  # a power failure tore it
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{path} is damaged ({error}): {line.strip()[:40]}") from None
+
+
+def find_runs(paths: List[str]) -> List[RunFolder]:
+    """A run folder for each path; UsageError for one that is none."""
+    runs = [RunFolder(p) for p in paths]
+    for run in runs:
+        if not run.config_path.exists():
+            raise UsageError(f"{run.path} is no run folder (no config.yaml). Run folders are made by et-train.")
+    return runs

@@ -1,0 +1,1 @@
+"""What trains now: importance, selection, schedule, budget and the schemes."""

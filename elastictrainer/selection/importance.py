@@ -1,0 +1,140 @@
+"""Tensor importance: how much each tensor's update lowers the loss, and the two simpler metrics of the paper's Fig. 20."""
+
+import contextlib
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.errors import RunError, UsageError, unknown
+from elastictrainer.steps.keras_compat import name_of, tf_variables
+from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.optimizers import build, variables_of
+from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.compiled_step import StepCache, TrainStep
+
+Batch = Tuple[Any, Any]
+Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
+
+
+class ImportanceEvaluator:
+    """Scores every trainable tensor on probe minibatches and leaves no trace of having done so."""
+
+    def __init__(self, objective: Objective, optimizer: Any, metric: str = "update", steps: Optional[StepCache] = None):
+        """
+        Args:
+            objective: model and loss.
+            optimizer: the one that trains; "update" asks it for the update it would really make.
+            metric: "update": -sum over minibatches of <gradient at w + dw, dw_i> (paper Eq. 2 and 6), positive where
+                the update lowers the loss; "weight-magnitude": sum |w_i|; "grad-magnitude": sum |gradient_i|.
+            steps: the training's compiled steps; "update" uses the full one. None: it compiles one of its own.
+
+        Raises:
+            UsageError: unknown metric.
+        """
+        if metric not in METRICS:
+            raise unknown("importance metric", metric, METRICS)
+        self.objective = objective
+        self.optimizer = optimizer
+        self.metric = metric
+        self._steps = StepCache(objective, optimizer) if steps is None else steps
+        self._gradients = tf.function(self._dense_gradients)
+        self._of_gradient = tf.function(self._gradient_sizes)
+        self._of_update = tf.function(self._update_scores)
+
+    def __call__(self, batches: Iterable[Batch]) -> np.ndarray:
+        """The importance of each trainable tensor.
+
+        Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical afterwards.
+
+        Args:
+            batches: probe minibatches (inputs, labels), all of one shape.
+
+        Returns:
+            (N,) float64, in the order of `model.trainable_weights`; 0 where the loss does not depend on the tensor.
+
+        Raises:
+            UsageError: no minibatch.
+            RunError: a value that is not finite.
+        """
+        variables = self._variables()
+        if self.metric == "weight-magnitude":
+            return np.array([float(tf.reduce_sum(tf.abs(v))) for v in variables])
+        build(self.optimizer, variables)
+        total = np.zeros(len(variables))
+        count = 0
+        with contextlib.ExitStack() as stack:
+            for x, y in batches:
+                if not count:
+                    own = [*variables, *variables_of(self.optimizer)]
+                    put_back = stack.enter_context(restored([*self._touched(x, y), *own]))
+                before = put_back(own)[: len(variables)]  # each minibatch is scored from the same weights and slots
+                total += METRICS[self.metric](self, x, y, before)
+                count += 1
+        if not count:
+            raise UsageError("importance needs at least one minibatch; the training data gave none.")
+        if not np.all(np.isfinite(total)):
+            culprit = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
+            raise RunError(f"the importance of {culprit} is not finite: the loss diverged. Lower --learning-rate.")
+        return total
+
+    def _variables(self) -> List[tf.Variable]:
+        return list(self.objective.model.trainable_variables)
+
+    def _full_step(self) -> TrainStep:
+        return self._steps.get(np.ones(len(self._variables()), bool))
+
+    def _touched(self, x: Any, y: Any) -> List[tf.Variable]:
+        """Every variable that scoring on minibatch (x, y) may change."""
+        if self.metric != "update":
+            return list(self._gradients.get_concrete_function(x, y).graph.variables)
+        step = self._full_step()
+        step.trace(x, y)
+        return step.state()
+
+    def _dense_gradients(self, x: Any, y: Any) -> List[tf.Tensor]:
+        variables = self._variables()
+        _, _, found = self.objective.gradients(x, y, variables)
+        return [tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(found, variables)]
+
+    # What follows returns one tensor: TensorFlow 2.15 keeps 48 bytes of every tensor that it hands out to Python.
+
+    def _gradient_sizes(self, x: Any, y: Any) -> tf.Tensor:
+        return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._gradients(x, y)])
+
+    def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
+        updates = [v - w for v, w in zip(tf_variables(self._variables()), before)]
+        products = [g * dw for g, dw in zip(self._dense_gradients(x, y), updates)]
+        # Added up in double precision: the products of a large tensor's elements differ by orders of magnitude.
+        return -tf.stack([tf.reduce_sum(tf.cast(p, tf.float64)) for p in products])
+
+    def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
+        """(N,) -<gradient at w + dw, dw> on a minibatch, `before` being w: a step of training is made, and looked back on."""
+        float(self._full_step()(x, y))
+        return self._of_update(x, y, before).numpy()
+
+    def _by_gradient(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
+        """(N,) the sum of the gradient's absolute values on a minibatch."""
+        return self._of_gradient(x, y).numpy().astype(np.float64)
+
+
+METRICS: Dict[str, Optional[Callable]] = {
+    "update": ImportanceEvaluator._by_update,
+    "weight-magnitude": None,
+    "grad-magnitude": ImportanceEvaluator._by_gradient,
+}
+
+
+def register(name: str) -> Callable[[Metric], Metric]:
+    """Decorator for a metric of one's own: a function of a probe minibatch's gradients and the variables, (N,) each.
+
+    An elastic scheme uses it as `Elastic(name)`; it must be larger for tensors that matter more.
+    """
+
+    def keep(metric: Metric) -> Metric:
+        METRICS[name] = lambda self, x, y, before: np.asarray(
+            metric(self._gradients(x, y), list(self.objective.model.trainable_variables)), np.float64
+        )
+        return metric
+
+    return keep

@@ -1,0 +1,102 @@
+"""Training schemes: which tensors train now, and what a scheme adds to the loss."""
+
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Callable, Dict, Iterable, Optional, Union
+
+import numpy as np
+
+from elastictrainer.errors import UsageError, unknown
+from elastictrainer.registry import named
+
+
+class Scheme:
+    """A scheme that trains the same tensors all along.
+
+    Attributes:
+        importance_metric: how tensors are scored at each interval; None: the scheme does not select.
+    """
+
+    importance_metric: Optional[str] = None
+
+    def mask(self, model: Any) -> np.ndarray:
+        """(N,) bool: the tensors that train, or that may be selected."""
+        return np.ones(len(model.trainable_weights), bool)
+
+    def penalty(self, model: Any) -> Optional[Callable[[], Any]]:
+        """What the scheme adds to the training loss, a function without arguments that gives a scalar tensor; None: nothing."""
+        return None
+
+    def at_interval(self, model: Any, optimizer: Any) -> Dict[str, float]:
+        """Called every interval of a scheme that does not select; returns figures for the log."""
+        return {}
+
+
+@dataclass
+class Elastic(Scheme):
+    """At every interval, out of all tensors, those that promise most within the time (the paper's method)."""
+
+    importance_metric: str = "update"
+
+
+# What makes each, or where that is: what needs TensorFlow is imported when it is asked for.
+SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
+    "elastic": Elastic,
+    "elastic-weight-magnitude": lambda: Elastic("weight-magnitude"),
+    "elastic-grad-magnitude": lambda: Elastic("grad-magnitude"),
+    "full": "elastictrainer.selection.baselines:Full",
+    "traditional-tl": "elastictrainer.selection.baselines:TraditionalTransferLearning",
+    "bn-bias": "elastictrainer.selection.baselines:BnBias",
+    "prunetrain": "elastictrainer.selection.baselines:PruneTrain",
+}
+
+
+def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]]:
+    """Decorator for a class of one's own: `--scheme name` finds it once its module is imported.
+
+    A package can name such classes in the entry point group "elastictrainer.schemes" instead; then nothing needs importing.
+    """
+
+    def keep(factory: Callable[[], Scheme]) -> Callable[[], Scheme]:
+        SCHEMES[name] = factory
+        return factory
+
+    return keep
+
+
+def check(name: str) -> None:
+    """UsageError where no scheme is called `name`, with the valid names. Imports nothing; a place of the user's own may be wrong."""
+    if name not in SCHEMES and ":" not in name and name not in _installed():
+        raise unknown("scheme", name, [*SCHEMES, *_installed()])
+
+
+def create(name: str) -> Scheme:
+    """The scheme called `name`: a registered one, one of an installed package, or `package.module:Class`.
+
+    Raises:
+        UsageError: there is none; with the valid names.
+    """
+    check(name)
+    if name not in SCHEMES and ":" not in name:
+        return _installed()[name].load()()
+    factory = SCHEMES.get(name, name)
+    return _from_module(factory) if isinstance(factory, str) else factory()
+
+
+def _installed() -> Dict[str, Any]:
+    """The entry points of schemes that installed packages have, by name."""
+    return {point.name: point for point in _entry_points()}
+
+
+def _entry_points() -> Iterable[Any]:
+    found = metadata.entry_points()
+    if hasattr(found, "select"):
+        return found.select(group="elastictrainer.schemes")
+    return found.get("elastictrainer.schemes", ())  # Python 3.9
+
+
+def _from_module(name: str) -> Scheme:
+    made = named("--scheme", name)()
+    if not isinstance(made, Scheme):
+        raise UsageError(f"--scheme {name} gave a {type(made).__name__}, not an elastictrainer.Scheme.")
+    return made

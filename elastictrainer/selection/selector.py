@@ -1,0 +1,144 @@
+"""The tensor selector: the most importance within a time budget. NumPy, and SciPy for the exact solver."""
+
+from dataclasses import dataclass
+from typing import Sequence
+
+import numpy as np
+
+from elastictrainer.errors import UsageError
+from elastictrainer.selection.knapsack import solve_chain
+from elastictrainer.selection.milp import solve_groups
+from elastictrainer.registry import SOLVER
+from elastictrainer.profiler.timings import TensorTimings
+
+_LARGEST = 1e100  # an importance that still can be added and divided
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which tensors to train.
+
+    Attributes:
+        mask: (N,) bool, in the order of `model.trainable_weights`.
+        step_ms: predicted time of a step under the mask.
+        importance: summed importance of the mask.
+    """
+
+    mask: np.ndarray
+    step_ms: float
+    importance: float
+
+
+def select(
+    timings: TensorTimings,
+    importance: Sequence[float],
+    rho: float,
+    solver: str = "dp",
+    resolution: int = 10_000,
+) -> Selection:
+    """Choose the tensors with the largest summed importance whose step takes at most `rho` of the full step.
+
+    Maximises sum(importance[i] for selected i) subject to `timings.step_time(mask) <= rho * timings.full_ms` (paper
+    Sec. 3.3). Tensors of importance zero or less are never selected; where none is positive the mask is empty.
+
+    Args:
+        timings: the profile, N tensors.
+        importance: (N,) larger is better, in the order of `model.trainable_weights`.
+        rho: requested step time over the full step's, in [timings.rho_min, 1].
+        solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of the
+            budget; what the chain overestimates is then spent by the cost groups. "milp": exact on the cost groups.
+        resolution: cells of time of the knapsack.
+
+    Raises:
+        UsageError: rho out of range, an importance that is not finite, a wrong shape, an unknown solver.
+    """
+    importance = np.asarray(importance, np.float64)
+    if importance.shape != (len(timings),):
+        raise UsageError(f"importance must have shape ({len(timings)},), not {importance.shape}.")
+    beyond = np.flatnonzero(~(np.abs(importance) < _LARGEST))
+    if len(beyond):
+        raise UsageError(
+            f"the importance of {timings.names[beyond[0]]} is {importance[beyond[0]]:g}: the loss diverged. "
+            "Lower the learning rate, or check the data."
+        )
+    rho_min = timings.rho_min
+    if not rho_min * (1 - 1e-9) <= rho <= 1:
+        raise UsageError(
+            f"rho {rho:g} cannot be had: the cheapest selection takes {rho_min:.3f} of the full step. "
+            f"Valid: {np.ceil(rho_min * 1000) / 1000:.3f} to 1."
+        )
+    SOLVER.check(solver)
+    if resolution < 1:
+        raise UsageError(f"resolution must be at least 1, not {resolution}.")
+
+    # rho_min x full_ms may come out a last digit below what the cheapest selection takes.
+    budget = max(rho, rho_min) * timings.full_ms * (1 + 1e-12)
+    useful = (importance > 0) & timings.connected
+    if timings.step_time(useful) <= budget:
+        mask = useful
+    elif solver == "milp":
+        mask = solve_groups(timings, importance, useful, budget)
+    else:
+        mask = _solve_chain_and_spend_rest(timings, importance, useful, budget, resolution)
+    return Selection(mask, timings.step_time(mask), float(importance[mask].sum()))
+
+
+def _solve_chain_and_spend_rest(
+    timings: TensorTimings, importance: np.ndarray, useful: np.ndarray, budget: float, resolution: int
+) -> np.ndarray:
+    """Solve on the chain; where the chain charged more than the cost groups do, spend the difference."""
+    order = timings.order
+    t_dw, t_shared = timings.t_dw[order], timings.t_shared[order]
+    ranked = np.where(useful, importance, 0.0)[order]
+
+    def chain_mask(backward_ms: float) -> np.ndarray:
+        mask = np.zeros(len(timings), bool)
+        mask[order] = solve_chain(t_dw, t_shared, ranked, backward_ms, resolution)
+        return mask
+
+    best = _spend_rest(timings, importance, useful, chain_mask(budget - timings.forward_ms), budget)
+    overcharged = timings.chain_time(best) - timings.step_time(best)
+    if overcharged <= budget / resolution:
+        return best
+    # On parallel blocks the chain asks for more than a step takes. Offer it that much more, then halve towards what
+    # it can have without the cost groups exceeding the budget.
+    low, high = 0.0, 2 * overcharged
+    for _ in range(6):
+        extra = (low + high) / 2
+        mask = chain_mask(budget - timings.forward_ms + extra)
+        if timings.step_time(mask) > budget:
+            high = extra
+            continue
+        low = extra
+        mask = _spend_rest(timings, importance, useful, mask, budget)
+        if importance[mask].sum() > importance[best].sum():
+            best = mask
+    return best
+
+
+def _spend_rest(
+    timings: TensorTimings, importance: np.ndarray, useful: np.ndarray, mask: np.ndarray, budget: float
+) -> np.ndarray:
+    """Add tensors that still fit the budget by the cost groups, most importance per ms first."""
+    mask = mask.copy()
+    for _ in range(8):
+        left = budget - timings.step_time(mask)
+        unpaid = timings.shared.time_per_tensor(~timings.shared.touched(mask))
+        cost = timings.t_dw + unpaid
+        fits = np.flatnonzero(useful & ~mask & (cost <= left))
+        if not len(fits):
+            break
+        density = importance[fits] / np.maximum(cost[fits], 1e-12)
+        # First those whose shared work is paid already, which leave the costs of the others as they are; then one more.
+        for i in fits[np.lexsort((-density, unpaid[fits] > 0))]:
+            if cost[i] <= left:
+                mask[i] = True
+                left -= cost[i]
+                if unpaid[i] > 0:
+                    break
+        else:
+            break
+    while timings.step_time(mask) > budget:  # rounding in the last digit
+        chosen = np.flatnonzero(mask)
+        mask[chosen[np.argmin(importance[chosen])]] = False
+    return mask

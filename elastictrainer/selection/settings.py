@@ -1,0 +1,58 @@
+"""How a run is to select its tensors."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+from elastictrainer.errors import UsageError
+from elastictrainer.registry import REPROFILE, SOLVER
+from elastictrainer.profiler.timings import TensorTimings
+
+
+@dataclass(frozen=True)
+class SelectionSettings:
+    """What a scheme that selects needs to know.
+
+    Attributes:
+        rho: requested training time over full training's.
+        interval: epochs between two selections; the very first one is renewed after half an interval.
+        importance_batches: probe minibatches of a selection.
+        solver: "dp" or "milp", see `select`.
+        feedback: correct the selector's budget by the times measured in this run.
+        reprofile: "auto": renew the profile during the run where measured and predicted times part by more than a tenth
+            for a while, "always": before every selection as well, "never".
+
+    Raises:
+        UsageError: an attribute out of range.
+    """
+
+    rho: float = 0.5
+    interval: int = 4
+    importance_batches: int = 5
+    solver: str = "dp"
+    feedback: bool = True
+    reprofile: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("interval", "importance_batches"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if not 0 < self.rho <= 1:
+            raise UsageError(f"rho must be above 0 and at most 1, not {self.rho:g}.")
+        SOLVER.check(self.solver)
+        REPROFILE.check(self.reprofile)
+        if self.reprofile == "always" and not self.feedback:
+            raise UsageError("reprofile always needs measured times to steer the run: leave out --deterministic.")
+
+    def check_profile(self, timings: Optional[TensorTimings], tensors: int) -> None:
+        """UsageError where `timings` is no profile of a model with that many tensors, or too slow for rho."""
+        if timings is None:
+            raise UsageError("an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile.")
+        check_tensors(timings, tensors)
+        if not timings.rho_min <= self.rho <= 1:
+            raise UsageError(f"rho {self.rho:g} cannot be had on this device. Valid: {timings.rho_min:.3f} to 1.")
+
+
+def check_tensors(timings: TensorTimings, tensors: int) -> None:
+    """UsageError where the profile has another number of tensors."""
+    if len(timings) != tensors:
+        raise UsageError(f"the profile has {len(timings)} tensors, the model {tensors}: profile this model.")

@@ -1,0 +1,1 @@
+"""One compiled training step of a Keras model."""

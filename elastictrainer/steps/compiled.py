@@ -1,0 +1,68 @@
+"""A model as its user compiled it: loss, sample weights, several outputs and metrics are Keras' own."""
+
+from typing import Any, Dict, Tuple
+
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+from elastictrainer.steps.keras_compat import compiled_loss, is_compiled, steps_per_execution
+from elastictrainer.steps.objective import Objective
+
+Targets = Tuple[Any, Any]  # labels, sample weights or None
+
+
+class CompiledObjective(Objective):
+    """The loss that `Model.compile` was given. Labels are (labels, sample weights or None)."""
+
+    def __call__(self, x: Any, y: Targets, training: bool) -> Tuple[Any, tf.Tensor]:
+        labels, weights = y
+        outputs = self.model(x, training=training)
+        total = compiled_loss(self.model, x, labels, outputs, weights, training)
+        if training and self.penalty is not None:
+            total += self.penalty()
+        return outputs, total
+
+
+class CompiledMetrics:
+    """The metrics that `Model.compile` was given, as a training step updates them."""
+
+    def __init__(self, model: tf.keras.Model):
+        self._model = model
+
+    def update_state(self, y: Targets, outputs: Any) -> None:
+        """Take in a minibatch."""
+        labels, weights = y
+        self._model.compute_metrics(None, labels, outputs, weights)
+
+    def results(self) -> Dict[str, Any]:
+        """By name, the loss among them."""
+        return self._model.get_metrics_result()
+
+
+def build(model: tf.keras.Model, x: Any, y: Targets) -> None:
+    """Make every variable of model and metrics, on minibatch (x, y), before the first graph is traced."""
+    outputs, _ = CompiledObjective(model, None)(x, y, training=False)
+    CompiledMetrics(model).update_state(y, outputs)
+    model.reset_metrics()
+
+
+def check(model: tf.keras.Model) -> None:
+    """UsageError, saying what to change, where a model's own way of training leaves no room for this one."""
+    own = [name for name in ("train_step", "make_train_function") if getattr(type(model), name) is not getattr(tf.keras.Model, name)]
+    if own:
+        raise UsageError(
+            f"{type(model).__name__} has its own {own[0]}: which tensors it trains is decided in there. Move what it adds "
+            "into the loss, add_loss or metrics, or train it with Model.fit."
+        )
+    if not is_compiled(model):
+        raise UsageError("the model is not compiled: call compile(optimizer=..., loss=...) first.")
+    if model.run_eagerly:
+        raise UsageError("run_eagerly=True runs every op, wanted or not: leave it out.")
+    if getattr(model, "jit_compile", False):
+        raise UsageError("jit_compile=True hides the ops from the profiler: compile with jit_compile=False.")
+    if steps_per_execution(model) != 1:
+        raise UsageError("steps_per_execution must be 1: tensors are chosen, and times measured, between two steps.")
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        raise UsageError("the model was made under a distribution strategy; only one device is supported here.")
+    if isinstance(model.optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
+        raise UsageError("a LossScaleOptimizer is not supported: use float32 or bfloat16, which need no loss scaling.")

@@ -1,0 +1,119 @@
+"""Compiled training steps, one for each selection, in a bounded cache."""
+
+import gc
+from collections import OrderedDict
+from typing import Any, List, Optional, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.objective import Objective
+
+
+def spare_from_collection() -> None:
+    """Take all objects that there are now out of Python's search for unreachable ones, which a new selection waits for.
+
+    For a process that does nothing but train: of these objects, those that refer to each other are not freed any more.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+class TrainStep:
+    """One training step that updates a fixed list of tensors; all others stay bit-identical.
+
+    After `trace`, the attributes below are the symbolic tensors of the traced graph.
+
+    Attributes:
+        graph: the step's graph.
+        loss: the scalar loss.
+        gradients: per variable a tensor, an IndexedSlices or None.
+        handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
+        runs: how often it has run.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: Any,
+        variables: Sequence[tf.Variable],
+        metrics: Sequence[tf.keras.metrics.Metric] = (),
+    ):
+        """
+        Args:
+            objective: what to minimise.
+            optimizer: built for all trainable tensors of the model (see optimizers.build).
+            variables: the tensors to update.
+            metrics: updated with (labels, outputs) in the step.
+        """
+        self.objective = objective
+        self.optimizer = optimizer
+        self.variables = list(variables)
+        self.metrics = list(metrics)
+        self.graph: Optional[tf.Graph] = None
+        self.loss: Optional[tf.Tensor] = None
+        self.gradients: List[Any] = []
+        self.handles: List[Any] = []
+        self.runs = 0
+        self._function = tf.function(self._step)
+
+    def _step(self, x: Any, y: Any) -> tf.Tensor:
+        outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
+        pairs = [(g, v) for g, v in zip(self.gradients, self.variables) if g is not None]
+        if pairs:
+            optimizers.apply(self.optimizer, pairs)
+        for metric in self.metrics:
+            metric.update_state(y, outputs)
+        return self.loss
+
+    def __call__(self, x: Any, y: Any) -> tf.Tensor:
+        """Train on minibatch (x, y); returns the scalar loss."""
+        self.runs += 1
+        return self._function(x, y)
+
+    def trace(self, x: Any, y: Any) -> None:
+        """Build the graph for minibatches shaped like (x, y), without running it."""
+        self.graph = self._function.get_concrete_function(x, y).graph
+        internal = {id(outer): inner for outer, inner in self.graph.captures}
+        self.handles = [internal.get(id(v.handle)) for v in tf_variables(self.variables)]
+
+    def state(self) -> List[tf.Variable]:
+        """Every variable the traced step reads or writes: weights, slots, counters, statistics, RNG state."""
+        return list(self.graph.variables)
+
+
+class StepCache:
+    """The compiled steps of the latest selections. An old one is freed before memory grows."""
+
+    def __init__(self, objective: Objective, optimizer: Any, metrics: Sequence[Any] = (), size: int = 3):
+        """
+        Args:
+            objective, optimizer, metrics: as for TrainStep.
+            size: how many compiled steps to keep (the full step, this selection and the one before).
+        """
+        self.objective = objective
+        self.optimizer = optimizer
+        self.metrics = metrics
+        self.size = size
+        self._steps: "OrderedDict[bytes, TrainStep]" = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def has(self, mask: np.ndarray) -> bool:
+        """Whether the step for `mask` (N,) bool is compiled."""
+        return mask.tobytes() in self._steps
+
+    def get(self, mask: np.ndarray) -> TrainStep:
+        """The step that trains the tensors of `mask` (N,) bool; made if need be, the least recently used dropped."""
+        key = mask.tobytes()
+        if key not in self._steps:
+            variables = [v for v, chosen in zip(self.objective.model.trainable_variables, mask) if chosen]
+            self._steps[key] = TrainStep(self.objective, self.optimizer, variables, self.metrics)
+            if len(self._steps) > self.size:
+                self._steps.popitem(last=False)
+                gc.collect()  # a graph and its function refer to each other
+        self._steps.move_to_end(key)
+        return self._steps[key]

@@ -1,0 +1,65 @@
+"""What training minimises: the model, its loss, and what a scheme adds to it."""
+
+import inspect
+from typing import Any, Callable, Optional, Tuple
+
+import tensorflow as tf
+
+from elastictrainer.steps.keras_compat import tf_variables
+
+
+class Objective:
+    """The loss of a model on a minibatch."""
+
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+        penalty: Optional[Callable[[], tf.Tensor]] = None,
+        mean: Optional[Callable[[list], list]] = None,
+    ):
+        """
+        Args:
+            model: a Keras model, or another tf.Module that is called with inputs and has `trainable_variables`; where it
+                takes `training`, that is True in training.
+            loss: takes labels and outputs, returns a scalar.
+            penalty: a scalar that a scheme adds to the training loss.
+            mean: averages tensors over the processes that train together; None: this one is alone.
+        """
+        self.model = model
+        self.loss = loss
+        self.penalty = penalty
+        self.mean = mean
+        parameters = inspect.signature(type(model).__call__).parameters
+        self._takes_training = isinstance(model, tf.keras.Model) or "training" in parameters
+
+    def __call__(self, x: Any, y: Any, training: bool) -> Tuple[tf.Tensor, tf.Tensor]:
+        """The model's outputs and the scalar loss of minibatch (x, y)."""
+        outputs = self.model(x, training=training) if self._takes_training else self.model(x)
+        total = self.loss(y, outputs)
+        if training:
+            for extra in getattr(self.model, "losses", ()):
+                total += extra
+            if self.penalty is not None:
+                total += self.penalty()
+        return outputs, total
+
+    def gradients(self, x: Any, y: Any, variables: list) -> Tuple[tf.Tensor, tf.Tensor, list]:
+        """Outputs, loss, and the loss' gradient for each of `variables` (None where it does not depend on one)."""
+        watched = tf_variables(variables)
+        # Watching nothing else keeps everything out of the graph that the selection does not need.
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(watched)
+            outputs, total = self(x, y, training=True)
+        found = tape.gradient(total, watched)
+        if self.mean is not None:
+            connected = [k for k, gradient in enumerate(found) if gradient is not None]
+            total, *averaged = self.mean([total, *(found[k] for k in connected)])
+            for k, gradient in zip(connected, averaged):
+                found[k] = gradient
+        return outputs, total, found
+
+
+def classification_loss() -> tf.keras.losses.Loss:
+    """Cross-entropy of integer labels and logits."""
+    return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)

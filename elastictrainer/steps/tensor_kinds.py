@@ -1,0 +1,50 @@
+"""What kind of tensor each trainable tensor of a Keras model is."""
+
+from typing import Any, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.steps.keras_compat import name_of
+
+_NORMALISATIONS = tuple(
+    getattr(tf.keras.layers, name)
+    for name in ("BatchNormalization", "LayerNormalization", "GroupNormalization", "UnitNormalization", "RMSNormalization")
+    if hasattr(tf.keras.layers, name)
+)
+
+
+def _leaves(layer: Any) -> Iterator[Any]:
+    """The layers inside `layer` that hold weights, nested models opened, in their order."""
+    inner = list(layer._flatten_layers(include_self=False, recursive=False))
+    if not inner:
+        yield layer
+    for part in inner:
+        yield from _leaves(part)
+
+
+def _mask(model: tf.keras.Model, wanted: list) -> np.ndarray:
+    ids = {id(v) for v in wanted}
+    return np.array([id(v) in ids for v in model.trainable_weights], bool)
+
+
+def head_mask(model: tf.keras.Model) -> np.ndarray:
+    """(N,) bool: the tensors of the last layer that has trainable ones."""
+    for layer in reversed(list(_leaves(model))):
+        if layer.trainable_weights:
+            return _mask(model, layer.trainable_weights)
+    return _mask(model, [])
+
+
+def bias_and_norm_mask(model: tf.keras.Model) -> np.ndarray:
+    """(N,) bool: every bias, and the tensors of normalisation layers."""
+    wanted = [v for layer in _leaves(model) if isinstance(layer, _NORMALISATIONS) for v in layer.trainable_weights]
+    wanted += [v for v in model.trainable_weights if name_of(v).split("/")[-1] == "bias"]
+    return _mask(model, wanted)
+
+
+def convolution_kernels(model: tf.keras.Model) -> list:
+    """The trainable kernels (h, w, in, out) of plain 2-D convolutions."""
+    layers = [layer for layer in _leaves(model) if type(layer) is tf.keras.layers.Conv2D]
+    trainable = {id(v) for v in model.trainable_weights}
+    return [layer.kernel for layer in layers if id(layer.kernel) in trainable]

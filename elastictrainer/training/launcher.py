@@ -1,0 +1,154 @@
+"""The strategy "mirrored": a process for each device of this machine, started and watched by one that trains nothing."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence
+
+from elastictrainer.runs import environment
+from elastictrainer.errors import RunError, UsageError
+
+_MARK = "ELASTICTRAINER_REPLICA"  # in a replica's environment: their number
+_PATIENCE_S = 5.0
+_INTERRUPTED = (130, -signal.SIGINT, -signal.SIGTERM)  # the latter two while Python itself was starting
+_ERROR = "et-train: "  # how its line begins
+
+
+def is_replica() -> bool:
+    """Whether this process was started by `train`."""
+    return _MARK in os.environ
+
+
+def suffix(rank: int) -> str:
+    """What tells a process' run folder from the first one's."""
+    return f"-worker{rank}" if rank else ""
+
+
+def devices(asked: Optional[int]) -> List[Optional[str]]:
+    """For each replica the GPU it is to see, as CUDA_VISIBLE_DEVICES; None for one without.
+
+    Args:
+        asked: how many; None: one for each GPU.
+
+    Raises:
+        UsageError: there are not so many GPUs; or none, and it was not said how many processes to make.
+    """
+    import tensorflow as tf
+
+    found = len(tf.config.list_physical_devices("GPU"))
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = named.split(",") if named else [str(k) for k in range(found)]
+    if not found and asked is None:
+        raise UsageError(
+            "--strategy mirrored makes a process for each GPU, and TensorFlow sees none here. --replicas 2 makes two that share the "
+            "processors; leave --strategy out to train in one."
+        )
+    if found and asked is not None and asked > found:
+        raise UsageError(f"--replicas {asked}: TensorFlow sees {found} GPUs. Ask for at most as many, or leave it out.")
+    return list(gpus[: asked or found]) if found else [None] * (asked or 0)
+
+
+def end_with_launcher() -> None:
+    """In a replica: stop as if asked to terminate once the process that started it is gone, however it ended."""
+
+    def wait() -> None:
+        os.read(sys.stdin.fileno(), 1)  # the launcher writes nothing: this returns when its end of the pipe is closed
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def divide_processors() -> None:
+    """In a replica without a GPU: use a share of the processors. Before anything else of TensorFlow's runs."""
+    import tensorflow as tf
+
+    if not tf.config.list_physical_devices("GPU"):
+        usable = environment.threads()["processors"]
+        tf.config.threading.set_intra_op_parallelism_threads(max(1, usable // int(os.environ.get(_MARK, "1"))))
+
+
+def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run: str) -> None:
+    """Run a process for each of `commands` to its end. The first one's output is this process'; a signal goes to all.
+
+    Args:
+        commands: arguments of et-train, the first replica's first.
+        seen: what `devices` returned.
+        run: the run folder of the first.
+
+    Raises:
+        RunError, UsageError: a replica failed; its last line is in the message. The others are ended.
+        SystemExit: the first one did not end well, and has said why itself; with its exit status.
+    """
+    started: List[subprocess.Popen] = []
+    with contextlib.ExitStack() as files:
+        said = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in commands]
+        try:
+            for rank, (command, variables) in enumerate(zip(commands, _environments(seen))):
+                output = {"stdout": subprocess.DEVNULL, "stderr": said[rank]} if rank else {}
+                argv = [sys.executable, "-m", "elastictrainer.cli.train", *command]
+                started.append(subprocess.Popen(argv, env=variables, start_new_session=True, stdin=subprocess.PIPE, **output))
+            try:
+                failed = _watch(started)
+            except KeyboardInterrupt:  # each finishes its step and saves; once more ends them
+                for process in started:
+                    process.terminate()  # not SIGINT, which a shell's background job ignores
+                failed = _watch(started)
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+                process.stdin.close()
+        if started[0].returncode == 2:  # what is asked wrongly is wrong for all, and they end in any order
+            failed = 0
+        if failed or failed == 0 and started[0].returncode < 0:  # the first one says itself what is wrong, unless it was killed
+            said[failed].seek(0)
+            lines = [line.strip() for line in said[failed] if line.startswith(_ERROR)]
+            why = lines[-1][len(_ERROR) :] if lines else "it was killed."
+            if started[failed].returncode == 2:
+                raise UsageError(f"replica {failed}: {why}")
+            further = f" Go on with: et-train --resume {run}" if Path(run, "config.yaml").exists() else ""
+            raise RunError(f"replica {failed} failed: {why}{further}")
+    status = started[0].returncode
+    if status:
+        raise SystemExit(_INTERRUPTED[0] if status in _INTERRUPTED else status)
+
+
+def _watch(started: Sequence[subprocess.Popen]) -> Optional[int]:
+    """Wait for all to end; returns the first that failed. Where one does, the others, which wait for it, may say so and end."""
+    failed: Optional[int] = None
+    since = 0.0
+    while any(process.poll() is None for process in started):
+        time.sleep(0.1)
+        if failed is None:
+            failed = next((k for k, process in enumerate(started) if process.poll() not in (None, 0, *_INTERRUPTED)), None)
+            since = time.monotonic()
+        elif time.monotonic() - since > _PATIENCE_S:
+            break
+    return failed
+
+
+def _environments(seen: Sequence[Optional[str]]) -> List[Dict[str, str]]:
+    """The environment of each replica: who the others are, and which device is its own."""
+    ports = [socket.socket() for _ in seen]
+    for port in ports:
+        port.bind(("127.0.0.1", 0))
+    workers = [f"127.0.0.1:{port.getsockname()[1]}" for port in ports]
+    for port in ports:
+        port.close()
+    return [
+        {
+            **os.environ,
+            _MARK: str(len(seen)),
+            "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}),
+            **({"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else {}),
+        }
+        for rank, gpu in enumerate(seen)
+    ]

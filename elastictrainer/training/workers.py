@@ -1,0 +1,116 @@
+"""Several processes that train one model, each on its share of every minibatch, through tf.distribute."""
+
+import contextlib
+import json
+import os
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.training import launcher
+from elastictrainer.errors import RunError, UsageError
+from elastictrainer.steps.keras_compat import random_states, tf_variables
+from elastictrainer.registry import STRATEGY
+
+_FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
+
+
+class Workers:
+    """This process among its fellows, which TF_CONFIG names as TensorFlow defines it.
+
+    Every process keeps variables of its own; gradients are averaged, so that all make the same updates and come to the
+    same importances. Make it before anything else of TensorFlow's runs.
+
+    Attributes:
+        rank: of this process, from 0.
+        count: of processes.
+    """
+
+    def __init__(self) -> None:
+        self.rank, self.count = task()
+        try:
+            self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        except RuntimeError as error:
+            raise UsageError(f"several workers must be set up before anything else of TensorFlow's runs: {error}") from None
+        if self._strategy.num_replicas_in_sync != self.count:
+            raise UsageError(
+                f"{self.count} workers have {self._strategy.num_replicas_in_sync} devices together. Start one process for each "
+                "device, and show it that one only (CUDA_VISIBLE_DEVICES)."
+            )
+        self._sum = tf.function(lambda values: self._reduced(values, tf.distribute.ReduceOp.SUM))
+
+    def mean(self, values: List[Any]) -> List[Any]:
+        """Each of `values` (tensors, IndexedSlices) averaged over the processes; inside a tf.function only."""
+        return self._reduced(values, tf.distribute.ReduceOp.MEAN)
+
+    def everyones(self, values: Sequence[float]) -> np.ndarray:
+        """(count, len(values)) float64: what each process passed, by rank. All of them must ask."""
+        own = np.zeros((self.count, len(values)))
+        own[self.rank] = values
+        return self._sum([tf.constant(own)])[0].numpy()
+
+    def of_first(self, make: Callable[[], Any]) -> Any:
+        """The JSON value that the first process makes, in every process; the others wait for it."""
+        own = json.dumps(make()).encode() if self.rank == 0 else b""
+        text = np.zeros(int(self.everyones([len(own)])[0, 0]))
+        text[: len(own)] = list(own)
+        return json.loads(self._sum([tf.constant(text)])[0].numpy().astype(np.uint8).tobytes())
+
+    def start_alike(self, variables: Iterable[Any]) -> None:
+        """Give every process the values that the first one's variables have."""
+        own = [v for v in tf_variables(variables) if v.dtype.is_floating]
+        values = self._sum([v.read_value() if self.rank == 0 else tf.zeros_like(v) for v in own])
+        for variable, value in zip(own, values):
+            variable.assign(value)
+
+    @contextlib.contextmanager
+    def told_when_alone(self) -> Iterator[None]:
+        """Turn TensorFlow's errors about a process that is gone into a RunError."""
+        try:
+            yield
+        except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError) as error:
+            raise RunError(
+                f"another process of the {self.count} that train together is gone ({type(error).__name__}). Start all of them again, "
+                "each with --resume and its run folder."
+            ) from None
+
+    def _reduced(self, values: List[Any], how: tf.distribute.ReduceOp) -> List[Any]:
+        def reduce() -> Any:
+            here = tf.nest.map_structure(tf.identity, values, expand_composites=True)  # on this replica's device
+            return tf.distribute.get_replica_context().all_reduce(how, here)
+
+        return list(self._strategy.run(reduce)) if values else []
+
+
+def draw_apart(model: tf.keras.Model, rank: int) -> None:
+    """Let the process of this `rank` draw random numbers of its own (augmentation, dropout) with a model made alike in all."""
+    for state in random_states(model):
+        values = state.numpy()
+        state.assign(values + values.dtype.type(rank))
+
+
+def create(strategy: str) -> Optional[Workers]:
+    """The processes of a strategy; None where this one is alone.
+
+    Raises:
+        UsageError: an unknown strategy, a TF_CONFIG that is missing or wrong.
+    """
+    STRATEGY.check(strategy)
+    if strategy == "mirrored":
+        launcher.end_with_launcher()
+        launcher.divide_processors()
+    return Workers() if strategy != "none" else None
+
+
+def task() -> Tuple[int, int]:
+    """This process' rank and the number of workers, from TF_CONFIG; UsageError where it is missing or wrong."""
+    text = os.environ.get("TF_CONFIG", "")
+    try:
+        config = json.loads(text)
+        workers, rank = config["cluster"]["worker"], int(config["task"]["index"])
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"--strategy multi-worker needs TF_CONFIG in the environment, like {_FORMAT}; it is {text!r}.") from None
+    if set(config["cluster"]) != {"worker"} or not 0 <= rank < len(workers):
+        raise UsageError(f"TF_CONFIG must name workers only, and this process' index among them, like {_FORMAT}.")
+    return rank, len(workers)

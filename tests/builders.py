@@ -1,0 +1,58 @@
+"""What tests build: data, networks, profiles and images of their own."""
+
+import numpy as np
+
+
+class ArrayData:
+    """Minibatches of random images in memory, as the trainer takes them."""
+
+    def __init__(self, tf, shape=(8, 8, 3), classes=3, batch=4, steps=2, seed=0):
+        random = np.random.default_rng(seed)
+        self.steps_per_epoch = steps
+        self._labels = random.integers(0, classes, (steps, batch))
+        self._images = random.normal(size=(steps, batch, *shape)) + self._labels[..., None, None, None]
+        self._tf = tf
+
+    def train(self, epoch, first=0):
+        order = np.random.default_rng(epoch).permutation(self.steps_per_epoch)
+        for k in order[first:]:
+            yield self._tf.constant(self._images[k], self._tf.float32), self._tf.constant(self._labels[k])
+
+    def test(self):
+        return self.train(0)
+
+
+def tensor_names(model):
+    """Of the trainable tensors, in order: `layer/kernel`."""
+    from elastictrainer.steps.keras_compat import name_of
+
+    return [name_of(v) for v in model.trainable_weights]
+
+
+def invented_timings(model):
+    """A profile of `model` that leaves something to choose: its steps are too short for a measured one that always does."""
+    from elastictrainer import TensorTimings
+
+    names = tensor_names(model)
+    return TensorTimings.from_chain(names, 1.0, [0.2] * len(names), [0.1] * len(names))
+
+
+def small_network(tf, classes=3, dropout=0.2):
+    """Two convolutions with batch norm around a shortcut, and a dense head: 10 trainable tensors."""
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8, 8, 3))
+    stem = layers.ReLU()(layers.BatchNormalization(momentum=0.8, name="stem_bn")(layers.Conv2D(4, 3, padding="same", name="stem")(inputs)))
+    inner = layers.BatchNormalization(momentum=0.8, name="inner_bn")(layers.Conv2D(4, 3, padding="same", name="inner")(stem))
+    pooled = layers.GlobalAveragePooling2D()(layers.ReLU()(layers.Add()([stem, inner])))
+    return tf.keras.Model(inputs, layers.Dense(classes, name="head")(layers.Dropout(dropout)(pooled)))
+
+
+def make_images(folder, train, test=4):
+    """Two classes of small grey images, dark and light, as JPEG files in split/class/."""
+    from PIL import Image
+
+    for split, count in {"train": train, "test": test}.items():
+        for label, grey in {"dark": 50, "light": 200}.items():
+            (folder / split / label).mkdir(parents=True)
+            for k in range(count):
+                Image.new("RGB", (20, 20), (grey + k, grey, grey)).save(folder / split / label / f"{k}.jpg")

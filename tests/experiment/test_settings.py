@@ -1,0 +1,81 @@
+import argparse
+
+import pytest
+
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, parse
+from elastictrainer.errors import UsageError
+
+
+def read(arguments, settings=TrainSettings):
+    return parse(settings, arguments, argparse.ArgumentParser(allow_abbrev=False))[0]
+
+
+def test_defaults_are_the_papers():
+    settings = read([])
+    assert (settings.rho, settings.interval, settings.epochs, settings.batch_size) == (0.5, 4, 12, 4)
+    assert (settings.learning_rate, settings.weight_decay, settings.optimizer) == (1e-4, 5e-4, "sgd")
+    assert settings.importance_batches == 5 and settings.scheme == "elastic"
+
+
+def test_command_line_wins_over_the_file(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("rho: 0.7\nbatch-size: 8\nlearning_rate: 1e-3\ntraced: 1\n".replace("traced: 1\n", "validate: 3\n"))
+    settings = read(["--config", str(file), "--rho", "0.6"])
+    assert (settings.rho, settings.batch_size, settings.learning_rate) == (0.6, 8, 1e-3)
+    assert read(["--config", str(file)], ProfileSettings).validate == 3
+
+
+def test_published_option_names_are_accepted():
+    settings = read(
+        "--model_name vgg16 --dataset_name oxford_iiit_pet --train_type elastic_training --input_size 224 "
+        "--batch_size 4 --num_classes 37 --optimizer sgd --learning_rate 1e-4 --weight_decay 5e-4 --num_epochs 12 "
+        "--run_name mine --interval 4 --rho 0.533".split()
+    )
+    assert (settings.model, settings.dataset, settings.scheme) == ("vgg16", "oxford_iiit_pet", "elastic")
+    assert (settings.image_size, settings.epochs, settings.classes, settings.rho) == (224, 12, 37, 0.533)
+    for published, ours in {"full_training": "full", "bn+bias_training": "bn-bias", "prunetrain": "prunetrain"}.items():
+        assert read(["--train_type", published]).scheme == ours
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--epoch", "3"], "'--epoch'. Did you mean '--epochs'"),
+        (["resnet50"], "'resnet50'"),
+        (["--epochs", "many"], "--epochs must be a whole number, not 'many'"),
+        (["--epochs", "0"], "--epochs 0 is out of range; allowed: at least 1"),
+        (["--rho", "1.5"], "--rho 1.5 is out of range; allowed: 0.01 to 1"),
+        (["--rho", "nan"], "out of range"),
+        (["--batch-size", "2.5"], "whole number"),
+        (["--config", "/nowhere.yaml"], "cannot read"),
+    ],
+)
+def test_bad_command_line(arguments, message):
+    with pytest.raises(UsageError) as error:
+        read(arguments)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("epoch: 3", "unknown key 'epoch'. Did you mean 'epochs'"),
+        ("- epochs", "key: value"),
+        ("epochs: [", "not valid YAML"),
+        ("epochs: 2.5", "whole number"),
+        ("epochs: true", "whole number"),
+        ("overwrite: please", "true or false"),
+        ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+    ],
+)
+def test_bad_config_file_is_named(tmp_path, content, message):
+    file = tmp_path / "c.yaml"
+    file.write_text(content)
+    with pytest.raises(UsageError) as error:
+        read(["--config", str(file)])
+    assert message in str(error.value)
+
+
+def test_empty_config_file_changes_nothing(tmp_path):
+    (tmp_path / "c.yaml").write_text("")
+    assert read(["--config", str(tmp_path / "c.yaml")]) == read([])

@@ -1,0 +1,186 @@
+import numpy as np
+import pytest
+from builders import small_network, tensor_names
+
+from elastictrainer import UsageError
+
+
+def create(*args, **options):
+    from elastictrainer.models import zoo
+
+    return zoo.create(*args, **options)
+
+
+@pytest.mark.parametrize(
+    "name, tensors", [("mobilenetv2", 158), pytest.param("resnet50", 214, marks=pytest.mark.slow),
+                      pytest.param("vgg16", 28, marks=pytest.mark.slow), pytest.param("vit", 200, marks=pytest.mark.slow)]
+)  # fmt: skip
+def test_registered_model(tf, tmp_path, name, tensors):
+    from elastictrainer.steps.keras_compat import load_model
+
+    size = 64 if name != "vit" else 224
+    model = create(name, 7, image_size=size, weights="none")
+    assert model.output_shape == (None, 7)
+    assert len(model.trainable_weights) == tensors
+    # A zero head: logits are zero and the backbone gets no gradient yet.
+    pixels = tf.random.uniform((2, size, size, 3), 0, 255)
+    np.testing.assert_array_equal(model(pixels, training=False), np.zeros((2, 7)))
+    moving = [v.numpy() for v in model.non_trainable_weights if "moving" in v.name]
+    model(pixels, training=True)
+    for a, b in zip(moving, [v.numpy() for v in model.non_trainable_weights if "moving" in v.name]):
+        np.testing.assert_array_equal(a, b)
+    model.save(tmp_path / "m.keras")
+    loaded = load_model(tmp_path / "m.keras")
+    assert len(loaded.trainable_weights) == tensors
+    for a, b in zip(model.weights, loaded.weights):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_preprocessing_is_what_the_backbones_were_trained_on(tf):
+    from elastictrainer.models import zoo
+
+    pixels = tf.random.uniform((1, 4, 4, 3), 0, 255)
+    for name, library in {
+        "resnet50": tf.keras.applications.resnet50,
+        "vgg16": tf.keras.applications.vgg16,
+        "mobilenetv2": tf.keras.applications.mobilenet_v2,
+    }.items():
+        ours = zoo.ARCHITECTURES[name].preprocess(pixels)
+        np.testing.assert_allclose(ours, library.preprocess_input(pixels), atol=1e-4, err_msg=name)
+
+
+def test_head_init(tf):
+    assert np.any(create("demo", 10, weights="none", head_init="glorot").get_layer("head").kernel.numpy())
+    with pytest.raises(UsageError, match="zeros, glorot"):
+        create("demo", 10, weights="none", head_init="ones")
+
+
+def test_demo_network_knows_the_source_domain(tf):
+    from sklearn.linear_model import RidgeClassifier
+
+    from elastictrainer.data import demo_digits
+
+    model = create("demo", 10)
+    features = tf.keras.Model(model.input, model.get_layer("head").input)
+    train, test = demo_digits.source("train"), demo_digits.source("test")
+    few = slice(0, 1200)
+    probe = RidgeClassifier().fit(features.predict(train[0][few], verbose=0), train[1][few])
+    assert probe.score(features.predict(test[0], verbose=0), test[1]) > 0.9
+    convolutions = [v for v in model.trainable_weights if v.shape.rank == 4]
+    assert len(convolutions) >= 12
+
+
+def test_missing_weights_say_which_file_where_and_what_else(tf, monkeypatch, tmp_path):
+    from elastictrainer.models import zoo
+
+    def no_network(*args, **kwargs):
+        raise Exception("URL fetch failure: no network")
+
+    monkeypatch.setattr(tf.keras.utils, "get_file", no_network)
+    for name in ("resnet50", "vgg16", "mobilenetv2", "vit"):
+        with pytest.raises(UsageError, match="scripts/demo.sh") as error:
+            create(name, 5)
+        assert zoo.ARCHITECTURES[name].weights_file in str(error.value)
+    with pytest.raises(UsageError, match="no weights file"):
+        create("resnet50", 5, weights=str(tmp_path / "none.h5"))
+
+
+def test_weights_of_another_model_are_refused(tf, tmp_path):
+    from elastictrainer.steps.keras_compat import KERAS_3
+
+    demo = create("demo", 5, weights="none")
+    demo.save_weights(str(tmp_path / "demo.weights.h5"))
+    if KERAS_3:  # it no longer writes the older format
+        (tmp_path / "demo.h5").write_bytes((tmp_path / "demo.weights.h5").read_bytes())
+    else:
+        demo.save_weights(str(tmp_path / "demo.h5"))
+    for file in ("demo.h5", "demo.weights.h5"):
+        with pytest.raises(UsageError, match="does not hold the weights of mobilenetv2"):
+            create("mobilenetv2", 5, image_size=64, weights=str(tmp_path / file))
+
+
+def test_own_model_from_a_file_and_from_a_function(tf, tmp_path, monkeypatch):
+    small_network(tf, 4).save(tmp_path / "own.keras")
+    assert create(str(tmp_path / "own.keras"), 4).output_shape == (None, 4)
+    (tmp_path / "mynets.py").write_text(
+        "import tensorflow as tf\n"
+        "def net(num_classes, input_shape):\n"
+        "    return tf.keras.Sequential([tf.keras.Input(input_shape), tf.keras.layers.Flatten(),\n"
+        "                                tf.keras.layers.Dense(num_classes)])\n"
+        "def probabilities(num_classes, input_shape):\n"
+        "    return tf.keras.Sequential([tf.keras.Input(input_shape), tf.keras.layers.Flatten(),\n"
+        "                                tf.keras.layers.Dense(num_classes), tf.keras.layers.Softmax()])\n"
+        "def text():\n    return 'no model'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert create("mynets:net", 4, image_size=16).input_shape == (None, 16, 16, 3)
+    for name, message in {
+        "mynets:probabilities": "softmax",
+        "mynets:text": "not a Keras model",
+        "mynets:nothing": "has no 'nothing'",
+        "nonets:net": "cannot import nonets",
+        str(tmp_path / "none.keras"): "no model file",
+        "resnet51": "Did you mean 'resnet50'",
+    }.items():
+        with pytest.raises(UsageError, match=message):
+            create(name, 4, image_size=16)
+    with pytest.raises(UsageError, match="the data has 9 classes"):
+        create(str(tmp_path / "own.keras"), 9)
+
+
+def registered(tf):
+    @tf.keras.utils.register_keras_serializable("test_models")
+    class Scaled(tf.keras.layers.Layer):
+        def build(self, shape):
+            self.factor = self.add_weight(name="factor", shape=shape[-1:], initializer="ones")
+
+        def call(self, x):
+            return x * self.factor
+
+    return tf.keras.Sequential([tf.keras.Input((5,)), Scaled(), tf.keras.layers.Dense(3)])
+
+
+def nested(tf):
+    inputs = tf.keras.Input((8, 8, 3))
+    return tf.keras.Model(inputs, small_network(tf, 3)(inputs))
+
+
+def with_words(tf):
+    words = tf.keras.layers.TextVectorization(max_tokens=20, output_sequence_length=4)
+    words.adapt(["one two three", "two three", "three"])
+    return tf.keras.Sequential([tf.keras.Input((1,), dtype=tf.string), words, tf.keras.layers.Embedding(20, 3)])
+
+
+def with_one_initializer_twice(tf):
+    start = tf.keras.initializers.GlorotUniform(seed=1)
+    dense = [tf.keras.layers.Dense(4, kernel_initializer=start) for _ in range(2)]
+    return tf.keras.Sequential([tf.keras.Input((5,)), *dense])
+
+
+@pytest.mark.parametrize("make", [small_network, registered, nested, with_words, with_one_initializer_twice], ids=lambda make: make.__name__)
+def test_a_keras_file_is_read_as_keras_reads_it(tf, tmp_path, make):
+    from elastictrainer.steps.keras_compat import load_model
+
+    model = make(tf)
+    if model.trainable_weights:
+        model.compile("adam", "mse")
+    for k, variable in enumerate(model.weights):
+        if getattr(variable, "dtype", None) == tf.float32:  # a vocabulary is among the weights too
+            variable.assign(tf.random.stateless_normal(variable.shape, [k, 1]))
+    model.save(tmp_path / "m.keras")
+    ours, theirs = load_model(tmp_path / "m.keras"), tf.keras.models.load_model(tmp_path / "m.keras", compile=False)
+    assert len(ours.weights) == len(theirs.weights) == len(model.weights) and ours.get_config() == theirs.get_config()
+    for a, b, c in zip(ours.weights, theirs.weights, model.weights):
+        if getattr(a, "dtype", None) == tf.float32:
+            np.testing.assert_array_equal(a, b)
+            np.testing.assert_array_equal(a, c)
+    x = tf.constant([["three two"]]) if make is with_words else tf.random.normal((2, *model.input_shape[1:]))
+    np.testing.assert_array_equal(ours(x), theirs(x))
+    assert getattr(ours, "optimizer", None) is None
+
+
+@pytest.mark.realdata
+def test_real_imagenet_weights_load(tf, mobilenet_weights):
+    model = create("mobilenetv2", 100, weights=str(mobilenet_weights))
+    kernel = dict(zip(tensor_names(model), model.trainable_weights))["Conv1/kernel"].numpy()
+    assert 0.1 < kernel.std() < 1

@@ -1,0 +1,197 @@
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from builders import small_network, tensor_names
+
+from elastictrainer.profiler.attribution import BACKWARD, FORWARD, UPDATE, attribute, members_of
+
+
+class Graph:
+    """Ops by hand."""
+
+    def __init__(self):
+        self.ops = []
+
+    def op(self, name, *inputs, type="Op", stateful=False):
+        node = SimpleNamespace(name=name, type=type, inputs=inputs, op_def=SimpleNamespace(is_stateful=stateful))
+        self.ops.append(node)
+        return SimpleNamespace(op=node)
+
+
+def test_hand_made_graph_with_known_answer():
+    """loss = f(w1, f(w0, x)): one chain, updates, a shared rate and a counter."""
+    g = Graph()
+    w0, w1 = g.op("w0", type="Placeholder"), g.op("w1", type="Placeholder")
+    x = g.op("x", type="Placeholder")
+    read0 = g.op("read0", w0, type="ReadVariableOp", stateful=True)
+    y0 = g.op("y0", x, read0)
+    read1 = g.op("read1", w1, type="ReadVariableOp", stateful=True)
+    y1 = g.op("y1", y0, read1)
+    loss = g.op("loss", y1)
+    dloss = g.op("dloss", loss)
+    dw1 = g.op("dw1", dloss, y0)
+    dy0 = g.op("dy0", dloss, read1)
+    dw0 = g.op("dw0", dy0, x)
+    rate = g.op("rate", g.op("step", type="Placeholder"))
+    g.op("update0", w0, dw0, rate, type="ResourceApply", stateful=True)
+    g.op("update1", w1, dw1, rate, type="ResourceApply", stateful=True)
+    g.op("count", g.op("counter", type="Placeholder"), type="AssignAdd", stateful=True)
+
+    names, charges = attribute(g.ops, loss, [dw0, dw1], [w0, w1])
+    found = {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
+    assert found == {
+        "w0": (FORWARD, [0]), "w1": (FORWARD, [1]), "x": (FORWARD, []),
+        "read0": (FORWARD, [0]), "y0": (FORWARD, [0]), "read1": (FORWARD, [1]),
+        "y1": (FORWARD, [0, 1]), "loss": (FORWARD, [0, 1]),
+        "dloss": (BACKWARD, [0, 1]), "dw1": (BACKWARD, [1]), "dy0": (BACKWARD, [0]), "dw0": (BACKWARD, [0]),
+        "rate": (UPDATE, [0, 1]), "step": (UPDATE, [0, 1]),
+        "update0": (UPDATE, [0]), "update1": (UPDATE, [1]),
+        "counter": (FORWARD, []), "count": (FORWARD, []),
+    }  # fmt: skip
+
+
+def test_both_parts_of_a_sparse_gradient_count():
+    g = Graph()
+    w = g.op("w", type="Placeholder")
+    loss = g.op("loss", g.op("gather", w, type="ResourceGather", stateful=True))
+    values, indices = g.op("values", loss), g.op("indices", loss)
+    _, charges = attribute(g.ops, loss, [SimpleNamespace(values=values, indices=indices)], [w])
+    assert [c.kind for c in charges[-2:]] == [BACKWARD, BACKWARD]
+
+
+def test_two_gradients_of_one_op_are_told_apart():
+    g = Graph()
+    gamma, beta = g.op("gamma", type="Placeholder"), g.op("beta", type="Placeholder")
+    loss = g.op("loss", g.op("norm", gamma, beta))
+    norm_grad = g.op("norm_grad", loss).op
+    dgamma, dbeta = (SimpleNamespace(op=norm_grad, value_index=k) for k in (1, 2))
+    slot = g.op("slot", type="Placeholder")
+    g.op("momentum", slot, g.op("scaled", dgamma), type="Assign", stateful=True)  # a slot knows only its gradient
+    g.op("update_gamma", gamma, dgamma, type="ResourceApply", stateful=True)
+    g.op("update_beta", beta, dbeta, type="ResourceApply", stateful=True)
+    names, charges = attribute(g.ops, loss, [dgamma, dbeta], [gamma, beta])
+    found = {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
+    assert found["norm_grad"] == (BACKWARD, [0, 1])
+    assert found["update_gamma"] == found["momentum"] == found["scaled"] == (UPDATE, [0])
+    assert found["update_beta"] == (UPDATE, [1])
+
+
+def traced(tf, model, batch, mask=None):
+    from elastictrainer import Objective
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.objective import classification_loss
+    from elastictrainer.steps.compiled_step import TrainStep
+
+    optimizer = optimizers.make("sgd")
+    optimizers.build(optimizer, model.trainable_weights)
+    variables = [v for k, v in enumerate(model.trainable_weights) if mask is None or mask[k]]
+    step = TrainStep(Objective(model, classification_loss()), optimizer, variables)
+    step.trace(*batch)
+    return step
+
+
+def backward_ops_that_run(step):
+    """Types of the ops that the gradients need and the loss does not, by walking one selection's own graph."""
+
+    def ancestors(tensors):
+        seen, queue = set(), [t.op for t in tensors]
+        while queue:
+            op = queue.pop()
+            if op not in seen:
+                seen.add(op)
+                queue.extend(t.op for t in op.inputs)
+        return seen
+
+    gradients = [part for g in step.gradients for part in ([g.values, g.indices] if hasattr(g, "indices") else [g])]
+    return Counter(op.type for op in ancestors(gradients) - ancestors([step.loss]))
+
+
+def image_batch(tf):
+    return tf.ones((2, 8, 8, 3)), tf.constant([0, 1])
+
+
+def shared_weights(tf):
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8, 8, 3))
+    shared = layers.Conv2D(3, 3, padding="same", name="shared")
+    x = shared(layers.ReLU()(shared(layers.Conv2D(3, 1, name="first")(inputs))))
+    return tf.keras.Model(inputs, layers.Dense(3)(layers.Flatten()(x)))
+
+
+def recurrent(tf):
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8,), dtype="int32")
+    x = layers.RNN(layers.SimpleRNNCell(5), name="rnn")(layers.Embedding(11, 4)(inputs))
+    return tf.keras.Model(inputs, layers.Dense(3)(x))
+
+
+@pytest.mark.parametrize(
+    "make, heavy",
+    [
+        (small_network, ("Conv2DBackpropFilter", "Conv2DBackpropInput", "FusedBatchNormGradV3", "MatMul", "BiasAddGrad")),
+        (shared_weights, ("Conv2DBackpropFilter", "Conv2DBackpropInput", "MatMul", "BiasAddGrad", "AddN")),
+    ],
+)
+def test_groups_name_the_ops_that_run_under_every_single_tensor(tf, make, heavy):
+    """Oracle: the graph that TensorFlow builds when only that tensor is trained."""
+    model = make(tf)
+    batch = image_batch(tf)
+    full = traced(tf, model, batch)
+    operations = full.graph.get_operations()
+    _, charges = attribute(operations, full.loss, full.gradients, full.handles)
+    n = len(model.trainable_weights)
+    for i in range(n):
+        runs = backward_ops_that_run(traced(tf, model, batch, np.arange(n) == i))
+        charged = Counter(
+            op.type for op, charge in zip(operations, charges) if charge.kind == BACKWARD and charge.members >> i & 1
+        )
+        assert {t: runs[t] for t in heavy} == {t: charged[t] for t in heavy}, tensor_names(model)[i]
+
+
+def test_a_shared_kernel_pays_both_its_uses(tf):
+    model = shared_weights(tf)
+    step = traced(tf, model, image_batch(tf))
+    operations = step.graph.get_operations()
+    _, charges = attribute(operations, step.loss, step.gradients, step.handles)
+    kernel = tensor_names(model).index("shared/kernel")
+    own = [op.type for op, c in zip(operations, charges) if c.kind == BACKWARD and c.members == 1 << kernel]
+    assert own.count("Conv2DBackpropFilter") == 2
+
+
+def test_a_recurrent_layers_while_loop_is_charged_to_its_tensors(tf):
+    from elastictrainer.profiler.xplane import charge_to
+
+    model = recurrent(tf)
+    step = traced(tf, model, (tf.ones((2, 8), tf.int32), tf.constant([0, 1])))
+    operations = step.graph.get_operations()
+    names, charges = attribute(operations, step.loss, step.gradients, step.handles)
+    inside = {i for i, name in enumerate(tensor_names(model)) if name.startswith(("rnn", "embedding"))}
+    loops = {name: c for op, name, c in zip(operations, names, charges) if "While" in op.type}
+    assert {c.kind for c in loops.values()} == {FORWARD, BACKWARD}
+    backward = next(name for name, c in loops.items() if c.kind == BACKWARD)
+    assert set(members_of(loops[backward].members)) == inside
+    lowered = charge_to([f"{backward}/body/_23/{backward}/MatMul"], names)
+    assert names[lowered[0]] == backward
+
+
+@pytest.mark.parametrize("make", ["sgd", "adam", "keras_sgdw"])
+def test_every_update_is_charged_to_its_own_tensor_and_to_no_other(tf, make):
+    from elastictrainer import Objective
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.objective import classification_loss
+    from elastictrainer.steps.compiled_step import TrainStep
+
+    model = small_network(tf)
+    n = len(model.trainable_weights)
+    optimizer = optimizers.keras_sgdw(0.1, 0.1, 0.9) if make == "keras_sgdw" else optimizers.make(make)
+    optimizers.build(optimizer, model.trainable_weights)
+    step = TrainStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
+    step.trace(*image_batch(tf))
+    operations = step.graph.get_operations()
+    _, charges = attribute(operations, step.loss, step.gradients, step.handles)
+    writing = [c for op, c in zip(operations, charges) if c.kind == UPDATE and ("Apply" in op.type or "Assign" in op.type)]
+    for i in range(n):
+        assert any(c.members == 1 << i for c in writing), tensor_names(model)[i]
+    assert {len(members_of(c.members)) for c in writing} <= {1, n}  # n: what all updates share

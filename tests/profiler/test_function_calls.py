@@ -1,0 +1,144 @@
+"""Events inside called functions, by hand and on real recurrent layers."""
+
+import numpy as np
+import pytest
+
+from elastictrainer import profile_model
+from elastictrainer.steps.objective import classification_loss
+from elastictrainer.profiler.function_calls import charge_calls
+from elastictrainer.profiler.xplane import Trace, wall_shares
+
+
+def trace(*events, steps=((0, 100),)):
+    """(op, start, end) in ms, all in one thread."""
+    names = tuple(dict.fromkeys(op for op, _, _ in events))
+    start, end = (np.array([e[k] for e in events], float) * 1e6 for k in (1, 2))
+    return Trace(np.array(steps, float) * 1e6, names, [(start, end, np.array([names.index(op) for op, _, _ in events]))])
+
+
+def times(charged):
+    shares, _ = wall_shares(charged)
+    return {name: ms for name, ms in zip(charged.ops, shares.sum(axis=0)) if ms}
+
+
+BODIES = {"gru": {"while": "gru", "MatMul": "gru"}, "lstm": {"while": "lstm", "Sigmoid": "lstm"}}
+
+
+def test_a_name_in_one_body_goes_to_its_caller():
+    charged = charge_calls(trace(("dense", 0, 10), ("MatMul", 10, 30), ("Sigmoid", 30, 60)), ["dense", "gru", "lstm"], BODIES)
+    assert times(charged) == pytest.approx({"dense": 10, "gru": 20, "lstm": 30})
+
+
+def test_a_name_in_both_goes_to_the_nearest_in_time():
+    events = (("MatMul", 0, 5), ("while/body/_1/Mul", 5, 15), ("while/body/_1/Mul", 30, 40), ("Sigmoid", 40, 45))
+    assert times(charge_calls(trace(*events), ["gru", "lstm"], BODIES)) == pytest.approx({"gru": 15, "lstm": 30})
+
+
+def test_without_any_clue_the_events_of_a_step_are_dealt_out_in_order():
+    loop = [("while/body/_1/Mul", k, k + 1) for k in range(4)]
+    again = [("while/body/_1/Mul", 100 + 2 * k, 102 + 2 * k) for k in range(4)]
+    charged = charge_calls(trace(*loop, *again, steps=((0, 50), (100, 150))), ["gru", "lstm"], BODIES)
+    shares, _ = wall_shares(charged)
+    by_name = dict(zip(charged.ops, shares.T.tolist()))
+    assert by_name["gru"] == pytest.approx([2, 4]) and by_name["lstm"] == pytest.approx([2, 4])
+
+
+def test_a_body_that_knows_the_op_comes_before_one_that_knows_its_loop_only():
+    bodies = {"gru": {"while": "gru", "while/body/Add": "gru"}, "lstm": {"while": "lstm", "while/body/Add": "lstm", "while/body/Exp": "lstm"}}
+    events = (("while/body/_1/Add", 0, 4), ("while/body/_1/Add", 4, 6), ("while/body/_1/Exp", 6, 9))
+    assert times(charge_calls(trace(*events), ["gru", "lstm"], bodies)) == pytest.approx({"gru": 4, "lstm": 5})
+
+
+def test_a_call_without_a_name_of_its_own_gets_its_share_all_the_same():
+    events = (("MatMul", 0, 1), ("while/body/_1/Mul", 1, 3), ("while/body/_1/Mul", 3, 8))
+    bodies = {"gru": {"while": "gru", "MatMul": "gru"}, "lstm": {"while": "lstm"}}
+    assert times(charge_calls(trace(*events), ["gru", "lstm"], bodies)) == pytest.approx({"gru": 3, "lstm": 5})
+
+
+def test_what_nobody_knows_stays_unknown():
+    charged = charge_calls(trace(("MatMul", 0, 5), ("mystery", 5, 9)), ["gru"], BODIES)
+    assert times(charged) == pytest.approx({"gru": 5, "mystery": 4})
+
+
+def test_recurrent_layers_are_attributed(tf):
+    layers = tf.keras.layers
+    tokens = tf.keras.Input((24,), dtype=tf.int64)
+    sequence = layers.GRU(64, return_sequences=True, name="lower")(layers.Embedding(50, 32)(tokens))
+    model = tf.keras.Model(tokens, layers.Dense(3, name="head")(layers.LSTM(48, name="upper")(sequence)))
+    batch = tf.random.uniform((16, 24), 0, 50, tf.int64), tf.random.uniform((16,), 0, 3, tf.int64)
+    timings = profile_model(model, classification_loss(), batch, warmup=2, steps=4)
+    assert timings.metadata["coverage"] > 0.98, timings.metadata["unattributed"]
+    head, upper, lower = ([word in name for name in timings.names] for word in ("head", "upper", "lower"))
+    # A layer's tensors cost its backward loop; a deeper one's the loops above it too.
+    times = [timings.step_time(head), timings.step_time(upper), timings.step_time(lower)]
+    assert times == sorted(times)
+    # Each layer's own loop is charged to it: the two have as many iterations, of about as much work.
+    loops = np.diff(times)
+    assert loops.min() > 0.2 * loops.max(), times
+
+
+def labelled(tf, function, arguments, outputs):
+    """What the inputs of `function`, called from another function, are wanted for; and its ops by type."""
+    from elastictrainer.profiler.function_bodies import Functions
+
+    inner = tf.function(function)
+    graph = tf.function(lambda *a: inner(*a)).get_concrete_function(*arguments).graph
+    (call,) = [op for op in graph.get_operations() if "PartitionedCall" in op.type]
+    return Functions(graph.as_graph_def().library).labelled(call.get_attr("f").name, outputs)
+
+
+def test_what_inputs_of_a_function_are_wanted_for(tf):
+    def function(a, b, c):
+        return a * b, tf.exp(c)
+
+    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 2])
+    assert inputs == [1, 1, 2] and ops["mul"] == 1 and ops["Exp"] == 2
+    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 0])
+    assert inputs == [1, 1, 0] and ops["Exp"] == 0
+
+
+def test_what_a_loop_hands_on_is_wanted_for_what_comes_of_it(tf):
+    def function(x, y, z):
+        def body(i, x, y, z):
+            return i + 1, tf.exp(x), y + tf.sin(x), tf.tanh(z)
+
+        return tf.while_loop(lambda i, *_: i < 3, body, (0, x, y, z))[1:]
+
+    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 2, 4])  # y needs x, of every earlier iteration
+    assert inputs == [1 | 2, 2, 4]
+    inside = {name.split("/")[-1]: label for name, label in ops.items() if "/body/" in name}
+    assert inside["Exp"] == inside["Sin"] | 1 == 3 and inside["Sin"] == 2 and inside["Tanh"] == 4
+
+
+def test_only_the_part_of_a_call_that_a_tensor_needs_is_charged_to_it(tf):
+    from elastictrainer.profiler.attribution import BACKWARD, Charge, attribute
+    from elastictrainer.profiler.function_calls import bodies_of
+
+    class Twice(tf.keras.layers.Layer):
+        def build(self, shape):
+            self.one = self.add_weight(name="one", shape=(4, 4))
+            self.two = self.add_weight(name="two", shape=(4, 4))
+
+        @tf.function
+        def inner(self, x):
+            return tf.tanh(tf.tanh(x @ self.one) @ self.two)
+
+        def call(self, x):
+            return self.inner(x)
+
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.objective import Objective
+    from elastictrainer.steps.compiled_step import TrainStep
+
+    model = tf.keras.Sequential([Twice(), tf.keras.layers.Dense(2)])
+    batch = tf.random.normal((3, 4)), tf.constant([0, 1, 1])
+    model(batch[0])
+    optimizer = optimizers.make("sgd")
+    optimizers.build(optimizer, model.trainable_variables)
+    step = TrainStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
+    step.trace(*batch)
+    names, charges = attribute(step.graph.get_operations(), step.loss, step.gradients, step.handles)
+    bodies, parts = bodies_of(step.graph, charges, step.gradients)
+    members = {parts[place].members for body in bodies.values() for place in body.values() if place in parts}
+    assert {0b001, 0b010} <= members  # the last matrix products of each tensor's own gradient
+    assert all(parts[place] == Charge(BACKWARD, parts[place].members) for place in parts)

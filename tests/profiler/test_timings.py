@@ -1,0 +1,175 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from elastictrainer import TensorTimings, UsageError, select
+from elastictrainer.profiler.cost_groups import Membership
+
+
+def chain(t_dw=(1.0, 2.0, 4.0), t_dy=(0.5, 0.25, 0.125), forward_ms=3.0):
+    return TensorTimings.from_chain([f"w{i}" for i in range(len(t_dw))], forward_ms, t_dw, t_dy)
+
+
+def test_chain_pays_dy_of_every_tensor_from_the_output_down_to_the_deepest_selected():
+    timings = chain()
+    assert timings.step_time([False, False, False]) == 3.0
+    assert timings.step_time([False, False, True]) == 3.0 + 0.125 + 4.0
+    assert timings.step_time([False, True, False]) == 3.0 + 0.125 + 0.25 + 2.0
+    assert timings.step_time([True, False, True]) == 3.0 + 0.125 + 0.25 + 0.5 + 1.0 + 4.0
+    assert timings.full_ms == timings.step_time([True] * 3) == 3.0 + 7.0 + 0.875
+
+
+def test_chain_keeps_the_arrays_it_was_made_from():
+    timings = chain()
+    np.testing.assert_array_equal(timings.t_dw, [1.0, 2.0, 4.0])
+    np.testing.assert_array_equal(timings.t_dy, [0.5, 0.25, 0.125])
+    np.testing.assert_array_equal(timings.order, [2, 1, 0])
+    assert timings.forward_ms == 3.0
+
+
+def test_rho_min_is_the_cheapest_single_tensor():
+    timings = chain()
+    singles = [timings.step_time(np.arange(3) == i) for i in range(3)]
+    assert timings.rho_min == min(singles) / timings.full_ms
+
+
+@pytest.mark.parametrize("t_dw, t_dy", [([1.0], [1.0, 2.0]), ([1.0, -1.0], [0.0, 0.0]), ([1.0, np.inf], [0.0, 0.0])])
+def test_chain_refuses_malformed_times(t_dw, t_dy):
+    with pytest.raises(UsageError):
+        TensorTimings.from_chain(["a", "b"], 1.0, t_dw, t_dy)
+
+
+def random_timings(random, n=9, groups=12, frozen_saving=0.0):
+    sets = [np.flatnonzero(random.random(n) < 0.5) for _ in range(groups)]
+    sets = [s for s in sets if len(s) > 1]
+    forward = [(), *(np.arange(k) for k in range(1, n))]
+    return TensorTimings(
+        names=tuple(f"w{i}" for i in range(n)),
+        shapes=((2, 3),) * n,
+        dw=Membership.singletons(random.random(n)),
+        dy=Membership.from_sets(n, sets, random.random(len(sets))),
+        forward=Membership.from_sets(n, forward, random.random(len(forward))),
+        t_update=random.random(n) / 10,
+        connected=np.ones(n, bool),
+        estimated=np.zeros(n, bool),
+        frozen_saving=frozen_saving,
+        overlap=-0.2,
+        metadata={"model": "m"},
+        validation=[{"selected": [1], "predicted_ms": 1.0, "measured_ms": 2.0}],
+    )
+
+
+@pytest.mark.parametrize("frozen_saving", [0.0, 0.3])
+def test_step_time_is_the_forward_pass_plus_groups_with_a_selected_member(frozen_saving):
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        timings = random_timings(random, frozen_saving=frozen_saving)
+        mask = random.random(9) < 0.4
+        selected = set(np.flatnonzero(mask))
+        expected = timings.forward_ms + sum(g.ms for g in timings.groups if selected & set(g.members))
+        assert timings.step_time(mask) == pytest.approx(expected + timings.t_update[mask].sum())
+
+
+def test_frozen_forward_work_is_cheaper_and_the_full_step_is_not():
+    random_a, random_b = np.random.default_rng(1), np.random.default_rng(1)
+    plain, frozen = random_timings(random_a), random_timings(random_b, frozen_saving=0.5)
+    assert frozen.full_ms == pytest.approx(plain.full_ms) == pytest.approx(frozen.step_time(np.ones(9, bool)))
+    nothing = np.zeros(9, bool)
+    without_members = plain.forward.ms[0]
+    assert frozen.step_time(nothing) == pytest.approx(without_members + 0.5 * (plain.step_time(nothing) - without_members))
+    np.testing.assert_allclose(plain.t_dy, frozen.t_dy)
+
+
+@pytest.mark.parametrize("frozen_saving", [0.0, 0.4])
+def test_chain_never_promises_less_time_than_the_groups(frozen_saving):
+    random = np.random.default_rng(2)
+    for _ in range(100):
+        timings = random_timings(random, frozen_saving=frozen_saving)
+        mask = random.random(9) < random.random()
+        assert timings.chain_time(mask) >= timings.step_time(mask) - 1e-12
+    assert timings.chain_time(np.ones(9, bool)) == pytest.approx(timings.full_ms)
+
+
+def test_saved_profile_loads_the_same(tmp_path):
+    timings = random_timings(np.random.default_rng(3), frozen_saving=0.2)
+    timings.save(tmp_path / "p.json")
+    loaded = TensorTimings.load(tmp_path / "p.json")
+    assert loaded.names == timings.names and loaded.shapes == timings.shapes and loaded.metadata == timings.metadata
+    assert loaded.groups == timings.groups and loaded.validation == timings.validation
+    for mask in np.eye(9, dtype=bool):
+        assert loaded.step_time(mask) == timings.step_time(mask)
+    tensors = json.loads((tmp_path / "p.json").read_text())["tensors"]
+    np.testing.assert_array_equal([t["t_dy"] for t in tensors], timings.t_dy)
+
+
+def _without(key):
+    def change(profile):
+        del profile[key]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _without("tensors"),
+        _without("groups"),
+        lambda p: p.update(version=99),
+        lambda p: p.update(format="something"),
+        lambda p: p["tensors"].clear(),
+        lambda p: p["tensors"][0].update(t_update=-1.0),
+        lambda p: p["groups"]["dy"][0].update(members=[[0, 99]]),
+        lambda p: p["groups"]["dy"][0].update(ms=-5.0),
+        lambda p: p["groups"]["dy"][0].update(ms="fast"),
+    ],
+)
+def test_damaged_profile_is_refused_by_name(tmp_path, damage):
+    path = tmp_path / "p.json"
+    random_timings(np.random.default_rng(4)).save(path)
+    profile = json.loads(path.read_text())
+    damage(profile)
+    path.write_text(json.dumps(profile))
+    with pytest.raises(UsageError, match="p.json"):
+        TensorTimings.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"null"])
+def test_file_that_is_no_profile_is_refused_by_name(tmp_path, content):
+    (tmp_path / "p.json").write_bytes(content)
+    with pytest.raises(UsageError, match="p.json"):
+        TensorTimings.load(tmp_path / "p.json")
+
+
+def test_missing_profile_says_how_to_make_one(tmp_path):
+    with pytest.raises(UsageError, match="et-profile"):
+        TensorTimings.load(tmp_path / "none.json")
+
+
+def test_mask_of_another_length_is_refused():
+    with pytest.raises(UsageError, match=r"\(3,\)"):
+        chain().step_time([True])
+
+
+def test_core_and_plots_import_no_tensorflow():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from elastictrainer import TensorTimings, select; import elastictrainer.profiler.xplane, "
+        "elastictrainer.profiler.attribution, elastictrainer.selection.budget, elastictrainer.plotting.report; "
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_smallest_ratio_is_never_above_one():
+    """With one tensor the cheapest selection is the full step, whichever way the sums are rounded."""
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        chain = TensorTimings.from_chain(["only"], 1.0, [random.random()], [random.random()])
+        forward = Membership.from_sets(1, [(), (0,)], random.random(2))
+        timings = dataclasses.replace(chain, forward=forward, frozen_saving=random.random(), t_update=random.random(1))
+        assert timings.rho_min <= 1
+        assert select(timings, [1.0], 1.0).mask.all()

@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+from builders import ArrayData, small_network, tensor_names
+
+from elastictrainer import ImportanceEvaluator, Objective, RunError, UsageError
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.objective import classification_loss
+
+
+def quadratic(tf, start):
+    """loss = 1/2 |w - (1, 2, 3)|^2 for a model that returns its kernel."""
+    model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(3, use_bias=False)])
+    model.layers[-1].kernel.assign(np.array([start], np.float32))
+    goal = tf.constant([[1.0, 2.0, 3.0]])
+    batch = tf.ones((1, 1)), tf.zeros((1,))
+    return Objective(model, lambda y, out: 0.5 * tf.reduce_sum(tf.square(out - goal))), batch
+
+
+def test_update_importance_of_a_quadratic(tf):
+    # gradient d = w - goal, update -r d, gradient after it (1 - r) d: importance r (1 - r) |d|^2 for each minibatch.
+    objective, batch = quadratic(tf, [3.0, 2.0, 0.0])
+    for rate in (0.1, 0.5, 1.5):
+        evaluator = ImportanceEvaluator(objective, tf.keras.optimizers.SGD(rate))
+        expected = rate * (1 - rate) * (2.0**2 + 3.0**2)
+        np.testing.assert_allclose(evaluator([batch, batch]), [2 * expected], rtol=1e-5)
+
+
+def test_update_importance_uses_the_momentum_the_optimizer_has(tf):
+    objective, batch = quadratic(tf, [3.0, 2.0, 0.0])
+    optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
+    optimizers.build(optimizer, objective.model.trainable_weights)
+    momentum = next(v for v in optimizer.variables if v.shape == (1, 3))
+    momentum.assign([[1.0, 0.0, 0.0]])
+    d = np.array([2.0, 0.0, -3.0])
+    update = 0.9 * np.array([1.0, 0.0, 0.0]) - 0.1 * d
+    expected = -np.dot(d + update, update)
+    np.testing.assert_allclose(ImportanceEvaluator(objective, optimizer)([batch]), [expected], rtol=1e-5)
+
+
+def test_magnitudes(tf):
+    objective, batch = quadratic(tf, [3.0, -2.0, 0.0])
+    sgd = tf.keras.optimizers.SGD(0.1)
+    np.testing.assert_allclose(ImportanceEvaluator(objective, sgd, "weight-magnitude")([batch]), [5.0])
+    np.testing.assert_allclose(ImportanceEvaluator(objective, sgd, "grad-magnitude")([batch]), [2.0 + 4.0 + 3.0])
+
+
+@pytest.mark.parametrize("metric", ["update", "grad-magnitude", "weight-magnitude"])
+@pytest.mark.parametrize("optimizer_name", ["sgd", "adam", "keras-sgd"])
+def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metric, optimizer_name):
+    from elastictrainer.experiment.assembly import configure
+    from elastictrainer.steps.keras_compat import random_states
+    from elastictrainer.steps.compiled_step import TrainStep
+
+    def follow(evaluate):
+        configure(seed=3)
+        layers = tf.keras.layers
+        # Augmentation and dropout draw random numbers; the second batch norm updates its statistics in training.
+        inputs = tf.keras.Input((8, 8, 3))
+        x = small_network(tf)(layers.RandomRotation(0.2)(layers.RandomFlip()(inputs)))
+        model = tf.keras.Model(inputs, layers.Dense(3)(layers.Dropout(0.5)(layers.BatchNormalization()(x))))
+        optimizer = optimizers.keras_sgdw(0.1, 0.01, 0.9) if optimizer_name == "keras-sgd" else optimizers.make(optimizer_name, 0.01)
+        optimizers.build(optimizer, model.trainable_weights)
+        objective = Objective(model, classification_loss())
+        step = TrainStep(objective, optimizer, model.trainable_weights)
+        batches = list(ArrayData(tf, steps=4).train(0))
+        losses = [step(*batches[0]).numpy()]
+        if evaluate:
+            step.trace(*batches[0])
+            watched = [*step.state(), *model.variables, *optimizers.variables_of(optimizer)]
+            before = [v.numpy().copy() for v in watched]
+            ImportanceEvaluator(objective, optimizer, metric)(batches[1:3])
+            for variable, value in zip(watched, before):
+                np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.name)
+            states = random_states(model)
+            assert states and {id(s) for s in states} <= {id(v) for v in watched}, "no RNG state among the variables"
+        losses += [step(*batch).numpy() for batch in batches[2:]]
+        return losses, [v.numpy() for v in model.variables]
+
+    (losses, weights), (losses_without, weights_without) = follow(True), follow(False)
+    assert losses == losses_without
+    for a, b in zip(weights, weights_without):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_restored_when_a_probe_fails(tf):
+    objective, batch = quadratic(tf, [3.0, 2.0, 0.0])
+
+    def failing():
+        yield batch
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError):
+        ImportanceEvaluator(objective, tf.keras.optimizers.SGD(0.1))(failing())
+    np.testing.assert_array_equal(objective.model.trainable_weights[0].numpy(), [[3.0, 2.0, 0.0]])
+
+
+def test_errors(tf):
+    objective, batch = quadratic(tf, [3.0, 2.0, 0.0])
+    with pytest.raises(UsageError, match="weight-magnitude"):
+        ImportanceEvaluator(objective, None, "weight")
+    with pytest.raises(UsageError, match="minibatch"):
+        ImportanceEvaluator(objective, tf.keras.optimizers.SGD(0.1))([])
+    objective.model.trainable_weights[0].assign([[np.inf, 0, 0]])
+    with pytest.raises(RunError, match="not finite"):
+        ImportanceEvaluator(objective, tf.keras.optimizers.SGD(0.1))([batch])
+
+
+def test_a_tensor_the_loss_does_not_depend_on_scores_zero(tf):
+    inputs = tf.keras.Input((2,))
+    used, unused = tf.keras.layers.Dense(3, name="used"), tf.keras.layers.Dense(3, name="unused")
+    model = tf.keras.Model(inputs, [used(inputs), unused(inputs)])
+    objective = Objective(model, lambda y, out: tf.reduce_mean(tf.square(out[0] - 1.0)))
+    scores = ImportanceEvaluator(objective, tf.keras.optimizers.SGD(0.1))([(tf.ones((2, 2)), tf.zeros(2))])
+    connected = np.array([name.startswith("used") for name in tensor_names(model)])
+    assert np.all(scores[~connected] == 0) and np.all(scores[connected] > 0)

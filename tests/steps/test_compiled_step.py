@@ -1,0 +1,62 @@
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from builders import ArrayData, small_network
+
+from elastictrainer import Objective
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat import random_states, tf_variables
+from elastictrainer.steps.objective import classification_loss
+from elastictrainer.steps.compiled_step import StepCache, spare_from_collection
+
+
+def make_cache(tf, size):
+    model = small_network(tf)
+    optimizer = optimizers.make("sgd", 0.1)
+    optimizers.build(optimizer, model.trainable_weights)
+    return StepCache(Objective(model, classification_loss()), optimizer, size=size)
+
+
+@pytest.fixture(params=["all objects", "new objects"])
+def collected(request):
+    """What Python's search for unreachable objects goes through."""
+    if request.param == "new objects":
+        spare_from_collection()
+    yield
+    gc.unfreeze()
+
+
+def test_compiled_steps_are_kept_within_the_bound_and_old_graphs_are_freed(tf, collected):
+    cache = make_cache(tf, size=2)
+    batch = next(ArrayData(tf).train(0))
+    masks = np.eye(10, dtype=bool)[:4]
+    graphs = []
+    for mask in masks:
+        step = cache.get(mask)
+        step.trace(*batch)
+        step(*batch)
+        graphs.append(weakref.ref(step.graph))
+        assert cache.get(mask) is step
+        del step
+    gc.collect()
+    assert len(cache) == 2 and [cache.has(m) for m in masks] == [False, False, True, True]
+    assert [graph() is None for graph in graphs] == [True, True, False, False]
+
+
+def test_the_least_recently_used_step_goes_first(tf):
+    cache = make_cache(tf, size=2)
+    masks = np.eye(10, dtype=bool)[:3]
+    cache.get(masks[0]), cache.get(masks[1]), cache.get(masks[0]), cache.get(masks[2])
+    assert [cache.has(m) for m in masks] == [True, False, True]
+
+
+def test_a_step_knows_all_variables_it_touches(tf):
+    cache = make_cache(tf, size=1)
+    step = cache.get(np.ones(10, bool))
+    step.trace(*next(ArrayData(tf).train(0)))
+    model = cache.objective.model
+    touched = {id(v) for v in step.state()}
+    assert random_states(model) and {id(v) for v in random_states(model)} <= touched, "the dropout's random state"
+    assert {id(v) for v in tf_variables(model.variables)} <= touched, "weights and the statistics of batch norm"

@@ -1,0 +1,72 @@
+"""README and docs/: links lead somewhere, commands parse, examples run."""
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, parse
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)]+)\)", page.read_text())
+    for link in links:
+        target, _, anchor = link.partition("#")
+        if re.match(r"https?://", target):
+            continue
+        file = page.parent / target if target else page
+        assert file.exists(), link
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles], link
+
+
+def commands():
+    for page in PAGES:
+        for block in blocks(page, "sh"):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                while words and re.match(r"^[A-Z_]+=", words[0]):
+                    words = words[1:]
+                if words and words[0] not in ("sudo", "source", "pip", "python3.11"):
+                    yield pytest.param(words, id=f"{page.name}: {line}")
+
+
+@pytest.mark.parametrize("words", commands())
+def test_commands_are_spelled_right(words):
+    if words[0] in ("et-profile", "et-train"):
+        settings = ProfileSettings if words[0] == "et-profile" else TrainSettings
+        parser = argparse.ArgumentParser(allow_abbrev=False)
+        parser.add_argument("--resume")
+        parse(settings, words[1:], parser)
+    elif words[0] in ("bash", "python"):
+        assert (ROOT / words[1]).is_file()
+    else:
+        assert words[0] in ("et-plot", "et-export")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["keras.md", "schemes.md"])
+def test_examples_run(tf, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tf.keras.utils.set_random_seed(0)
+    place = {}
+    for code in blocks(ROOT / "docs" / name, "python"):
+        exec(compile(code, name, "exec"), place)  # the page is one program
+    if name == "keras.md":
+        assert (tmp_path / "profile.json").exists() and "ms own gradient" in capsys.readouterr().out
+        return
+    from elastictrainer.selection import schemes
+
+    assert schemes.create("odd-tensors").mask(tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=(3,))])).tolist() == [False, True]
+    assert schemes.create("by-largest-gradient").importance_metric == "largest-gradient"

@@ -1,0 +1,231 @@
+"""Real processes that are killed, interrupted, or find the disk full: what was trained is not lost."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from builders import make_images
+
+pytest.importorskip("tensorflow")
+
+SMALL = ("--model", "demo", "--image-size", "16", "--weights", "none", "--dataset", "images", "--profile", "profile.json",
+         "--importance-batches", "2", "--rho", "0.8", "--deterministic")  # fmt: skip
+KILLS = 20
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "elastictrainer.cli.train", *map(str, arguments)]
+
+
+def start(folder, *arguments, **options):
+    return subprocess.Popen(
+        command(*arguments), cwd=folder, stdout=options.get("output", subprocess.PIPE), stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1"},
+        # A shell starts background jobs with the interrupt ignored; a user's terminal does not.
+        preexec_fn=options.get("before", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)),
+    )  # fmt: skip
+
+
+def finish(process, status=0):
+    try:
+        said, _ = process.communicate(timeout=280)
+    finally:
+        process.kill()
+    assert process.returncode == status, said
+    assert "Traceback" not in said
+    return said
+
+
+def wait_for(process, word):
+    said = []
+    for line in process.stdout:
+        if word in line:
+            return
+        said.append(line)
+    pytest.fail(f"{word!r} never came: {''.join(said)}")
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faults")
+    make_images(folder / "images", train=24)
+    subprocess.run(
+        [sys.executable, "-m", "elastictrainer.cli.profile", *SMALL[:8], "--output", "profile.json", "--steps", "3", "--calibration-seconds", "1"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    return folder
+
+
+def lines(path):
+    """The records of a log, every line of which must be whole; without what a clock measured."""
+    text = path.read_text()
+    assert text.endswith("\n")
+    clocked = ("step_ms_median", "ratio", "train_seconds", "train_seconds_total")
+    return [{k: v for k, v in json.loads(line).items() if k not in clocked} for line in text.splitlines()]
+
+
+def saved(run):
+    return sorted(path.name for path in (run / "checkpoints").glob("step-*"))
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_moments_the_result_is_the_same(workshop, tf):
+    options = (*SMALL, "--epochs", "12", "--interval", "4")
+    finish(start(workshop, *options, "--output", "whole"))
+    random = np.random.default_rng(0)
+    kills = while_writing = 0
+    arguments = (*options, "--checkpoint-minutes", "0", "--output", "parts")  # a checkpoint after every step
+    while kills < KILLS:
+        process = start(workshop, *arguments)
+        if kills % 4:  # mostly while it trains and saves; now and then while it starts
+            before = saved(workshop / "parts")
+            while saved(workshop / "parts") == before and process.poll() is None:
+                time.sleep(0.01)
+            time.sleep(random.uniform(0.0, 0.15))
+        else:
+            time.sleep(random.uniform(0.5, 8.0))
+        process.kill()
+        process.communicate()
+        kills += 1
+        while_writing += any((workshop / "parts" / "checkpoints").glob(".*.part*"))
+        assert not (workshop / "parts" / "summary.json").exists(), "the run is too short for this test"
+        if (workshop / "parts" / "config.yaml").exists():
+            arguments = ("--resume", "parts")
+    said = finish(start(workshop, "--resume", "parts"))
+    assert "resumed after step" in said and while_writing
+    for log in ("metrics.jsonl", "selections.jsonl"):
+        assert lines(workshop / "whole" / log) == lines(workshop / "parts" / log)
+    weights = [tf.keras.models.load_model(workshop / run / "model.keras").get_weights() for run in ("whole", "parts")]
+    for a, b in zip(*weights):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(workshop):
+    options = (*SMALL, "--epochs", "1", "--output", "early")
+
+    def killed_before(file):
+        code = (
+            "import os, sys\n"
+            "replace = os.replace\n"
+            f"os.replace = lambda a, b: os._exit(9) if str(b).endswith('early/{file}') else replace(a, b)\n"
+            "from elastictrainer.cli.train import main\n"
+            "sys.exit(main(sys.argv[1:]))\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code, *options], cwd=workshop, capture_output=True, text=True)
+        assert done.returncode == 9, done.stdout + done.stderr
+
+    killed_before("config.yaml")
+    assert any((workshop / "early").glob(".config.*")) and not (workshop / "early" / "config.yaml").exists()
+    killed_before("profile.json")  # the same command starts, and gets a little further
+    assert {path.name for path in (workshop / "early").iterdir() if ".part" not in path.name} == {".lock", "config.yaml"}
+    finish(start(workshop, "--resume", "early"))
+    names = {path.name for path in (workshop / "early").iterdir()}
+    assert {"config.yaml", "profile.json", "environment.json", "summary.json", "model.keras"} <= names
+    assert json.loads((workshop / "early" / "environment.json").read_text())["class_names"] == ["dark", "light"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(workshop, number):
+    output = f"stopped{number}"
+    process = start(workshop, *SMALL, "--scheme", "full", "--epochs", "5000", "--output", output)
+    wait_for(process, "epoch    2")
+    process.send_signal(number)
+    said = finish(process, status=130)
+    assert f"Go on with: et-train --resume {output}" in said
+    saved = max((workshop / output / "checkpoints").glob("step-*"))
+    process = start(workshop, "--resume", output)
+    wait_for(process, f"resumed after step {int(saved.name[5:])}")
+    # A second process is kept out of the folder, whatever it wants there.
+    for arguments in (("--resume", output), (*SMALL, "--output", output, "--overwrite")):
+        assert f"{output} is in use by another process" in finish(start(workshop, *arguments), status=2)
+    process.send_signal(number)
+    finish(process, status=130)
+
+
+def test_a_second_signal_ends_the_process_at_once(tmp_path):
+    endless = (
+        "import time\nfrom elastictrainer.training.interruption import Interruption\n"
+        "with Interruption():\n    print('go', flush=True)\n    while True: time.sleep(0.01)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", endless], stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    try:
+        wait_for(process, "go")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=280) == -signal.SIGINT  # 130 to a shell
+    finally:
+        process.kill()
+
+
+@pytest.mark.slow
+def test_a_file_size_limit_stops_the_run_and_keeps_the_last_checkpoint(workshop):
+    """A quota's stand-in where no file system can be mounted: the checkpoint outgrows what a file may have."""
+    finish(start(workshop, *SMALL, "--scheme", "full", "--epochs", "2", "--output", "quota"))
+    for path in (workshop / "quota" / "summary.json", workshop / "quota" / "model.keras"):
+        path.unlink()
+    newest = max((workshop / "quota" / "checkpoints").glob("step-*"))
+    before = {p: p.read_bytes() for p in newest.iterdir()}
+    config = workshop / "quota" / "config.yaml"
+    config.write_text(config.read_text().replace("epochs: 2", "epochs: 3"))
+
+    def limit():
+        size = max(len(content) for content in before.values())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
+
+    said = finish(start(workshop, "--resume", "quota", before=limit), status=1)
+    assert "cannot write the checkpoint" in said and f"The last good one is {newest.relative_to(workshop)}" in said
+    assert {p: p.read_bytes() for p in newest.iterdir()} == before
+    assert not list((workshop / "quota" / "checkpoints").glob(".*"))
+    finish(start(workshop, "--resume", "quota"))
+    assert json.loads((workshop / "quota" / "summary.json").read_text())["epochs"] == 3
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def mount(*options):
+        return subprocess.run(["mount", "-t", "tmpfs", *options, "tmpfs", str(disk)], capture_output=True).returncode
+
+    if mount("-o", "size=4k"):
+        pytest.skip("mounting a small file system needs more rights than this process has")
+    yield disk, lambda kilobytes: mount("-o", f"remount,size={kilobytes}k")
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk_stops_the_run_and_keeps_the_last_checkpoint(workshop, small_disk):
+    disk, resize = small_disk
+    finish(start(workshop, *SMALL, "--scheme", "full", "--epochs", "1", "--output", "size"))
+    saved = max((workshop / "size" / "checkpoints").glob("step-*"))
+    kilobytes = sum(p.stat().st_size for p in saved.iterdir()) // 1024
+    resize(int(2.6 * kilobytes))  # two checkpoints, and no third
+    said = finish(start(workshop, *SMALL, "--scheme", "full", "--epochs", "9", "--output", disk / "run"), status=1)
+    assert "cannot write the checkpoint" in said and "No space left" in said
+    kept = sorted((disk / "run" / "checkpoints").iterdir())
+    assert [p.name[:5] for p in kept] == ["step-"] * 2
+    resize(20 * kilobytes)
+    said = finish(start(workshop, "--resume", disk / "run"))
+    assert f"resumed after step {int(kept[-1].name[5:])}" in said
+    assert [r["epoch"] for r in lines(disk / "run" / "metrics.jsonl")] == list(range(1, 10))
+
+
+@pytest.mark.slow
+def test_divergence_keeps_the_last_good_checkpoint(workshop):
+    said = finish(start(workshop, *SMALL, "--scheme", "full", "--learning-rate", "1e30", "--epochs", "2", "--output", "nan",
+                        "--checkpoint-minutes", "0"), status=1)  # fmt: skip
+    assert "at step" in said and "--learning-rate" in said

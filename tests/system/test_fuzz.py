@@ -1,0 +1,152 @@
+"""Arbitrary input to what reads and computes: a result that keeps its promise, or a clear error, within a second."""
+
+import argparse
+import functools
+import gzip
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elastictrainer import RunError, TensorTimings, UsageError, select
+from elastictrainer.experiment.settings import TrainSettings, parse
+from elastictrainer.profiler.storage import from_json, to_json
+
+DATA = Path(__file__).parent.parent / "files"
+
+
+def within_a_second(test):
+    """300 inputs, none of which takes over a second every time: a machine that was held up once is not the input's fault."""
+
+    @settings(deadline=None, max_examples=300, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @functools.wraps(test)
+    def timed(**inputs):
+        fastest = np.inf
+        for _ in range(3):
+            start = time.perf_counter()
+            test(**inputs)
+            fastest = min(fastest, time.perf_counter() - start)
+            if fastest <= 1:
+                return
+        pytest.fail(f"it takes {fastest:.1f} s")
+
+    return timed
+
+
+awkward = st.sampled_from([0.0, 5e-324, 1e-310, 1e-9, 1.0, 1e9, 1e150, 1.7e308])
+times = st.one_of(awkward, st.floats(0, 1e6))
+scores = st.one_of(st.sampled_from([-np.inf, np.inf, np.nan]), awkward, awkward.map(lambda x: -x), st.floats(-1e6, 1e6))
+
+
+@st.composite
+def chains(draw):
+    n = draw(st.integers(1, 40))
+    lists = [draw(st.lists(of, min_size=n, max_size=n)) for of in (times, times, scores)]
+    return (draw(times), *lists)
+
+
+@given(chains(), st.floats(0, 1), st.sampled_from([1, 7, 10_000]))
+@within_a_second
+def test_selector(chain, rho, resolution):
+    forward, t_dw, t_dy, importance = chain
+    try:
+        timings = TensorTimings.from_chain([f"t{i}" for i in range(len(t_dw))], forward, t_dw, t_dy)
+        selection = select(timings, importance, rho, resolution=resolution)
+    except UsageError as error:
+        assert str(error).endswith(".")
+        return
+    assert np.all(np.isfinite(importance))
+    assert np.all(np.asarray(importance)[selection.mask] > 0)
+    assert np.isfinite(selection.step_ms)
+    if selection.mask.any():
+        assert selection.step_ms <= max(rho, timings.rho_min) * timings.full_ms * (1 + 1e-9)
+
+
+@st.composite
+def mutated(draw, content):
+    """`content` with bytes changed, pieces cut out, doubled, or put elsewhere."""
+    data = bytearray(content)
+    for _ in range(draw(st.integers(1, 6))):
+        at = draw(st.integers(0, len(data)))
+        length = draw(st.integers(0, 40))
+        new = draw(st.one_of(st.binary(max_size=12), st.just(bytes(data[at : at + length]) * 2), st.sampled_from(
+            [b"-1", b"1e999", b"NaN", b"null", b"[", b"{}", b"true", b'"x"', b"99999999999999999999"])))  # fmt: skip
+        data[at : at + length] = new
+    return bytes(data)
+
+
+PROFILE = json.dumps(to_json(TensorTimings.from_chain(["a", "b", "c"], 2.0, [1.0, 2.0, 3.0], [0.5, 0.25, 0.125])))
+
+
+@given(mutated(PROFILE.encode()))
+@within_a_second
+def test_profile(tmp_path, content):
+    path = tmp_path / "p.json"
+    path.write_bytes(content)
+    try:
+        timings = TensorTimings.load(path)
+    except UsageError as error:
+        assert "p.json" in str(error) and "et-profile" in str(error)
+        return
+    assert np.isfinite(timings.full_ms) and timings.full_ms >= 0
+    assert timings.step_time(np.zeros(len(timings), bool)) <= timings.full_ms * (1 + 1e-9)
+
+
+@given(st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+                    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(
+                        st.sampled_from(["format", "version", "tensors", "groups", "metadata", "validation"]), inner, max_size=5))))  # fmt: skip
+@within_a_second
+def test_any_json_as_a_profile(value):
+    with pytest.raises(UsageError):
+        from_json(value)
+
+
+TRACE = gzip.decompress((DATA / "small_network.xplane.pb.gz").read_bytes())
+
+
+@given(mutated(TRACE))
+@within_a_second
+def test_trace(tf, tmp_path, content):
+    from elastictrainer.profiler.xplane import read_trace, wall_shares
+
+    path = tmp_path / "t.xplane.pb"
+    path.write_bytes(content)
+    try:
+        trace = read_trace(path)
+    except RunError as error:
+        assert "t.xplane.pb" in str(error)
+        return
+    shares, outside = wall_shares(trace)
+    assert shares.shape == (len(trace.steps), len(trace.ops)) and np.all(np.isfinite(shares))
+
+
+scalars = st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.integers(), st.floats(), st.text(max_size=8),
+                    st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2))  # fmt: skip
+names = st.sampled_from(["rho", "epochs", "interval", "batch_size", "batch-size", "scheme", "train_type", "model", "data_dir",
+                         "overwrite", "learning_rate", "rotation", "classes", "warmup", "ephocs", "", "config"])  # fmt: skip
+
+
+@given(st.dictionaries(names, scalars, max_size=5), st.dictionaries(names, st.text(max_size=8), max_size=3))
+@within_a_second
+def test_config(tmp_path, file, line):
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(file), encoding="utf-8")
+    arguments = ["--config", str(path)] + [f"--{key}={value}" for key, value in line.items() if key not in ("", "config")]
+    try:
+        got, _ = parse(TrainSettings, arguments, argparse.ArgumentParser(allow_abbrev=False))
+    except UsageError as error:
+        assert str(error)
+        return
+    except SystemExit as stopped:
+        assert stopped.code == 2
+        return
+    assert 0.01 <= got.rho <= 1 and got.epochs >= 1 and got.interval >= 1 and got.batch_size >= 1
+    assert isinstance(got.model, str) and isinstance(got.overwrite, bool)
+    for key, value in line.items():
+        if key in ("rho", "epochs", "model", "learning_rate"):
+            assert getattr(got, key) == type(getattr(got, key))(value)

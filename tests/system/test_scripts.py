@@ -1,0 +1,116 @@
+"""The figure scripts: what they would run, and the figures themselves on the embedded data."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from builders import make_images
+
+pytest.importorskip("tensorflow")
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+FIGURES = sorted(path.stem for path in SCRIPTS.glob("figure*.sh") if path.stem != "figures") + ["table2"]
+
+
+def run(script, folder, status=0, arguments=(), **settings):
+    bin_folder = str(Path(sys.executable).parent)
+    result = subprocess.run(
+        ["bash", str(SCRIPTS / f"{script}.sh"), *arguments], cwd=folder, capture_output=True, text=True, timeout=900,
+        env={**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "3", **settings},
+    )  # fmt: skip
+    assert result.returncode == status, result.stdout + result.stderr
+    return result.stdout + result.stderr
+
+
+def test_there_is_a_script_for_every_figure():
+    expected = {"figure15", "figure15ad", *(f"figure{k}" for k in range(16, 24)), "table2"}
+    assert set(FIGURES) == expected
+
+
+def test_shellcheck_is_content():
+    if shutil.which("shellcheck") is None:
+        pytest.skip("shellcheck is not on this machine")
+    scripts = [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("benchmarks/*.sh")]
+    result = subprocess.run(["shellcheck", *map(str, scripts)], cwd=SCRIPTS.parent, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_processors_are_kept_awake_while_a_command_runs(tmp_path):
+    if shutil.which("chrt") is None:
+        pytest.skip("chrt (util-linux) is not on this machine")
+    (tmp_path / "count.py").write_text(
+        "import psutil, sys, time\n"
+        "time.sleep(1)\n"
+        "loops = [p for p in psutil.Process().parent().children() if p.pid != psutil.Process().pid]\n"
+        "usable = len(psutil.Process().cpu_affinity())\n"
+        "print(len(loops) == usable and all(p.cpu_affinity() for p in loops), *(p.pid for p in loops))\n"
+        "sys.exit(3)\n"
+    )
+    said = run("benchmarks/awake", tmp_path, status=3, arguments=[sys.executable, "count.py"]).split()
+    assert said[0] == "True" and len(said) > 1
+    deadline = time.monotonic() + 100
+    while any(psutil.pid_exists(int(pid)) for pid in said[1:]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(psutil.pid_exists(int(pid)) for pid in said[1:])
+    assert "usage" in run("benchmarks/awake", tmp_path, status=2)
+
+
+@pytest.mark.slow
+def test_dry_run_prints_commands_and_trains_nothing(tmp_path):
+    said = run("figure17", tmp_path, DRY_RUN="1", DATASET="images", MODEL="mobilenetv2", EPOCHS="2", WEIGHTS="none", RHOS="0.5")
+    assert said.count("et-profile ") == 1
+    assert "et-train --config" in said and "--dataset images --model mobilenetv2 --weights none --epochs 2 --scheme elastic --rho 0.5" in said
+    for scheme in ("full", "traditional-tl", "bn-bias", "prunetrain"):
+        assert f"--scheme {scheme} " in said
+    assert "not known before the profile is made" in said and not list(tmp_path.iterdir())
+    assert "--scheme full" not in run("figure17", tmp_path, DRY_RUN="1", EGO="1", RHOS="0.5")
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    """All figures draw from the same runs, so that each is trained once."""
+    return tmp_path_factory.mktemp("figures")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", FIGURES)
+def test_figure_on_the_embedded_data(output, figure):
+    said = run(figure, output, QUICK="1", EPOCHS="1", RHOS="0.5 0.7")
+    written = json.loads((output / "figures-output" / f"{figure}.json").read_text())
+    assert written["rows"] and all(row["accuracy"] > 0 and row["seconds"] > 0 for row in written["rows"])
+    assert "data, model, scheme" in said
+    pictures = list((output / "figures-output").glob(f"{figure}*.png"))
+    assert pictures or figure == "table2"
+    assert len(pictures) == len(list((output / "figures-output").glob(f"{figure}*.csv")))
+    if figure == "table2":
+        assert "speed-up" in said and written["speedups"]
+
+
+@pytest.mark.slow
+def test_finished_runs_are_used_again_and_a_failed_one_is_named(output):
+    said = run("figure22", output, QUICK="1", EPOCHS="1")
+    assert "finished before:" in said and "epoch 1/1" not in said
+    said = run("figure22", output, status=1, QUICK="1", EPOCHS="0", OUTPUT="broken")
+    assert "--epochs 0 is out of range" in said and "failed: broken/runs/demo_demo_full" in said
+
+
+@pytest.mark.slow
+def test_seeds_are_averaged_on_real_images(tmp_path):
+    make_images(tmp_path / "images", train=24)
+    settings = {"IMAGES": "images", "WEIGHTS": "none", "MODEL": "usermodels:good", "EPOCHS": "1", "ALSO": "", "OUTPUT": "out",
+                "PYTHONPATH": str(Path(__file__).parents[1])}  # fmt: skip
+    options = ("--image-size", "16", "--learning-rate", "0.003", "--calibration-seconds", "2")
+    said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", RHO="0.9", arguments=options, **settings)
+    assert re.search(r"^elastic, rho 0.9 \(2 runs\) .* ± ", said, re.M) and re.search(r"^full \(2 runs\) ", said, re.M)
+    assert {path.name for path in (tmp_path / "out").glob("*.*")} == {
+        "curves.png", "selection.png", "accuracy.png", "time.png", "flops.png", "memory.png", "results.json", "table2.json"
+    }  # fmt: skip
+    again = run("benchmarks/real_images", tmp_path, SEEDS="0 1", RHO="0.9", arguments=options, **settings)
+    assert again.count("kept: out/seed") == 4 and "epoch 1/1" not in again

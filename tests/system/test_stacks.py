@@ -1,0 +1,48 @@
+"""Keras 2 and Keras 3 come to the same numbers: whichever runs this file, the expected ones were computed with both."""
+
+import numpy as np
+import pytest
+from builders import small_network, tensor_names
+
+from elastictrainer import ImportanceEvaluator, Objective, TensorTimings, select
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.objective import classification_loss
+
+IMPORTANCE = [1.25772e-4, 0, 7.39945e-4, 6.43023e-3, 8.77544e-5, 0, 4.28338e-4, 1.11160e-2, 3.77064e-2, 2.66453e-2]
+SELECTED = [[8, 9], [3, 8, 9], [2, 3, 7, 8, 9]]
+LOSSES = [1.250215, 1.277372, 1.139246, 1.218896]
+
+
+@pytest.fixture
+def fixed(tf):
+    """The small network without dropout, its weights and two minibatches drawn by NumPy."""
+    random = np.random.default_rng(7)
+    model = small_network(tf, dropout=0.0)
+    for variable in model.trainable_weights:
+        variable.assign(random.normal(0.5 if "gamma" in variable.name else 0.0, 0.4, variable.shape).astype(np.float32))
+    batches = [(tf.constant(random.normal(size=(4, 8, 8, 3)), tf.float32), tf.constant(random.integers(0, 3, 4))) for _ in range(2)]
+    return model, batches
+
+
+def test_importance_and_selection(fixed):
+    model, batches = fixed
+    assert tensor_names(model) == [f"{layer}/{name}" for layer, names in {
+        "stem": ("kernel", "bias"), "stem_bn": ("gamma", "beta"), "inner": ("kernel", "bias"), "inner_bn": ("gamma", "beta"),
+        "head": ("kernel", "bias")}.items() for name in names]  # fmt: skip
+    optimizer = optimizers.keras_sgdw(0.05, 0.01, 0.9)
+    scores = ImportanceEvaluator(Objective(model, classification_loss()), optimizer)(batches)
+    np.testing.assert_allclose(scores, IMPORTANCE, rtol=1e-3, atol=1e-7)
+    n = len(scores)
+    timings = TensorTimings.from_chain(tensor_names(model), 5.0, np.arange(1.0, n + 1), np.full(n, 0.7))
+    assert [np.flatnonzero(select(timings, scores, rho).mask).tolist() for rho in (0.4, 0.5, 0.7)] == SELECTED
+
+
+def test_one_step_of_training(fixed, tf):
+    from elastictrainer.steps.compiled_step import TrainStep
+
+    model, batches = fixed
+    optimizer = optimizers.keras_sgdw(0.05, 0.01, 0.9)
+    optimizers.build(optimizer, model.trainable_weights)
+    step = TrainStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
+    losses = [float(step(*batch)) for batch in [*batches, *batches]]
+    np.testing.assert_allclose(losses, LOSSES, rtol=1e-4)

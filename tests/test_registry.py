@@ -1,0 +1,106 @@
+"""What is chosen by name, and that a mistyped name is told at once."""
+
+import argparse
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from elastictrainer.selection import schemes
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, check, parse
+from elastictrainer.errors import UsageError
+
+MISTYPED = {
+    "model": ("resnet05", "unknown model 'resnet05'. Did you mean 'resnet50'?"),
+    "dataset": ("stanford_dog", "unknown data set 'stanford_dog'. Did you mean 'stanford_dogs'?"),
+    "head_init": ("zero", "Did you mean 'zeros'?"),
+    "optimizer": ("sdg", "Did you mean 'sgd'? Valid: sgd, adam."),
+    "scheme": ("elasitc", "unknown scheme 'elasitc'. Did you mean 'elastic'?"),
+    "solver": ("mlip", "Did you mean 'milp'? Valid: dp, milp."),
+    "reprofile": ("often", "Valid: auto, always, never."),
+    "strategy": ("mirror", "Did you mean 'mirrored'?"),
+    "cache": ("disc", "Did you mean 'disk'?"),
+    "export": ("tflite,sved_model", "unknown export format 'sved_model'. Did you mean 'saved_model'?"),
+}
+SOUND = TrainSettings(dataset="demo")
+
+
+def test_every_setting_with_names_is_mistyped_here():
+    checked = {field.name for field in dataclasses.fields(TrainSettings) if field.metadata["check"]}
+    assert checked == set(MISTYPED)
+
+
+@pytest.mark.parametrize("name", MISTYPED)
+def test_a_mistyped_name_is_told_with_the_nearest(name):
+    value, message = MISTYPED[name]
+    with pytest.raises(UsageError) as error:
+        check(dataclasses.replace(SOUND, **{name: value}))
+    assert message in str(error.value)
+
+
+def test_names_that_there_are_pass(tmp_path):
+    check(SOUND)
+    check(dataclasses.replace(SOUND, model=str(tmp_path / "mine.keras")))  # a file that is missing is told when it is read
+    check(dataclasses.replace(SOUND, model="nets:mine", scheme="myschemes:Mine", export="tflite,keras"))
+    check(dataclasses.replace(SOUND, dataset=str(tmp_path)))
+    for name in schemes.SCHEMES:
+        check(dataclasses.replace(SOUND, scheme=name))
+
+
+def test_a_scheme_registered_in_this_process_passes():
+    schemes.register("mine")(schemes.Scheme)
+    check(dataclasses.replace(SOUND, scheme="mine"))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_is_unknown_as_well(name):
+    with pytest.raises(UsageError, match="unknown data set"):
+        check(dataclasses.replace(SOUND, dataset=name))
+
+
+def test_a_model_can_be_profiled_before_its_images_are_there():
+    settings = ProfileSettings(dataset="path/to/come", classes=12)
+    with pytest.raises(UsageError, match="unknown data set 'path/to/come'"):
+        check(settings)
+    check(settings, but=("dataset",))
+
+
+def test_names_are_those_that_the_modules_make(tf):
+    from elastictrainer import registry
+    from elastictrainer.data import tfds_data
+    from elastictrainer.models import export, zoo
+
+    assert registry.MODEL.names == tuple(zoo.ARCHITECTURES)
+    assert registry.DATASET.names == (*tfds_data.TFDS_CLASSES, "demo")
+    assert registry.EXPORT.names == tuple(export._FILES)
+
+
+@pytest.mark.parametrize("settings", [TrainSettings, ProfileSettings])
+def test_help_lists_the_names(settings):
+    from elastictrainer import registry
+
+    parser = argparse.ArgumentParser()
+    parse(settings, [], parser)
+    said = " ".join(parser.format_help().split()).replace("- ", "-")
+    listed = [*registry.MODEL.names, *registry.DATASET.names, *registry.OPTIMIZER.names, *registry.HEAD_INIT.names]
+    if settings is TrainSettings:
+        listed += [*schemes.SCHEMES, *registry.SOLVER.names, *registry.REPROFILE.names, *registry.STRATEGY.names, *registry.CACHE.names, *registry.EXPORT.names]
+    assert [name for name in listed if name not in said] == []
+
+
+@pytest.mark.parametrize(
+    "command, arguments",
+    [
+        ("train", ["--dataset", "demo", "--scheme", "elasitc"]),
+        ("train", ["--dataset", "stanford_dog"]),
+        ("train", ["--dataset", "stanford_dog", "--classes", "120"]),
+        ("train", ["--dataset", "demo", "--solver", "mlip"]),
+        ("profile", ["--model", "resnet05"]),
+        ("export", ["nowhere", "--format", "tflight"]),
+        ("export", ["nowhere"]),
+    ],
+)
+def test_no_tensorflow_is_loaded_for_it(command, arguments):
+    code = f"import sys; from elastictrainer.cli.{command} import main; status = main({arguments!r}); sys.exit(3 if 'tensorflow' in sys.modules else status)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 2

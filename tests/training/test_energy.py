@@ -1,0 +1,138 @@
+"""Energy from fake sysfs trees in the layouts of real ones, and from meters' logs."""
+
+import time
+
+import pytest
+
+from elastictrainer import UsageError
+from elastictrainer.training.energy import CounterSensor, EnergyMeter, PowerSensor, find_sensor, from_log
+
+
+def write(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in files.items():
+        (folder / name).write_text(f"{value}\n")
+
+
+def test_jetpack_4_takes_the_total_rail_in_milliwatts(tmp_path):
+    device = tmp_path / "bus/i2c/drivers/ina3221x/0-0041/iio:device1"
+    write(device, rail_name_0="VDD_IN", in_power0_input=7500, rail_name_1="VDD_SYS_GPU", in_power1_input=2000)
+    sensor, name = find_sensor(tmp_path)
+    assert name == "INA3221 VDD_IN" and sensor._watts() == 7.5
+
+
+def test_jetpack_5_multiplies_volts_and_amperes(tmp_path):
+    device = tmp_path / "bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
+    write(device, in1_label="VDD_IN", in1_input=5000, curr1_input=1200, in2_label="VDD_CPU_GPU_CV", in2_input=5000, curr2_input=400)
+    sensor, name = find_sensor(tmp_path)
+    assert name == "INA3221 VDD_IN" and sensor._watts() == pytest.approx(6.0)
+
+
+def test_boards_without_a_total_rail_add_theirs_up(tmp_path):
+    device = tmp_path / "bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
+    write(device, in1_label="VDD_GPU_SOC", in1_input=19000, curr1_input=100, in2_label="VDD_CPU_CV", in2_input=19000, curr2_input=50)
+    assert find_sensor(tmp_path)[0]._watts() == pytest.approx(2.85)
+
+
+def test_power_is_integrated_by_trapezoids():
+    now, watts = [0.0], [10.0]
+    sensor = PowerSensor("fake", lambda: watts[0], lambda: now[0])
+    now[0], watts[0] = 2.0, 20.0
+    assert sensor.joules() == pytest.approx(30)
+    now[0] = 3.0
+    assert sensor.joules() == pytest.approx(50)
+
+
+def test_rapl_adds_packages_and_survives_the_wrap(tmp_path):
+    for number, name in {"0": "package-0", "0:0": "core", "1": "package-1", "2": "psys"}.items():
+        write(tmp_path / f"class/powercap/intel-rapl:{number}", name=name, energy_uj=900_000, max_energy_range_uj=1_000_000)
+    sensor, name = find_sensor(tmp_path)
+    assert name == "RAPL package-0, package-1" and isinstance(sensor, CounterSensor)
+    write(tmp_path / "class/powercap/intel-rapl:0", energy_uj=950_000)
+    write(tmp_path / "class/powercap/intel-rapl:1", energy_uj=100_000)  # started again from zero
+    write(tmp_path / "class/powercap/intel-rapl:0:0", energy_uj=999_999)
+    assert sensor.joules() == pytest.approx(0.05 + 0.2)
+
+
+def test_without_a_sensor_the_reason_is_said(tmp_path):
+    assert find_sensor(tmp_path) == (None, "this device has no power sensor that is known here")
+    write(tmp_path / "class/powercap/intel-rapl:0", name="package-0", energy_uj="garbage", max_energy_range_uj=5)
+    assert find_sensor(tmp_path)[0] is None and "cannot be read" in find_sensor(tmp_path)[1]
+
+
+def test_a_counter_that_only_root_may_read_is_said(tmp_path, monkeypatch):
+    zone = tmp_path / "class/powercap/intel-rapl:0"
+    write(zone, name="package-0", energy_uj=1, max_energy_range_uj=5)
+    read = type(zone).read_text
+
+    def guarded(self, *arguments, **options):
+        if self.name == "energy_uj":
+            raise PermissionError(13, "Permission denied", str(self))
+        return read(self, *arguments, **options)
+
+    monkeypatch.setattr(type(zone), "read_text", guarded)
+    sensor, reason = find_sensor(tmp_path)
+    assert sensor is None and "root" in reason and "energy_uj" in reason
+
+
+class Growing:
+    """Ten joules more at every reading."""
+
+    name = "fake"
+    total = 0.0
+
+    def joules(self):
+        self.total += 10
+        return self.total
+
+
+def test_the_meter_counts_only_while_it_runs():
+    with EnergyMeter(Growing(), interval_s=1000) as meter:
+        meter.run(True)
+        meter.run(False)
+        assert meter.joules == 10
+        meter.run(True)  # what was spent in between is left out
+        assert meter.joules == 10
+    assert meter.joules == 20
+
+
+def test_the_meter_samples_in_the_background():
+    with EnergyMeter(Growing(), interval_s=0.01) as meter:
+        meter.run(True)
+        deadline = time.monotonic() + 100
+        while meter.joules < 50 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert meter.joules >= 50
+
+
+def test_a_meter_without_a_sensor_measures_nothing():
+    with EnergyMeter(None) as meter:
+        meter.run(True)
+    assert meter.joules == 0
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Power that grows by a watt a second, logged from time 100 to 110."""
+    path = tmp_path / "meter.csv"
+    path.write_text("time,watts\n" + "".join(f"{t},{t - 100}\n" for t in range(100, 111)))
+    return path
+
+
+@pytest.mark.parametrize("intervals, joules", [([(100, 110)], 50), ([(102.5, 104.5)], 7), ([(100, 101), (109, 110)], 10), ([], 0)])
+def test_a_log_is_integrated_over_the_intervals(log, intervals, joules):
+    assert from_log(log, intervals) == pytest.approx(joules)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [("", "at least two lines"), ("a,b\nc,d\n", "a time in seconds"), ("1,2\n", "at least two"), ("2,5\n1,5\n", "ascending"),
+     ("100,5\n101,nan\n", "finite"), ("1\n2\n", "a time in seconds"), ("90,5\n95,5\n", "covers 90 to 95, training went from 100 to 110")],
+)  # fmt: skip
+def test_a_bad_log_is_said(tmp_path, content, message):
+    path = tmp_path / "meter.csv"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=message):
+        from_log(path, [(100, 110)])
+    with pytest.raises(UsageError, match="cannot read"):
+        from_log(tmp_path / "none.csv", [])

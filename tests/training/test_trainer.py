@@ -1,0 +1,236 @@
+"""Trainer in the conventions of Keras: its data, callbacks, losses and metrics, through Keras' own loop."""
+
+import numpy as np
+import pytest
+
+from elastictrainer import TensorTimings, Trainer, UsageError
+
+
+@pytest.fixture
+def keras(tf):
+    tf.keras.utils.set_random_seed(0)
+    return tf.keras
+
+
+def bright_images(count=160, seed=0):
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 3, count)
+    return (random.normal(size=(count, 8, 8, 3)) + labels[:, None, None, None]).astype(np.float32), labels
+
+
+def image_network(keras):
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            layers.Input((8, 8, 3)),
+            layers.Conv2D(8, 3, activation="relu"),
+            layers.BatchNormalization(momentum=0.8),
+            layers.Conv2D(8, 3, activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(3),
+        ]
+    )
+
+
+LOSS = "sparse_categorical_crossentropy"
+
+
+def elastic(model, loss=None, rho=0.7, optimizer="adam", metrics=None, tensors=6, **options):
+    """A trainer with a profile that leaves something to choose: most of what networks of this size take is overhead."""
+    timings = TensorTimings.from_chain([f"t{k}" for k in range(tensors)], 1.0, np.ones(tensors), np.ones(tensors))
+    options = {"timings": timings, "feedback": False, **options}
+    trainer = Trainer(model, rho=rho, interval=2, importance_batches=2, **options)
+    trainer.compile(optimizer=optimizer, loss=loss, metrics=metrics)
+    return trainer
+
+
+def test_an_image_model_learns_with_arrays_validation_and_callbacks(tf, keras, tmp_path):
+    x, y = bright_images()
+    model = image_network(keras)
+    trainer = elastic(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
+                      optimizer=keras.optimizers.Adam(0.01), tensors=8)  # fmt: skip
+    seen = []
+    callbacks = [
+        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append((batch, sorted(logs)))),
+        keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "best.keras"), monitor="val_accuracy", save_best_only=True),
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.01 if epoch < 3 else 0.003),
+        keras.callbacks.TensorBoard(str(tmp_path / "events")),
+    ]
+    history = trainer.fit(x, y, batch_size=8, epochs=8, validation_split=0.2, callbacks=callbacks, verbose=0)
+    assert history.history["val_accuracy"][-1] > 0.9
+    assert set(history.history) >= {"loss", "accuracy", "val_loss", "val_accuracy", "ratio", "selected"}
+    assert len({"lr", "learning_rate"} & set(history.history)) == 1  # as Keras 2 and 3 call it
+    assert len(seen) == 8 * 16 and seen[0] == (0, ["accuracy", "loss"])
+    assert "ratio" in (tmp_path / "log.csv").read_text()
+    assert keras.models.load_model(tmp_path / "best.keras").evaluate(x, y, verbose=0)[1] > 0.9
+    made = [record for record in history.elastic["selections"] if not record["corrected"]]
+    assert [record["step"] for record in made] == [4, 16, 48, 80] and history.elastic["steps"] == 128
+    assert 0 < history.elastic["rho_predicted"] <= 1 and history.elastic["rho_achieved"] > 0
+
+
+def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras, capsys, monkeypatch):
+    from elastictrainer.training import loop
+
+    x, y = bright_images()
+    model = image_network(keras)
+    trainer = elastic(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True), rho=0.97, timings=None, feedback=True)
+    before = [v.numpy() for v in model.variables]
+
+    real = loop.profile_model
+
+    def profiled(*arguments, **options):
+        timings = real(*arguments, **options)
+        for value, variable in zip(before, model.variables):
+            np.testing.assert_array_equal(value, variable)
+        return timings
+
+    monkeypatch.setattr(loop, "profile_model", profiled)
+    history = trainer.fit(x, y, 8, 3)  # in the order of Model.fit
+    assert len(trainer.timings) == len(model.trainable_variables) == 8 and trainer.timings.metadata["coverage"] > 0.8
+    assert "profiling the model" in capsys.readouterr().out
+    assert all(np.isfinite(history.history["ratio"])) and history.elastic["seconds"]["importance"] > 0
+
+
+def test_tensors_at_rest_do_not_move_and_frozen_layers_stay_frozen(tf, keras):
+    x, y = bright_images()
+    model = image_network(keras)
+    model.layers[0].trainable = False
+    frozen = [w.copy() for w in model.layers[0].get_weights()]
+    trainer = elastic(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    weights = {}
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            weights[len(weights)] = [v.numpy() for v in model.trainable_variables]
+
+    history = trainer.fit(x, y, batch_size=8, epochs=1, callbacks=[Watch()], verbose=0)
+    for before, after in zip(frozen, model.layers[0].get_weights()):
+        np.testing.assert_array_equal(before, after)
+    (selection,) = [r for r in history.elastic["selections"] if not r["corrected"]]
+    begin = selection["step"]
+    assert 0 < len(selection["selected"]) < 6
+    for index, (before, after) in enumerate(zip(weights[begin], weights[len(weights) - 1])):
+        assert np.array_equal(before, after) == (index not in selection["selected"])
+
+
+@pytest.mark.parametrize("given", [{"sample_weight": np.linspace(0.5, 2, 60)}, {"class_weight": {0: 0.0, 1: 1.0, 2: 3.0}}], ids=["sample weights", "class weights"])
+def test_full_training_equals_keras_own(tf, keras, given):
+    x, y = bright_images(60)
+
+    def train(with_trainer):
+        tf.keras.utils.set_random_seed(3)
+        model = image_network(keras)
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
+                      weighted_metrics=["accuracy"])  # fmt: skip
+        fit = Trainer(model, scheme="full").fit if with_trainer else model.fit
+        return fit(x, y, batch_size=8, epochs=2, verbose=0, **given).history, model.get_weights()
+
+    (ours, values), (theirs, others) = train(True), train(False)
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, rtol=1e-5, err_msg=name)
+    for value, other in zip(values, others):
+        np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_text_classifier_with_an_embedding_and_a_gru(tf, keras):
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 128)
+    tokens = random.integers(0, 40, (128, 12)) + 40 * labels[:, None]
+    model = keras.Sequential([keras.layers.Embedding(80, 8), keras.layers.GRU(8), keras.layers.Dense(1)])
+    data = tf.data.Dataset.from_tensor_slices((tokens, labels)).shuffle(128, seed=0).batch(16)
+    trainer = elastic(model, keras.losses.BinaryCrossentropy(from_logits=True), optimizer=keras.optimizers.Adam(0.02),
+                      metrics=[keras.metrics.BinaryAccuracy(threshold=0.0)])  # fmt: skip
+    history = trainer.fit(data, epochs=10, verbose=0)
+    assert history.history["binary_accuracy"][-1] > 0.9
+    assert history.elastic["selections"]
+
+
+def test_regression_with_two_outputs_and_a_generator(tf, keras):
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(16, activation="relu")(inputs)
+    model = keras.Model(inputs, {"sum": keras.layers.Dense(1, name="sum")(hidden), "product": keras.layers.Dense(1, name="product")(hidden)})
+
+    def minibatches():
+        random = np.random.default_rng(0)
+        while True:
+            x = random.normal(size=(16, 4)).astype(np.float32)
+            yield x, {"sum": x.sum(axis=1, keepdims=True), "product": x[:, :1] * x[:, 1:2]}
+
+    trainer = elastic(model, {"sum": "mse", "product": "mae"}, optimizer=keras.optimizers.Adam(0.01))
+    history = trainer.fit(minibatches(), steps_per_epoch=40, epochs=3, verbose=0)
+    assert history.history["sum_loss"][-1] < 0.3 * history.history["sum_loss"][0]
+
+
+def test_a_subclassed_model_stops_early_and_the_last_minibatch_may_be_smaller(tf, keras):
+    class Perceptron(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.hidden = keras.layers.Dense(16, activation="relu", kernel_regularizer="l2")
+            self.out = keras.layers.Dense(3)
+
+        def call(self, x, training=None):
+            return self.out(self.hidden(keras.layers.Flatten()(x)))
+
+    x, y = bright_images()
+    trainer = elastic(Perceptron(), keras.losses.SparseCategoricalCrossentropy(from_logits=True), tensors=4)
+    stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=100.0)
+    history = trainer.fit(x, y, batch_size=15, epochs=6, callbacks=[stop], verbose=0)  # ten and two thirds minibatches
+    assert len(history.history["loss"]) == 2
+
+
+def test_backup_and_restore_goes_on_where_it_was(tf, keras, tmp_path):
+    x, y = bright_images()
+    model = image_network(keras)
+    trainer = elastic(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True), tensors=8)
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+
+    class Fails(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 2:
+                raise RuntimeError("the plug was pulled")
+
+    with pytest.raises(RuntimeError, match="plug"):
+        trainer.fit(x, y, batch_size=16, epochs=5, callbacks=[backup, Fails()], verbose=0)
+    assert model.train_function is None
+    history = trainer.fit(x, y, batch_size=16, epochs=5, callbacks=[backup], verbose=0)
+    assert history.epoch[0] >= 2 and history.epoch[-1] == 4
+
+
+def with_own_train_step(keras):
+    class Own(keras.Sequential):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    return Own([keras.layers.Dense(1)])
+
+
+REFUSED = {
+    "own train_step": (lambda keras: with_own_train_step(keras), {"loss": "mse"}, "train_step.*Model.fit"),
+    "not compiled": (lambda keras: keras.Sequential([keras.layers.Dense(1)]), None, r"compile\(optimizer"),
+    "eager": (lambda keras: keras.Sequential([keras.layers.Dense(1)]), {"loss": "mse", "run_eagerly": True}, "run_eagerly"),
+    "XLA": (lambda keras: keras.Sequential([keras.layers.Dense(1)]), {"loss": "mse", "jit_compile": True}, "jit_compile"),
+    "several steps": (
+        lambda keras: keras.Sequential([keras.layers.Dense(1)]), {"loss": "mse", "steps_per_execution": 4}, "steps_per_execution",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_leaves_no_room_is_refused(keras, case):
+    make, options, message = REFUSED[case]
+    trainer = Trainer(make(keras))
+    if options is not None:
+        trainer.compile("sgd", **options)
+    with pytest.raises(UsageError, match=message):
+        trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), verbose=0)
+
+
+def test_data_of_unknown_length_and_a_speed_that_cannot_be_had_are_refused(tf, keras):
+    x, y = bright_images(16)
+    data = tf.data.Dataset.from_generator(lambda: iter([(x, y)]), output_signature=(tf.TensorSpec((16, 8, 8, 3)), tf.TensorSpec(16, tf.int64)))
+    trainer = elastic(image_network(keras), keras.losses.SparseCategoricalCrossentropy(from_logits=True), rho=0.01, timings=None)
+    with pytest.raises(UsageError, match="steps_per_epoch"):
+        trainer.fit(data, verbose=0)
+    with pytest.raises(UsageError, match="rho 0.01 cannot be had"):
+        trainer.fit(x, y, verbose=0)
