@@ -66,6 +66,8 @@ def named(option: str, place: str) -> Any:
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, ValueError) as error:
-        raise UsageError(f"cannot import {module_name} of {option} {place}: {error}. Set PYTHONPATH?") from None
+        raise UsageError(
+            f"cannot import {module_name} of {option} {place}: {error}. Set PYTHONPATH?"
+        ) from None
     except AttributeError:
         raise UsageError(f"{module_name} has no {attribute!r} ({option} {place}).") from None

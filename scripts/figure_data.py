@@ -1,8 +1,8 @@
 """What the figure scripts ask about profiles and runs.
 
-    python scripts/figure_data.py affordable PROFILE RHO       exit status 1 where the device cannot have the ratio
-    python scripts/figure_data.py hours PROFILE OPTION...      how long an et-train with these options would take
-    python scripts/figure_data.py table FIGURE RUN... --output FILE   the numbers behind a figure, the paper's beside them
+python scripts/figure_data.py affordable PROFILE RHO       exit status 1 where the device cannot have the ratio
+python scripts/figure_data.py hours PROFILE OPTION...      how long an et-train with these options would take
+python scripts/figure_data.py table FIGURE RUN... --output FILE   the numbers behind a figure, the paper's beside them
 """
 
 import argparse
@@ -14,14 +14,20 @@ import yaml
 
 from elastictrainer import TensorTimings, UsageError
 from elastictrainer.experiment.settings import TrainSettings, parse
-from elastictrainer.runs.files import write_json
 from elastictrainer.plotting.drawing import label
 from elastictrainer.plotting.replicates import replicates
+from elastictrainer.runs.files import write_json
 from elastictrainer.runs.run_folder import RunFolder, find_runs
 
 PAPER = Path(__file__).resolve().parents[1] / "configs" / "paper_numbers.yaml"
 TRAINING_IMAGES = {"caltech_birds2011": 5994, "oxford_iiit_pet": 3680, "stanford_dogs": 12000, "demo": 1800}
-SAME_FIGURE = {"figure15ad": "figure15", "figure16": "figure15", "figure18": "figure17", "figure20": "figure17", "table2": "figure15"}
+SAME_FIGURE = {
+    "figure15ad": "figure15",
+    "figure16": "figure15",
+    "figure18": "figure17",
+    "figure20": "figure17",
+    "table2": "figure15",
+}
 
 
 def affordable(profile: str, rho: float) -> int:
@@ -72,10 +78,14 @@ def _row(run: RunFolder, numbers: List[Dict[str, Any]]) -> Dict[str, Any]:
     chosen, summary = run.config(), run.summary()
     rho = chosen["rho"] if chosen["scheme"].startswith("elastic") else None
     found = next(
-        (n for n in numbers if (n["dataset"], n["model"], n["scheme"], n.get("rho"))
-         == (chosen["dataset"], chosen["model"], chosen["scheme"], rho)),
+        (
+            n
+            for n in numbers
+            if (n["dataset"], n["model"], n["scheme"], n.get("rho"))
+            == (chosen["dataset"], chosen["model"], chosen["scheme"], rho)
+        ),
         {},
-    )  # fmt: skip
+    )
     flops = summary.get("flops_total")
     return {
         "dataset": Path(chosen["dataset"]).name,
@@ -94,22 +104,38 @@ def _row(run: RunFolder, numbers: List[Dict[str, Any]]) -> Dict[str, Any]:
 
 def _print(rows: List[Dict[str, Any]]) -> None:
     """Ours, the paper's where it gives the same setting, and its two criteria: 5 points of accuracy, 10 % of time."""
-    print(f"{'data, model, scheme':<52}{'accuracy':>9}{'seconds':>9}{'ratio':>7}{'TFLOPs':>8}{'joules':>8}{'GB':>6}   paper")
+    print(
+        f"{'data, model, scheme':<52}{'accuracy':>9}{'seconds':>9}{'ratio':>7}{'TFLOPs':>8}{'joules':>8}{'GB':>6}   paper"
+    )
     for row in rows:
         name = f"{row['dataset']}, {row['model']}, {row['label']}"
         line = f"{name:<52}{row['accuracy']:>7.1f} %{row['seconds']:>9.0f}" + "".join(
             f"{'-' if row[key] is None else format(row[key], form):>{width}}"
-            for key, form, width in (("ratio", ".3f", 7), ("tflops", ".3g", 8), ("joules", ".0f", 8), ("peak_gb", ".2f", 6))
+            for key, form, width in (
+                ("ratio", ".3f", 7),
+                ("tflops", ".3g", 8),
+                ("joules", ".0f", 8),
+                ("peak_gb", ".2f", 6),
+            )
         )
-        said = [f"{row['paper_' + key]:g} {unit}" for key, unit in
-                (("accuracy", "%"), ("hours", "h"), ("tflops", "TFLOPs"), ("joules", "J")) if "paper_" + key in row]  # fmt: skip
+        said = [
+            f"{row['paper_' + key]:g} {unit}"
+            for key, unit in (("accuracy", "%"), ("hours", "h"), ("tflops", "TFLOPs"), ("joules", "J"))
+            if "paper_" + key in row
+        ]
         if "paper_accuracy" in row:
-            said.append("accuracy " + ("within" if abs(row["accuracy"] - row["paper_accuracy"]) <= 5 else "not within") + " 5 points")
+            said.append(
+                "accuracy "
+                + ("within" if abs(row["accuracy"] - row["paper_accuracy"]) <= 5 else "not within")
+                + " 5 points"
+            )
         if "paper_ratio" in row:
             near = abs(row["ratio"] / row["paper_ratio"] - 1) <= 0.1
             said.append(f"its ratio {row['paper_ratio']:.3f}, {'within' if near else 'not within'} 10 %")
         print(line + "   " + (", ".join(said) or "-"))
-    print("ratio: training time over that of full training here; validation is in no time. Paper's hours: another device.")
+    print(
+        "ratio: training time over that of full training here; validation is in no time. Paper's hours: another device."
+    )
 
 
 def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List[Dict[str, Any]]:
@@ -129,12 +155,21 @@ def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List
             elastic_s = _seconds_to(ours, target)
             reached = [s for s in (_seconds_to(members, target) for members in baselines) if s is not None]
             speedup = min(reached) / elastic_s if reached and elastic_s else None
-            row = {"dataset": Path(dataset).name, "target": target, "elastic_s": elastic_s,
-                   "baseline_s": min(reached, default=None), "speedup": speedup, "paper": paper.get(dataset, {}).get(target)}  # fmt: skip
+            row = {
+                "dataset": Path(dataset).name,
+                "target": target,
+                "elastic_s": elastic_s,
+                "baseline_s": min(reached, default=None),
+                "speedup": speedup,
+                "paper": paper.get(dataset, {}).get(target),
+            }
             result.append(row)
             print(
                 f"{row['dataset']:<24}{target:>6} %"
-                + "".join(f"{'never' if row[k] is None else format(row[k], '.0f'):>{w}}" for k, w in (("elastic_s", 11), ("baseline_s", 17)))
+                + "".join(
+                    f"{'never' if row[k] is None else format(row[k], '.0f'):>{w}}"
+                    for k, w in (("elastic_s", 11), ("baseline_s", 17))
+                )
                 + f"{'-' if speedup is None else format(speedup, '.2f'):>10}   {row['paper'] or '-'}"
             )
     return result
@@ -142,12 +177,17 @@ def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List
 
 def _seconds_to(runs: List[RunFolder], target: float) -> Optional[float]:
     """Training seconds until the test accuracy first reaches `target` %, at an epoch's end: mean over runs that all do."""
-    found = [next((r["train_seconds_total"] for r in run.metrics() if 100 * r["test_accuracy"] >= target), None) for run in runs]
+    found = [
+        next((r["train_seconds_total"] for r in run.metrics() if 100 * r["test_accuracy"] >= target), None)
+        for run in runs
+    ]
     return None if None in found else sum(found) / len(found)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("affordable", "hours", "table"))
     parser.add_argument("subject", help="a profile, or a figure's name")
     arguments, rest = parser.parse_known_args()

@@ -15,7 +15,9 @@ from elastictrainer.models import demo_network
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--output", default=str(demo_network.WEIGHTS))
     arguments = parser.parse_args()
@@ -36,7 +38,10 @@ def main() -> None:
     model.fit(images, labels, batch_size=32, epochs=arguments.epochs, verbose=2)
     demo_network.save_weights(backbone, arguments.output)
     demo_network.load_weights(backbone, arguments.output)  # in the half precision that ships
-    for name, (x, y) in {"source domain": demo_digits.source("test"), "target domain": demo_digits.target("test")}.items():
+    for name, (x, y) in {
+        "source domain": demo_digits.source("test"),
+        "target domain": demo_digits.target("test"),
+    }.items():
         accuracy = np.mean(model.predict(x, verbose=0).argmax(axis=1) == y)
         print(f"accuracy on {name}: {100 * accuracy:.1f} %")
 

@@ -1,6 +1,6 @@
 """The requirements that pyproject.toml's markers choose on another machine, one to a line.
 
-    python scripts/requirements_of.py --python 3.11 --machine aarch64 --extra test
+python scripts/requirements_of.py --python 3.11 --machine aarch64 --extra test
 """
 
 import argparse
@@ -20,14 +20,23 @@ PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 def requirements(python: str, machine: str, extras: List[str]) -> List[Requirement]:
     """What Linux with Python `python` ("3.11") on a `machine` ("x86_64") installs."""
     project = tomllib.loads(PYPROJECT.read_text())["project"]
-    environment = {"python_version": python, "python_full_version": f"{python}.0", "platform_machine": machine}
-    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    environment = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "platform_machine": machine,
+    }
+    lines = [
+        *project["dependencies"],
+        *(line for extra in extras for line in project["optional-dependencies"][extra]),
+    ]
     found = [Requirement(line) for line in lines]
     return [r for r in found if r.marker is None or r.marker.evaluate(environment)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--python", default="3.11")
     parser.add_argument("--machine", default="aarch64")
     parser.add_argument("--extra", nargs="*", default=[])

@@ -16,9 +16,23 @@ MACHINES = ("x86_64", "aarch64")
 
 def resolve(python: str, machine: str) -> dict:
     """Name to version."""
-    command = ["uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python-version", python,
-               "--python-platform", f"{machine}-manylinux_2_28", "--only-binary", ":all:", "--no-binary", "promise",
-               "pyproject.toml"]  # fmt: skip
+    command = [
+        "uv",
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-header",
+        "--no-annotate",
+        "--python-version",
+        python,
+        "--python-platform",
+        f"{machine}-manylinux_2_28",
+        "--only-binary",
+        ":all:",
+        "--no-binary",
+        "promise",
+        "pyproject.toml",
+    ]
     lines = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout.split()
     return dict(line.split("==") for line in lines if "==" in line)
 

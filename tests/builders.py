@@ -2,6 +2,8 @@
 
 import numpy as np
 
+ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
 
 class ArrayData:
     """Minibatches of random images in memory, as the trainer takes them."""
@@ -41,8 +43,14 @@ def small_network(tf, classes=3, dropout=0.2):
     """Two convolutions with batch norm around a shortcut, and a dense head: 10 trainable tensors."""
     layers = tf.keras.layers
     inputs = tf.keras.Input((8, 8, 3))
-    stem = layers.ReLU()(layers.BatchNormalization(momentum=0.8, name="stem_bn")(layers.Conv2D(4, 3, padding="same", name="stem")(inputs)))
-    inner = layers.BatchNormalization(momentum=0.8, name="inner_bn")(layers.Conv2D(4, 3, padding="same", name="inner")(stem))
+    stem = layers.ReLU()(
+        layers.BatchNormalization(momentum=0.8, name="stem_bn")(
+            layers.Conv2D(4, 3, padding="same", name="stem")(inputs)
+        )
+    )
+    inner = layers.BatchNormalization(momentum=0.8, name="inner_bn")(
+        layers.Conv2D(4, 3, padding="same", name="inner")(stem)
+    )
     pooled = layers.GlobalAveragePooling2D()(layers.ReLU()(layers.Add()([stem, inner])))
     return tf.keras.Model(inputs, layers.Dense(classes, name="head")(layers.Dropout(dropout)(pooled)))
 

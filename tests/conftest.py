@@ -2,9 +2,12 @@ import os
 import sys
 from pathlib import Path
 
+from builders import ONE_THREAD
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
-if "PYTEST_XDIST_WORKER" in os.environ:  # a process for each core: more threads would only wait for each other
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # a process for each core: more threads would only wait for each other
     for name in ONE_THREAD:
         os.environ.setdefault(name, ONE_THREAD[name])
 
@@ -28,7 +31,9 @@ def registered_here_only(monkeypatch):
     monkeypatch.setattr(schemes, "SCHEMES", dict(schemes.SCHEMES))
     monkeypatch.setattr(importance, "METRICS", dict(importance.METRICS))
     yield
-    sys.modules.pop("userschemes", None)  # an import registers once, and the next test that imports it wants it again
+    sys.modules.pop(
+        "userschemes", None
+    )  # an import registers once, and the next test that imports it wants it again
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from elastictrainer.selection import schemes
-from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, check, parse
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, check, parse
+from elastictrainer.selection import schemes
 
 MISTYPED = {
     "model": ("resnet05", "unknown model 'resnet05'. Did you mean 'resnet50'?"),
@@ -41,7 +41,9 @@ def test_a_mistyped_name_is_told_with_the_nearest(name):
 
 def test_names_that_there_are_pass(tmp_path):
     check(SOUND)
-    check(dataclasses.replace(SOUND, model=str(tmp_path / "mine.keras")))  # a file that is missing is told when it is read
+    check(
+        dataclasses.replace(SOUND, model=str(tmp_path / "mine.keras"))
+    )  # a file that is missing is told when it is read
     check(dataclasses.replace(SOUND, model="nets:mine", scheme="myschemes:Mine", export="tflite,keras"))
     check(dataclasses.replace(SOUND, dataset=str(tmp_path)))
     for name in schemes.SCHEMES:
@@ -83,9 +85,21 @@ def test_help_lists_the_names(settings):
     parser = argparse.ArgumentParser()
     parse(settings, [], parser)
     said = " ".join(parser.format_help().split()).replace("- ", "-")
-    listed = [*registry.MODEL.names, *registry.DATASET.names, *registry.OPTIMIZER.names, *registry.HEAD_INIT.names]
+    listed = [
+        *registry.MODEL.names,
+        *registry.DATASET.names,
+        *registry.OPTIMIZER.names,
+        *registry.HEAD_INIT.names,
+    ]
     if settings is TrainSettings:
-        listed += [*schemes.SCHEMES, *registry.SOLVER.names, *registry.REPROFILE.names, *registry.STRATEGY.names, *registry.CACHE.names, *registry.EXPORT.names]
+        listed += [
+            *schemes.SCHEMES,
+            *registry.SOLVER.names,
+            *registry.REPROFILE.names,
+            *registry.STRATEGY.names,
+            *registry.CACHE.names,
+            *registry.EXPORT.names,
+        ]
     assert [name for name in listed if name not in said] == []
 
 

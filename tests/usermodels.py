@@ -7,7 +7,9 @@ layers = tf.keras.layers
 
 def _network(input_shape, num_classes):
     pixels = tf.keras.Input(input_shape)
-    features = layers.Conv2D(4, 3, strides=2, activation="relu", name="first")(layers.Rescaling(1 / 255)(pixels))
+    features = layers.Conv2D(4, 3, strides=2, activation="relu", name="first")(
+        layers.Rescaling(1 / 255)(pixels)
+    )
     features = layers.GlobalAveragePooling2D()(layers.Conv2D(4, 3, name="second")(features))
     return tf.keras.Model(pixels, layers.Dense(num_classes, name="head")(features))
 

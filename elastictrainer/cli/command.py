@@ -10,7 +10,9 @@ from typing import Any, Callable, Optional, Sequence
 from elastictrainer.errors import RunError, UsageError
 
 
-def run(name: str, body: Callable[[Optional[Sequence[str]]], None], arguments: Optional[Sequence[str]] = None) -> int:
+def run(
+    name: str, body: Callable[[Optional[Sequence[str]]], None], arguments: Optional[Sequence[str]] = None
+) -> int:
     """Run a command's body and turn its errors into a line and an exit status.
 
     Returns:

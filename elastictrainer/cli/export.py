@@ -26,7 +26,10 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument(
-        "--format", action="append", metavar="NAME", help=f"{', '.join(EXPORT.names)}; may be repeated (default: tflite)"
+        "--format",
+        action="append",
+        metavar="NAME",
+        help=f"{', '.join(EXPORT.names)}; may be repeated (default: tflite)",
     )
     parser.add_argument("--output", metavar="FOLDER", help="where to write (default: RUN/export)")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")

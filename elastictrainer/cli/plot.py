@@ -39,8 +39,13 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument("what", choices=kinds, metavar="WHAT", help=", ".join(kinds))
     parser.add_argument("paths", nargs="+", metavar="PATH", help="run folders or profiles")
     parser.add_argument("--x", help="curves: time (default), epochs or flops")
-    parser.add_argument("--y", help="curves: accuracy (default), loss or flops; bars: accuracy (default), time, flops, energy, memory")
-    parser.add_argument("--output", metavar="FILE", help=".png, .pdf or .svg (default: WHAT.png); report: .html; table: .json")
+    parser.add_argument(
+        "--y",
+        help="curves: accuracy (default), loss or flops; bars: accuracy (default), time, flops, energy, memory",
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", help=".png, .pdf or .svg (default: WHAT.png); report: .html; table: .json"
+    )
     parser.add_argument("--csv", metavar="FILE", help="write the data that was drawn")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     asked = parser.parse_args(arguments)

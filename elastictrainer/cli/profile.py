@@ -8,7 +8,9 @@ from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.experiment.settings import ProfileSettings, check, parse
 
-_DESCRIPTION = "Measure how long each tensor's share of a training step takes on this device, and write it to a file."
+_DESCRIPTION = (
+    "Measure how long each tensor's share of a training step takes on this device, and write it to a file."
+)
 _EXAMPLE = "example: et-profile --model resnet50 --validate 12 --plot timings.png"
 
 
@@ -18,17 +20,21 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
-    parser = argparse.ArgumentParser("et-profile", description=_DESCRIPTION, epilog=_EXAMPLE, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        "et-profile", description=_DESCRIPTION, epilog=_EXAMPLE, allow_abbrev=False
+    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     settings, _ = parse(ProfileSettings, arguments, parser)
-    check(settings, but=("dataset",) if settings.classes else ())  # a model can be profiled before its images are there
+    check(
+        settings, but=("dataset",) if settings.classes else ()
+    )  # a model can be profiled before its images are there
 
     load_tensorflow()
     import tensorflow as tf
 
+    from elastictrainer.cli.profile_table import table
     from elastictrainer.experiment import assembly
     from elastictrainer.models import zoo
-    from elastictrainer.cli.profile_table import table
 
     assembly.configure(settings.seed)
     classes = assembly.classes(settings)

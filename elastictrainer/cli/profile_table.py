@@ -44,7 +44,9 @@ def table(timings: TensorTimings) -> str:
     for i in np.argsort(-(timings.t_dw + timings.t_dy), kind="stable")[:_COSTLIEST]:
         mark = " estimated" if timings.estimated[i] else ""
         name = timings.names[i] if len(timings.names[i]) <= 54 else "..." + timings.names[i][-51:]
-        lines.append(f"{name:<56}{timings.t_forward[i]:9.2f}{timings.t_dw[i]:9.2f}{timings.t_dy[i]:9.2f}{mark}")
+        lines.append(
+            f"{name:<56}{timings.t_forward[i]:9.2f}{timings.t_dw[i]:9.2f}{timings.t_dy[i]:9.2f}{mark}"
+        )
     if timings.validation:
         lines += ["", f"{'random selection':<24}{'predicted ms':>14}{'measured ms':>14}{'error':>9}"]
         off = timings.validation_errors

@@ -10,11 +10,11 @@ import sys
 import time
 from typing import Any, Dict, Optional, Sequence
 
-from elastictrainer.training import launcher
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
-from elastictrainer.experiment.settings import TrainSettings, check, given, load, parse
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.settings import TrainSettings, check, given, load, parse
+from elastictrainer.training import launcher
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
 _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.5"
@@ -26,10 +26,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
-    parser = argparse.ArgumentParser("et-train", description=_DESCRIPTION, epilog=_EXAMPLE, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        "et-train", description=_DESCRIPTION, epilog=_EXAMPLE, allow_abbrev=False
+    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser.add_argument("--resume", metavar="RUN", help="go on with an interrupted run; its settings are in the run folder")
-    parser.add_argument("--save_model", nargs="?", help="accepted for the published code's sake: the model is always saved")
+    parser.add_argument(
+        "--resume", metavar="RUN", help="go on with an interrupted run; its settings are in the run folder"
+    )
+    parser.add_argument(
+        "--save_model", nargs="?", help="accepted for the published code's sake: the model is always saved"
+    )
     settings, options = parse(TrainSettings, arguments, parser)
 
     from elastictrainer.runs.run_folder import RunFolder
@@ -54,7 +60,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         return
     others = given(TrainSettings, options)
     if others:
-        raise UsageError(f"--resume takes all settings from {options.resume}/config.yaml; leave out {', '.join(others)}.")
+        raise UsageError(
+            f"--resume takes all settings from {options.resume}/config.yaml; leave out {', '.join(others)}."
+        )
     _resume(RunFolder(options.resume))
 
 
@@ -70,7 +78,11 @@ def _resume(run_folder: Any) -> None:
         if _is_launcher(settings) and not run_folder.summary_path.exists():
             load_tensorflow()
             seen = launcher.devices(settings.replicas)
-            launcher.train([["--resume", f"{run_folder.path}{launcher.suffix(k)}"] for k in range(len(seen))], seen, str(run_folder.path))
+            launcher.train(
+                [["--resume", f"{run_folder.path}{launcher.suffix(k)}"] for k in range(len(seen))],
+                seen,
+                str(run_folder.path),
+            )
             return
     with run_folder.claimed(resume=True):
         if run_folder.summary_path.exists():
@@ -85,16 +97,20 @@ def _resume(run_folder: Any) -> None:
             _train(settings, run_folder, resume=True)
         except UsageError as error:
             started_in = run_folder.environment().get("directory")
-            elsewhere = f" The run was started in {started_in}; resume it from there." if started_in != os.getcwd() else ""
+            elsewhere = (
+                f" The run was started in {started_in}; resume it from there."
+                if started_in != os.getcwd()
+                else ""
+            )
             raise UsageError(f"{error}{elsewhere}") from None
 
 
 def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
     """Train into `run_folder`, alone or as one of several processes."""
     load_tensorflow()
-    from elastictrainer.training import workers
+    from elastictrainer.training.workers import create
 
-    workers = workers.create(settings.strategy)
+    workers = create(settings.strategy)
     with workers.told_when_alone() if workers else contextlib.nullcontext():
         _train_among(workers, settings, run_folder, resume)
 
@@ -103,15 +119,16 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     """Make everything from `settings`, and train."""
     from elastictrainer.experiment import assembly
     from elastictrainer.models import warm_start
-    from elastictrainer.runs import environment
-    from elastictrainer.selection import schemes
-    from elastictrainer.training import workers, energy
     from elastictrainer.models.export import export_run
     from elastictrainer.profiler import storage
+    from elastictrainer.runs import environment
     from elastictrainer.runs.run_folder import RunFolder
+    from elastictrainer.selection import schemes
     from elastictrainer.selection.settings import SelectionSettings
     from elastictrainer.steps.compiled_step import spare_from_collection
+    from elastictrainer.training import energy
     from elastictrainer.training.training import Training
+    from elastictrainer.training.workers import draw_apart
 
     formats = settings.export.split(",") if settings.export else []
     selection = SelectionSettings(
@@ -137,7 +154,7 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     own = settings  # what this process does
     if workers:
         workers.start_alike(model.variables)
-        workers.draw_apart(model, workers.rank)
+        draw_apart(model, workers.rank)
         own = dataclasses.replace(settings, batch_size=settings.batch_size // workers.count)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {data.train_split.count} training "
@@ -146,11 +163,20 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     if data.imbalance():
         print(data.imbalance())
     print(f"run: {run_folder.path}")
-    metadata = assembly.profile_metadata(own, (*data.image_size, model.input_shape[-1]), len(data.class_names))
+    metadata = assembly.profile_metadata(
+        own, (*data.image_size, model.input_shape[-1]), len(data.class_names)
+    )
     optimizer = assembly.make_optimizer(settings, settings.epochs * data.steps_per_epoch)
     selects = scheme.importance_metric is not None
     obtain = functools.partial(
-        assembly.obtain_profile, settings, model, metadata, lambda: next(iter(data.train(0))), optimizer, selects, print
+        assembly.obtain_profile,
+        settings,
+        model,
+        metadata,
+        lambda: next(iter(data.train(0))),
+        optimizer,
+        selects,
+        print,
     )
     if workers:  # one profile, or they would select differently
         found = workers.of_first(lambda: (own_profile := obtain()) and storage.to_json(own_profile))
@@ -158,7 +184,9 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     else:
         timings = obtain()
     sensor, about_energy = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
-    print(f"energy: {about_energy}" if sensor or settings.meter else f"energy is not measured: {about_energy}")
+    print(
+        f"energy: {about_energy}" if sensor or settings.meter else f"energy is not measured: {about_energy}"
+    )
     training = Training(
         model,
         optimizer,
@@ -178,7 +206,12 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     if timings is not None and not run_folder.profile_path.exists():
         timings.save(run_folder.profile_path)
     if not run_folder.environment_path.exists():
-        about = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd(), "class_names": list(data.class_names)}
+        about = {
+            "seed": settings.seed,
+            "arguments": sys.argv[1:],
+            "directory": os.getcwd(),
+            "class_names": list(data.class_names),
+        }
         run_folder.write_environment({**environment.describe(), **about})
     spare_from_collection()
     summary = training.fit(data, resume)
@@ -215,7 +248,9 @@ def _of_worker(settings: TrainSettings) -> str:
 
 
 def _run_name(settings: TrainSettings) -> str:
-    model, scheme = (re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (settings.model, settings.scheme))
+    model, scheme = (
+        re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (settings.model, settings.scheme)
+    )
     rho = f"_rho{settings.rho:g}" if settings.scheme.startswith("elastic") else ""
     return f"runs/{time.strftime('%Y%m%d-%H%M%S')}_{model}_{scheme}{rho}"
 
@@ -223,7 +258,11 @@ def _run_name(settings: TrainSettings) -> str:
 def _print_summary(summary: Dict[str, Any]) -> None:
     ratios = [
         f"{words} {summary[key]:.3f}"
-        for words, key in (("requested", "rho_requested"), ("predicted", "rho_predicted"), ("achieved", "rho_achieved"))
+        for words, key in (
+            ("requested", "rho_requested"),
+            ("predicted", "rho_predicted"),
+            ("achieved", "rho_achieved"),
+        )
         if summary[key] is not None
     ]
     print(
@@ -231,7 +270,11 @@ def _print_summary(summary: Dict[str, Any]) -> None:
         f"training time: {summary['train_seconds']:.1f} s, of these importance {summary['importance_seconds']:.1f} s, "
         f"selection {summary['selection_seconds']:.2f} s, tracing {summary['trace_seconds']:.1f} s\n"
         f"ratio to full training: {', '.join(ratios)}"
-        + (f"\nenergy of training: {summary['energy_joules']:.0f} J" if summary.get("energy_joules") is not None else "")
+        + (
+            f"\nenergy of training: {summary['energy_joules']:.0f} J"
+            if summary.get("energy_joules") is not None
+            else ""
+        )
     )
 
 

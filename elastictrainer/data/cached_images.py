@@ -8,10 +8,10 @@ from typing import Any, Callable, Iterator, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import RunError, UsageError
-from elastictrainer.runs.files import remove_unfinished, written_beside
-from elastictrainer.registry import CACHE
 from elastictrainer.data.splits import IndexedSplit
+from elastictrainer.errors import RunError, UsageError
+from elastictrainer.registry import CACHE
+from elastictrainer.runs.files import remove_unfinished, written_beside
 
 FOLDER = Path("cache")
 _ABANDONED_S = 600.0
@@ -20,7 +20,9 @@ _ABANDONED_S = 600.0
 class CachedSplit(IndexedSplit):
     """A part of a data set, decoded and resized once, with pixels as whole numbers 0..255."""
 
-    def __init__(self, split: Any, size: Tuple[int, int], place: str, workers: int, say: Callable[[str], None]):
+    def __init__(
+        self, split: Any, size: Tuple[int, int], place: str, workers: int, say: Callable[[str], None]
+    ):
         """
         Args:
             split: what to keep; it is read once, in its stored order.
@@ -38,7 +40,10 @@ class CachedSplit(IndexedSplit):
         file = FOLDER / f"images-{size[0]}x{size[1]}-{_digest(split, size)}.npy"
         self._images = _read(file, shape) if place == "disk" else None
         if self._images is None:
-            say(f"decoding {split.count} images, {np.prod(shape) / 1e6:.0f} MB" + (f" into {file}" if place == "disk" else ""))
+            say(
+                f"decoding {split.count} images, {np.prod(shape) / 1e6:.0f} MB"
+                + (f" into {file}" if place == "disk" else "")
+            )
             try:
                 if place == "disk":
                     remove_unfinished(FOLDER, _ABANDONED_S)  # another process may be writing here
@@ -56,7 +61,9 @@ class CachedSplit(IndexedSplit):
             except tf.errors.OpError as error:
                 raise RunError(split.culprit() or f"reading the images failed: {error.message}") from None
             except OSError as error:
-                raise RunError(f"cannot keep the images in {file}: {error.strerror}. Choose --cache memory or none.") from None
+                raise RunError(
+                    f"cannot keep the images in {file}: {error.strerror}. Choose --cache memory or none."
+                ) from None
         self.labels = split.labels
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -86,7 +93,9 @@ def _read(file: Path, shape: Tuple[int, ...]) -> Optional[np.ndarray]:
 
 def _digest(split: Any, size: Tuple[int, int]) -> str:
     """Of what is kept: the files, their sizes and times."""
-    about = [(str(file), found.st_size, found.st_mtime_ns) for file in split.files for found in [os.stat(file)]]
+    about = [
+        (str(file), found.st_size, found.st_mtime_ns) for file in split.files for found in [os.stat(file)]
+    ]
     return hashlib.sha1(repr((about, size)).encode()).hexdigest()[:12]
 
 
@@ -94,4 +103,6 @@ def check(place: str, split: Any) -> None:
     """UsageError for a place that there is not, or images that are not in files of their own."""
     CACHE.check(place)
     if place != "none" and not hasattr(split, "files"):
-        raise UsageError("--cache is for images in files of their own (a folder, a .csv table); these are in memory, or read by tensorflow-datasets.")
+        raise UsageError(
+            "--cache is for images in files of their own (a folder, a .csv table); these are in memory, or read by tensorflow-datasets."
+        )

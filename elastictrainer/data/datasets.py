@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from elastictrainer.data import tfds_data, user_data
 from elastictrainer.data.cached_images import CachedSplit, check
-from elastictrainer.errors import RunError, UsageError
 from elastictrainer.data.image_folder import FolderSplit, read_folder
-from elastictrainer.registry import DATASET
 from elastictrainer.data.splits import IndexedSplit, Split, prepare_image
 from elastictrainer.data.tfds_data import TFDS_CLASSES
+from elastictrainer.errors import RunError, UsageError
+from elastictrainer.registry import DATASET
 
 _PREFETCH_BATCHES = 4
 
@@ -49,7 +49,9 @@ class ImageData:
                 f"{self.batch_size}; lower --batch-size."
             )
         if self.batch_size % self.part[1]:
-            raise UsageError(f"--batch-size {self.batch_size} cannot be divided among {self.part[1]} processes.")
+            raise UsageError(
+                f"--batch-size {self.batch_size} cannot be divided among {self.part[1]} processes."
+            )
 
     def imbalance(self) -> str:
         """Which class has the fewest and which the most training images, where the one has twice the other; or nothing."""
@@ -67,7 +69,10 @@ class ImageData:
         check(place, self.train_split)
         if place == "none":
             return self
-        kept = [CachedSplit(split, self.image_size, place, _workers(), say) for split in (self.train_split, self.test_split)]
+        kept = [
+            CachedSplit(split, self.image_size, place, _workers(), say)
+            for split in (self.train_split, self.test_split)
+        ]
         return replace(self, train_split=kept[0], test_split=kept[1])
 
     @property
@@ -83,7 +88,11 @@ class ImageData:
         The order depends on seed and epoch alone, so that any epoch can be repeated.
         """
         return self._batches(
-            self.train_split, (self.seed, epoch), self.batch_size // self.part[1], drop_remainder=True, skip=first * self.batch_size
+            self.train_split,
+            (self.seed, epoch),
+            self.batch_size // self.part[1],
+            drop_remainder=True,
+            skip=first * self.batch_size,
         )
 
     def test(self, batch_size: int = 32) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
@@ -91,7 +100,12 @@ class ImageData:
         return self._batches(self.test_split, None, batch_size, drop_remainder=False)
 
     def _batches(
-        self, split: Split, seed: Optional[Tuple[int, int]], batch_size: int, drop_remainder: bool, skip: int = 0
+        self,
+        split: Split,
+        seed: Optional[Tuple[int, int]],
+        batch_size: int,
+        drop_remainder: bool,
+        skip: int = 0,
     ) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
         dataset = split.examples(seed, self.image_size, _workers(), skip, self.part)
         dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
@@ -137,7 +151,10 @@ def load(
     if name == "demo":
         from elastictrainer.data import demo_digits
 
-        names, splits = demo_digits.CLASSES, [ArraySplit(*demo_digits.target(part)) for part in ("train", "test")]
+        names, splits = (
+            demo_digits.CLASSES,
+            [ArraySplit(*demo_digits.target(part)) for part in ("train", "test")],
+        )
     elif name in TFDS_CLASSES:
         names, splits = tfds_data.registered(name, data_dir)
     else:
@@ -147,7 +164,9 @@ def load(
     return ImageData(name, tuple(names), splits[0], splits[1], batch_size, tuple(image_size), seed)
 
 
-def _from_path(path: Path, validation_split: Optional[float], seed: int) -> Tuple[List[str], List[Split], bool]:
+def _from_path(
+    path: Path, validation_split: Optional[float], seed: int
+) -> Tuple[List[str], List[Split], bool]:
     """Class names, the splits train and test, and whether they were in the data."""
     if tfds_data.is_prepared(path):
         return (*tfds_data.prepared(path), True)
@@ -165,7 +184,9 @@ def _from_path(path: Path, validation_split: Optional[float], seed: int) -> Tupl
     has_split = apart is not None
     if not has_split:
         if validation_split is None:
-            raise UsageError(f"{path} has no test part: --validation-split 0.2 sets a fifth of every class apart for testing.")
+            raise UsageError(
+                f"{path} has no test part: --validation-split 0.2 sets a fifth of every class apart for testing."
+            )
         apart = user_data.test_part(labels, names, validation_split, seed)
     parts = user_data.split_parts(items, labels, apart)
     lacking = [name for k, name in enumerate(names) if not all((labels == k).any() for _, labels in parts)]

@@ -9,8 +9,8 @@ from typing import Any, Callable, List, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import UsageError
 from elastictrainer.data.splits import IndexedSplit, prepare_image
+from elastictrainer.errors import UsageError
 
 SPLITS = ("train", "test")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
@@ -86,7 +86,13 @@ def _header_problem(file: Path) -> str:
                     return f"{file} ({image.format} inside)"
     except Image.UnidentifiedImageError:
         return f"{file} (not an image)"
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:
         return f"{file} ({getattr(error, 'strerror', None) or error})"
     return ""
 

@@ -12,7 +12,12 @@ class Split(Protocol):
     count: int
 
     def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0, part: Tuple[int, int] = (0, 1)
+        self,
+        seed: Optional[Tuple[int, int]],
+        size: Tuple[int, int],
+        workers: int,
+        skip: int = 0,
+        part: Tuple[int, int] = (0, 1),
     ) -> tf.data.Dataset:
         """(image (H, W, 3) float32 in 0..255, label int64) in an order drawn from `seed`, without the first `skip`; of those each
         n-th, from number k on, where `part` is (k, n).
@@ -42,7 +47,12 @@ class IndexedSplit:
         return len(self.labels)
 
     def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0, part: Tuple[int, int] = (0, 1)
+        self,
+        seed: Optional[Tuple[int, int]],
+        size: Tuple[int, int],
+        workers: int,
+        skip: int = 0,
+        part: Tuple[int, int] = (0, 1),
     ) -> tf.data.Dataset:
         """See Split; images that are left out are not even read."""
         order = np.arange(self.count) if seed is None else np.random.default_rng(seed).permutation(self.count)

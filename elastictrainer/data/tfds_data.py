@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import UsageError
 from elastictrainer.data.splits import prepare_image
+from elastictrainer.errors import UsageError
 
 # Classes of the registered data sets, so that a model can be profiled before its data is on the device.
 TFDS_CLASSES = {"caltech_birds2011": 200, "oxford_iiit_pet": 37, "stanford_dogs": 120}
@@ -27,7 +27,12 @@ class TfdsSplit:
         return self.builder.info.splits[self.split].num_examples
 
     def examples(
-        self, seed: Optional[Tuple[int, int]], size: Tuple[int, int], workers: int, skip: int = 0, part: Tuple[int, int] = (0, 1)
+        self,
+        seed: Optional[Tuple[int, int]],
+        size: Tuple[int, int],
+        workers: int,
+        skip: int = 0,
+        part: Tuple[int, int] = (0, 1),
     ) -> tf.data.Dataset:
         import tensorflow_datasets as tfds
 
@@ -90,8 +95,12 @@ def prepared(folder: Path) -> Tuple[List[str], List[TfdsSplit]]:
 def _parts(builder: Any, name: str) -> Tuple[List[str], List[TfdsSplit]]:
     features, splits = builder.info.features, builder.info.splits
     if not {"image", "label"} <= set(features.keys()) or not getattr(features["label"], "names", None):
-        raise UsageError(f"{name} has the features {', '.join(sorted(features.keys()))}; an image and a label with class names are needed.")
+        raise UsageError(
+            f"{name} has the features {', '.join(sorted(features.keys()))}; an image and a label with class names are needed."
+        )
     test = next((part for part in ("test", "validation") if part in splits), None)
     if "train" not in splits or test is None:
-        raise UsageError(f"{name} has the splits {', '.join(sorted(splits))}; train, and test or validation, are needed.")
+        raise UsageError(
+            f"{name} has the splits {', '.join(sorted(splits))}; train, and test or validation, are needed."
+        )
     return features["label"].names, [TfdsSplit(builder, part) for part in ("train", test)]

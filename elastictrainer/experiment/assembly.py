@@ -9,15 +9,15 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import tensorflow as tf
 
 from elastictrainer.data import datasets
-from elastictrainer.models import zoo
-from elastictrainer.runs import environment
-from elastictrainer.steps import optimizers
-from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat import use_random_variables
-from elastictrainer.steps.objective import classification_loss
+from elastictrainer.experiment.settings import CommonSettings, TrainSettings
+from elastictrainer.models import zoo
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs import environment
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat import use_random_variables
+from elastictrainer.steps.objective import classification_loss
 
 PROFILES = Path("profiles")
 
@@ -42,7 +42,12 @@ def load_data(settings: CommonSettings) -> datasets.ImageData:
     """The data set, sized for the model."""
     size = settings.image_size or zoo.default_image_size(settings.model)
     data = datasets.load(
-        settings.dataset, settings.batch_size, (size, size), settings.seed, settings.data_dir, settings.validation_split
+        settings.dataset,
+        settings.batch_size,
+        (size, size),
+        settings.seed,
+        settings.data_dir,
+        settings.validation_split,
     )
     _agree(settings, len(data.class_names))
     return data
@@ -50,7 +55,9 @@ def load_data(settings: CommonSettings) -> datasets.ImageData:
 
 def _agree(settings: CommonSettings, found: int) -> None:
     if settings.classes and settings.classes != found:
-        raise UsageError(f"--classes {settings.classes}: {settings.dataset} has {found}. Leave --classes out.")
+        raise UsageError(
+            f"--classes {settings.classes}: {settings.dataset} has {found}. Leave --classes out."
+        )
 
 
 def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
@@ -73,7 +80,9 @@ def make_optimizer(settings: CommonSettings, decay_steps: int = 0) -> Any:
     )
 
 
-def profile_metadata(settings: CommonSettings, input_shape: Tuple[int, ...], class_count: int) -> Dict[str, Any]:
+def profile_metadata(
+    settings: CommonSettings, input_shape: Tuple[int, ...], class_count: int
+) -> Dict[str, Any]:
     """What a profile is a profile of."""
     return {
         "model": settings.model,
@@ -156,7 +165,9 @@ def obtain_profile(
         say(f"profile: {path}")
     elif wanted:
         say("no profile of this model, shape, batch and device yet: making one")
-        timings = make_profile(model, batch(), optimizer, metadata, say, calibrate_s=settings.calibration_seconds)
+        timings = make_profile(
+            model, batch(), optimizer, metadata, say, calibrate_s=settings.calibration_seconds
+        )
         timings.save(path)
         say(f"profile: {path} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
     return timings

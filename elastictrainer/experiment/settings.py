@@ -12,8 +12,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar,
 import yaml
 
 from elastictrainer import registry
-from elastictrainer.selection import schemes
 from elastictrainer.errors import UsageError
+from elastictrainer.selection import schemes
 
 Settings = TypeVar("Settings")
 
@@ -48,7 +48,9 @@ def setting(
 ) -> Any:
     """A field with its help text, the range it may have, both ends included, what its option means without a value, and what
     raises a UsageError for a name that there is not."""
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "bare": bare, "check": check})
+    return dataclasses.field(
+        default=default, metadata={"help": help, "low": low, "high": high, "bare": bare, "check": check}
+    )
 
 
 @dataclass
@@ -56,11 +58,17 @@ class CommonSettings:
     """What profiling and training share: the model, the shape of its input, and the optimizer."""
 
     model: str = setting(
-        "resnet50", f"{', '.join(registry.MODEL.names)}, a .keras file, or package.module:function", check=registry.MODEL.check
+        "resnet50",
+        f"{', '.join(registry.MODEL.names)}, a .keras file, or package.module:function",
+        check=registry.MODEL.check,
     )
     weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file")
-    head_init: str = setting("zeros", "initial head: zeros, or glorot as in the published code", check=registry.HEAD_INIT.check)
-    rotation: Optional[float] = setting(None, "largest random rotation, in turns; the model's own if not given (0.2)", 0, 0.5)
+    head_init: str = setting(
+        "zeros", "initial head: zeros, or glorot as in the published code", check=registry.HEAD_INIT.check
+    )
+    rotation: Optional[float] = setting(
+        None, "largest random rotation, in turns; the model's own if not given (0.2)", 0, 0.5
+    )
     flip: Optional[bool] = setting(None, "mirror images at random; the model's own if not given (yes)")
     dataset: str = setting(
         "caltech_birds2011",
@@ -72,15 +80,25 @@ class CommonSettings:
     validation_split: Optional[float] = setting(
         None, "share of every class to set apart for testing, where the data has no test part", 0.01, 0.9
     )
-    data_dir: Optional[str] = setting(None, "where tensorflow-datasets keeps its data (~/tensorflow_datasets)")
-    classes: Optional[int] = setting(None, "number of classes; comes from the data, and must agree with it", 2)
-    image_size: Optional[int] = setting(None, "height and width in pixels; the model's own if not given (224)", 8, 4096)
+    data_dir: Optional[str] = setting(
+        None, "where tensorflow-datasets keeps its data (~/tensorflow_datasets)"
+    )
+    classes: Optional[int] = setting(
+        None, "number of classes; comes from the data, and must agree with it", 2
+    )
+    image_size: Optional[int] = setting(
+        None, "height and width in pixels; the model's own if not given (224)", 8, 4096
+    )
     batch_size: int = setting(4, "images in a training step", 1)
-    optimizer: str = setting("sgd", "sgd (decoupled weight decay, cosine schedule) or adam", check=registry.OPTIMIZER.check)
+    optimizer: str = setting(
+        "sgd", "sgd (decoupled weight decay, cosine schedule) or adam", check=registry.OPTIMIZER.check
+    )
     learning_rate: float = setting(1e-4, "at the first step", 0)
     weight_decay: float = setting(5e-4, "of sgd, per step, times the learning rate", 0)
     calibration_seconds: float = setting(
-        40.0, "of making a profile: steps timed in turn, once the trace is taken; fewer: sooner done, less exact", 0
+        40.0,
+        "of making a profile: steps timed in turn, once the trace is taken; fewer: sooner done, less exact",
+        0,
     )
     seed: int = setting(0, "of initial head, data order, augmentation and dropout", 0)
 
@@ -101,7 +119,8 @@ class TrainSettings(CommonSettings):
     """Settings of et-train."""
 
     init_from: Optional[str] = setting(
-        None, "start from an earlier run's model, for the same classes or others: classes that it knows keep their weights"
+        None,
+        "start from an earlier run's model, for the same classes or others: classes that it knows keep their weights",
     )
     scheme: str = setting(
         "elastic",
@@ -113,7 +132,9 @@ class TrainSettings(CommonSettings):
     interval: int = setting(4, "epochs between two selections; the first one is renewed after half that", 1)
     epochs: int = setting(12, "passes over the training images", 1)
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1)
-    solver: str = setting("dp", "dp (a knapsack, milliseconds) or milp (exact, slower)", check=registry.SOLVER.check)
+    solver: str = setting(
+        "dp", "dp (a knapsack, milliseconds) or milp (exact, slower)", check=registry.SOLVER.check
+    )
     reprofile: str = setting(
         "auto",
         "renew the profile during training: auto (where it is off by more than a tenth for a while), always (before every "
@@ -133,8 +154,12 @@ class TrainSettings(CommonSettings):
         "keep decoded images of a folder or table: none, memory, or disk (a file in cache/, used by later runs too)",
         check=registry.CACHE.check,
     )
-    checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0)
-    meter: Optional[str] = setting(None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run")
+    checkpoint_minutes: float = setting(
+        10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0
+    )
+    meter: Optional[str] = setting(
+        None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run"
+    )
     profile: Optional[str] = setting(None, "the model's profile; found or made in profiles/ if not given")
     export: Optional[str] = setting(
         None,
@@ -144,7 +169,8 @@ class TrainSettings(CommonSettings):
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)")
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(
-        False, "same seed and profile, same result to the bit: slower ops, and measured times do not steer the budget"
+        False,
+        "same seed and profile, same result to the bit: slower ops, and measured times do not steer the budget",
     )
 
 
@@ -163,7 +189,9 @@ def parse(
     """
     types = typing.get_type_hints(settings)
     fields = {field.name: field for field in dataclasses.fields(settings)}
-    parser.add_argument("--config", metavar="FILE", help="YAML file with any of these settings; the command line wins")
+    parser.add_argument(
+        "--config", metavar="FILE", help="YAML file with any of these settings; the command line wins"
+    )
     for name, field in fields.items():
         kind = _plain(types[name])
         options = [f"--{name.replace('_', '-')}"] + ([f"--{name}"] if "_" in name else [])
@@ -190,7 +218,9 @@ def parse(
 
 def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
     """Read settings from a YAML file alone; UsageError as `parse`."""
-    return _made(settings, _read_yaml(str(path), {field.name: field for field in dataclasses.fields(settings)}))
+    return _made(
+        settings, _read_yaml(str(path), {field.name: field for field in dataclasses.fields(settings)})
+    )
 
 
 def check(settings: CommonSettings, but: Sequence[str] = ()) -> None:
@@ -243,13 +273,17 @@ def _read_yaml(path: str, fields: Dict[str, Any]) -> Dict[str, Any]:
         if name not in fields and name in _other_settings():
             continue  # one file serves both commands
         if name not in fields:
-            raise UsageError(f"{path}: unknown key {key!r}.{_nearest(name, list(fields))} Valid: {', '.join(fields)}.")
+            raise UsageError(
+                f"{path}: unknown key {key!r}.{_nearest(name, list(fields))} Valid: {', '.join(fields)}."
+            )
         values[name] = value
     return values
 
 
 def _other_settings() -> List[str]:
-    return [field.name for settings in (ProfileSettings, TrainSettings) for field in dataclasses.fields(settings)]
+    return [
+        field.name for settings in (ProfileSettings, TrainSettings) for field in dataclasses.fields(settings)
+    ]
 
 
 def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
@@ -275,7 +309,11 @@ def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
         what = {int: "a whole number", float: "a number"}[plain]
         raise UsageError(f"{option} must be {what}, not {value!r}.") from None
     low, high = metadata["low"], metadata["high"]
-    if not math.isfinite(number) or not (low is None or number >= low) or not (high is None or number <= high):
+    if (
+        not math.isfinite(number)
+        or not (low is None or number >= low)
+        or not (high is None or number <= high)
+    ):
         allowed = f"{low:g} to {high:g}" if high is not None and low is not None else f"at least {low:g}"
         raise UsageError(f"{option} {value} is out of range; allowed: {allowed}.")
     return number

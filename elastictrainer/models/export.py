@@ -8,15 +8,20 @@ from typing import List, Optional, Sequence, Union
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.runs.files import write_text, written_beside
-from elastictrainer.steps.keras_compat import argmax, load_model, save_for_serving, without_own_layers
 from elastictrainer.models.zoo import AUGMENTATION
 from elastictrainer.registry import EXPORT
+from elastictrainer.runs.files import write_text, written_beside
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
+from elastictrainer.steps.keras_compat import argmax, load_model, save_for_serving, without_own_layers
 
 LABELS = "labels.txt"
-_FILES = {"saved_model": "saved_model", "tflite": "model.tflite", "tflite-int8": "model-int8.tflite", "keras": "deployed.keras"}
+_FILES = {
+    "saved_model": "saved_model",
+    "tflite": "model.tflite",
+    "tflite-int8": "model-int8.tflite",
+    "keras": "deployed.keras",
+}
 
 
 def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
@@ -32,7 +37,9 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
     core = _logits(model, class_names)
     probabilities = tf.keras.layers.Softmax(name="probabilities")(core.output)
     # Out-of-vocabulary indices take the first place of the layer, so the labels count from one.
-    named = tf.keras.layers.StringLookup(vocabulary=list(class_names), num_oov_indices=1, invert=True, name="class")
+    named = tf.keras.layers.StringLookup(
+        vocabulary=list(class_names), num_oov_indices=1, invert=True, name="class"
+    )
     best = argmax(probabilities) + 1
     return tf.keras.Model(core.input, {"probabilities": probabilities, "class": named(best)}, name="deployed")
 
@@ -40,7 +47,9 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
 def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
     """The model from behind its augmentation layers on."""
     if model.output_shape[-1] != len(class_names):
-        raise UsageError(f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names.")
+        raise UsageError(
+            f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names."
+        )
     augmenting = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
     core = tf.keras.Model(augmenting[-1].output, model.output, name=model.name) if augmenting else model
     return without_own_layers(core)

@@ -37,7 +37,13 @@ def check(name: str, model: Any, classes: int) -> None:
         raise UsageError(f"--model {name} is not built: call it once, or give it an input shape.")
     output = model.output_shape
     if not isinstance(output, tuple) or len(output) != 2 or output[1] != classes:
-        raise UsageError(f"--model {name} gives outputs of shape {output}; the data has {classes} classes: (None, {classes}).")
+        raise UsageError(
+            f"--model {name} gives outputs of shape {output}; the data has {classes} classes: (None, {classes})."
+        )
     last = model.layers[-1] if model.layers else None
-    if getattr(last, "activation", None) is tf.keras.activations.softmax or isinstance(last, tf.keras.layers.Softmax):
-        raise UsageError(f"--model {name} ends in a softmax; it must give logits. Remove the last activation.")
+    if getattr(last, "activation", None) is tf.keras.activations.softmax or isinstance(
+        last, tf.keras.layers.Softmax
+    ):
+        raise UsageError(
+            f"--model {name} ends in a softmax; it must give logits. Remove the last activation."
+        )

@@ -6,9 +6,9 @@ from typing import List, Sequence
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.models import user_models
-from elastictrainer.experiment.settings import TrainSettings, load
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.settings import TrainSettings, load
+from elastictrainer.models import user_models
 from elastictrainer.runs.run_folder import RunFolder
 
 _FROM_RUN = ("model", "image_size", "rotation", "flip")  # parts of the model that the run's file holds
@@ -26,12 +26,16 @@ def settings_of(settings: TrainSettings, given: Sequence[str]) -> TrainSettings:
     """
     run = RunFolder(settings.init_from)
     if not run.model_path.exists() or not run.config_path.exists():
-        raise UsageError(f"--init-from {settings.init_from}: there is no finished run (no {run.model_path.name} and {run.config_path.name}).")
+        raise UsageError(
+            f"--init-from {settings.init_from}: there is no finished run (no {run.model_path.name} and {run.config_path.name})."
+        )
     earlier = load(TrainSettings, run.config_path)
     said = [f"--{name.replace('_', '-')}" for name in (*_FROM_RUN, "weights", "head_init")]
     clash = [option for option in said if option in given]
     if clash:
-        raise UsageError(f"--init-from takes model and weights from {settings.init_from}; leave out {', '.join(clash)}.")
+        raise UsageError(
+            f"--init-from takes model and weights from {settings.init_from}; leave out {', '.join(clash)}."
+        )
     return dataclasses.replace(settings, **{name: getattr(earlier, name) for name in _FROM_RUN})
 
 
@@ -49,7 +53,9 @@ def model_of(run: RunFolder, class_names: Sequence[str]) -> tf.keras.Model:
         return model
     head = model.layers[-1]
     if not isinstance(head, tf.keras.layers.Dense) or head.output is not model.output:
-        raise UsageError(f"the model of {run.path} has other classes and does not end in a dense layer that could be replaced.")
+        raise UsageError(
+            f"the model of {run.path} has other classes and does not end in a dense layer that could be replaced."
+        )
     features = head.input
     kernel = np.zeros((int(features.shape[-1]), len(class_names)), np.float32)
     bias = np.zeros(len(class_names), np.float32)

@@ -7,12 +7,15 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.models import user_models
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat import in_inference_mode, take
+from elastictrainer.models import user_models
 from elastictrainer.registry import HEAD_INIT, MODEL
+from elastictrainer.steps.keras_compat import in_inference_mode, take
 
-AUGMENTATION = (tf.keras.layers.RandomFlip, tf.keras.layers.RandomRotation)  # layers that do nothing outside training
+AUGMENTATION = (
+    tf.keras.layers.RandomFlip,
+    tf.keras.layers.RandomRotation,
+)  # layers that do nothing outside training
 _DEMO_HINT = "To see the whole program at work without any download: bash scripts/demo.sh"
 
 
@@ -45,7 +48,9 @@ class Architecture:
 
 def _keras_backbone(name: str) -> Callable[[Tuple[int, int, int], Optional[str]], tf.keras.Model]:
     def make(input_shape: Tuple[int, int, int], weights: Optional[str]) -> tf.keras.Model:
-        return getattr(tf.keras.applications, name)(include_top=False, weights=weights, input_shape=input_shape)
+        return getattr(tf.keras.applications, name)(
+            include_top=False, weights=weights, input_shape=input_shape
+        )
 
     return make
 
@@ -58,7 +63,9 @@ def _keras_download(url_folder: str, file: str) -> Callable[[], str]:
 def _vit_backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> tf.keras.Model:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TensorFlow Addons, which vit-keras imports, says that it is end-of-life
+            warnings.simplefilter(
+                "ignore"
+            )  # TensorFlow Addons, which vit-keras imports, says that it is end-of-life
             from vit_keras import utils, vit
     except ImportError as error:
         raise UsageError(
@@ -68,7 +75,9 @@ def _vit_backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> 
     if weights:
         utils.load_weights_numpy(full, weights, pretrained_top=False)
     # The class token, by an op that can be saved; the library takes it with a Lambda layer, which cannot safely.
-    tokens = next(layer.output for layer in full.layers if layer.name.replace("/", "_") == "Transformer_encoder_norm")
+    tokens = next(
+        layer.output for layer in full.layers if layer.name.replace("/", "_") == "Transformer_encoder_norm"
+    )
     return tf.keras.Model(full.input, take(tokens, 0, axis=1), name="vit_b16")
 
 
@@ -85,7 +94,9 @@ def _between_minus_one_and_one(pixels: Any) -> Any:
 def _caffe(pixels: Any) -> Any:
     """Blue, green, red, each less its mean over ImageNet."""
     reversed_channels = take(pixels, [2, 1, 0], axis=-1)
-    return tf.keras.layers.Rescaling(1.0, offset=[-103.939, -116.779, -123.68], name="preprocess")(reversed_channels)
+    return tf.keras.layers.Rescaling(1.0, offset=[-103.939, -116.779, -123.68], name="preprocess")(
+        reversed_channels
+    )
 
 
 def _demo_backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> tf.keras.Model:
@@ -180,7 +191,9 @@ def create(
         HEAD_INIT.check(head_init)
         own = ARCHITECTURES[name]
         architecture = replace(
-            own, rotation=own.rotation if rotation is None else rotation, flip=own.flip if flip is None else flip
+            own,
+            rotation=own.rotation if rotation is None else rotation,
+            flip=own.flip if flip is None else flip,
         )
         return _registered(name, architecture, classes, image_size or own.image_size, weights, head_init)
     if name.endswith(".keras"):
@@ -211,7 +224,9 @@ def _registered(
     return tf.keras.Model(pixels, logits, name=name)
 
 
-def _backbone(name: str, architecture: Architecture, shape: Tuple[int, int, int], weights: str) -> tf.keras.Model:
+def _backbone(
+    name: str, architecture: Architecture, shape: Tuple[int, int, int], weights: str
+) -> tf.keras.Model:
     if weights == "none":
         file = None
     elif weights == "imagenet":
@@ -247,5 +262,7 @@ def input_size(model: tf.keras.Model, fallback: int) -> Tuple[int, int]:
     """Height and width that the model takes; `fallback` for those it leaves open."""
     shape = model.input_shape
     if not isinstance(shape, tuple) or len(shape) != 4:
-        raise UsageError(f"the model takes inputs of shape {shape}; images need (batch, height, width, channels).")
+        raise UsageError(
+            f"the model takes inputs of shape {shape}; images need (batch, height, width, channels)."
+        )
     return (shape[1] or fallback, shape[2] or fallback)

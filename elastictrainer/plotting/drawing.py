@@ -11,7 +11,7 @@ from elastictrainer.runs.files import written_beside
 from elastictrainer.runs.run_folder import RunFolder
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend is chosen first: a small device has no display)
+from matplotlib import pyplot
 
 # Okabe and Ito's colours: told apart by colour-blind readers.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -48,7 +48,11 @@ def save_data(drawing: Drawing, path: Union[str, Path]) -> None:
 def label(run: RunFolder) -> str:
     """The scheme of a run, with rho where it has one."""
     found = run.config()
-    return f"{found['scheme']}, rho {found['rho']:g}" if found["scheme"].startswith("elastic") else found["scheme"]
+    return (
+        f"{found['scheme']}, rho {found['rho']:g}"
+        if found["scheme"].startswith("elastic")
+        else found["scheme"]
+    )
 
 
 def tensor_ticks(axes: Any, names: List[str]) -> None:

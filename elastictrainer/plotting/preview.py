@@ -37,7 +37,11 @@ def data(settings: TrainSettings) -> Drawing:
     augment, words = _augmentation(settings, len(images.class_names))
     rows = _one_of_each(images)
     figure, axes = pyplot.subplots(
-        len(rows), _COPIES + 1, figsize=(1.25 * (_COPIES + 1), 1.35 * len(rows) + 0.5), squeeze=False, layout="constrained"
+        len(rows),
+        _COPIES + 1,
+        figsize=(1.25 * (_COPIES + 1), 1.35 * len(rows) + 0.5),
+        squeeze=False,
+        layout="constrained",
     )
     drawn: List[Dict[str, Any]] = []
     for line, (label, image) in zip(axes, rows):
@@ -46,10 +50,19 @@ def data(settings: TrainSettings) -> Drawing:
             square.imshow(np.clip(pixels, 0, 255).astype(np.uint8))
             square.set_axis_off()
             what = "as augmented" if place else "as it is"
-            drawn.append({"class": images.class_names[label], "shown": what, "mean": float(pixels.mean()), "std": float(pixels.std())})
+            drawn.append(
+                {
+                    "class": images.class_names[label],
+                    "shown": what,
+                    "mean": float(pixels.mean()),
+                    "std": float(pixels.std()),
+                }
+            )
         line[0].set_title(images.class_names[label][:28], fontsize=7, loc="left")
     height, width = images.image_size
-    figure.suptitle(f"{Path(images.name).name}, {height}x{width}: as it is (left), as trained on ({words})", fontsize=8)
+    figure.suptitle(
+        f"{Path(images.name).name}, {height}x{width}: as it is (left), as trained on ({words})", fontsize=8
+    )
     return Drawing(figure, drawn)
 
 

@@ -27,7 +27,12 @@ def timings(profile: TensorTimings) -> Drawing:
     total.set_ylabel("cumulated (ms)")
     total.set_xlabel("tensor, from the output to the input")
     rows = [
-        {"tensor": profile.names[i], "t_forward_ms": profile.t_forward[i], "t_dy_ms": profile.t_dy[i], "t_dw_ms": profile.t_dw[i]}
+        {
+            "tensor": profile.names[i],
+            "t_forward_ms": profile.t_forward[i],
+            "t_dy_ms": profile.t_dy[i],
+            "t_dw_ms": profile.t_dw[i],
+        }
         for i in order
     ]
     return Drawing(figure, rows)
@@ -40,14 +45,26 @@ def prediction(profiles: List[TensorTimings]) -> Drawing:
     for k, profile in enumerate(profiles):
         name = str(profile.metadata.get("model", "model"))
         if not profile.validation:
-            raise UsageError(f"the profile of {name} holds no measured selection: et-profile --validate 12 measures some.")
+            raise UsageError(
+                f"the profile of {name} holds no measured selection: et-profile --validate 12 measures some."
+            )
         predicted, measured = (
-            np.array([v[key] for v in profile.validation]) / profile.full_ms for key in ("predicted_ms", "measured_ms")
+            np.array([v[key] for v in profile.validation]) / profile.full_ms
+            for key in ("predicted_ms", "measured_ms")
         )
         median = 100 * np.median(np.abs(profile.validation_errors))
-        axes.plot(measured, predicted, MARKERS[k % len(MARKERS)], color=COLOURS[k % len(COLOURS)], markersize=5,
-                  label=f"{name} (median error {median:.1f} %)")  # fmt: skip
-        rows += [{"model": name, **{key: v[key] for key in ("predicted_ms", "measured_ms")}} for v in profile.validation]
+        axes.plot(
+            measured,
+            predicted,
+            MARKERS[k % len(MARKERS)],
+            color=COLOURS[k % len(COLOURS)],
+            markersize=5,
+            label=f"{name} (median error {median:.1f} %)",
+        )
+        rows += [
+            {"model": name, **{key: v[key] for key in ("predicted_ms", "measured_ms")}}
+            for v in profile.validation
+        ]
     axes.axline((0, 0), slope=1, color="#888888", linewidth=0.8)
     axes.set_xlabel("measured step time over the full step")
     axes.set_ylabel("predicted step time over the full step")

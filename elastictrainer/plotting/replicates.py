@@ -20,7 +20,9 @@ def replicates(runs: List[RunFolder]) -> Dict[str, List[RunFolder]]:
     for run in runs:
         settings = {key: value for key, value in run.config().items() if key not in _NOT_TOLD_APART}
         groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append((settings, run))
-    found = [(label(members[0][1]), members[0][0], [run for _, run in members]) for members in groups.values()]
+    found = [
+        (label(members[0][1]), members[0][0], [run for _, run in members]) for members in groups.values()
+    ]
     named: Dict[str, List[RunFolder]] = {}
     for name, settings, members in found:
         namesakes = [other for same, other, _ in found if same == name]

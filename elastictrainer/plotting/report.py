@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Union
 
 from elastictrainer.errors import UsageError
-from elastictrainer.runs.files import write_text
 from elastictrainer.plotting import profiles, selections, table, training
 from elastictrainer.plotting.drawing import Drawing, label, pyplot
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs.files import write_text
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
 

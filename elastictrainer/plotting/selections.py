@@ -22,7 +22,12 @@ def selection(run: RunFolder) -> Drawing:
     figure, axes = _map(run, records, profile, cells, colours, "own work, % of a full step")
     axes.set_title(f"selected tensors, {label(run)}")
     rows = [
-        {"epoch": r["epoch"] + 1, "tensor": name, "selected": i in set(r["selected"]), "share_of_full_step": share[i] / 100}
+        {
+            "epoch": r["epoch"] + 1,
+            "tensor": name,
+            "selected": i in set(r["selected"]),
+            "share_of_full_step": share[i] / 100,
+        }
         for r in records
         for i, name in enumerate(profile.names)
     ]
@@ -55,11 +60,18 @@ def _selections(run: RunFolder) -> Tuple[List[Dict[str, Any]], TensorTimings]:
 
 
 def _map(
-    run: RunFolder, records: List[Dict[str, Any]], profile: TensorTimings, cells: np.ndarray, colours: Any, words: str
+    run: RunFolder,
+    records: List[Dict[str, Any]],
+    profile: TensorTimings,
+    cells: np.ndarray,
+    colours: Any,
+    words: str,
 ) -> Tuple[Any, Any]:
     """A map of `cells` (intervals, N), NaN in grey."""
     figure, axes = pyplot.subplots(figsize=(7, 1.6 + 0.3 * len(records)), layout="constrained")
-    image = axes.imshow(cells, aspect="auto", cmap=colours.with_extremes(bad=UNCHOSEN), interpolation="nearest")
+    image = axes.imshow(
+        cells, aspect="auto", cmap=colours.with_extremes(bad=UNCHOSEN), interpolation="nearest"
+    )
     bar = figure.colorbar(image, ax=axes)
     bar.set_label(words, fontsize=7)
     bar.ax.tick_params(labelsize=7)

@@ -13,7 +13,15 @@ NOTE = (
 )
 
 
-_LIKE = ("model", "weights", "dataset", "epochs", "batch_size", "image_size", "optimizer")  # what full training must have in common
+_LIKE = (
+    "model",
+    "weights",
+    "dataset",
+    "epochs",
+    "batch_size",
+    "image_size",
+    "optimizer",
+)  # what full training must have in common
 
 
 def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
@@ -25,7 +33,9 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
     full_s: Dict[Tuple[Any, ...], float] = {}
     for members in groups.values():
         if members[0].config()["scheme"] == "full":
-            full_s.setdefault(_like(members[0]), float(np.mean([run.summary()["train_seconds"] for run in members])))
+            full_s.setdefault(
+                _like(members[0]), float(np.mean([run.summary()["train_seconds"] for run in members]))
+            )
     result = []
     for name, members in groups.items():
         summaries = [run.summary() for run in members]
@@ -37,7 +47,10 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
             "ratio": [s["train_seconds"] / whole for s in summaries] if whole else [],
             "achieved": [s["rho_achieved"] for s in summaries if s["rho_achieved"] is not None],
             "predicted": [s["rho_predicted"] for s in summaries if s["rho_predicted"] is not None],
-            "selecting": [(s["importance_seconds"] + s["selection_seconds"] + s["trace_seconds"]) / s["train_seconds"] for s in summaries],
+            "selecting": [
+                (s["importance_seconds"] + s["selection_seconds"] + s["trace_seconds"]) / s["train_seconds"]
+                for s in summaries
+            ],
         }
         row: Dict[str, Any] = {"scheme": name, "runs": len(members)}
         for key, found in values.items():
@@ -59,7 +72,11 @@ def cells(row: Dict[str, Any]) -> Dict[str, str]:
         if row[key] is None:
             return "-"
         deviation = row[f"{key}_deviation"]
-        return f"{factor * row[key]:{form}}" + ("" if deviation is None else f" ± {factor * deviation:{form}}") + unit
+        return (
+            f"{factor * row[key]:{form}}"
+            + ("" if deviation is None else f" ± {factor * deviation:{form}}")
+            + unit
+        )
 
     return {
         "scheme": row["scheme"] + (f" ({row['runs']} runs)" if row["runs"] > 1 else ""),
@@ -78,6 +95,8 @@ def text(runs: List[RunFolder]) -> str:
     shown = [cells(row) for row in rows(runs)]
     column = 18 if any("±" in text for row in shown for text in row.values()) else 11
     wide = [max(26, *(len(row["scheme"]) + 2 for row in shown)), *[column] * (len(shown[0]) - 1)]
-    lines = ["".join(f"{text:<{wide[0]}}" if not k else f"{text:>{wide[k]}}" for k, text in enumerate(row)) for row in
-             (list(shown[0]), *(row.values() for row in shown))]  # fmt: skip
+    lines = [
+        "".join(f"{text:<{wide[0]}}" if not k else f"{text:>{wide[k]}}" for k, text in enumerate(row))
+        for row in (list(shown[0]), *(row.values() for row in shown))
+    ]
     return "\n".join([*lines, NOTE])

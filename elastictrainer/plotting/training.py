@@ -53,7 +53,11 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
     rows: List[Dict[str, Any]] = []
     for k, (name, members) in enumerate(replicates(runs).items()):
         points = [[(across.of(r), up.of(r)) for r in run.metrics()] for run in members]
-        lacking = [run for run, its in zip(members, points) if not its or any(value is None for point in its for value in point)]
+        lacking = [
+            run
+            for run, its in zip(members, points)
+            if not its or any(value is None for point in its for value in point)
+        ]
         if lacking:
             raise UsageError(f"{lacking[0].path} has no {x} to draw {y} over: choose another --x.")
         epochs = min(map(len, points))
@@ -67,7 +71,13 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
         axes.plot(xs, ys, line, marker=MARKERS[k % len(MARKERS)], markersize=4, color=colour, label=name)
         paths = " ".join(str(run.path) for run in members)
         rows += [
-            {"run": paths, "label": name, x: float(a), y: float(b), "standard_deviation": None if deviation is None else float(deviation[e])}
+            {
+                "run": paths,
+                "label": name,
+                x: float(a),
+                y: float(b),
+                "standard_deviation": None if deviation is None else float(deviation[e]),
+            }
             for e, (a, b) in enumerate(zip(xs, ys))
         ]
     words = across.words
@@ -85,19 +95,30 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
 def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
     """One figure of each scheme and rho; runs that differ in their seed only are averaged, the whisker being their standard deviation."""
     quantity = _quantity("y", y, BARS)
-    values = {name: [quantity.of(run.summary()) for run in members] for name, members in replicates(runs).items()}
+    values = {
+        name: [quantity.of(run.summary()) for run in members] for name, members in replicates(runs).items()
+    }
     figure, axes = pyplot.subplots(figsize=(max(3.5, 1.1 * len(values) + 1), 3.5), layout="constrained")
     rows = []
     for k, (name, found) in enumerate(values.items()):
         known = [value for value in found if value is not None]
         if not known:
-            axes.text(k, 0, "not measured", rotation=90, ha="center", va="bottom", fontsize=8, color="#666666")
+            axes.text(
+                k, 0, "not measured", rotation=90, ha="center", va="bottom", fontsize=8, color="#666666"
+            )
             rows.append({"label": name, "runs": len(found), y: "", "standard_deviation": ""})
             continue
         deviation = spread(known)
         drawn = axes.bar(k, np.mean(known), 0.65, yerr=deviation, capsize=3, color=COLOURS[k % len(COLOURS)])
         axes.bar_label(drawn, labels=[_three_figures(np.mean(known))], fontsize=8, padding=2)
-        rows.append({"label": name, "runs": len(found), y: float(np.mean(known)), "standard_deviation": deviation and float(deviation)})
+        rows.append(
+            {
+                "label": name,
+                "runs": len(found),
+                y: float(np.mean(known)),
+                "standard_deviation": deviation and float(deviation),
+            }
+        )
     axes.set_xticks(range(len(values)), [_in_lines(name) for name in values], fontsize=8)
     axes.set_xlim(-0.6, len(values) - 0.4)
     axes.margins(y=0.15)

@@ -65,7 +65,9 @@ def with_overlap(timings: TensorTimings, overlap: float) -> TensorTimings:
     )
 
 
-def _overlap_missing(timings: TensorTimings, traced: TensorTimings, mask: np.ndarray, measured_ms: float) -> float:
+def _overlap_missing(
+    timings: TensorTimings, traced: TensorTimings, mask: np.ndarray, measured_ms: float
+) -> float:
     """How much more overlap makes a step under `mask` take `measured_ms`."""
     own_ms, way_ms = _own_ms(traced), float(traced.dy.ms.sum())
     if not own_ms or not way_ms:

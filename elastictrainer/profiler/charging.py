@@ -4,14 +4,22 @@ from typing import Dict, List, Optional
 
 import numpy as np
 
-from elastictrainer.steps.keras_compat import name_of
-from elastictrainer.profiler.attribution import BACKWARD, FORWARD, NEVER, UPDATE, Charge, attribute, members_of
-from elastictrainer.profiler.function_calls import bodies_of, charge_calls
-from elastictrainer.profiler.flops import flops_of
+from elastictrainer.profiler.attribution import (
+    BACKWARD,
+    FORWARD,
+    NEVER,
+    UPDATE,
+    Charge,
+    attribute,
+    members_of,
+)
 from elastictrainer.profiler.cost_groups import Membership
+from elastictrainer.profiler.flops import flops_of
+from elastictrainer.profiler.function_calls import bodies_of, charge_calls
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.xplane import Trace, charge_to, wall_shares
 from elastictrainer.steps.compiled_step import TrainStep
+from elastictrainer.steps.keras_compat import name_of
 
 
 def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorTimings:
@@ -36,7 +44,9 @@ def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorT
     per_step: Dict[Optional[Charge], np.ndarray] = {None: np.zeros(len(shares))}
     for column, k in enumerate(target):
         charge = charges[k] if k >= 0 else None
-        if charge is not None and charge.kind == NEVER:  # graph optimisation gave its name to something that runs
+        if (
+            charge is not None and charge.kind == NEVER
+        ):  # graph optimisation gave its name to something that runs
             charge = Charge(FORWARD, 0)
         per_step[charge] = per_step.get(charge, 0.0) + shares[:, column]
     unattributed_ms = float(np.median(per_step.pop(None)))
@@ -113,7 +123,9 @@ def _estimate_own(
 ) -> np.ndarray:
     """(N,) ms for each tensor's own work from its FLOPs, at the measured rate of the backward pass."""
     n = len(step.variables)
-    count = np.array([2.0 * np.prod(v.shape) for v in step.variables])  # an update reads and adds each element
+    count = np.array(
+        [2.0 * np.prod(v.shape) for v in step.variables]
+    )  # an update reads and adds each element
     for charge, op_flops in zip(charges, flops):
         if charge.kind == BACKWARD and charge.members == charge.members & -charge.members:
             count[charge.members.bit_length() - 1] += op_flops

@@ -46,7 +46,9 @@ class Membership:
         n = len(ms)
         bits = np.concatenate(
             [
-                np.packbits(np.arange(n)[None, :] <= np.arange(low, min(low + _ROWS_AT_ONCE, n))[:, None], axis=1)
+                np.packbits(
+                    np.arange(n)[None, :] <= np.arange(low, min(low + _ROWS_AT_ONCE, n))[:, None], axis=1
+                )
                 for low in range(0, n, _ROWS_AT_ONCE)
             ]
         )
@@ -61,7 +63,9 @@ class Membership:
 
     def joined(self, other: "Membership") -> "Membership":
         """These groups and those of `other`."""
-        return Membership(self.tensors, np.concatenate([self.bits, other.bits]), np.concatenate([self.ms, other.ms]))
+        return Membership(
+            self.tensors, np.concatenate([self.bits, other.bits]), np.concatenate([self.ms, other.ms])
+        )
 
     def scaled(self, factor: float) -> "Membership":
         """The same groups, each time multiplied by `factor`."""

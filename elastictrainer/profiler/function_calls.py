@@ -19,7 +19,9 @@ _LOWERED = re.compile(r"/(body|cond)/_\d+/")  # a loop that was taken apart numb
 Bodies = Dict[str, Dict[str, str]]
 
 
-def bodies_of(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]) -> Tuple[Bodies, Dict[str, Charge]]:
+def bodies_of(
+    graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
+) -> Tuple[Bodies, Dict[str, Charge]]:
     """What stands inside the functions that the graph's ops call.
 
     Args:
@@ -78,7 +80,9 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
     number = {place: k for k, place in enumerate(places)}
     call_of = {number[place]: c for c, body in enumerate(bodies.values()) for place in body.values()}
     candidates: Dict[int, List[int]] = {int(k): [] for k in lost}
-    closest = dict.fromkeys(candidates, 0)  # a body that knows the op itself knows better than one that knows its loop
+    closest = dict.fromkeys(
+        candidates, 0
+    )  # a body that knows the op itself knows better than one that knows its loop
     for body in bodies.values():
         inside = list(body)
         for k, found in zip(candidates, charge_to(lost_names, inside)):
@@ -101,24 +105,37 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
 
 
 def _settle_ambiguous(
-    lines: List[Any], step_start: float, step_end: float, ambiguous: Dict[int, List[int]], first: int, call_of: Dict[int, int]
+    lines: List[Any],
+    step_start: float,
+    step_end: float,
+    ambiguous: Dict[int, List[int]],
+    first: int,
+    call_of: Dict[int, int],
 ) -> None:
     """Give each ambiguous event of one step to a place in a call; `lines` is changed in place."""
     starts = [np.where((s >= step_start) & (s < step_end), s, np.nan) for s, _, _ in lines]
     spans = {}  # of what is known to be a call's
     for call in {call_of[place] for possible in ambiguous.values() for place in possible}:
         all_of_it = [first + place for place, its_call in call_of.items() if its_call == call]
-        own = np.concatenate([s[np.isin(op, all_of_it)] for s, (_, _, op) in zip(starts, lines)] or [np.zeros(0)])
+        own = np.concatenate(
+            [s[np.isin(op, all_of_it)] for s, (_, _, op) in zip(starts, lines)] or [np.zeros(0)]
+        )
         own = own[~np.isnan(own)]
         if len(own):
             spans[call] = (own.min(), own.max())
     for k, possible in ambiguous.items():
-        places = [(s[i], line, i) for line, (s, (_, _, op)) in enumerate(zip(starts, lines))
-                  for i in np.flatnonzero((op == k) & ~np.isnan(s))]  # fmt: skip
+        places = [
+            (s[i], line, i)
+            for line, (s, (_, _, op)) in enumerate(zip(starts, lines))
+            for i in np.flatnonzero((op == k) & ~np.isnan(s))
+        ]
         all_placed = all(call_of[place] in spans for place in possible)
         for rank, (start, line, i) in enumerate(sorted(places)):
             if all_placed:
-                number = min(possible, key=lambda p: max(spans[call_of[p]][0] - start, start - spans[call_of[p]][1], 0.0))
+                number = min(
+                    possible,
+                    key=lambda p: max(spans[call_of[p]][0] - start, start - spans[call_of[p]][1], 0.0),
+                )
             else:
                 number = possible[rank * len(possible) // len(places)]
             lines[line][2][i] = first + number

@@ -5,13 +5,15 @@ from typing import Any, Callable, List, Sequence, Tuple, TypeVar
 
 import numpy as np
 
-from elastictrainer.runs.environment import stolen_seconds
 from elastictrainer.profiler.capture import SETTLED, step_ms, warm_up
+from elastictrainer.runs.environment import stolen_seconds
 from elastictrainer.steps.compiled_step import StepCache
 
 _MOST_STEPS = 160  # under each selection
 _STOLEN = 0.03  # of one core: what a virtual machine's host may take away during a round
-_PATIENCE = 3  # times as many rounds, at most, to have enough in which it did not; where the caller has no more
+_PATIENCE = (
+    3  # times as many rounds, at most, to have enough in which it did not; where the caller has no more
+)
 _LONG_S = 0.15  # a step that takes as long is a turn of its own
 _Result = TypeVar("_Result")
 
@@ -31,7 +33,12 @@ def undisturbed(measure: Callable[[], _Result], rounds: int, patience: int = _PA
 
 
 def ratio_to_full(
-    cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Tuple[Any, Any], seconds: float = 3.0, **more: int
+    cache: StepCache,
+    mask: np.ndarray,
+    full: np.ndarray,
+    batch: Tuple[Any, Any],
+    seconds: float = 3.0,
+    **more: int,
 ) -> float:
     """`ratios_to_full` of one selection, for about `seconds`."""
     return float(ratios_to_full(cache, [mask], full, batch, seconds, **more)[0])
@@ -63,7 +70,9 @@ def ratios_to_full(
     steps, cold = (1, 0) if once_s >= _LONG_S else (4, 1)
     turns = [*masks, full]
     rounds = int(np.clip(seconds / (len(turns) * steps * once_s), rounds, max(rounds, _MOST_STEPS // steps)))
-    times = undisturbed(lambda: [step_ms(cache.get(mask), batch, steps)[cold:] for mask in turns], rounds, patience)
+    times = undisturbed(
+        lambda: [step_ms(cache.get(mask), batch, steps)[cold:] for mask in turns], rounds, patience
+    )
     sorted_ms = np.sort(np.moveaxis(np.array(times), 1, 0).reshape(len(turns), -1), axis=1)
     n = sorted_ms.shape[1]
     usual_ms = sorted_ms[:, n // 10 : (n + 1) // 2].mean(axis=1)

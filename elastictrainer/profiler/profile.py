@@ -7,11 +7,7 @@ from typing import Any, Callable, Dict, Optional, Tuple, Union
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.runs import environment
-from elastictrainer.steps import optimizers
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat import name_of
-from elastictrainer.steps.objective import Objective
 from elastictrainer.profiler import calibration
 from elastictrainer.profiler.capture import SETTLED, capture, warm_up
 from elastictrainer.profiler.charging import timings_from_trace
@@ -20,8 +16,12 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.validation import validate_timings
 from elastictrainer.profiler.xla import refuse_compiled
 from elastictrainer.profiler.xplane import Trace
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.runs import environment
+from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache, TrainStep
+from elastictrainer.steps.keras_compat import name_of
+from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.snapshot import restored
 
 
 def profile_model(
@@ -62,7 +62,9 @@ def profile_model(
     """
     variables = model.trainable_variables
     if not variables:
-        raise UsageError("the model has no trainable tensor: nothing to profile. Set `trainable = True` on a layer.")
+        raise UsageError(
+            "the model has no trainable tensor: nothing to profile. Set `trainable = True` on a layer."
+        )
     optimizer = optimizers.make("sgd") if optimizer is None else optimizer
     optimizers.build(optimizer, variables)
     objective = loss if isinstance(loss, Objective) else Objective(model, loss)
@@ -71,7 +73,9 @@ def profile_model(
     refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
     connected = np.array([g is not None for g in step.gradients])
     if not connected.any():
-        raise UsageError("the loss depends on no trainable tensor of the model: there is no gradient to profile.")
+        raise UsageError(
+            "the loss depends on no trainable tensor of the model: there is no gradient to profile."
+        )
     begun, stolen_s = time.perf_counter(), environment.stolen_seconds()
     with restored([*step.state(), *variables, *optimizers.variables_of(optimizer)]):
         warmed = warm_up(step, batch, warmup)
@@ -89,7 +93,9 @@ def profile_model(
         cache = StepCache(objective, optimizer, metrics, size=3)
         timings = _calibrated(timings, cache, batch, calibrate_s, warmup)
         if validate:
-            timings.validation = validate_timings(timings, objective, optimizer, batch, metrics, validate, seed)
+            timings.validation = validate_timings(
+                timings, objective, optimizer, batch, metrics, validate, seed
+            )
     processor_s = (time.perf_counter() - begun) * (os.cpu_count() or 1)
     timings.metadata["stolen"] = (environment.stolen_seconds() - stolen_s) / processor_s
     return timings

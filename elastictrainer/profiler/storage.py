@@ -9,9 +9,9 @@ from typing import Any, Dict, Union
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.runs.files import write_json
 from elastictrainer.profiler.cost_groups import Membership
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs.files import write_json
 
 FORMAT = "elastictrainer-profile"
 VERSION = 1
@@ -79,7 +79,9 @@ def from_json(value: Any) -> TensorTimings:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise UsageError("this JSON is not an ElasticTrainer profile.")
     if value.get("version") != VERSION:
-        raise UsageError(f"the profile has version {value.get('version')}, this program reads version {VERSION}.")
+        raise UsageError(
+            f"the profile has version {value.get('version')}, this program reads version {VERSION}."
+        )
     _check(value)
     tensors = value["tensors"]
     n = len(tensors)
@@ -118,5 +120,7 @@ def _check(value: Any) -> None:
 def _validator() -> Any:
     import jsonschema
 
-    text = resources.files("elastictrainer").joinpath("assets/profile.schema.json").read_text(encoding="utf-8")
+    text = (
+        resources.files("elastictrainer").joinpath("assets/profile.schema.json").read_text(encoding="utf-8")
+    )
     return jsonschema.Draft202012Validator(json.loads(text))

@@ -84,7 +84,9 @@ class TensorTimings:
         n = len(names)
         times = np.concatenate([[forward_ms], np.ravel(t_dw), np.ravel(t_dy)]).astype(np.float64)
         if np.size(t_dw) != n or np.size(t_dy) != n:
-            raise UsageError(f"{n} names, {np.size(t_dw)} values of t_dw, {np.size(t_dy)} of t_dy: they must agree.")
+            raise UsageError(
+                f"{n} names, {np.size(t_dw)} values of t_dw, {np.size(t_dy)} of t_dy: they must agree."
+            )
         return cls(
             names=tuple(names),
             shapes=tuple(() for _ in names),

@@ -4,10 +4,10 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.steps.objective import Objective
 from elastictrainer.profiler.interleaved import ratio_to_full
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.objective import Objective
 
 
 def random_masks(timings: TensorTimings, count: int, seed: int) -> List[np.ndarray]:
@@ -46,7 +46,8 @@ def validate_timings(
         {
             "selected": np.flatnonzero(mask).tolist(),
             "predicted_ms": timings.step_time(mask),
-            "measured_ms": ratio_to_full(cache, mask, timings.connected, batch) * timings.step_time(timings.connected),
+            "measured_ms": ratio_to_full(cache, mask, timings.connected, batch)
+            * timings.step_time(timings.connected),
         }
         for mask in random_masks(timings, count, seed)
     ]

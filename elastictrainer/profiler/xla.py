@@ -39,7 +39,9 @@ def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str
     for op in calls:
         function = op.get_attr("f").name
         if not _is_one_layer(op) and forward_of[function] not in layers:
-            raise _refusal(function, sorted({name_of[s.name] for s in map(_source, op.inputs) if s.name in name_of}))
+            raise _refusal(
+                function, sorted({name_of[s.name] for s in map(_source, op.inputs) if s.name in name_of})
+            )
     for function in _called_from([op.node_def for op in operations], library, compiled):
         if function in compiled:
             raise _refusal(function, [])

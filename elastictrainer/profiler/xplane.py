@@ -131,7 +131,9 @@ def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
     return None
 
 
-def innermost(start: np.ndarray, end: np.ndarray, op: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+def innermost(
+    start: np.ndarray, end: np.ndarray, op: np.ndarray
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cut one thread's nested events into disjoint pieces, each owned by the innermost event.
 
     Args:
@@ -185,7 +187,10 @@ def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
             outside[k] = (step_end - step_start) / 1e6
             continue
         shares[k], busy = _share_one_step(
-            np.maximum(start[inside], step_start), np.minimum(end[inside], step_end), op[inside], len(trace.ops)
+            np.maximum(start[inside], step_start),
+            np.minimum(end[inside], step_end),
+            op[inside],
+            len(trace.ops),
         )
         outside[k] = (step_end - step_start) / 1e6 - busy
     return shares, outside

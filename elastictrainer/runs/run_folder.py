@@ -47,13 +47,21 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = open(self._lock_path, "a")
         except OSError as error:
-            raise UsageError(f"cannot write to {self.path}: {error.strerror}. Choose another --output.") from None
+            raise UsageError(
+                f"cannot write to {self.path}: {error.strerror}. Choose another --output."
+            ) from None
         with lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given up by the system when the process ends
+                fcntl.flock(
+                    lock, fcntl.LOCK_EX | fcntl.LOCK_NB
+                )  # given up by the system when the process ends
             except OSError:
-                raise UsageError(f"{self.path} is in use by another process. Choose another --output, or wait.") from None
-            remove_unfinished(self.path, of=self.config_path.name)  # of a process that was killed before its run was one
+                raise UsageError(
+                    f"{self.path} is in use by another process. Choose another --output, or wait."
+                ) from None
+            remove_unfinished(
+                self.path, of=self.config_path.name
+            )  # of a process that was killed before its run was one
             try:
                 if self._content() and not resume:
                     if not overwrite:
@@ -176,5 +184,7 @@ def find_runs(paths: List[str]) -> List[RunFolder]:
     runs = [RunFolder(p) for p in paths]
     for run in runs:
         if not run.config_path.exists():
-            raise UsageError(f"{run.path} is no run folder (no config.yaml). Run folders are made by et-train.")
+            raise UsageError(
+                f"{run.path} is no run folder (no config.yaml). Run folders are made by et-train."
+            )
     return runs

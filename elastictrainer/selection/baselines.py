@@ -46,7 +46,9 @@ class PruneTrain(Scheme):
 
         def lasso() -> tf.Tensor:
             # The norm's gradient at exactly zero is not a number; a pruned channel stays where it is.
-            groups = [tf.reduce_sum(tf.square(k), axis=axes) for k in kernels for axes in ((0, 1, 2), (0, 1, 3))]
+            groups = [
+                tf.reduce_sum(tf.square(k), axis=axes) for k in kernels for axes in ((0, 1, 2), (0, 1, 3))
+            ]
             return tf.add_n([tf.reduce_sum(tf.sqrt(g + 1e-12)) for g in groups])
 
         # ln(classes) is the loss of a head that knows nothing yet: P / (P + loss) = RATIO.

@@ -4,8 +4,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.selection.schedule import Plan
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.schedule import Plan
 
 
 def typical_ms(measured: Sequence[float]) -> float:
@@ -48,7 +48,9 @@ class Pace:
         self.timings = timings
         self.plan = plan
         self._responses: List[float] = []  # measured saving over predicted saving, of the latest checks
-        self._bursts: List[List[float]] = []  # [step, ms, ms, ...] of the full steps that followed one another
+        self._bursts: List[
+            List[float]
+        ] = []  # [step, ms, ms, ...] of the full steps that followed one another
         self._chosen_ms: List[float] = []  # the first steps of this selection, then the latest
         self._chosen_count = 0
         self._chosen_predicted: Optional[float] = None
@@ -138,7 +140,9 @@ class Pace:
         """A step of this selection over a full one, by the clock; None until enough were measured."""
         return float(np.median(self._ratios)) if self._ratios else None
 
-    def target_ratio(self, step: int, spent_s: float, upcoming_s: float = 0.0, shared_s: float = 0.0) -> float:
+    def target_ratio(
+        self, step: int, spent_s: float, upcoming_s: float = 0.0, shared_s: float = 0.0
+    ) -> float:
         """What a step of the selection may take of a full one from `step` on, for the whole run to keep to rho.
 
         Args:
@@ -154,7 +158,9 @@ class Pace:
             return self.rho
         whole_ms = self.full_training_ms(step) + now * (self.plan.steps - step) + 1e3 * shared_s
         left_ms = self.rho * whole_ms - 1e3 * (spent_s + upcoming_s) - full_left * now
-        return float(np.clip(left_ms / chosen_left / now, self.rho * (1 - self._LIMIT), self.rho * (1 + self._LIMIT)))
+        return float(
+            np.clip(left_ms / chosen_left / now, self.rho * (1 - self._LIMIT), self.rho * (1 + self._LIMIT))
+        )
 
     def rho_for_selector(self, target_ratio: float) -> float:
         """The ratio on the profile's scale that should measure `target_ratio`, within what a selection can have."""

@@ -5,15 +5,15 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from elastictrainer.steps import optimizers
-from elastictrainer.selection.importance import ImportanceEvaluator
-from elastictrainer.selection.budget import Pace
-from elastictrainer.selection.schedule import Plan
 from elastictrainer.profiler.capture import Tracing
 from elastictrainer.profiler.renewal import renewed
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.budget import Pace
+from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.selection.reselection import Reselector
+from elastictrainer.selection.schedule import Plan
 from elastictrainer.selection.settings import SelectionSettings
+from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.training.stopwatch import PROFILING, Stopwatch
 
@@ -183,7 +183,9 @@ class SelectedTensors:
 
     def _forget_resting(self) -> None:
         model, optimizer = self.steps.objective.model, self.steps.optimizer
-        optimizers.forget_momentum(optimizer, [v for v, m in zip(model.trainable_variables, self.mask) if not m])
+        optimizers.forget_momentum(
+            optimizer, [v for v, m in zip(model.trainable_variables, self.mask) if not m]
+        )
 
     def _wants_trace(self, step: int) -> bool:
         """Whether a trace is to begin with full step number `step`, the graph of the full step being warm."""
@@ -197,8 +199,12 @@ class SelectedTensors:
             tracing, self._tracing, self._renew = self._tracing, None, False
             full_step = self.steps.get(self._everything)
             full_step.trace(*self._example)
-            self.pace.new_profile(renewed(self.timings, full_step, tracing.finish(), self.pace.full_step_ms(), step))
+            self.pace.new_profile(
+                renewed(self.timings, full_step, tracing.finish(), self.pace.full_step_ms(), step)
+            )
             self._keep_profile(self.timings)
-        self._say(f"the profile was renewed: full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
+        self._say(
+            f"the profile was renewed: full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}"
+        )
         if choose_again and self.mask is not None:
             self._choose(step, "by the new profile, corrected to")

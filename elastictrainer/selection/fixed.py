@@ -6,8 +6,8 @@ from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, T
 
 import numpy as np
 
-from elastictrainer.selection.budget import typical_ms
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.budget import typical_ms
 from elastictrainer.selection.schemes import Scheme
 
 Log = Callable[[Dict[str, Any]], None]
@@ -23,7 +23,15 @@ class FixedTensors:
         full_apart_ms: full steps measured apart, where the scheme makes none.
     """
 
-    def __init__(self, scheme: Scheme, model: Any, optimizer: Any, interval: int, timings: Optional[TensorTimings], log: Log):
+    def __init__(
+        self,
+        scheme: Scheme,
+        model: Any,
+        optimizer: Any,
+        interval: int,
+        timings: Optional[TensorTimings],
+        log: Log,
+    ):
         """
         Args:
             scheme: names the tensors.

@@ -7,11 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError, unknown
+from elastictrainer.steps.compiled_step import StepCache, TrainStep
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, variables_of
 from elastictrainer.steps.snapshot import restored
-from elastictrainer.steps.compiled_step import StepCache, TrainStep
 
 Batch = Tuple[Any, Any]
 Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
@@ -20,7 +20,9 @@ Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
 class ImportanceEvaluator:
     """Scores every trainable tensor on probe minibatches and leaves no trace of having done so."""
 
-    def __init__(self, objective: Objective, optimizer: Any, metric: str = "update", steps: Optional[StepCache] = None):
+    def __init__(
+        self, objective: Objective, optimizer: Any, metric: str = "update", steps: Optional[StepCache] = None
+    ):
         """
         Args:
             objective: model and loss.
@@ -68,14 +70,18 @@ class ImportanceEvaluator:
                 if not count:
                     own = [*variables, *variables_of(self.optimizer)]
                     put_back = stack.enter_context(restored([*self._touched(x, y), *own]))
-                before = put_back(own)[: len(variables)]  # each minibatch is scored from the same weights and slots
+                before = put_back(own)[
+                    : len(variables)
+                ]  # each minibatch is scored from the same weights and slots
                 total += METRICS[self.metric](self, x, y, before)
                 count += 1
         if not count:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
         if not np.all(np.isfinite(total)):
             culprit = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
-            raise RunError(f"the importance of {culprit} is not finite: the loss diverged. Lower --learning-rate.")
+            raise RunError(
+                f"the importance of {culprit} is not finite: the loss diverged. Lower --learning-rate."
+            )
         return total
 
     def _variables(self) -> List[tf.Variable]:

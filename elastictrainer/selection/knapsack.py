@@ -38,7 +38,12 @@ def solve_chain(
     best = np.zeros(resolution + 1)
     shifted = np.empty(resolution + 1)
     passed, decisions = [], []
-    champion: Tuple[float, int, int, int] = (0.0, -1, 0, 0)  # importance, deepest tensor, cells left, items before it
+    champion: Tuple[float, int, int, int] = (
+        0.0,
+        -1,
+        0,
+        0,
+    )  # importance, deepest tensor, cells left, items before it
     for d in np.flatnonzero(importance > 0):
         left = int(np.floor((budget - paid_dy[d]) / unit + 1e-9)) - int(cells[d])
         if left >= 0:

@@ -6,8 +6,8 @@ from typing import Any, Dict, Iterable, Optional, Tuple
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.selection.budget import Pace
+from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.selection.selector import select
 from elastictrainer.training.stopwatch import IMPORTANCE, RECURRING, SELECTING, SELECTION, SHARED, Stopwatch
 
@@ -20,7 +20,13 @@ class Reselector:
     """
 
     def __init__(
-        self, evaluator: ImportanceEvaluator, pace: Pace, watch: Stopwatch, batches: int, solver: str, feedback: bool
+        self,
+        evaluator: ImportanceEvaluator,
+        pace: Pace,
+        watch: Stopwatch,
+        batches: int,
+        solver: str,
+        feedback: bool,
     ):
         """
         Args:
@@ -52,7 +58,9 @@ class Reselector:
         plan = self.pace.plan
         made = len(plan.selection_steps) - plan.selections_left(step)
         to_come = plan.selections_left(step) - plan.selection_due(step)
-        cost_s = self.watch.of(*SELECTING) / max(1, made)  # the first selection's scores tell what another may cost
+        cost_s = self.watch.of(*SELECTING) / max(
+            1, made
+        )  # the first selection's scores tell what another may cost
         begun = plan.epochs_begun(step)
         recurring_s = self.watch.of(*RECURRING) / begun * (plan.epochs - begun)
         return self.pace.target_ratio(

@@ -6,10 +6,10 @@ from typing import Sequence
 import numpy as np
 
 from elastictrainer.errors import UsageError
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.registry import SOLVER
 from elastictrainer.selection.knapsack import solve_chain
 from elastictrainer.selection.milp import solve_groups
-from elastictrainer.registry import SOLVER
-from elastictrainer.profiler.timings import TensorTimings
 
 _LARGEST = 1e100  # an importance that still can be added and divided
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import REPROFILE, SOLVER
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.registry import REPROFILE, SOLVER
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,21 @@ class SelectionSettings:
         SOLVER.check(self.solver)
         REPROFILE.check(self.reprofile)
         if self.reprofile == "always" and not self.feedback:
-            raise UsageError("reprofile always needs measured times to steer the run: leave out --deterministic.")
+            raise UsageError(
+                "reprofile always needs measured times to steer the run: leave out --deterministic."
+            )
 
     def check_profile(self, timings: Optional[TensorTimings], tensors: int) -> None:
         """UsageError where `timings` is no profile of a model with that many tensors, or too slow for rho."""
         if timings is None:
-            raise UsageError("an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile.")
+            raise UsageError(
+                "an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile."
+            )
         check_tensors(timings, tensors)
         if not timings.rho_min <= self.rho <= 1:
-            raise UsageError(f"rho {self.rho:g} cannot be had on this device. Valid: {timings.rho_min:.3f} to 1.")
+            raise UsageError(
+                f"rho {self.rho:g} cannot be had on this device. Valid: {timings.rho_min:.3f} to 1."
+            )
 
 
 def check_tensors(timings: TensorTimings, tensors: int) -> None:

@@ -48,7 +48,11 @@ def build(model: tf.keras.Model, x: Any, y: Targets) -> None:
 
 def check(model: tf.keras.Model) -> None:
     """UsageError, saying what to change, where a model's own way of training leaves no room for this one."""
-    own = [name for name in ("train_step", "make_train_function") if getattr(type(model), name) is not getattr(tf.keras.Model, name)]
+    own = [
+        name
+        for name in ("train_step", "make_train_function")
+        if getattr(type(model), name) is not getattr(tf.keras.Model, name)
+    ]
     if own:
         raise UsageError(
             f"{type(model).__name__} has its own {own[0]}: which tensors it trains is decided in there. Move what it adds "
@@ -61,8 +65,14 @@ def check(model: tf.keras.Model) -> None:
     if getattr(model, "jit_compile", False):
         raise UsageError("jit_compile=True hides the ops from the profiler: compile with jit_compile=False.")
     if steps_per_execution(model) != 1:
-        raise UsageError("steps_per_execution must be 1: tensors are chosen, and times measured, between two steps.")
+        raise UsageError(
+            "steps_per_execution must be 1: tensors are chosen, and times measured, between two steps."
+        )
     if model.distribute_strategy.num_replicas_in_sync > 1:
-        raise UsageError("the model was made under a distribution strategy; only one device is supported here.")
+        raise UsageError(
+            "the model was made under a distribution strategy; only one device is supported here."
+        )
     if isinstance(model.optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
-        raise UsageError("a LossScaleOptimizer is not supported: use float32 or bfloat16, which need no loss scaling.")
+        raise UsageError(
+            "a LossScaleOptimizer is not supported: use float32 or bfloat16, which need no loss scaling."
+        )

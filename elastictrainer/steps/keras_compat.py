@@ -97,7 +97,9 @@ def steps_per_execution(model: tf.keras.Model) -> int:
     return int(model.steps_per_execution if KERAS_3 else model._steps_per_execution or 1)
 
 
-def compiled_loss(model: tf.keras.Model, x: Any, labels: Any, outputs: Any, weights: Any, training: bool) -> tf.Tensor:
+def compiled_loss(
+    model: tf.keras.Model, x: Any, labels: Any, outputs: Any, weights: Any, training: bool
+) -> tf.Tensor:
     """The loss a model was compiled with, regularisation of layers included; its mean is kept as the model's metric "loss"."""
     if not KERAS_3:
         return model.compute_loss(x, labels, outputs, weights)
@@ -153,7 +155,9 @@ def save_for_serving(model: tf.keras.Model, folder: str) -> None:
 
 def without_optionals(data: Any) -> Any:
     """A minibatch with None where Keras 3 hands out an empty tf.experimental.Optional."""
-    return tf.nest.map_structure(lambda part: None if isinstance(part, tf.experimental.Optional) else part, data)
+    return tf.nest.map_structure(
+        lambda part: None if isinstance(part, tf.experimental.Optional) else part, data
+    )
 
 
 def load_model(path: Union[str, Path]) -> tf.keras.Model:
@@ -166,7 +170,11 @@ def load_model(path: Union[str, Path]) -> tf.keras.Model:
         return tf.keras.models.load_model(path, compile=False)
     with zipfile.ZipFile(path) as archive:
         config = archive.read("config.json").decode()
-        if "shared_object_id" in config or set(archive.namelist()) != {"metadata.json", "config.json", "model.weights.h5"}:
+        if "shared_object_id" in config or set(archive.namelist()) != {
+            "metadata.json",
+            "config.json",
+            "model.weights.h5",
+        }:
             return tf.keras.models.load_model(path, compile=False)
         model = tf.keras.saving.deserialize_keras_object({**json.loads(config), "compile_config": None})
         with tempfile.TemporaryDirectory(prefix="elastictrainer-model-") as folder:

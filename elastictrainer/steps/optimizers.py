@@ -6,12 +6,16 @@ from typing import Any, Sequence
 
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat import apply_gradients, is_legacy, momentum_slots
 from elastictrainer.registry import OPTIMIZER
+from elastictrainer.steps.keras_compat import apply_gradients, is_legacy, momentum_slots
 
 
 def make(
-    name: str, learning_rate: float = 1e-4, weight_decay: float = 5e-4, momentum: float = 0.9, decay_steps: int = 0
+    name: str,
+    learning_rate: float = 1e-4,
+    weight_decay: float = 5e-4,
+    momentum: float = 0.9,
+    decay_steps: int = 0,
 ) -> Any:
     """An optimizer with the paper's settings (DESIGN Sec. 5).
 

@@ -16,7 +16,9 @@ def restored(variables: Iterable[Any]) -> Iterator[Callable[[Iterable[Any]], Lis
         A function that puts some of the variables back at once, and returns the values they have then.
     """
     unique = {id(v): v for v in tf_variables(variables)}
-    before = {key: v.read_value() for key, v in unique.items()}  # TensorFlow copies a buffer on write while a tensor holds it
+    before = {
+        key: v.read_value() for key, v in unique.items()
+    }  # TensorFlow copies a buffer on write while a tensor holds it
 
     def put_back(some: Iterable[Any]) -> List[tf.Tensor]:
         some = tf_variables(some)

@@ -9,7 +9,13 @@ from elastictrainer.steps.keras_compat import name_of
 
 _NORMALISATIONS = tuple(
     getattr(tf.keras.layers, name)
-    for name in ("BatchNormalization", "LayerNormalization", "GroupNormalization", "UnitNormalization", "RMSNormalization")
+    for name in (
+        "BatchNormalization",
+        "LayerNormalization",
+        "GroupNormalization",
+        "UnitNormalization",
+        "RMSNormalization",
+    )
     if hasattr(tf.keras.layers, name)
 )
 
@@ -38,7 +44,9 @@ def head_mask(model: tf.keras.Model) -> np.ndarray:
 
 def bias_and_norm_mask(model: tf.keras.Model) -> np.ndarray:
     """(N,) bool: every bias, and the tensors of normalisation layers."""
-    wanted = [v for layer in _leaves(model) if isinstance(layer, _NORMALISATIONS) for v in layer.trainable_weights]
+    wanted = [
+        v for layer in _leaves(model) if isinstance(layer, _NORMALISATIONS) for v in layer.trainable_weights
+    ]
     wanted += [v for v in model.trainable_weights if name_of(v).split("/")[-1] == "bias"]
     return _mask(model, wanted)
 

@@ -85,8 +85,12 @@ class Checkpoints:
         own = found[0] if found else -1 if passed else 0
         agreed = agree(own) if agree else own
         if own < 0:
-            raise RunError(f"no checkpoint in {self.folder} can be read. Start the run anew with --overwrite.")
-        if own and agreed == 0 and len(self.saved()) == 1:  # another one was stopped before it had written its first
+            raise RunError(
+                f"no checkpoint in {self.folder} can be read. Start the run anew with --overwrite."
+            )
+        if (
+            own and agreed == 0 and len(self.saved()) == 1
+        ):  # another one was stopped before it had written its first
             for variable, value in zip(self._variables, beginning):
                 variable.assign(value)
             _remove(self._path(own))
@@ -95,9 +99,10 @@ class Checkpoints:
             passed.append(self._path(found[0]))
             found = self._newest(passed, say)
         if (found[0] if found else 0) != agreed or own and not found:
-            why = {0: "another process has no checkpoint", -1: "another process has damaged checkpoints only"}.get(
-                agreed, f"it has no checkpoint of step {agreed}, from which the other processes go on"
-            )
+            why = {
+                0: "another process has no checkpoint",
+                -1: "another process has damaged checkpoints only",
+            }.get(agreed, f"it has no checkpoint of step {agreed}, from which the other processes go on")
             raise RunError(f"cannot go on from {self.folder}: {why}. Start anew with --overwrite.")
         for path in passed:
             _remove(path)

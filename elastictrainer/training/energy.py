@@ -91,7 +91,7 @@ def _jetson_rails(sys: Path) -> List[Tuple[str, Callable[[], float]]]:
     """(label, watts) of the rails to add up: the total rail where there is one, else all of them."""
     found: List[Tuple[str, Callable[[], float]]] = []
     for label in sorted(sys.glob("bus/i2c/drivers/ina3221x/*/iio:device*/rail_name_*")):
-        power = label.with_name(f"in_power{label.name[len('rail_name_'):]}_input")
+        power = label.with_name(f"in_power{label.name[len('rail_name_') :]}_input")
         if power.exists():
             found.append((_text(label), lambda power=power: _number(power) / 1e3))
     for label in sorted(sys.glob("bus/i2c/drivers/ina3221/*/hwmon/hwmon*/in*_label")):
@@ -171,9 +171,14 @@ def from_log(path: Union[str, Path], intervals: Sequence[Tuple[float, float]]) -
     except (ValueError, IndexError):
         raise UsageError(f"{path}: every line needs a time in seconds and a power in watts.") from None
     if len(table) < 2 or not np.all(np.isfinite(table)) or np.any(np.diff(table[:, 0]) < 0):
-        raise UsageError(f"{path}: at least two lines of finite numbers are needed, times in ascending order.")
+        raise UsageError(
+            f"{path}: at least two lines of finite numbers are needed, times in ascending order."
+        )
     seconds, watts = table.T
-    if intervals and not seconds[0] <= min(b for b, _ in intervals) <= max(e for _, e in intervals) <= seconds[-1]:
+    if (
+        intervals
+        and not seconds[0] <= min(b for b, _ in intervals) <= max(e for _, e in intervals) <= seconds[-1]
+    ):
         raise UsageError(
             f"{path} covers {seconds[0]:.0f} to {seconds[-1]:.0f}, training went from "
             f"{min(b for b, _ in intervals):.0f} to {max(e for _, e in intervals):.0f} (Unix time)."

@@ -21,7 +21,9 @@ class Evaluator:
 
     def _batch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
         logits, loss = self._objective(x, y, training=False)
-        return loss, tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), tf.cast(y, tf.int64)), tf.int32))
+        return loss, tf.reduce_sum(
+            tf.cast(tf.equal(tf.argmax(logits, axis=-1), tf.cast(y, tf.int64)), tf.int32)
+        )
 
     def __call__(
         self, batches: Iterable[Tuple[Any, Any]], before_each: Callable[[], None] = lambda: None

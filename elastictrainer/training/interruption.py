@@ -34,7 +34,9 @@ class Interruption:
 
     def _note(self, number: int, frame: Any) -> None:
         self.asked = True
-        for held in self._before:  # the next one is the operating system's to deal with, even inside a long op
+        for (
+            held
+        ) in self._before:  # the next one is the operating system's to deal with, even inside a long op
             signal.signal(held, signal.SIG_DFL)
 
     def check(self) -> None:

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
-from elastictrainer.runs import environment
 from elastictrainer.errors import RunError, UsageError
+from elastictrainer.runs import environment
 
 _MARK = "ELASTICTRAINER_REPLICA"  # in a replica's environment: their number
 _PATIENCE_S = 5.0
@@ -52,7 +52,9 @@ def devices(asked: Optional[int]) -> List[Optional[str]]:
             "processors; leave --strategy out to train in one."
         )
     if found and asked is not None and asked > found:
-        raise UsageError(f"--replicas {asked}: TensorFlow sees {found} GPUs. Ask for at most as many, or leave it out.")
+        raise UsageError(
+            f"--replicas {asked}: TensorFlow sees {found} GPUs. Ask for at most as many, or leave it out."
+        )
     return list(gpus[: asked or found]) if found else [None] * (asked or 0)
 
 
@@ -60,7 +62,9 @@ def end_with_launcher() -> None:
     """In a replica: stop as if asked to terminate once the process that started it is gone, however it ended."""
 
     def wait() -> None:
-        os.read(sys.stdin.fileno(), 1)  # the launcher writes nothing: this returns when its end of the pipe is closed
+        os.read(
+            sys.stdin.fileno(), 1
+        )  # the launcher writes nothing: this returns when its end of the pipe is closed
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, daemon=True).start()
@@ -72,7 +76,9 @@ def divide_processors() -> None:
 
     if not tf.config.list_physical_devices("GPU"):
         usable = environment.threads()["processors"]
-        tf.config.threading.set_intra_op_parallelism_threads(max(1, usable // int(os.environ.get(_MARK, "1"))))
+        tf.config.threading.set_intra_op_parallelism_threads(
+            max(1, usable // int(os.environ.get(_MARK, "1")))
+        )
 
 
 def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run: str) -> None:
@@ -94,7 +100,11 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
             for rank, (command, variables) in enumerate(zip(commands, _environments(seen))):
                 output = {"stdout": subprocess.DEVNULL, "stderr": said[rank]} if rank else {}
                 argv = [sys.executable, "-m", "elastictrainer.cli.train", *command]
-                started.append(subprocess.Popen(argv, env=variables, start_new_session=True, stdin=subprocess.PIPE, **output))
+                started.append(
+                    subprocess.Popen(
+                        argv, env=variables, start_new_session=True, stdin=subprocess.PIPE, **output
+                    )
+                )
             try:
                 failed = _watch(started)
             except KeyboardInterrupt:  # each finishes its step and saves; once more ends them
@@ -108,7 +118,9 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
                 process.stdin.close()
         if started[0].returncode == 2:  # what is asked wrongly is wrong for all, and they end in any order
             failed = 0
-        if failed or failed == 0 and started[0].returncode < 0:  # the first one says itself what is wrong, unless it was killed
+        if (
+            failed or failed == 0 and started[0].returncode < 0
+        ):  # the first one says itself what is wrong, unless it was killed
             said[failed].seek(0)
             lines = [line.strip() for line in said[failed] if line.startswith(_ERROR)]
             why = lines[-1][len(_ERROR) :] if lines else "it was killed."
@@ -128,7 +140,10 @@ def _watch(started: Sequence[subprocess.Popen]) -> Optional[int]:
     while any(process.poll() is None for process in started):
         time.sleep(0.1)
         if failed is None:
-            failed = next((k for k, process in enumerate(started) if process.poll() not in (None, 0, *_INTERRUPTED)), None)
+            failed = next(
+                (k for k, process in enumerate(started) if process.poll() not in (None, 0, *_INTERRUPTED)),
+                None,
+            )
             since = time.monotonic()
         elif time.monotonic() - since > _PATIENCE_S:
             break
@@ -147,7 +162,9 @@ def _environments(seen: Sequence[Optional[str]]) -> List[Dict[str, str]]:
         {
             **os.environ,
             _MARK: str(len(seen)),
-            "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}),
+            "TF_CONFIG": json.dumps(
+                {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+            ),
             **({"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else {}),
         }
         for rank, gpu in enumerate(seen)

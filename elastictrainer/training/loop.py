@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, Op
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.steps import compiled, optimizers
 from elastictrainer.errors import UsageError
-from elastictrainer.selection.fixed import FixedTensors
-from elastictrainer.steps.keras_compat import without_optionals
-from elastictrainer.training.one_step import Stepper
-from elastictrainer.selection.schedule import Plan
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.training.progress import Progress
 from elastictrainer.selection.elastic import SelectedTensors
+from elastictrainer.selection.fixed import FixedTensors
+from elastictrainer.selection.schedule import Plan
 from elastictrainer.selection.settings import check_tensors
+from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.keras_compat import without_optionals
+from elastictrainer.training.one_step import Stepper
+from elastictrainer.training.progress import Progress
 from elastictrainer.training.stopwatch import LOOP, Stopwatch
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class ElasticSteps(tf.keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Keras is about to train."""
         if self.params.get("steps") is None:
-            raise UsageError("how many minibatches make an epoch cannot be told from the data: pass steps_per_epoch.")
+            raise UsageError(
+                "how many minibatches make an epoch cannot be told from the data: pass steps_per_epoch."
+            )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Epoch number `epoch` (from 0) begins."""
@@ -55,7 +57,11 @@ class ElasticSteps(tf.keras.callbacks.Callback):
         full_ms = self._tensors.full_step_ms()
         epoch_ms = self._progress.epoch_ms
         logs["ratio"] = float(np.median(epoch_ms)) / full_ms if full_ms and epoch_ms else float("nan")
-        logs["selected"] = len(self.model.trainable_variables) if self._tensors.mask is None else int(self._tensors.mask.sum())
+        logs["selected"] = (
+            len(self.model.trainable_variables)
+            if self._tensors.mask is None
+            else int(self._tensors.mask.sum())
+        )
         self._progress.epoch_done(self._watch.training())
 
     def __call__(self, iterator: Iterator[Any]) -> Dict[str, Any]:
@@ -87,7 +93,9 @@ class ElasticSteps(tf.keras.callbacks.Callback):
         seconds = dict(self._watch.seconds)
         return {
             "rho_requested": self._trainer.selection.rho if self._selects else None,
-            "rho_predicted": progress.predicted_ratio / progress.step if progress.step and self.timings is not None else None,
+            "rho_predicted": progress.predicted_ratio / progress.step
+            if progress.step and self.timings is not None
+            else None,
             "rho_achieved": self._watch.training() / full_s if full_s else None,
             "train_seconds": self._watch.training(),
             "seconds": seconds,
@@ -119,7 +127,12 @@ class ElasticSteps(tf.keras.callbacks.Callback):
         if self.timings is not None:
             check_tensors(self.timings, len(model.trainable_variables))
         return FixedTensors(
-            trainer.scheme, model, model.optimizer, trainer.selection.interval, self.timings, self._records.append
+            trainer.scheme,
+            model,
+            model.optimizer,
+            trainer.selection.interval,
+            self.timings,
+            self._records.append,
         )
 
     def _selected_tensors(self, steps: StepCache) -> SelectedTensors:

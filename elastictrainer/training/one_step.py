@@ -8,10 +8,10 @@ from typing import Any, Callable, Optional, Tuple, Union
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.selection.fixed import FixedTensors
-from elastictrainer.training.progress import Progress
 from elastictrainer.selection.elastic import SelectedTensors
+from elastictrainer.selection.fixed import FixedTensors
 from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.training.progress import Progress
 from elastictrainer.training.stopwatch import FULL_TRACING, LOOP, SELECTION, SHARED, STEPS, TRACING, Stopwatch
 
 Batch = Tuple[Any, Any]
@@ -55,7 +55,13 @@ class Stepper:
             progress: its `epoch` is the caller's to move.
             spec: tf.TensorSpecs of a minibatch of any size that the data may have; None: graphs are built for each size.
         """
-        self._tensors, self._steps, self._watch, self.progress, self._spec = tensors, steps, watch, progress, spec
+        self._tensors, self._steps, self._watch, self.progress, self._spec = (
+            tensors,
+            steps,
+            watch,
+            progress,
+            spec,
+        )
         self._size: Optional[int] = None  # of a whole minibatch
 
     def full_training_s(self) -> Optional[float]:

@@ -41,7 +41,9 @@ class Report:
         if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch + 1}/{epochs}", unit="step", leave=False)
+            self._bar = tqdm(
+                total=steps, initial=done, desc=f"epoch {epoch + 1}/{epochs}", unit="step", leave=False
+            )
 
     def step_done(
         self, loss: float, accuracy: Any, step_ms: float, ratio_of: Callable[[float], Optional[float]]
@@ -70,7 +72,14 @@ class Report:
             f"{record['train_seconds']:.1f} s"
         )
         for split, keys in {
-            "train": ("train_loss", "train_accuracy", "step_ms_median", "train_seconds", "learning_rate", "ratio"),
+            "train": (
+                "train_loss",
+                "train_accuracy",
+                "step_ms_median",
+                "train_seconds",
+                "learning_rate",
+                "ratio",
+            ),
             "test": ("test_loss", "test_accuracy"),
         }.items():
             self._scalars(split, step, {key: record[key] for key in keys if record.get(key) is not None})
@@ -81,7 +90,9 @@ class Report:
         if writer is None:
             return
         cell = 8
-        pixels = np.kron(masks[-_MAP_ROWS:], np.ones((cell, max(1, 640 // masks.shape[1])), np.float32))[None, :, :, None]
+        pixels = np.kron(masks[-_MAP_ROWS:], np.ones((cell, max(1, 640 // masks.shape[1])), np.float32))[
+            None, :, :, None
+        ]
         with writer.as_default():
             tf.summary.image("train/selection", pixels, step=step)
             writer.flush()
@@ -93,7 +104,7 @@ class Report:
         with writer.as_default():
             for key, value in values.items():
                 name = key if key.startswith(split + "_") else f"{split}_{key}"
-                tf.summary.scalar(f"{split}/{name[len(split) + 1:]}", value, step=step)
+                tf.summary.scalar(f"{split}/{name[len(split) + 1 :]}", value, step=step)
             writer.flush()
 
     def close(self) -> None:

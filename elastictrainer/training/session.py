@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Protocol
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.steps import optimizers
-from elastictrainer.training.checkpoints import Checkpoints
-from elastictrainer.training.energy import EnergyMeter
 from elastictrainer.errors import Interrupted, RunError
-from elastictrainer.training.evaluation import Evaluator
+from elastictrainer.selection.elastic import SelectedTensors
 from elastictrainer.selection.fixed import FixedTensors
-from elastictrainer.training.interruption import Interruption
+from elastictrainer.selection.schedule import Plan
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.keras_compat import name_of, random_states
 from elastictrainer.steps.objective import Objective
+from elastictrainer.training.checkpoints import Checkpoints
+from elastictrainer.training.energy import EnergyMeter
+from elastictrainer.training.evaluation import Evaluator
+from elastictrainer.training.interruption import Interruption
 from elastictrainer.training.one_step import Stepper
-from elastictrainer.selection.schedule import Plan
 from elastictrainer.training.progress import Progress
 from elastictrainer.training.report import Report
-from elastictrainer.selection.elastic import SelectedTensors
-from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.training.stopwatch import CHECKPOINT, LOOP, VALIDATION
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ class Session:
         model, optimizer = trainer.model, trainer.optimizer
         optimizers.build(optimizer, model.trainable_weights)
         self.workers = trainer.workers
-        objective = Objective(model, trainer.loss, trainer.scheme.penalty(model), self.workers and self.workers.mean)
+        objective = Objective(
+            model, trainer.loss, trainer.scheme.penalty(model), self.workers and self.workers.mean
+        )
         self.accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         self.steps = StepCache(objective, optimizer, [self.accuracy])
         self.evaluate = Evaluator(objective, self.workers)
@@ -78,7 +80,12 @@ class Session:
     def _fixed_tensors(self) -> FixedTensors:
         trainer = self.trainer
         return FixedTensors(
-            trainer.scheme, trainer.model, trainer.optimizer, trainer.selection.interval, trainer.timings, self._log_selection
+            trainer.scheme,
+            trainer.model,
+            trainer.optimizer,
+            trainer.selection.interval,
+            trainer.timings,
+            self._log_selection,
         )
 
     def _selected_tensors(self) -> SelectedTensors:
@@ -111,7 +118,9 @@ class Session:
         self.meter.joules = progress.joules
         self.trainer.watch.seconds.update(progress.seconds)
         self.tensors.restore(progress.tensors, run.selections())
-        self.report.say(f"resumed after step {progress.step}, in epoch {progress.epoch + 1} of {self.trainer.epochs}")
+        self.report.say(
+            f"resumed after step {progress.step}, in epoch {progress.epoch + 1} of {self.trainer.epochs}"
+        )
 
     def save(self) -> None:
         """Write a checkpoint, if there is a run folder.
@@ -157,7 +166,8 @@ class Session:
             "ratio": self._ratio(median_ms),
             "train_seconds": trained_s - progress.trained_s,
             "train_seconds_total": trained_s,
-            "flops": progress.flops - (self.history[-1]["flops_total"] or 0.0 if self.history else 0.0) or None,
+            "flops": progress.flops - (self.history[-1]["flops_total"] or 0.0 if self.history else 0.0)
+            or None,
             "flops_total": progress.flops or None,
             "learning_rate": optimizers.learning_rate_of(trainer.optimizer),
         }
@@ -196,7 +206,10 @@ class Session:
 
     def _between_steps(self) -> None:
         """Stop or save, if it is time to; processes that train together do so after the same step."""
-        stop, save = self.interruption.asked, time.monotonic() - self._saved_at > 60 * self.trainer.checkpoint_minutes
+        stop, save = (
+            self.interruption.asked,
+            time.monotonic() - self._saved_at > 60 * self.trainer.checkpoint_minutes,
+        )
         if self.workers:
             if self.progress.step % _STEPS_BETWEEN_AGREEMENTS:
                 return
@@ -221,8 +234,7 @@ class Session:
         kept = self.checkpoints.saved() if self.checkpoints else []
         return RunError(
             f"{what} at step {self.progress.step} (epoch {self.progress.epoch + 1}): training diverged. "
-            "Try a lower --learning-rate"
-            + (f"; the last good checkpoint is {kept[0]}." if kept else ".")
+            "Try a lower --learning-rate" + (f"; the last good checkpoint is {kept[0]}." if kept else ".")
         )
 
     def _log_selection(self, record: Dict[str, Any]) -> None:

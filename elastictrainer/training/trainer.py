@@ -5,12 +5,12 @@ from typing import Any, Optional, Union
 
 import tensorflow as tf
 
-from elastictrainer.selection import schemes
-from elastictrainer.steps import compiled
-from elastictrainer.training.loop import ElasticSteps
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings
+from elastictrainer.steps import compiled
+from elastictrainer.training.loop import ElasticSteps
 
 
 class Trainer:
@@ -52,7 +52,9 @@ class Trainer:
     def compile(self, *arguments: Any, **options: Any) -> None:
         """As `Model.compile`, without XLA unless asked for; a model that is compiled already need not be compiled again."""
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
-        options = {"jit_compile": False, **options} if "jit_compile" not in given else options  # Keras 3: "auto"
+        options = (
+            {"jit_compile": False, **options} if "jit_compile" not in given else options
+        )  # Keras 3: "auto"
         self.model.compile(*arguments, **options)
 
     def fit(self, *arguments: Any, **options: Any) -> tf.keras.callbacks.History:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.errors import Interrupted, UsageError
+from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import environment
+from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
+from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import TrainStep
+from elastictrainer.steps.objective import Objective, classification_loss
+from elastictrainer.steps.snapshot import restored
 from elastictrainer.training import stopwatch
 from elastictrainer.training.energy import Sensor
-from elastictrainer.errors import Interrupted, UsageError
-from elastictrainer.steps.objective import Objective, classification_loss
-from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.training.session import PROBE_EPOCH, Data, Session
-from elastictrainer.steps.snapshot import restored
-from elastictrainer.steps.compiled_step import TrainStep
 
 if TYPE_CHECKING:
     from elastictrainer.training.workers import Workers

@@ -8,10 +8,10 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.training import launcher
 from elastictrainer.errors import RunError, UsageError
-from elastictrainer.steps.keras_compat import random_states, tf_variables
 from elastictrainer.registry import STRATEGY
+from elastictrainer.steps.keras_compat import random_states, tf_variables
+from elastictrainer.training import launcher
 
 _FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
 
@@ -32,7 +32,9 @@ class Workers:
         try:
             self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:
-            raise UsageError(f"several workers must be set up before anything else of TensorFlow's runs: {error}") from None
+            raise UsageError(
+                f"several workers must be set up before anything else of TensorFlow's runs: {error}"
+            ) from None
         if self._strategy.num_replicas_in_sync != self.count:
             raise UsageError(
                 f"{self.count} workers have {self._strategy.num_replicas_in_sync} devices together. Start one process for each "
@@ -69,7 +71,12 @@ class Workers:
         """Turn TensorFlow's errors about a process that is gone into a RunError."""
         try:
             yield
-        except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError) as error:
+        except (
+            tf.errors.UnavailableError,
+            tf.errors.AbortedError,
+            tf.errors.CancelledError,
+            tf.errors.DeadlineExceededError,
+        ) as error:
             raise RunError(
                 f"another process of the {self.count} that train together is gone ({type(error).__name__}). Start all of them again, "
                 "each with --resume and its run folder."
@@ -77,7 +84,9 @@ class Workers:
 
     def _reduced(self, values: List[Any], how: tf.distribute.ReduceOp) -> List[Any]:
         def reduce() -> Any:
-            here = tf.nest.map_structure(tf.identity, values, expand_composites=True)  # on this replica's device
+            here = tf.nest.map_structure(
+                tf.identity, values, expand_composites=True
+            )  # on this replica's device
             return tf.distribute.get_replica_context().all_reduce(how, here)
 
         return list(self._strategy.run(reduce)) if values else []
@@ -110,7 +119,11 @@ def task() -> Tuple[int, int]:
         config = json.loads(text)
         workers, rank = config["cluster"]["worker"], int(config["task"]["index"])
     except (ValueError, KeyError, TypeError):
-        raise UsageError(f"--strategy multi-worker needs TF_CONFIG in the environment, like {_FORMAT}; it is {text!r}.") from None
+        raise UsageError(
+            f"--strategy multi-worker needs TF_CONFIG in the environment, like {_FORMAT}; it is {text!r}."
+        ) from None
     if set(config["cluster"]) != {"worker"} or not 0 <= rank < len(workers):
-        raise UsageError(f"TF_CONFIG must name workers only, and this process' index among them, like {_FORMAT}.")
+        raise UsageError(
+            f"TF_CONFIG must name workers only, and this process' index among them, like {_FORMAT}."
+        )
     return rank, len(workers)

@@ -20,15 +20,29 @@ MODELS = ("resnet50", "vgg16", "mobilenetv2", "vit")
 
 def parser(description: str, output: str, models: Sequence[str] = MODELS) -> argparse.ArgumentParser:
     """The options that the benchmarks share."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     made.add_argument("models", nargs="*", default=list(models), help=f"default: {' '.join(models)}")
-    made.add_argument("--images", default="demo", help="a data set of et-train; real images make real importances")
-    made.add_argument("--weights", default="none", help="weights file of mobilenetv2; the others have random weights")
+    made.add_argument(
+        "--images", default="demo", help="a data set of et-train; real images make real importances"
+    )
+    made.add_argument(
+        "--weights", default="none", help="weights file of mobilenetv2; the others have random weights"
+    )
     made.add_argument("--batch-size", type=int, default=4)
     made.add_argument("--importance-batches", type=int, default=5)
-    made.add_argument("--warm", type=int, help="full training steps before anything is measured (400 from a zero head, else 12)")
-    made.add_argument("--profiles", default="benchmark-output/profiles", help="folder of profiles, made where missing")
-    made.add_argument("--output", default=output, help="JSON file to write; other models' results in it are kept")
+    made.add_argument(
+        "--warm",
+        type=int,
+        help="full training steps before anything is measured (400 from a zero head, else 12)",
+    )
+    made.add_argument(
+        "--profiles", default="benchmark-output/profiles", help="folder of profiles, made where missing"
+    )
+    made.add_argument(
+        "--output", default=output, help="JSON file to write; other models' results in it are kept"
+    )
     return made
 
 
@@ -44,7 +58,10 @@ class Results:
     def add(self, row: Dict[str, Any]) -> None:
         """One more row, written at once."""
         self.rows.append(row)
-        write_json(self._options.output, {"rows": self.rows, "options": vars(self._options), **environment.describe()})
+        write_json(
+            self._options.output,
+            {"rows": self.rows, "options": vars(self._options), **environment.describe()},
+        )
 
 
 @dataclass
@@ -83,8 +100,8 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     from elastictrainer import profile_model
     from elastictrainer.experiment import assembly
     from elastictrainer.experiment.settings import TrainSettings
-    from elastictrainer.steps.objective import Objective, classification_loss
     from elastictrainer.steps.compiled_step import StepCache, spare_from_collection
+    from elastictrainer.steps.objective import Objective, classification_loss
 
     assembly.configure(0)
     weights = options.weights if name == "mobilenetv2" else "none"
@@ -106,7 +123,9 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
         timings = TensorTimings.load(path)
     else:
         about = {"model": name, "batch_size": options.batch_size}
-        timings = profile_model(model, classification_loss(), next(iter(data.train(0))), optimizer, metadata=about)
+        timings = profile_model(
+            model, classification_loss(), next(iter(data.train(0))), optimizer, metadata=about
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         timings.save(path)
     made = Bench(name, model, optimizer, objective, data, timings, steps)
@@ -120,7 +139,9 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     return made
 
 
-def median_ratio(one: Callable[[], float], other: Callable[[], float], rounds: int) -> Tuple[float, List[float]]:
+def median_ratio(
+    one: Callable[[], float], other: Callable[[], float], rounds: int
+) -> Tuple[float, List[float]]:
     """The median over rounds of one()/other(), run in turn, and all of them.
 
     A round is made again, for a while, if a virtual machine's host took the processors away in it.

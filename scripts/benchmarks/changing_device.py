@@ -29,26 +29,48 @@ def busy() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rho", type=float, default=0.6)
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--output", default="changing_device.json", help="JSON file to write")
     parser.add_argument("rest", nargs="*", help="further options of et-train, after --")
     options = parser.parse_args()
     config = Path(__file__).resolve().parents[2] / "configs" / "demo.yaml"
-    others = [multiprocessing.get_context("spawn").Process(target=busy, daemon=True) for _ in range(os.cpu_count() or 1)]
+    others = [
+        multiprocessing.get_context("spawn").Process(target=busy, daemon=True)
+        for _ in range(os.cpu_count() or 1)
+    ]
     with tempfile.TemporaryDirectory(prefix="changing-device-") as folder:
         run = Path(folder, "run")
         training = subprocess.Popen(
-            [sys.executable, "-m", "elastictrainer.cli.train", "--config", str(config), "--rho", str(options.rho),
-             "--epochs", str(options.epochs), "--output", str(run), *options.rest],
-            cwd=folder, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "elastictrainer.cli.train",
+                "--config",
+                str(config),
+                "--rho",
+                str(options.rho),
+                "--epochs",
+                str(options.epochs),
+                "--output",
+                str(run),
+                *options.rest,
+            ],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+        )
         metrics = run / "metrics.jsonl"
         started = False
         while training.poll() is None:
             time.sleep(0.5)
-            if not started and metrics.exists() and len(metrics.read_text().splitlines()) >= options.epochs // 2:
+            if (
+                not started
+                and metrics.exists()
+                and len(metrics.read_text().splitlines()) >= options.epochs // 2
+            ):
                 started = True
                 for other in others:
                     other.start()
@@ -62,12 +84,23 @@ def main() -> None:
         summary = json.loads((run / "summary.json").read_text())
     print(f"{'epoch':>6}{'load':>6}{'ms/step':>9}{'seconds':>9}  selections in it: predicted")
     for row in rows:
-        chosen = [f"{s['predicted_ratio']:.3f}{' (corrected)' if s['corrected'] else ''}" for s in selections if s["epoch"] + 1 == row["epoch"]]
+        chosen = [
+            f"{s['predicted_ratio']:.3f}{' (corrected)' if s['corrected'] else ''}"
+            for s in selections
+            if s["epoch"] + 1 == row["epoch"]
+        ]
         load = "yes" if row["epoch"] > options.epochs // 2 else ""
-        print(f"{row['epoch']:>6}{load:>6}{row['step_ms_median']:>9.1f}{row['train_seconds']:>9.1f}  {', '.join(chosen)}")
-    print(f"requested {options.rho}, achieved {summary['rho_achieved']:.3f}; corrections {summary['corrections']}, "
-          f"selecting {sum(summary[k] for k in ('importance_seconds', 'selection_seconds', 'trace_seconds')) / summary['train_seconds']:.1%} of the time")  # fmt: skip
-    write_json(options.output, {"summary": summary, "epochs": rows, "options": vars(options), **environment.describe()})
+        print(
+            f"{row['epoch']:>6}{load:>6}{row['step_ms_median']:>9.1f}{row['train_seconds']:>9.1f}  {', '.join(chosen)}"
+        )
+    print(
+        f"requested {options.rho}, achieved {summary['rho_achieved']:.3f}; corrections {summary['corrections']}, "
+        f"selecting {sum(summary[k] for k in ('importance_seconds', 'selection_seconds', 'trace_seconds')) / summary['train_seconds']:.1%} of the time"
+    )
+    write_json(
+        options.output,
+        {"summary": summary, "epochs": rows, "options": vars(options), **environment.describe()},
+    )
 
 
 if __name__ == "__main__":

@@ -27,15 +27,23 @@ SETTLED = 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--output", default="long_run.json", help="JSON file to write")
     parser.add_argument("rest", nargs="*", help="further options of et-train, after --")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="long-run-") as folder:
         rows = watch(Path(folder), arguments.epochs, arguments.rest)
-    shown = [row for row in rows if row["epoch"] in (1, SETTLED, len(rows)) or not row["epoch"] % (arguments.epochs // 8 or 1)]
-    print(f"{'epoch':>6}{'memory MB':>11}{'files':>7}{'threads':>9}{'logs kB':>9}{'events kB':>11}{'checkpoints MB':>16}")
+    shown = [
+        row
+        for row in rows
+        if row["epoch"] in (1, SETTLED, len(rows)) or not row["epoch"] % (arguments.epochs // 8 or 1)
+    ]
+    print(
+        f"{'epoch':>6}{'memory MB':>11}{'files':>7}{'threads':>9}{'logs kB':>9}{'events kB':>11}{'checkpoints MB':>16}"
+    )
     for row in shown:
         print(
             f"{row['epoch']:>6}{row['rss'] / 1e6:>11.1f}{row['files']:>7}{row['threads']:>9}{row['logs'] / 1e3:>9.0f}{row['events'] / 1e3:>11.0f}"
@@ -59,10 +67,23 @@ def watch(folder: Path, epochs: int, rest: list) -> list:
     """Run et-train in `folder`; one row per epoch."""
     config = Path(__file__).resolve().parents[2] / "configs" / "demo.yaml"
     process = subprocess.Popen(
-        [sys.executable, "-m", "elastictrainer.cli.train", "--config", str(config), "--epochs", str(epochs),
-         "--interval", "1", "--output", str(folder / "run"), *rest],
-        cwd=folder, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "elastictrainer.cli.train",
+            "--config",
+            str(config),
+            "--epochs",
+            str(epochs),
+            "--interval",
+            "1",
+            "--output",
+            str(folder / "run"),
+            *rest,
+        ],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+    )
     seen = psutil.Process(process.pid)
     metrics = folder / "run" / "metrics.jsonl"
     rows = []

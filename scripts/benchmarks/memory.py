@@ -16,10 +16,10 @@ import sys
 from pathlib import Path
 from typing import Optional
 
-import bench
 import numpy as np
 import psutil
 
+import bench
 from elastictrainer import select
 from elastictrainer.runs import environment
 from elastictrainer.runs.files import write_json
@@ -39,7 +39,12 @@ def peak(options, name: str, rho: float) -> dict:
     for _ in range(10):
         float(made.steps.get(mask)(*next(batches)))
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return {"rho": rho, "before": before, "peak": 1024 * int(status["VmHWM"].split()[0]), "tensors": int(mask.sum())}
+    return {
+        "rho": rho,
+        "before": before,
+        "peak": 1024 * int(status["VmHWM"].split()[0]),
+        "tensors": int(mask.sum()),
+    }
 
 
 class Mallinfo(ctypes.Structure):
@@ -85,13 +90,26 @@ def main() -> None:
     parser.add_argument("--here", choices=("peak", "hundred"), help="measure in this process")
     options = parser.parse_args()
     if options.here:
-        result = peak(options, options.models[0], options.rho[0]) if options.here == "peak" else hundred(options, options.models[0], options.selections)
+        result = (
+            peak(options, options.models[0], options.rho[0])
+            if options.here == "peak"
+            else hundred(options, options.models[0], options.selections)
+        )
         write_json(options.output, {"result": result})
         return
 
     def elsewhere(name: str, *extra: str):
         file = Path(options.output).with_suffix(".part")
-        shared = ["--images", options.images, "--weights", options.weights, "--profiles", options.profiles, "--output", str(file)]
+        shared = [
+            "--images",
+            options.images,
+            "--weights",
+            options.weights,
+            "--profiles",
+            options.profiles,
+            "--output",
+            str(file),
+        ]
         subprocess.run([sys.executable, __file__, name, *shared, *extra], check=True)
         result = json.loads(file.read_text())["result"]
         file.unlink()
@@ -107,13 +125,20 @@ def main() -> None:
             above = row["peak"] - row["before"]
             whole = whole or above
             rows.append({**row, "above": above, "of_full": above / whole})
-            print(f"{name:<13}{rho:>6g}{row['tensors']:>9}{row['before'] / 1e6:>11.0f}{row['peak'] / 1e6:>9.0f}{above / whole:>21.3f}", flush=True)
+            print(
+                f"{name:<13}{rho:>6g}{row['tensors']:>9}{row['before'] / 1e6:>11.0f}{row['peak'] / 1e6:>9.0f}{above / whole:>21.3f}",
+                flush=True,
+            )
     result = {"rows": rows, "options": vars(options), **environment.describe()}
     if options.long:
-        resident, taken = zip(*elsewhere(options.long, "--here", "hundred", "--selections", str(options.selections)))
+        resident, taken = zip(
+            *elsewhere(options.long, "--here", "hundred", "--selections", str(options.selections))
+        )
         result["resident"], result["allocated"] = resident, taken
         result["growth"] = resident[-1] / resident[9] - 1
-        malloc = "" if taken[-1] is None else f"; allocated {taken[9] / 1e6:.1f} MB and {taken[-1] / 1e6:.1f} MB"
+        malloc = (
+            "" if taken[-1] is None else f"; allocated {taken[9] / 1e6:.1f} MB and {taken[-1] / 1e6:.1f} MB"
+        )
         print(
             f"{options.long}: {resident[9] / 1e6:.0f} MB after 10 selections, {resident[-1] / 1e6:.0f} MB after {len(resident)}: "
             f"{result['growth']:+.1%}, at most {max(resident[9:]) / resident[9] - 1:+.1%} on the way{malloc}"

@@ -12,9 +12,9 @@ where its graph is not compiled yet, once in a run.
 import itertools
 import time
 
-import bench
 import numpy as np
 
+import bench
 from elastictrainer import select
 
 INTERVAL_STEPS = 3 * 1500
@@ -46,7 +46,9 @@ def measure(made: bench.Bench, batches: int, repeats: int, rho: float) -> dict:
     evaluator(itertools.islice(made.data.train(999_999), 1))  # its graph is compiled once in a run
     first_s = time.perf_counter() - start
     for k in range(repeats):
-        importance = timed("importance", lambda: evaluator(itertools.islice(made.data.train(1_000_000 + k), batches)))
+        importance = timed(
+            "importance", lambda: evaluator(itertools.islice(made.data.train(1_000_000 + k), batches))
+        )
         random = np.random.default_rng(k)
         importance = importance * random.uniform(0.5, 1.5, len(importance))  # another selection each time
         mask = timed("selection", lambda: select(made.timings, importance, rho)).mask
@@ -68,8 +70,16 @@ def measure(made: bench.Bench, batches: int, repeats: int, rho: float) -> dict:
     interval_s = INTERVAL_STEPS * float(np.median(steps))
     median = {name: float(np.median(values)) for name, values in seconds.items()}
     selecting = sum(median[name] for name in ("importance", "selection", "compilation"))
-    return {"model": made.name, "step_ms": 1e3 * float(np.median(steps)), "interval_s": interval_s, "seconds": median, "first_importance_s": first_s,
-            "all_seconds": seconds, "selecting_share": selecting / interval_s, "profiling_share": median["profiling"] / interval_s}  # fmt: skip
+    return {
+        "model": made.name,
+        "step_ms": 1e3 * float(np.median(steps)),
+        "interval_s": interval_s,
+        "seconds": median,
+        "first_importance_s": first_s,
+        "all_seconds": seconds,
+        "selecting_share": selecting / interval_s,
+        "profiling_share": median["profiling"] / interval_s,
+    }
 
 
 def main() -> None:
@@ -79,12 +89,17 @@ def main() -> None:
     options = parser.parse_args()
     results = bench.Results(options)
     names = ("importance", "selection", "compilation", "profiling")
-    print(f"{'model':<13}{'step ms':>9}{'interval':>10}{'first':>9}" + "".join(f"{name:>14}" for name in names) + f"{'selecting':>11}{'renewing':>10}")
+    print(
+        f"{'model':<13}{'step ms':>9}{'interval':>10}{'first':>9}"
+        + "".join(f"{name:>14}" for name in names)
+        + f"{'selecting':>11}{'renewing':>10}"
+    )
     for name in options.models:
         row = measure(bench.prepare(name, options), options.importance_batches, options.repeats, options.rho)
         results.add(row)
         print(
-            f"{name:<13}{row['step_ms']:>9.1f}{row['interval_s']:>8.0f} s{row['first_importance_s']:>7.2f} s" + "".join(f"{row['seconds'][n]:>12.2f} s" for n in names)
+            f"{name:<13}{row['step_ms']:>9.1f}{row['interval_s']:>8.0f} s{row['first_importance_s']:>7.2f} s"
+            + "".join(f"{row['seconds'][n]:>12.2f} s" for n in names)
             + f"{row['selecting_share']:>11.2%}{row['profiling_share']:>10.2%}",
             flush=True,
         )

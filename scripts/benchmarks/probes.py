@@ -6,9 +6,9 @@ Tensors are scored on 48 minibatches; that sum is the reference. Selections made
 scored by it: 1.0 is what selecting by the reference itself reaches. Medians over the draws that the minibatches allow.
 """
 
-import bench
 import numpy as np
 
+import bench
 from elastictrainer import select
 
 COUNTS = (1, 2, 4, 5, 6, 8, 16)
@@ -31,9 +31,14 @@ def main() -> None:
         for count in COUNTS:
             whole = REFERENCE // count * count
             draws = scores[REFERENCE:][:whole].reshape(-1, count, scores.shape[1]).sum(axis=1)
-            reached = [float(reference[select(made.timings, draw, options.rho).mask].sum() / best) for draw in draws]
+            reached = [
+                float(reference[select(made.timings, draw, options.rho).mask].sum() / best) for draw in draws
+            ]
             results.add({"model": name, "probes": count, "reached": reached})
-            print(f"{name:<13}{count:>8}{len(reached):>7}{np.median(reached):>9.3f}{min(reached):>8.3f}", flush=True)
+            print(
+                f"{name:<13}{count:>8}{len(reached):>7}{np.median(reached):>9.3f}{min(reached):>8.3f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ PruneTrain's step is the full step with a penalty, and is not measured.
 import itertools
 
 import bench
-import numpy as np
-
 from elastictrainer import select
 from elastictrainer.profiler.interleaved import ratio_to_full
 
@@ -25,7 +23,13 @@ def measure(made: bench.Bench, rhos: list, batches: int, seconds: float) -> list
     timings = made.timings
     importance = made.evaluator()(itertools.islice(made.minibatches(), batches))
     masks = {"full": timings.connected}
-    masks.update({f"elastic, rho {rho:g}": select(timings, importance, rho).mask for rho in rhos if rho >= timings.rho_min})
+    masks.update(
+        {
+            f"elastic, rho {rho:g}": select(timings, importance, rho).mask
+            for rho in rhos
+            if rho >= timings.rho_min
+        }
+    )
     for name in SCHEMES:
         mask = schemes.create(name).mask(made.model) & timings.connected
         if mask.any():
@@ -34,10 +38,17 @@ def measure(made: bench.Bench, rhos: list, batches: int, seconds: float) -> list
     rows = []
     for name, mask in masks.items():
         ratio = 1.0 if name == "full" else ratio_to_full(made.steps, mask, timings.connected, batch, seconds)
-        rows.append({
-            "model": made.name, "scheme": name, "tensors": int(mask.sum()), "ratio": ratio, "ms": ratio * timings.full_ms,
-            "predicted": timings.step_time(mask) / timings.full_ms, "gflops": timings.step_flops(mask) / 1e9,
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": made.name,
+                "scheme": name,
+                "tensors": int(mask.sum()),
+                "ratio": ratio,
+                "ms": ratio * timings.full_ms,
+                "predicted": timings.step_time(mask) / timings.full_ms,
+                "gflops": timings.step_flops(mask) / 1e9,
+            }
+        )
     return rows
 
 
@@ -48,16 +59,30 @@ def draw(rows: list, path: str) -> None:
     models = list(dict.fromkeys(row["model"] for row in rows))
     names = list(dict.fromkeys(row["scheme"] for row in rows))
     figure, panels = pyplot.subplots(1, 2, figsize=(10, 3.4), layout="constrained", sharey=True)
-    for panel, key, words in zip(panels, ("ratio", "gflops"), ("time of a step / full step", "FLOPs of a step / full step")):
+    for panel, key, words in zip(
+        panels, ("ratio", "gflops"), ("time of a step / full step", "FLOPs of a step / full step")
+    ):
         for k, name in enumerate(names):
             found = {row["model"]: row for row in rows if row["scheme"] == name}
             whole = {row["model"]: row[key] for row in rows if row["scheme"] == "full"}
-            at = [i + (k - (len(names) - 1) / 2) * 0.8 / len(names) for i, model in enumerate(models) if model in found]
-            panel.bar(at, [found[m][key] / whole[m] for m in models if m in found], 0.8 / len(names), label=name, color=COLOURS[k % len(COLOURS)])
+            at = [
+                i + (k - (len(names) - 1) / 2) * 0.8 / len(names)
+                for i, model in enumerate(models)
+                if model in found
+            ]
+            panel.bar(
+                at,
+                [found[m][key] / whole[m] for m in models if m in found],
+                0.8 / len(names),
+                label=name,
+                color=COLOURS[k % len(COLOURS)],
+            )
         panel.set_xticks(range(len(models)), models)
         panel.set_ylabel(words)
         panel.grid(alpha=0.3, axis="y")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names), fontsize=8)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names), fontsize=8
+    )
     save(Drawing(figure, rows), path)
 
 
@@ -68,12 +93,18 @@ def main() -> None:
     parser.add_argument("--plot", help="picture to draw (.png, .pdf, .svg)")
     options = parser.parse_args()
     results = bench.Results(options)
-    print(f"{'model':<14}{'scheme':<20}{'tensors':>8}{'step ms':>9}{'ratio':>8}{'predicted':>11}{'GFLOPs':>9}")
+    print(
+        f"{'model':<14}{'scheme':<20}{'tensors':>8}{'step ms':>9}{'ratio':>8}{'predicted':>11}{'GFLOPs':>9}"
+    )
     for name in options.models:
-        for row in measure(bench.prepare(name, options), options.rho, options.importance_batches, options.seconds):
+        for row in measure(
+            bench.prepare(name, options), options.rho, options.importance_batches, options.seconds
+        ):
             results.add(row)
-            print(f"{name:<14}{row['scheme']:<20}{row['tensors']:>8}{row['ms']:>9.1f}{row['ratio']:>8.3f}{row['predicted']:>11.3f}{row['gflops']:>9.1f}",
-                  flush=True)  # fmt: skip
+            print(
+                f"{name:<14}{row['scheme']:<20}{row['tensors']:>8}{row['ms']:>9.1f}{row['ratio']:>8.3f}{row['predicted']:>11.3f}{row['gflops']:>9.1f}",
+                flush=True,
+            )
     if options.plot:
         draw(results.rows, options.plot)
 

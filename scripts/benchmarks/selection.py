@@ -10,13 +10,15 @@ import itertools
 import time
 from typing import Callable, Dict
 
-import bench
 import numpy as np
 
+import bench
 from elastictrainer import TensorTimings, select
 
 
-def first_that_fit(timings: TensorTimings, importance: np.ndarray, order: np.ndarray, budget_ms: float) -> np.ndarray:
+def first_that_fit(
+    timings: TensorTimings, importance: np.ndarray, order: np.ndarray, budget_ms: float
+) -> np.ndarray:
     """Take the tensors in `order`, each if the step still fits the budget with it."""
     mask = np.zeros(len(timings), bool)
     for i in order:
@@ -58,12 +60,17 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3, help="importances, from different minibatches")
     options = parser.parse_args()
     results = bench.Results(options)
-    print(f"{'model':<13}{'rho':>6}{'dp / milp':>11}" + "".join(f"{name:>20}" for name in RULES) + f"{'dp ms':>8}{'milp ms':>9}")
+    print(
+        f"{'model':<13}{'rho':>6}{'dp / milp':>11}"
+        + "".join(f"{name:>20}" for name in RULES)
+        + f"{'dp ms':>8}{'milp ms':>9}"
+    )
     for name in options.models:
         made = bench.prepare(name, options)
         evaluator = made.evaluator()
         draws = [
-            evaluator(itertools.islice(made.data.train(1_000_000 + k), options.importance_batches)) for k in range(options.draws)
+            evaluator(itertools.islice(made.data.train(1_000_000 + k), options.importance_batches))
+            for k in range(options.draws)
         ]
         for rho in options.rho:
             if rho < made.timings.rho_min:
@@ -75,13 +82,22 @@ def main() -> None:
                 middle = time.perf_counter()
                 best = select(made.timings, importance, rho, solver="milp").importance
                 took.append([1e3 * (middle - start), 1e3 * (time.perf_counter() - middle)])
-                others = [importance[rule(made.timings, importance, rho * made.timings.full_ms)].sum() for rule in RULES.values()]
+                others = [
+                    importance[rule(made.timings, importance, rho * made.timings.full_ms)].sum()
+                    for rule in RULES.values()
+                ]
                 reached.append(np.array([dp.importance, *others]) / best)
-            row = {"model": name, "rho": rho, "dp_ms": float(np.median(took, 0)[0]), "milp_ms": float(np.median(took, 0)[1]),
-                   **{rule: [float(r[k]) for r in reached] for k, rule in enumerate(["dp", *RULES])}}  # fmt: skip
+            row = {
+                "model": name,
+                "rho": rho,
+                "dp_ms": float(np.median(took, 0)[0]),
+                "milp_ms": float(np.median(took, 0)[1]),
+                **{rule: [float(r[k]) for r in reached] for k, rule in enumerate(["dp", *RULES])},
+            }
             results.add(row)
             print(
-                f"{name:<13}{rho:>6g}{min(row['dp']):>11.4f}" + "".join(f"{np.mean(row[rule]):>20.3f}" for rule in RULES)
+                f"{name:<13}{rho:>6g}{min(row['dp']):>11.4f}"
+                + "".join(f"{np.mean(row[rule]):>20.3f}" for rule in RULES)
                 + f"{row['dp_ms']:>8.1f}{row['milp_ms']:>9.1f}",
                 flush=True,
             )

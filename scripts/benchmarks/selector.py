@@ -17,7 +17,13 @@ from elastictrainer import TensorTimings, select
 from elastictrainer.runs.files import write_json
 from elastictrainer.selection.knapsack import solve_chain
 
-CASES = ((214, 10_000, None), (1_000, 1_000, None), (1_000, 10_000, 0.050), (3_000, 10_000, None), (10_000, 10_000, 2.0))
+CASES = (
+    (214, 10_000, None),
+    (1_000, 1_000, None),
+    (1_000, 10_000, 0.050),
+    (3_000, 10_000, None),
+    (10_000, 10_000, 2.0),
+)
 
 
 def measure(tensors: int, resolution: int, repeats: int) -> dict:
@@ -38,11 +44,15 @@ def measure(tensors: int, resolution: int, repeats: int) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", help="JSON file to write")
     arguments = parser.parse_args()
-    print(f"{'tensors':>8}{'resolution':>12}{'median':>11}{'worst':>11}{'target':>10}{'peak':>11}{'tensors x resolution bits':>28}")
+    print(
+        f"{'tensors':>8}{'resolution':>12}{'median':>11}{'worst':>11}{'target':>10}{'peak':>11}{'tensors x resolution bits':>28}"
+    )
     rows = []
     for tensors, resolution, target in CASES:
         row = measure(tensors, resolution, arguments.repeats)

@@ -14,9 +14,9 @@ their budget while a tensor of positive importance is left.
 import itertools
 import time
 
-import bench
 import numpy as np
 
+import bench
 from elastictrainer.training.stopwatch import IMPORTANCE, SELECTING, STEPS, TRACING, Stopwatch
 
 EPOCHS, STEPS_PER_EPOCH, INTERVAL = 12, 1500, 3
@@ -30,8 +30,8 @@ class Run:
 
     def __init__(self, made: bench.Bench, rho: float, block: int):
         from elastictrainer.selection.budget import Pace
-        from elastictrainer.selection.schedule import Plan
         from elastictrainer.selection.reselection import Reselector
+        from elastictrainer.selection.schedule import Plan
 
         self.made, self.block = made, block
         self.plan = Plan(EPOCHS, STEPS_PER_EPOCH, INTERVAL)
@@ -81,7 +81,10 @@ class Run:
 
     def check(self, step: int, record: dict) -> dict:
         """Correct the selection if its time is off and that pays."""
-        if self.pace.check_due() and self.pace.check(step, self.reselect.target_ratio(step), self.compile_s)[0]:
+        if (
+            self.pace.check_due()
+            and self.pace.check(step, self.reselect.target_ratio(step), self.compile_s)[0]
+        ):
             return self.choose(step, correcting=True)
         return record
 
@@ -104,48 +107,77 @@ def measure(made: bench.Bench, rho: float, scores: list, scoring_s: float, block
         run.wind_on(1.0, end - begin - selected, 0)
         at = float(begin)
         for part in PARTS:
-            ratio, _ = bench.median_ratio(lambda: run.train(run.mask, int(at)), lambda: run.train(everything, int(at)), rounds)
+            ratio, _ = bench.median_ratio(
+                lambda: run.train(run.mask, int(at)), lambda: run.train(everything, int(at)), rounds
+            )
             target = run.reselect.target_ratio(int(at))
-            parts.append({"target": target, "measured": ratio, "predicted": record["predicted_ratio"],
-                          "budget": record["rho_selector"], "tensors": int(run.mask.sum()),
-                          "importance_left": bool((scores[k][~run.mask] > 0).any())})  # fmt: skip
+            parts.append(
+                {
+                    "target": target,
+                    "measured": ratio,
+                    "predicted": record["predicted_ratio"],
+                    "budget": record["rho_selector"],
+                    "tensors": int(run.mask.sum()),
+                    "importance_left": bool((scores[k][~run.mask] > 0).any()),
+                }
+            )
             run.wind_on(ratio, 0, int(part * selected))
             at += part * (end - begin)
             run.train(run.mask, int(at))
             record = run.check(min(int(at), end - 1), record)
         intervals.append(parts)
-    return {"model": made.name, "rho": rho, "achieved": run.watch.training() / run.full_s, "corrections": run.corrections,
-            "intervals": intervals, "selecting_s": run.watch.of(*SELECTING)}  # fmt: skip
+    return {
+        "model": made.name,
+        "rho": rho,
+        "achieved": run.watch.training() / run.full_s,
+        "corrections": run.corrections,
+        "intervals": intervals,
+        "selecting_s": run.watch.of(*SELECTING),
+    }
 
 
 def main() -> None:
     parser = bench.parser(__doc__, "speed.json")
     parser.add_argument("--rho", type=float, nargs="+", default=[0.4, 0.5, 0.6, 0.7, 0.8])
     parser.add_argument("--block", type=int, default=8, help="steps of one kind at a time")
-    parser.add_argument("--rounds", type=int, default=3, help="blocks of selected and of full steps in turn, for each part")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="blocks of selected and of full steps in turn, for each part"
+    )
     options = parser.parse_args()
     results = bench.Results(options)
-    print(f"{'model':<13}{'full ms':>8}{'rho_min':>9}{'rho':>6}{'achieved':>10}{'off':>8}{'corrections':>12}{'budget used':>13}   measured, in each part of each interval")
+    print(
+        f"{'model':<13}{'full ms':>8}{'rho_min':>9}{'rho':>6}{'achieved':>10}{'off':>8}{'corrections':>12}{'budget used':>13}   measured, in each part of each interval"
+    )
     for name in options.models:
         made = bench.prepare(name, options)
         evaluator = made.evaluator()
         scores, seconds = [], []
         for k in range(3):
             start = time.perf_counter()
-            scores.append(evaluator(itertools.islice(made.data.train(1_000_000 + k), options.importance_batches)))
+            scores.append(
+                evaluator(itertools.islice(made.data.train(1_000_000 + k), options.importance_batches))
+            )
             seconds.append(time.perf_counter() - start)
         for rho in options.rho:
             if rho < made.timings.rho_min + 0.01:
-                print(f"{name:<13}{made.timings.full_ms:>8.1f}{made.timings.rho_min:>9.3f}{rho:>6g}  below what this device can have")
+                print(
+                    f"{name:<13}{made.timings.full_ms:>8.1f}{made.timings.rho_min:>9.3f}{rho:>6g}  below what this device can have"
+                )
                 continue
-            row = {"full_ms": made.timings.full_ms, "rho_min": made.timings.rho_min, **measure(made, rho, scores, seconds[-1], options.block, options.rounds)}
+            row = {
+                "full_ms": made.timings.full_ms,
+                "rho_min": made.timings.rho_min,
+                **measure(made, rho, scores, seconds[-1], options.block, options.rounds),
+            }
             results.add(row)
             parts = [part for interval in row["intervals"] for part in interval]
             used = [part["predicted"] / part["budget"] for part in parts if part["importance_left"]]
             print(
                 f"{name:<13}{row['full_ms']:>8.1f}{row['rho_min']:>9.3f}{rho:>6g}{row['achieved']:>10.3f}{row['achieved'] - rho:>+8.3f}"
                 f"{row['corrections']:>12}{min(used) if used else 1:>12.1%}   "
-                + "; ".join(" ".join(f"{part['measured']:.3f}" for part in interval) for interval in row["intervals"]),
+                + "; ".join(
+                    " ".join(f"{part['measured']:.3f}" for part in interval) for interval in row["intervals"]
+                ),
                 flush=True,
             )
 

@@ -13,12 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import bench
 import numpy as np
 
+import bench
+from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.objective import classification_loss
-from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training.training import Training
 
 
@@ -40,7 +40,9 @@ def measure(made: bench.Bench, steps: int, rounds: int) -> dict:
 
     data = Part(made.data, steps)
     keras_optimizer = optimizers.make("adam" if made.name == "vit" else "sgd", decay_steps=18_000)
-    made.model.compile(keras_optimizer, classification_loss(), metrics=[tf.keras.metrics.SparseCategoricalAccuracy()])
+    made.model.compile(
+        keras_optimizer, classification_loss(), metrics=[tf.keras.metrics.SparseCategoricalAccuracy()]
+    )
     weights = made.model.get_weights()
 
     def ours() -> float:
@@ -49,9 +51,13 @@ def measure(made: bench.Bench, steps: int, rounds: int) -> dict:
             run = RunFolder(Path(folder, "run"))
             with run.claimed():
                 trainer = Training(
-                    made.model, optimizers.make("adam" if made.name == "vit" else "sgd", decay_steps=18_000),
-                    scheme="full", epochs=2, run=run, quiet=True,
-                )  # fmt: skip
+                    made.model,
+                    optimizers.make("adam" if made.name == "vit" else "sgd", decay_steps=18_000),
+                    scheme="full",
+                    epochs=2,
+                    run=run,
+                    quiet=True,
+                )
                 trainer.fit(data)
                 return run.metrics()[1]["train_seconds"]
 
@@ -69,7 +75,13 @@ def measure(made: bench.Bench, steps: int, rounds: int) -> dict:
 
     ours(), keras()
     ratio, ratios = bench.median_ratio(keras, ours, rounds)
-    return {"model": made.name, "steps": steps, "throughput_ratio": ratio, "ratios": ratios, "step_ms": 1e3 * ours() / steps}
+    return {
+        "model": made.name,
+        "steps": steps,
+        "throughput_ratio": ratio,
+        "ratios": ratios,
+        "step_ms": 1e3 * ours() / steps,
+    }
 
 
 def main() -> None:
@@ -82,7 +94,11 @@ def main() -> None:
     for name in options.models:
         row = measure(bench.prepare(name, options), options.steps, options.rounds)
         results.add(row)
-        print(f"{name:<13}{row['step_ms']:>9.1f}{row['throughput_ratio']:>27.3f}   " + " ".join(f"{r:.3f}" for r in row["ratios"]), flush=True)
+        print(
+            f"{name:<13}{row['step_ms']:>9.1f}{row['throughput_ratio']:>27.3f}   "
+            + " ".join(f"{r:.3f}" for r in row["ratios"]),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ from elastictrainer import TensorTimings
 from elastictrainer.runs import environment
 from elastictrainer.runs.files import write_json
 
-
 _NOISE = 3  # times that the full step is held against itself
 _PASSES = 3
 _STOLEN, _PROFILES = 0.01, 5  # of the processors' time, with which a profile is made again; so many at most
@@ -75,15 +74,15 @@ def masks(timings: TensorTimings, count: int, seed: int = 0) -> List[Tuple[str, 
 def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: float) -> Dict[str, Any]:
     """Profile one model in this process, and hold the prediction against the clock."""
     import tensorflow as tf
-    from zoo import ZOO
 
     from elastictrainer import profile_model
-    from elastictrainer.steps import optimizers
     from elastictrainer.experiment.assembly import configure
-    from elastictrainer.steps.objective import Objective
     from elastictrainer.profiler.capture import step_ms
     from elastictrainer.profiler.interleaved import ratio_to_full
+    from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import StepCache
+    from elastictrainer.steps.objective import Objective
+    from zoo import ZOO
 
     if inter_op:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op)
@@ -103,12 +102,19 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     for one in passes:
         later_ms.extend(step_ms(cache.get(timings.connected), batch, 1 + _FULL)[1:])
         for k in random.permutation(len(every)):
-            one[k] = ratio_to_full(cache, every[k], timings.connected, batch, seconds, rounds=1, patience=_PATIENCE)
+            one[k] = ratio_to_full(
+                cache, every[k], timings.connected, batch, seconds, rounds=1, patience=_PATIENCE
+            )
     noise, ratios = np.split(np.median(passes, axis=0), [_NOISE])
     noise = np.abs(noise - 1)
     full_ms = timings.step_time(timings.connected)
     rows = [
-        {"kind": kind, "selected": np.flatnonzero(mask).tolist(), "predicted_ms": timings.step_time(mask), "measured_ms": ratio * full_ms}
+        {
+            "kind": kind,
+            "selected": np.flatnonzero(mask).tolist(),
+            "predicted_ms": timings.step_time(mask),
+            "measured_ms": ratio * full_ms,
+        }
         for (kind, mask), ratio in zip(chosen, ratios)
     ]
     off = np.abs([row["predicted_ms"] / row["measured_ms"] - 1 for row in rows])
@@ -134,17 +140,26 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="*", help="of the zoo; all if none is named")
     parser.add_argument("--batch", type=int, nargs="+", default=[4])
-    parser.add_argument("--inter-op", type=int, nargs="+", default=[0], help="inter-op threads; 0: TensorFlow's own choice")
+    parser.add_argument(
+        "--inter-op", type=int, nargs="+", default=[0], help="inter-op threads; 0: TensorFlow's own choice"
+    )
     parser.add_argument("--selections", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement in each pass")
-    parser.add_argument("--output", default="time_model.json", help="JSON file to write; what is there is kept, and added to")
+    parser.add_argument(
+        "--output", default="time_model.json", help="JSON file to write; what is there is kept, and added to"
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here:
-        write_json(asked.output, measure(asked.models[0], asked.batch[0], asked.inter_op[0], asked.selections, asked.seconds))
+        write_json(
+            asked.output,
+            measure(asked.models[0], asked.batch[0], asked.inter_op[0], asked.selections, asked.seconds),
+        )
         return
     from zoo import ZOO
 
@@ -152,22 +167,44 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown model {unknown[0]!r}; valid: {', '.join(ZOO)}")
     results = json.loads(Path(asked.output).read_text())["results"] if Path(asked.output).exists() else []
-    print(f"{'model':<20}{'batch':>6}{'inter-op':>9}{'tensors':>8}{'step ms':>9}{'coverage':>10}{'stolen':>8}{'later':>7}{'median':>9}{'90th perc.':>11}{'noise':>8}{'90th':>8}  worst kind")
+    print(
+        f"{'model':<20}{'batch':>6}{'inter-op':>9}{'tensors':>8}{'step ms':>9}{'coverage':>10}{'stolen':>8}{'later':>7}{'median':>9}{'90th perc.':>11}{'noise':>8}{'90th':>8}  worst kind"
+    )
     for name in asked.models or list(ZOO):
         for batch in asked.batch:
             for inter_op in asked.inter_op:
                 with tempfile.TemporaryDirectory() as folder:
                     file = Path(folder, "result.json")
                     done = subprocess.run(
-                        [sys.executable, __file__, name, "--batch", str(batch), "--inter-op", str(inter_op), "--selections",
-                         str(asked.selections), "--seconds", str(asked.seconds), "--output", str(file), "--here"],
-                        capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-                    )  # fmt: skip
+                        [
+                            sys.executable,
+                            __file__,
+                            name,
+                            "--batch",
+                            str(batch),
+                            "--inter-op",
+                            str(inter_op),
+                            "--selections",
+                            str(asked.selections),
+                            "--seconds",
+                            str(asked.seconds),
+                            "--output",
+                            str(file),
+                            "--here",
+                        ],
+                        capture_output=True,
+                        text=True,
+                        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+                    )
                     if done.returncode:
-                        print(f"{name:<20}{batch:>6}{inter_op:>9}  failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+                        print(
+                            f"{name:<20}{batch:>6}{inter_op:>9}  failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
+                        )
                         continue
                     row = json.loads(file.read_text())
-                results = [r for r in results if (r["model"], r["batch"], r["inter_op"]) != (name, batch, inter_op)] + [row]
+                results = [
+                    r for r in results if (r["model"], r["batch"], r["inter_op"]) != (name, batch, inter_op)
+                ] + [row]
                 write_json(asked.output, {"results": results, **environment.describe()})
                 print(
                     f"{name:<20}{batch:>6}{inter_op or 'own':>9}{row['tensors']:>8}{row['full_ms']:>9.1f}{100 * row['coverage']:>8.1f} %"

@@ -24,7 +24,9 @@ def application(name: str, size: int = 224) -> Callable[[int], Made]:
     """A network of keras.applications in training mode, batch norm and all."""
 
     def make(batch: int) -> Made:
-        network = getattr(tf.keras.applications, name)(weights=None, classes=CLASSES, classifier_activation=None)
+        network = getattr(tf.keras.applications, name)(
+            weights=None, classes=CLASSES, classifier_activation=None
+        )
         return with_images(network, batch, size)
 
     return make
@@ -116,7 +118,10 @@ class Perceptron(tf.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = [1024, 2048, 2048, 1024, 10]
-        self.weights = [tf.Variable(tf.random.normal(shape, 0, 0.02), name=f"w{k}") for k, shape in enumerate(zip(widths, widths[1:]))]
+        self.weights = [
+            tf.Variable(tf.random.normal(shape, 0, 0.02), name=f"w{k}")
+            for k, shape in enumerate(zip(widths, widths[1:]))
+        ]
         self.biases = [tf.Variable(tf.zeros(width), name=f"b{k}") for k, width in enumerate(widths[1:])]
 
     def __call__(self, x):

@@ -29,7 +29,11 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 def test_the_same_pixels_in_the_same_order(tf, image_folder, place):
     plain = load(image_folder)
     kept = plain.cached(place, lambda line: None)
-    for ours, theirs in ((kept.train(2), plain.train(2)), (kept.train(2, first=3), plain.train(2, first=3)), (kept.test(), plain.test())):
+    for ours, theirs in (
+        (kept.train(2), plain.train(2)),
+        (kept.train(2, first=3), plain.train(2, first=3)),
+        (kept.test(), plain.test()),
+    ):
         for (x, y), (other, label) in zip(batches(ours), batches(theirs)):
             np.testing.assert_array_equal(x, np.rint(other))
             np.testing.assert_array_equal(y, label)
@@ -70,7 +74,9 @@ def test_a_torn_file_is_made_again(tf, image_folder, tmp_path):
         file.write_bytes(file.read_bytes()[:200])
     kept = load(image_folder).cached("disk", said.append)
     assert len(said) == 4
-    np.testing.assert_array_equal(batches(kept.test())[0][0], np.rint(batches(load(image_folder).test())[0][0]))
+    np.testing.assert_array_equal(
+        batches(kept.test())[0][0], np.rint(batches(load(image_folder).test())[0][0])
+    )
 
 
 def test_what_cannot_be_kept_is_told(tf, image_folder):

@@ -72,7 +72,9 @@ def test_unknown_name_lists_the_valid_ones(tf):
 def test_autotuner_is_off(tf, image_folder, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        tf.data.Dataset, "with_options", lambda self, options: (seen.append(options.autotune.enabled), self)[1]
+        tf.data.Dataset,
+        "with_options",
+        lambda self, options: (seen.append(options.autotune.enabled), self)[1],
     )
     next(load(image_folder).train(0))
     assert seen == [False]
@@ -88,7 +90,10 @@ def tiny_pets(folder, second="test", label="label"):
             VERSION = tfds.core.Version("1.0.0")
 
             def _info(self):
-                features = {"image": tfds.features.Image(), label: tfds.features.ClassLabel(names=["cat", "dog"])}
+                features = {
+                    "image": tfds.features.Image(),
+                    label: tfds.features.ClassLabel(names=["cat", "dog"]),
+                }
                 return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
             def _split_generators(self, manager):
@@ -113,7 +118,10 @@ def test_a_folder_that_a_builder_has_prepared(tf, tmp_path):
         load(builder.data_dir, validation_split=0.2)
 
 
-@pytest.mark.parametrize("wrong, message", [({"second": "unlabelled"}, "splits train, unlabelled"), ({"label": "breed"}, "features breed, image")])
+@pytest.mark.parametrize(
+    "wrong, message",
+    [({"second": "unlabelled"}, "splits train, unlabelled"), ({"label": "breed"}, "features breed, image")],
+)
 def test_a_prepared_folder_without_what_is_needed_is_told(tf, tmp_path, wrong, message):
     builder = tiny_pets(tmp_path, **wrong)
     builder.download_and_prepare()
@@ -132,7 +140,9 @@ def test_tensorflow_datasets(tf, tmp_path, monkeypatch):
     assert asked == [("oxford_iiit_pet", str(tmp_path))]
     assert data.class_names == ("cat", "dog") and data.steps_per_epoch == 2 and data.test_split.count == 5
     x, y = next(data.train(0))
-    assert x.shape == (4, 32, 32, 3) and all((image.mean() > 115) == label for image, label in zip(x.numpy(), y.numpy()))
+    assert x.shape == (4, 32, 32, 3) and all(
+        (image.mean() > 115) == label for image, label in zip(x.numpy(), y.numpy())
+    )
     orders = [labels_of(data.train(epoch)).tolist() for epoch in (0, 0, 1, 2, 3)]
     assert orders[0] == orders[1] and any(order != orders[0] for order in orders[2:])
     assert len(labels_of(data.test())) == 5

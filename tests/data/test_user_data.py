@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from elastictrainer import UsageError
-from elastictrainer.data import datasets
 from elastictrainer.cli import train
+from elastictrainer.data import datasets
 
 
 def load(path, **options):
@@ -33,7 +33,9 @@ def files(split):
 def test_a_part_of_every_class_is_set_apart_by_seed(tf, folder):
     data = load(folder, validation_split=0.25)
     assert data.class_names == ("dark", "light")
-    assert np.bincount(data.test_split.labels).tolist() == [3, 4] and np.bincount(data.train_split.labels).tolist() == [8, 12]
+    assert np.bincount(data.test_split.labels).tolist() == [3, 4] and np.bincount(
+        data.train_split.labels
+    ).tolist() == [8, 12]
     assert not files(data.train_split) & files(data.test_split)
     assert len(files(data.train_split) | files(data.test_split)) == 27
     assert files(load(folder, validation_split=0.25).test_split) == files(data.test_split)
@@ -52,7 +54,13 @@ def test_a_table_of_files(tf, folder):
     rows = [f"{p.relative_to(folder)},{p.parent.name} bird" for p in sorted(folder.glob("*/*.png"))]
     data = load(write_table(folder, rows), validation_split=0.25)
     assert data.class_names == ("dark bird", "light bird") and data.test_split.count == 7
-    split = load(write_table(folder, [f"{row},{'test' if k % 3 == 0 else 'train'}" for k, row in enumerate(rows)], "path,label,split"))
+    split = load(
+        write_table(
+            folder,
+            [f"{row},{'test' if k % 3 == 0 else 'train'}" for k, row in enumerate(rows)],
+            "path,label,split",
+        )
+    )
     assert split.test_split.count == 9 and split.train_split.count == 18
     images, labels = next(split.train(0))
     assert images.shape == (2, 8, 8, 3)
@@ -65,7 +73,11 @@ def test_arrays(tf, tmp_path):
     np.savez(tmp_path / "two.npz", x_train=x[:12], y_train=y[:12], x_test=x[12:], y_test=y[12:])
     one, two = load(tmp_path / "one.npz", validation_split=0.4), load(tmp_path / "two.npz")
     assert one.class_names == two.class_names == ("0", "1", "2", "3")
-    assert (one.train_split.count, one.test_split.count) == (12, 8) == (two.train_split.count, two.test_split.count)
+    assert (
+        (one.train_split.count, one.test_split.count)
+        == (12, 8)
+        == (two.train_split.count, two.test_split.count)
+    )
     assert np.bincount(one.test_split.labels).tolist() == [2, 2, 2, 2]
     assert next(two.test())[0].shape == (8, 8, 8, 3)
 
@@ -81,27 +93,83 @@ def arrays(**given):
 IMAGES = np.full((4, 9, 9, 3), 7, np.uint8)
 BAD = {
     "no split": (lambda folder: folder, {}, "--validation-split 0.2"),
-    "one image": (lambda folder: write_table(folder, ["dark/train0.png,a", "dark/train1.png,b", "dark/train2.png,b"]), {"validation_split": 0.2}, "class 'a' has 1 image"),
-    "no column": (lambda folder: write_table(folder, ["dark/train0.png,a"], "file,label"), {}, "no column 'path'"),
-    "no label": (lambda folder: write_table(folder, ["dark/train0.png,a", "dark/train1.png,"]), {}, "line 3: label is empty"),
-    "other split": (lambda folder: write_table(folder, ["dark/train0.png,a,valid"], "path,label,split"), {}, "line 2: split is 'valid'"),
-    "no file": (lambda folder: write_table(folder, ["dark/x.png,a", "dark/train1.png,b"]), {"validation_split": 0.5}, "dark/x.png.*No such file"),
+    "one image": (
+        lambda folder: write_table(folder, ["dark/train0.png,a", "dark/train1.png,b", "dark/train2.png,b"]),
+        {"validation_split": 0.2},
+        "class 'a' has 1 image",
+    ),
+    "no column": (
+        lambda folder: write_table(folder, ["dark/train0.png,a"], "file,label"),
+        {},
+        "no column 'path'",
+    ),
+    "no label": (
+        lambda folder: write_table(folder, ["dark/train0.png,a", "dark/train1.png,"]),
+        {},
+        "line 3: label is empty",
+    ),
+    "other split": (
+        lambda folder: write_table(folder, ["dark/train0.png,a,valid"], "path,label,split"),
+        {},
+        "line 2: split is 'valid'",
+    ),
+    "no file": (
+        lambda folder: write_table(folder, ["dark/x.png,a", "dark/train1.png,b"]),
+        {"validation_split": 0.5},
+        "dark/x.png.*No such file",
+    ),
     "one class": (lambda folder: write_table(folder, ["dark/train0.png,a"]), {}, "names 1 class"),
-    "table without a split": (lambda folder: write_table(folder, ["dark/train0.png,a", "dark/train1.png,b"]), {}, "no test part"),
-    "class in one part": (lambda folder: write_table(folder, ["dark/train0.png,a,train", "dark/train1.png,b,test"], "path,label,split"), {}, "'a' is not in both"),
-    "split twice": (lambda folder: write_table(folder, ["dark/train0.png,a,train"] * 2 + ["dark/train1.png,b,test"] * 2 + ["dark/train1.png,b,train", "dark/train0.png,a,test"], "path,label,split"), {"validation_split": 0.5}, "leave out --validation-split"),
-    "no table": (lambda folder: (folder / "x.csv").write_bytes(b"\xff\xfe\x00") and folder / "x.csv", {}, "cannot read"),
+    "table without a split": (
+        lambda folder: write_table(folder, ["dark/train0.png,a", "dark/train1.png,b"]),
+        {},
+        "no test part",
+    ),
+    "class in one part": (
+        lambda folder: write_table(
+            folder, ["dark/train0.png,a,train", "dark/train1.png,b,test"], "path,label,split"
+        ),
+        {},
+        "'a' is not in both",
+    ),
+    "split twice": (
+        lambda folder: write_table(
+            folder,
+            ["dark/train0.png,a,train"] * 2
+            + ["dark/train1.png,b,test"] * 2
+            + ["dark/train1.png,b,train", "dark/train0.png,a,test"],
+            "path,label,split",
+        ),
+        {"validation_split": 0.5},
+        "leave out --validation-split",
+    ),
+    "no table": (
+        lambda folder: (folder / "x.csv").write_bytes(b"\xff\xfe\x00") and folder / "x.csv",
+        {},
+        "cannot read",
+    ),
     "other arrays": (arrays(a=IMAGES, b=IMAGES), {}, "holds a, b"),
     "other shape": (arrays(x=IMAGES[..., :1], y=np.arange(4)), {}, "images \\(n, height, width, 3\\)"),
     "other count": (arrays(x=IMAGES, y=np.arange(3)), {}, "4 images, y 3 labels"),
     "other labels": (arrays(x=IMAGES, y=np.arange(4) / 2), {}, "class numbers from 0"),
     "scaled": (arrays(x=np.ones((4, 9, 9, 3)), y=np.arange(4)), {}, "multiply by 255"),
     "out of range": (arrays(x=IMAGES.astype(int) - 9, y=np.arange(4)), {}, "0..255"),
-    "class in one array": (arrays(x_train=IMAGES, y_train=np.array([0, 1, 0, 1]), x_test=IMAGES, y_test=np.zeros(4, int)), {}, "'1' is not in both"),
-    "two sizes": (arrays(x_train=IMAGES, y_train=np.arange(4), x_test=IMAGES[:, :8], y_test=np.arange(4)), {}, "x_test of \\(8, 9, 3\\)"),
-    "no arrays": (lambda folder: (folder / "x.npz").write_bytes(b"PK") and folder / "x.npz", {}, "cannot read"),
+    "class in one array": (
+        arrays(x_train=IMAGES, y_train=np.array([0, 1, 0, 1]), x_test=IMAGES, y_test=np.zeros(4, int)),
+        {},
+        "'1' is not in both",
+    ),
+    "two sizes": (
+        arrays(x_train=IMAGES, y_train=np.arange(4), x_test=IMAGES[:, :8], y_test=np.arange(4)),
+        {},
+        "x_test of \\(8, 9, 3\\)",
+    ),
+    "no arrays": (
+        lambda folder: (folder / "x.npz").write_bytes(b"PK") and folder / "x.npz",
+        {},
+        "cannot read",
+    ),
     "another file": (lambda folder: folder / "dark" / "train0.png", {}, "neither a folder nor"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -115,8 +183,20 @@ def test_et_train_takes_class_folders_and_tells_of_imbalance(tf, folder, tmp_pat
     for extra in range(10):
         shutil.copy(folder / "light" / "train0.png", folder / "light" / f"again{extra}.png")
     status = train.main(
-        ["--model", "demo", "--dataset", str(folder), "--validation-split", "0.25", "--scheme", "traditional-tl", "--epochs", "1",
-         "--output", str(tmp_path / "run")]
-    )  # fmt: skip
+        [
+            "--model",
+            "demo",
+            "--dataset",
+            str(folder),
+            "--validation-split",
+            "0.25",
+            "--scheme",
+            "traditional-tl",
+            "--epochs",
+            "1",
+            "--output",
+            str(tmp_path / "run"),
+        ]
+    )
     printed = capsys.readouterr().out
     assert status == 0 and "training images by class: 8 (dark) to 20 (light)" in printed

@@ -2,8 +2,8 @@ import argparse
 
 import pytest
 
-from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, parse
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, parse
 
 
 def read(arguments, settings=TrainSettings):
@@ -19,7 +19,9 @@ def test_defaults_are_the_papers():
 
 def test_command_line_wins_over_the_file(tmp_path):
     file = tmp_path / "c.yaml"
-    file.write_text("rho: 0.7\nbatch-size: 8\nlearning_rate: 1e-3\ntraced: 1\n".replace("traced: 1\n", "validate: 3\n"))
+    file.write_text(
+        "rho: 0.7\nbatch-size: 8\nlearning_rate: 1e-3\ntraced: 1\n".replace("traced: 1\n", "validate: 3\n")
+    )
     settings = read(["--config", str(file), "--rho", "0.6"])
     assert (settings.rho, settings.batch_size, settings.learning_rate) == (0.6, 8, 1e-3)
     assert read(["--config", str(file)], ProfileSettings).validate == 3
@@ -33,7 +35,11 @@ def test_published_option_names_are_accepted():
     )
     assert (settings.model, settings.dataset, settings.scheme) == ("vgg16", "oxford_iiit_pet", "elastic")
     assert (settings.image_size, settings.epochs, settings.classes, settings.rho) == (224, 12, 37, 0.533)
-    for published, ours in {"full_training": "full", "bn+bias_training": "bn-bias", "prunetrain": "prunetrain"}.items():
+    for published, ours in {
+        "full_training": "full",
+        "bn+bias_training": "bn-bias",
+        "prunetrain": "prunetrain",
+    }.items():
         assert read(["--train_type", published]).scheme == ours
 
 

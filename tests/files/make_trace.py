@@ -15,14 +15,14 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-import tensorflow as tf  # noqa: E402
-from builders import small_network  # noqa: E402
-from tensorflow.tsl.profiler.protobuf import xplane_pb2  # noqa: E402
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from elastictrainer import Objective, optimizers  # noqa: E402
-from elastictrainer.steps.objective import classification_loss  # noqa: E402
-from elastictrainer.profiler.xplane import STEP_EVENT  # noqa: E402
-from elastictrainer.steps.compiled_step import TrainStep  # noqa: E402
+from builders import small_network
+from elastictrainer import Objective, optimizers
+from elastictrainer.profiler.xplane import STEP_EVENT
+from elastictrainer.steps.compiled_step import TrainStep
+from elastictrainer.steps.objective import classification_loss
 
 STEPS, TICK_NS = 2, 50
 
@@ -51,7 +51,11 @@ def capture() -> bytes:
             for line in plane.lines:
                 new = copy.lines.add(id=line.id, timestamp_ns=line.timestamp_ns)
                 for event in line.events:
-                    new.events.add(metadata_id=event.metadata_id, offset_ps=event.offset_ps, duration_ps=event.duration_ps)
+                    new.events.add(
+                        metadata_id=event.metadata_id,
+                        offset_ps=event.offset_ps,
+                        duration_ps=event.duration_ps,
+                    )
                     copy.event_metadata[event.metadata_id].CopyFrom(plane.event_metadata[event.metadata_id])
     return kept.SerializeToString()
 

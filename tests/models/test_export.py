@@ -15,7 +15,9 @@ def model(tf):
     """The demo network with augmentation layers, and a head that tells images apart."""
     from elastictrainer.models import zoo
 
-    made = zoo.create("demo", 3, image_size=16, weights="imagenet", head_init="glorot", rotation=0.1, flip=True)
+    made = zoo.create(
+        "demo", 3, image_size=16, weights="imagenet", head_init="glorot", rotation=0.1, flip=True
+    )
     return made
 
 
@@ -91,7 +93,18 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
     from elastictrainer.data import demo_digits
 
     monkeypatch.chdir(tmp_path)
-    options = ["--model", "demo", "--dataset", "demo", "--batch-size", "16", "--learning-rate", "0.003", "--scheme", "full"]
+    options = [
+        "--model",
+        "demo",
+        "--dataset",
+        "demo",
+        "--batch-size",
+        "16",
+        "--learning-rate",
+        "0.003",
+        "--scheme",
+        "full",
+    ]
     assert train.main([*options, "--epochs", "1", "--output", "run", "--export", "tflite,keras"]) == 0
     assert export.main(["run", "--format", "tflite-int8", "--output", "out"]) == 0
     assert "written: out/model-int8.tflite" in capsys.readouterr().out
@@ -101,8 +114,12 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
         for path in ("run/export/model.tflite", "out/model-int8.tflite")
     ]
     trained = tf.keras.models.load_model("run/model.keras")
-    assert right[0] == pytest.approx((trained.predict(images.astype(np.float32), verbose=0).argmax(axis=1) == labels).mean())
+    assert right[0] == pytest.approx(
+        (trained.predict(images.astype(np.float32), verbose=0).argmax(axis=1) == labels).mean()
+    )
     assert abs(right[0] - right[1]) <= 0.01
     said = (tmp_path / "out" / "README.md").read_text()
-    assert "# demo for demo" in said and "model-int8.tflite" in said and "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in said
+    assert (
+        "# demo for demo" in said and "model-int8.tflite" in said and "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in said
+    )
     assert f"{100 * right[0]:.1f} % with these weights" in said

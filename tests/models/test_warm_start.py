@@ -23,8 +23,22 @@ def earlier(tf, tmp_path_factory):
             folder.mkdir(parents=True)
             for k in range(count):
                 Image.new("RGB", (32, 32), (grey + k % 8,) * 3).save(folder / f"{k}.png")
-    arguments = ["--model", "demo", "--dataset", str(home / "images"), "--scheme", "traditional-tl", "--epochs", "6", "--learning-rate", "0.01",
-                 "--image-size", "24", "--output", str(home / "run")]  # fmt: skip
+    arguments = [
+        "--model",
+        "demo",
+        "--dataset",
+        str(home / "images"),
+        "--scheme",
+        "traditional-tl",
+        "--epochs",
+        "6",
+        "--learning-rate",
+        "0.01",
+        "--image-size",
+        "24",
+        "--output",
+        str(home / "run"),
+    ]
     assert train.main(arguments) == 0
     return home
 
@@ -46,10 +60,24 @@ def test_shared_classes_keep_their_weights_and_new_ones_start_from_zero(tf, earl
 
 
 def test_et_train_goes_on_where_the_earlier_run_was(earlier, tmp_path, capsys):
-    arguments = ["--init-from", str(earlier / "run"), "--dataset", str(earlier / "images"), "--scheme", "full", "--epochs", "1",
-                 "--learning-rate", "1e-6", "--output", str(tmp_path / "run")]  # fmt: skip
+    arguments = [
+        "--init-from",
+        str(earlier / "run"),
+        "--dataset",
+        str(earlier / "images"),
+        "--scheme",
+        "full",
+        "--epochs",
+        "1",
+        "--learning-rate",
+        "1e-6",
+        "--output",
+        str(tmp_path / "run"),
+    ]
     assert train.main(arguments) == 0
-    before, after = (json.loads((folder / "summary.json").read_text()) for folder in (earlier / "run", tmp_path / "run"))
+    before, after = (
+        json.loads((folder / "summary.json").read_text()) for folder in (earlier / "run", tmp_path / "run")
+    )
     assert before["accuracy_last"] > 0.6 and after["accuracy_last"] >= before["accuracy_last"] - 0.1
     assert "image_size: 24" in (tmp_path / "run" / "config.yaml").read_text()  # comes with the model
 
@@ -63,7 +91,9 @@ def test_et_train_goes_on_where_the_earlier_run_was(earlier, tmp_path, capsys):
 )
 def test_bad_requests_are_told(earlier, tmp_path, capsys, arguments, message):
     arguments = [str(earlier / "run") if a == "RUN" else a for a in arguments]
-    assert train.main([*arguments, "--dataset", str(earlier / "images"), "--output", str(tmp_path / "run")]) == 2
+    assert (
+        train.main([*arguments, "--dataset", str(earlier / "images"), "--output", str(tmp_path / "run")]) == 2
+    )
     assert message in capsys.readouterr().err
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from builders import small_network, tensor_names
 
+from builders import small_network, tensor_names
 from elastictrainer import UsageError
 
 
@@ -12,9 +12,14 @@ def create(*args, **options):
 
 
 @pytest.mark.parametrize(
-    "name, tensors", [("mobilenetv2", 158), pytest.param("resnet50", 214, marks=pytest.mark.slow),
-                      pytest.param("vgg16", 28, marks=pytest.mark.slow), pytest.param("vit", 200, marks=pytest.mark.slow)]
-)  # fmt: skip
+    "name, tensors",
+    [
+        ("mobilenetv2", 158),
+        pytest.param("resnet50", 214, marks=pytest.mark.slow),
+        pytest.param("vgg16", 28, marks=pytest.mark.slow),
+        pytest.param("vit", 200, marks=pytest.mark.slow),
+    ],
+)
 def test_registered_model(tf, tmp_path, name, tensors):
     from elastictrainer.steps.keras_compat import load_model
 
@@ -148,7 +153,9 @@ def nested(tf):
 def with_words(tf):
     words = tf.keras.layers.TextVectorization(max_tokens=20, output_sequence_length=4)
     words.adapt(["one two three", "two three", "three"])
-    return tf.keras.Sequential([tf.keras.Input((1,), dtype=tf.string), words, tf.keras.layers.Embedding(20, 3)])
+    return tf.keras.Sequential(
+        [tf.keras.Input((1,), dtype=tf.string), words, tf.keras.layers.Embedding(20, 3)]
+    )
 
 
 def with_one_initializer_twice(tf):
@@ -157,7 +164,11 @@ def with_one_initializer_twice(tf):
     return tf.keras.Sequential([tf.keras.Input((5,)), *dense])
 
 
-@pytest.mark.parametrize("make", [small_network, registered, nested, with_words, with_one_initializer_twice], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make",
+    [small_network, registered, nested, with_words, with_one_initializer_twice],
+    ids=lambda make: make.__name__,
+)
 def test_a_keras_file_is_read_as_keras_reads_it(tf, tmp_path, make):
     from elastictrainer.steps.keras_compat import load_model
 
@@ -168,8 +179,14 @@ def test_a_keras_file_is_read_as_keras_reads_it(tf, tmp_path, make):
         if getattr(variable, "dtype", None) == tf.float32:  # a vocabulary is among the weights too
             variable.assign(tf.random.stateless_normal(variable.shape, [k, 1]))
     model.save(tmp_path / "m.keras")
-    ours, theirs = load_model(tmp_path / "m.keras"), tf.keras.models.load_model(tmp_path / "m.keras", compile=False)
-    assert len(ours.weights) == len(theirs.weights) == len(model.weights) and ours.get_config() == theirs.get_config()
+    ours, theirs = (
+        load_model(tmp_path / "m.keras"),
+        tf.keras.models.load_model(tmp_path / "m.keras", compile=False),
+    )
+    assert (
+        len(ours.weights) == len(theirs.weights) == len(model.weights)
+        and ours.get_config() == theirs.get_config()
+    )
     for a, b, c in zip(ours.weights, theirs.weights, model.weights):
         if getattr(a, "dtype", None) == tf.float32:
             np.testing.assert_array_equal(a, b)

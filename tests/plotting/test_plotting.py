@@ -35,24 +35,53 @@ def make_run(folder, scheme="elastic", seconds=100.0, accuracy=0.8):
     run.write_environment({"device": "abacus", "versions": {"python": "3"}})
     profile().save(run.profile_path)
     for epoch in (1, 2, 3):
-        run.add_metrics({"epoch": epoch, "train_seconds_total": seconds * epoch / 3, "test_accuracy": accuracy * epoch / 3,
-                         "test_loss": 1 / epoch, "flops_total": 1e12 * epoch})  # fmt: skip
+        run.add_metrics(
+            {
+                "epoch": epoch,
+                "train_seconds_total": seconds * epoch / 3,
+                "test_accuracy": accuracy * epoch / 3,
+                "test_loss": 1 / epoch,
+                "flops_total": 1e12 * epoch,
+            }
+        )
     if scheme == "elastic":
         for epoch, chosen in enumerate(([11], [9, 10, 11])):
             scores = np.linspace(-0.1, 1, 12) * (epoch + 1)
-            run.add_selection({"epoch": epoch, "selected": chosen, "importance": scores.tolist(), "predicted_ratio": 0.5})
-    run.write_summary({"scheme": scheme, "rho_requested": 0.5, "rho_predicted": 0.5, "rho_achieved": 0.51,
-                       "accuracy_best": accuracy, "accuracy_last": accuracy, "train_seconds": seconds,
-                       "importance_seconds": 1.0, "selection_seconds": 0.5, "trace_seconds": 0.5, "peak_rss_bytes": 2e9, "flops_total": 3e12, "energy_joules": None})  # fmt: skip
+            run.add_selection(
+                {"epoch": epoch, "selected": chosen, "importance": scores.tolist(), "predicted_ratio": 0.5}
+            )
+    run.write_summary(
+        {
+            "scheme": scheme,
+            "rho_requested": 0.5,
+            "rho_predicted": 0.5,
+            "rho_achieved": 0.51,
+            "accuracy_best": accuracy,
+            "accuracy_last": accuracy,
+            "train_seconds": seconds,
+            "importance_seconds": 1.0,
+            "selection_seconds": 0.5,
+            "trace_seconds": 0.5,
+            "peak_rss_bytes": 2e9,
+            "flops_total": 3e12,
+            "energy_joules": None,
+        }
+    )
     return run
 
 
 @pytest.fixture
 def runs(tmp_path):
-    return [make_run(tmp_path / "full", "full", 200.0, 0.84), make_run(tmp_path / "a"), make_run(tmp_path / "b", seconds=110.0, accuracy=0.82)]
+    return [
+        make_run(tmp_path / "full", "full", 200.0, 0.84),
+        make_run(tmp_path / "a"),
+        make_run(tmp_path / "b", seconds=110.0, accuracy=0.82),
+    ]
 
 
-@pytest.mark.parametrize("x, values", [("time", [200 / 3, 400 / 3, 200]), ("epochs", [1, 2, 3]), ("flops", [1, 2, 3])])
+@pytest.mark.parametrize(
+    "x, values", [("time", [200 / 3, 400 / 3, 200]), ("epochs", [1, 2, 3]), ("flops", [1, 2, 3])]
+)
 def test_curves_draw_the_metrics(runs, x, values):
     drawn = training.curves(runs, x, "accuracy")
     lines = drawn.figure.axes[0].get_lines()
@@ -62,7 +91,9 @@ def test_curves_draw_the_metrics(runs, x, values):
     np.testing.assert_allclose(lines[1].get_xdata(), [35, 70, 105] if x == "time" else values)
     np.testing.assert_allclose(lines[1].get_ydata(), [27, 54, 81])
     deviations = [row["standard_deviation"] for row in drawn.rows]
-    assert deviations[:3] == [None] * 3 and deviations[3:] == pytest.approx([2**0.5 / 3, 2 * 2**0.5 / 3, 2**0.5])
+    assert deviations[:3] == [None] * 3 and deviations[3:] == pytest.approx(
+        [2**0.5 / 3, 2 * 2**0.5 / 3, 2**0.5]
+    )
     assert [row[x] for row in drawn.rows[:3]] == pytest.approx(values)
 
 
@@ -73,7 +104,9 @@ def test_long_runs_are_drawn_in_hours(tmp_path):
 
 
 def test_words_below_and_above_bars_do_not_run_into_one_another(tmp_path):
-    drawn = training.bars([make_run(tmp_path / str(k), f"elastic-{k}-weight-magnitude", accuracy=0.86) for k in range(4)])
+    drawn = training.bars(
+        [make_run(tmp_path / str(k), f"elastic-{k}-weight-magnitude", accuracy=0.86) for k in range(4)]
+    )
     drawn.figure.canvas.draw()
     axes = drawn.figure.axes[0]
     below = [words.get_window_extent() for words in axes.get_xticklabels()]
@@ -91,7 +124,12 @@ def test_bars_average_the_same_runs_and_show_their_spread(runs):
     drawn = training.bars(runs, "accuracy")
     assert drawn.rows == [
         {"label": "full", "runs": 1, "accuracy": pytest.approx(84), "standard_deviation": None},
-        {"label": "elastic, rho 0.5", "runs": 2, "accuracy": pytest.approx(81), "standard_deviation": pytest.approx(2**0.5)},
+        {
+            "label": "elastic, rho 0.5",
+            "runs": 2,
+            "accuracy": pytest.approx(81),
+            "standard_deviation": pytest.approx(2**0.5),
+        },
     ]
 
 
@@ -105,7 +143,9 @@ def test_selection_and_importance_are_maps_of_tensors_and_intervals(runs):
     drawn = selections.selection(runs[1])
     cells = drawn.figure.axes[0].images[0].get_array()
     assert cells.shape == (2, 12)
-    np.testing.assert_array_equal(~np.ma.getmaskarray(np.ma.masked_invalid(cells)), [[False] * 11 + [True], [False] * 9 + [True] * 3])
+    np.testing.assert_array_equal(
+        ~np.ma.getmaskarray(np.ma.masked_invalid(cells)), [[False] * 11 + [True], [False] * 9 + [True] * 3]
+    )
     assert sum(row["selected"] for row in drawn.rows) == 4
     drawn = selections.importance(runs[1])
     cells = np.ma.masked_invalid(drawn.figure.axes[0].images[0].get_array())
@@ -147,23 +187,33 @@ def test_table(runs):
     assert re.search(r"full +84.00 % +84.00 % +200.0 +1.000", said[1])
     mean = r"elastic, rho 0.5 \(2 runs\) +81.00 ± 1.41 % +81.00 ± 1.41 % +105.0 ± 7.1 +0.525 ± 0.035 +0.510 ± 0.000 +0.500 ± 0.000 +1.9 ± 0.1 %"
     assert re.fullmatch(mean, said[2])
-    assert re.search(r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +- +0.510 +0.500 +2.0 %", table.text(runs[1:2]).splitlines()[1])
+    assert re.search(
+        r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +- +0.510 +0.500 +2.0 %",
+        table.text(runs[1:2]).splitlines()[1],
+    )
 
 
 def test_runs_are_repeats_where_only_the_seed_differs(tmp_path):
     runs = []
     for k, (seed, interval, model) in enumerate([(0, 4, "a"), (1, 4, "a"), (0, 2, "a"), (0, 4, "b")]):
         runs.append(make_run(tmp_path / str(k)))
-        runs[-1].write_config({"scheme": "elastic", "rho": 0.5, "seed": seed, "interval": interval, "model": model})
+        runs[-1].write_config(
+            {"scheme": "elastic", "rho": 0.5, "seed": seed, "interval": interval, "model": model}
+        )
     groups = replicates(runs)
-    assert list(groups) == [f"elastic, rho 0.5, {rest}" for rest in ("interval 4, model a", "interval 2, model a", "interval 4, model b")]
+    assert list(groups) == [
+        f"elastic, rho 0.5, {rest}"
+        for rest in ("interval 4, model a", "interval 2, model a", "interval 4, model b")
+    ]
     assert list(groups.values()) == [runs[:2], [runs[2]], [runs[3]]]
     assert list(replicates(runs[:2])) == ["elastic, rho 0.5"]
 
 
 def test_a_ratio_is_to_full_training_of_the_same_model(tmp_path):
-    runs = [make_run(tmp_path / f"{scheme}-{model}", scheme, seconds)
-            for scheme, model, seconds in (("full", "a", 100.0), ("elastic", "b", 90.0), ("full", "b", 300.0))]  # fmt: skip
+    runs = [
+        make_run(tmp_path / f"{scheme}-{model}", scheme, seconds)
+        for scheme, model, seconds in (("full", "a", 100.0), ("elastic", "b", 90.0), ("full", "b", 300.0))
+    ]
     for run in runs:
         run.write_config({**run.config(), "model": run.path.name.split("-")[1]})
     assert [row["ratio"] for row in table.rows(runs)] == [1.0, pytest.approx(0.3), 1.0]
@@ -185,9 +235,21 @@ def test_the_report_opens_in_a_browser(runs, tmp_path):
         pytest.skip("no Chromium on this machine")
     report.write(runs, tmp_path / "r.html")
     shown = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
-         (tmp_path / "r.html").as_uri()],
-        capture_output=True, text=True, timeout=280,
-    ).stdout  # fmt: skip
+        [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--dump-dom",
+            (tmp_path / "r.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    ).stdout
     assert shown.count("<section>") == 3 and "84.00 %" in shown

@@ -27,7 +27,10 @@ def test_a_model_without_augmentation_shows_the_image_itself(tf, image_folder, t
 
     config = tmp_path / "c.yaml"
     config.write_text(f"model: demo\ndataset: {image_folder}\n")
-    squares = [axes.get_images()[0].get_array() for axes in preview.data(preview.settings_of(str(config))).figure.axes]
+    squares = [
+        axes.get_images()[0].get_array()
+        for axes in preview.data(preview.settings_of(str(config))).figure.axes
+    ]
     assert all(np.array_equal(squares[0], other) for other in squares[1:6])
 
 

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from builders import small_network, tensor_names
 
+from builders import small_network, tensor_names
 from elastictrainer.profiler.attribution import BACKWARD, FORWARD, UPDATE, attribute, members_of
 
 
@@ -15,7 +15,9 @@ class Graph:
         self.ops = []
 
     def op(self, name, *inputs, type="Op", stateful=False):
-        node = SimpleNamespace(name=name, type=type, inputs=inputs, op_def=SimpleNamespace(is_stateful=stateful))
+        node = SimpleNamespace(
+            name=name, type=type, inputs=inputs, op_def=SimpleNamespace(is_stateful=stateful)
+        )
         self.ops.append(node)
         return SimpleNamespace(op=node)
 
@@ -42,14 +44,25 @@ def test_hand_made_graph_with_known_answer():
     names, charges = attribute(g.ops, loss, [dw0, dw1], [w0, w1])
     found = {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
     assert found == {
-        "w0": (FORWARD, [0]), "w1": (FORWARD, [1]), "x": (FORWARD, []),
-        "read0": (FORWARD, [0]), "y0": (FORWARD, [0]), "read1": (FORWARD, [1]),
-        "y1": (FORWARD, [0, 1]), "loss": (FORWARD, [0, 1]),
-        "dloss": (BACKWARD, [0, 1]), "dw1": (BACKWARD, [1]), "dy0": (BACKWARD, [0]), "dw0": (BACKWARD, [0]),
-        "rate": (UPDATE, [0, 1]), "step": (UPDATE, [0, 1]),
-        "update0": (UPDATE, [0]), "update1": (UPDATE, [1]),
-        "counter": (FORWARD, []), "count": (FORWARD, []),
-    }  # fmt: skip
+        "w0": (FORWARD, [0]),
+        "w1": (FORWARD, [1]),
+        "x": (FORWARD, []),
+        "read0": (FORWARD, [0]),
+        "y0": (FORWARD, [0]),
+        "read1": (FORWARD, [1]),
+        "y1": (FORWARD, [0, 1]),
+        "loss": (FORWARD, [0, 1]),
+        "dloss": (BACKWARD, [0, 1]),
+        "dw1": (BACKWARD, [1]),
+        "dy0": (BACKWARD, [0]),
+        "dw0": (BACKWARD, [0]),
+        "rate": (UPDATE, [0, 1]),
+        "step": (UPDATE, [0, 1]),
+        "update0": (UPDATE, [0]),
+        "update1": (UPDATE, [1]),
+        "counter": (FORWARD, []),
+        "count": (FORWARD, []),
+    }
 
 
 def test_both_parts_of_a_sparse_gradient_count():
@@ -68,7 +81,9 @@ def test_two_gradients_of_one_op_are_told_apart():
     norm_grad = g.op("norm_grad", loss).op
     dgamma, dbeta = (SimpleNamespace(op=norm_grad, value_index=k) for k in (1, 2))
     slot = g.op("slot", type="Placeholder")
-    g.op("momentum", slot, g.op("scaled", dgamma), type="Assign", stateful=True)  # a slot knows only its gradient
+    g.op(
+        "momentum", slot, g.op("scaled", dgamma), type="Assign", stateful=True
+    )  # a slot knows only its gradient
     g.op("update_gamma", gamma, dgamma, type="ResourceApply", stateful=True)
     g.op("update_beta", beta, dbeta, type="ResourceApply", stateful=True)
     names, charges = attribute(g.ops, loss, [dgamma, dbeta], [gamma, beta])
@@ -81,8 +96,8 @@ def test_two_gradients_of_one_op_are_told_apart():
 def traced(tf, model, batch, mask=None):
     from elastictrainer import Objective
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.objective import classification_loss
     from elastictrainer.steps.compiled_step import TrainStep
+    from elastictrainer.steps.objective import classification_loss
 
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_weights)
@@ -104,7 +119,9 @@ def backward_ops_that_run(step):
                 queue.extend(t.op for t in op.inputs)
         return seen
 
-    gradients = [part for g in step.gradients for part in ([g.values, g.indices] if hasattr(g, "indices") else [g])]
+    gradients = [
+        part for g in step.gradients for part in ([g.values, g.indices] if hasattr(g, "indices") else [g])
+    ]
     return Counter(op.type for op in ancestors(gradients) - ancestors([step.loss]))
 
 
@@ -130,7 +147,10 @@ def recurrent(tf):
 @pytest.mark.parametrize(
     "make, heavy",
     [
-        (small_network, ("Conv2DBackpropFilter", "Conv2DBackpropInput", "FusedBatchNormGradV3", "MatMul", "BiasAddGrad")),
+        (
+            small_network,
+            ("Conv2DBackpropFilter", "Conv2DBackpropInput", "FusedBatchNormGradV3", "MatMul", "BiasAddGrad"),
+        ),
         (shared_weights, ("Conv2DBackpropFilter", "Conv2DBackpropInput", "MatMul", "BiasAddGrad", "AddN")),
     ],
 )
@@ -145,7 +165,9 @@ def test_groups_name_the_ops_that_run_under_every_single_tensor(tf, make, heavy)
     for i in range(n):
         runs = backward_ops_that_run(traced(tf, model, batch, np.arange(n) == i))
         charged = Counter(
-            op.type for op, charge in zip(operations, charges) if charge.kind == BACKWARD and charge.members >> i & 1
+            op.type
+            for op, charge in zip(operations, charges)
+            if charge.kind == BACKWARD and charge.members >> i & 1
         )
         assert {t: runs[t] for t in heavy} == {t: charged[t] for t in heavy}, tensor_names(model)[i]
 
@@ -180,8 +202,8 @@ def test_a_recurrent_layers_while_loop_is_charged_to_its_tensors(tf):
 def test_every_update_is_charged_to_its_own_tensor_and_to_no_other(tf, make):
     from elastictrainer import Objective
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.objective import classification_loss
     from elastictrainer.steps.compiled_step import TrainStep
+    from elastictrainer.steps.objective import classification_loss
 
     model = small_network(tf)
     n = len(model.trainable_weights)
@@ -191,7 +213,11 @@ def test_every_update_is_charged_to_its_own_tensor_and_to_no_other(tf, make):
     step.trace(*image_batch(tf))
     operations = step.graph.get_operations()
     _, charges = attribute(operations, step.loss, step.gradients, step.handles)
-    writing = [c for op, c in zip(operations, charges) if c.kind == UPDATE and ("Apply" in op.type or "Assign" in op.type)]
+    writing = [
+        c
+        for op, c in zip(operations, charges)
+        if c.kind == UPDATE and ("Apply" in op.type or "Assign" in op.type)
+    ]
     for i in range(n):
         assert any(c.members == 1 << i for c in writing), tensor_names(model)[i]
     assert {len(members_of(c.members)) for c in writing} <= {1, n}  # n: what all updates share

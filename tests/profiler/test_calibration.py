@@ -28,7 +28,9 @@ def test_what_is_true_of_a_device_is_found_from_two_selections(overlap, seed):
     timings = traced(seed)
     true = dataclasses.replace(with_overlap(timings, overlap), frozen_saving=0.3)
     found = calibrated(timings, *measured(true, timings))
-    assert found.overlap == pytest.approx(overlap, abs=1e-3) and found.frozen_saving == pytest.approx(0.3, abs=1e-3)
+    assert found.overlap == pytest.approx(overlap, abs=1e-3) and found.frozen_saving == pytest.approx(
+        0.3, abs=1e-3
+    )
     for mask in np.random.default_rng(seed).random((20, 9)) < 0.4:
         assert found.step_time(mask) == pytest.approx(true.step_time(mask), rel=1e-3)
 
@@ -44,7 +46,12 @@ def test_the_full_step_takes_what_it_took(tmp_path):
 
 def test_the_deepest_tensor_needs_most_of_the_way_and_is_no_large_one():
     chain = TensorTimings.from_chain(list("abcd"), 1.0, [9.0, 0.1, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0])
-    assert deepest(chain).tolist() == [False, True, False, False]  # 1 ms less of the way, and 8.9 ms less of its own
+    assert deepest(chain).tolist() == [
+        False,
+        True,
+        False,
+        False,
+    ]  # 1 ms less of the way, and 8.9 ms less of its own
     assert cheapest(chain).tolist() == [False, False, False, True]
     lost = dataclasses.replace(chain, connected=np.array([True, False, True, True]))
     assert not deepest(lost)[1]
@@ -54,7 +61,11 @@ def test_the_deepest_tensor_needs_most_of_the_way_and_is_no_large_one():
 def test_a_clock_that_says_nonsense_leaves_no_time_negative(ratios):
     found = calibrated(traced(1), *ratios)
     times = np.concatenate([found.dw.ms, found.dy.ms, found.t_update])
-    assert np.all(times >= 0) and 0 <= found.frozen_saving <= 0.9 and found.full_ms == pytest.approx(traced(1).full_ms)
+    assert (
+        np.all(times >= 0)
+        and 0 <= found.frozen_saving <= 0.9
+        and found.full_ms == pytest.approx(traced(1).full_ms)
+    )
 
 
 def test_one_tensor_leaves_nothing_to_find():

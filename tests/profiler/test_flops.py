@@ -56,7 +56,11 @@ def test_depthwise_gradients_are_counted(tf):
         operations = graph.get_operations()
         count = dict(zip((op.type for op in operations), flops_of(operations)))
     expected = 2 * (2 * 8 * 8 * 5) * 9
-    for kind in ("DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter"):
+    for kind in (
+        "DepthwiseConv2dNative",
+        "DepthwiseConv2dNativeBackpropInput",
+        "DepthwiseConv2dNativeBackpropFilter",
+    ):
         assert count[kind] == expected, kind
 
 

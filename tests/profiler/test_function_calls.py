@@ -4,16 +4,20 @@ import numpy as np
 import pytest
 
 from elastictrainer import profile_model
-from elastictrainer.steps.objective import classification_loss
 from elastictrainer.profiler.function_calls import charge_calls
 from elastictrainer.profiler.xplane import Trace, wall_shares
+from elastictrainer.steps.objective import classification_loss
 
 
 def trace(*events, steps=((0, 100),)):
     """(op, start, end) in ms, all in one thread."""
     names = tuple(dict.fromkeys(op for op, _, _ in events))
     start, end = (np.array([e[k] for e in events], float) * 1e6 for k in (1, 2))
-    return Trace(np.array(steps, float) * 1e6, names, [(start, end, np.array([names.index(op) for op, _, _ in events]))])
+    return Trace(
+        np.array(steps, float) * 1e6,
+        names,
+        [(start, end, np.array([names.index(op) for op, _, _ in events]))],
+    )
 
 
 def times(charged):
@@ -25,13 +29,22 @@ BODIES = {"gru": {"while": "gru", "MatMul": "gru"}, "lstm": {"while": "lstm", "S
 
 
 def test_a_name_in_one_body_goes_to_its_caller():
-    charged = charge_calls(trace(("dense", 0, 10), ("MatMul", 10, 30), ("Sigmoid", 30, 60)), ["dense", "gru", "lstm"], BODIES)
+    charged = charge_calls(
+        trace(("dense", 0, 10), ("MatMul", 10, 30), ("Sigmoid", 30, 60)), ["dense", "gru", "lstm"], BODIES
+    )
     assert times(charged) == pytest.approx({"dense": 10, "gru": 20, "lstm": 30})
 
 
 def test_a_name_in_both_goes_to_the_nearest_in_time():
-    events = (("MatMul", 0, 5), ("while/body/_1/Mul", 5, 15), ("while/body/_1/Mul", 30, 40), ("Sigmoid", 40, 45))
-    assert times(charge_calls(trace(*events), ["gru", "lstm"], BODIES)) == pytest.approx({"gru": 15, "lstm": 30})
+    events = (
+        ("MatMul", 0, 5),
+        ("while/body/_1/Mul", 5, 15),
+        ("while/body/_1/Mul", 30, 40),
+        ("Sigmoid", 40, 45),
+    )
+    assert times(charge_calls(trace(*events), ["gru", "lstm"], BODIES)) == pytest.approx(
+        {"gru": 15, "lstm": 30}
+    )
 
 
 def test_without_any_clue_the_events_of_a_step_are_dealt_out_in_order():
@@ -44,15 +57,22 @@ def test_without_any_clue_the_events_of_a_step_are_dealt_out_in_order():
 
 
 def test_a_body_that_knows_the_op_comes_before_one_that_knows_its_loop_only():
-    bodies = {"gru": {"while": "gru", "while/body/Add": "gru"}, "lstm": {"while": "lstm", "while/body/Add": "lstm", "while/body/Exp": "lstm"}}
+    bodies = {
+        "gru": {"while": "gru", "while/body/Add": "gru"},
+        "lstm": {"while": "lstm", "while/body/Add": "lstm", "while/body/Exp": "lstm"},
+    }
     events = (("while/body/_1/Add", 0, 4), ("while/body/_1/Add", 4, 6), ("while/body/_1/Exp", 6, 9))
-    assert times(charge_calls(trace(*events), ["gru", "lstm"], bodies)) == pytest.approx({"gru": 4, "lstm": 5})
+    assert times(charge_calls(trace(*events), ["gru", "lstm"], bodies)) == pytest.approx(
+        {"gru": 4, "lstm": 5}
+    )
 
 
 def test_a_call_without_a_name_of_its_own_gets_its_share_all_the_same():
     events = (("MatMul", 0, 1), ("while/body/_1/Mul", 1, 3), ("while/body/_1/Mul", 3, 8))
     bodies = {"gru": {"while": "gru", "MatMul": "gru"}, "lstm": {"while": "lstm"}}
-    assert times(charge_calls(trace(*events), ["gru", "lstm"], bodies)) == pytest.approx({"gru": 3, "lstm": 5})
+    assert times(charge_calls(trace(*events), ["gru", "lstm"], bodies)) == pytest.approx(
+        {"gru": 3, "lstm": 5}
+    )
 
 
 def test_what_nobody_knows_stays_unknown():
@@ -104,7 +124,9 @@ def test_what_a_loop_hands_on_is_wanted_for_what_comes_of_it(tf):
 
         return tf.while_loop(lambda i, *_: i < 3, body, (0, x, y, z))[1:]
 
-    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 2, 4])  # y needs x, of every earlier iteration
+    inputs, ops = labelled(
+        tf, function, [tf.zeros(2)] * 3, [1, 2, 4]
+    )  # y needs x, of every earlier iteration
     assert inputs == [1 | 2, 2, 4]
     inside = {name.split("/")[-1]: label for name, label in ops.items() if "/body/" in name}
     assert inside["Exp"] == inside["Sin"] | 1 == 3 and inside["Sin"] == 2 and inside["Tanh"] == 4
@@ -127,8 +149,8 @@ def test_only_the_part_of_a_call_that_a_tensor_needs_is_charged_to_it(tf):
             return self.inner(x)
 
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.objective import Objective
     from elastictrainer.steps.compiled_step import TrainStep
+    from elastictrainer.steps.objective import Objective
 
     model = tf.keras.Sequential([Twice(), tf.keras.layers.Dense(2)])
     batch = tf.random.normal((3, 4)), tf.constant([0, 1, 1])

@@ -50,13 +50,17 @@ def test_as_many_rounds_as_asked_for_on_a_machine_of_its_own(monkeypatch, tf):
 
 
 def test_rounds_that_the_host_disturbed_do_not_count(monkeypatch, tf):
-    machine = Machine(monkeypatch, lambda k, mask: 100 if mask.all() else 80 if k < 5 else 40, lambda k: 0.2 * (k < 5))
+    machine = Machine(
+        monkeypatch, lambda k, mask: 100 if mask.all() else 80 if k < 5 else 40, lambda k: 0.2 * (k < 5)
+    )
     assert machine.ratios(3) == pytest.approx([0.4]) and machine.round == 8
 
 
 def test_a_host_that_never_rests_is_not_waited_for(monkeypatch, tf):
     # The rounds in which it took least count: the last three of nine.
-    machine = Machine(monkeypatch, lambda k, mask: 100 if mask.all() else 80 - 5 * k, lambda k: 0.5 - 0.05 * k)
+    machine = Machine(
+        monkeypatch, lambda k, mask: 100 if mask.all() else 80 - 5 * k, lambda k: 0.5 - 0.05 * k
+    )
     assert machine.ratios(3) == pytest.approx([0.4], abs=0.02) and machine.round == 9
 
 
@@ -82,16 +86,17 @@ def test_a_speed_that_changes_within_seconds_slows_both_alike(monkeypatch, tf):
 
 
 def test_a_caller_may_have_more_patience(monkeypatch, tf):
-    machine = Machine(monkeypatch, lambda k, mask: 100 if mask.all() else 80 if k < 25 else 40, lambda k: 0.2 * (k < 25))
+    machine = Machine(
+        monkeypatch, lambda k, mask: 100 if mask.all() else 80 if k < 25 else 40, lambda k: 0.2 * (k < 25)
+    )
     assert machine.ratios(1, patience=30) == pytest.approx([0.4]) and machine.round == 26
 
 
 def test_a_profile_says_what_the_host_took_meanwhile(monkeypatch, tf):
     from builders import ArrayData, small_network
-
     from elastictrainer import profile_model
-    from elastictrainer.runs import environment
     from elastictrainer.cli.profile_table import table
+    from elastictrainer.runs import environment
     from elastictrainer.steps.objective import classification_loss
 
     assert environment.stolen_seconds() >= 0.0
@@ -99,16 +104,22 @@ def test_a_profile_says_what_the_host_took_meanwhile(monkeypatch, tf):
     for share in (0.0, 0.5):  # of one of two cores
         clock = environment.psutil.cpu_times()._replace  # the operating system's, with another `steal`
         start = in_seconds()
-        monkeypatch.setattr(environment.psutil, "cpu_times", lambda: clock(steal=share * (in_seconds() - start)))
+        monkeypatch.setattr(
+            environment.psutil, "cpu_times", lambda: clock(steal=share * (in_seconds() - start))
+        )
         monkeypatch.setattr("os.cpu_count", lambda: 2)
-        timings = profile_model(small_network(tf), classification_loss(), next(ArrayData(tf).train(0)), warmup=1, steps=2)
+        timings = profile_model(
+            small_network(tf), classification_loss(), next(ArrayData(tf).train(0)), warmup=1, steps=2
+        )
         monkeypatch.undo()
         assert timings.metadata["stolen"] == pytest.approx(share / 2, abs=0.01)
         lines.append([line for line in table(timings).splitlines() if line.startswith("stolen")])
     assert lines[0] == [] and len(lines[1]) == 1 and "profile again" in lines[1][0]
 
 
-@pytest.mark.parametrize("step_s, ran_before, made", [(0.01, 0, 100), (0.01, 70, 30), (0.01, 100, 0), (0.2, 0, 25), (3.0, 0, 3)])
+@pytest.mark.parametrize(
+    "step_s, ran_before, made", [(0.01, 0, 100), (0.01, 70, 30), (0.01, 100, 0), (0.2, 0, 25), (3.0, 0, 3)]
+)
 def test_a_step_is_warm_after_a_hundred_runs_or_five_seconds(monkeypatch, tf, step_s, ran_before, made):
     from elastictrainer.profiler import capture
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from builders import ArrayData, small_network, tensor_names
 
+from builders import ArrayData, small_network, tensor_names
 from elastictrainer import UsageError, profile_model
-from elastictrainer.steps.objective import classification_loss
 from elastictrainer.profiler.attribution import attribute
 from elastictrainer.profiler.validation import random_masks
 from elastictrainer.profiler.xplane import charge_to, wall_shares
+from elastictrainer.steps.objective import classification_loss
 
 
 def profile(tf, model, batch, **options):
@@ -51,7 +51,10 @@ def test_any_keras_model_token_classifier_with_a_gru_and_an_unused_tensor(tf):
     assert len(unused) == 1 and "unused" in unused[0]
     assert np.all(timings.t_dw[timings.connected] > 0)
     assert np.isinf(timings.alone_ms[~timings.connected]).all() and timings.rho_min < 1
-    assert all(mask[timings.connected].any() and not mask[~timings.connected].any() for mask in random_masks(timings, 5, 0))
+    assert all(
+        mask[timings.connected].any() and not mask[~timings.connected].any()
+        for mask in random_masks(timings, 5, 0)
+    )
 
 
 def test_a_trace_without_ops_is_estimated_and_marked(tf, monkeypatch):
@@ -59,7 +62,9 @@ def test_a_trace_without_ops_is_estimated_and_marked(tf, monkeypatch):
     from elastictrainer.profiler.xplane import Trace
 
     monkeypatch.setattr(
-        module, "capture", lambda *a: (Trace(np.array([[0.0, 8e6], [8e6, 16e6]]), (), []), np.array([8.0, 8.0]))
+        module,
+        "capture",
+        lambda *a: (Trace(np.array([[0.0, 8e6], [8e6, 16e6]]), (), []), np.array([8.0, 8.0])),
     )
     timings = profile(tf, small_network(tf), next(ArrayData(tf).train(0)))
     assert timings.estimated.all() and timings.metadata["coverage"] == 0
@@ -93,7 +98,13 @@ def test_a_tensor_without_time_gets_an_estimate_and_is_named(tf, monkeypatch):
     monkeypatch.setattr(module, "wall_shares", hide_one_kernel)
     said = []
     timings = assembly.make_profile(
-        model, image_batch(tf), __import__("elastictrainer").optimizers.make("sgd"), {}, said.append, warmup=1, steps=2
+        model,
+        image_batch(tf),
+        __import__("elastictrainer").optimizers.make("sgd"),
+        {},
+        said.append,
+        warmup=1,
+        steps=2,
     )
     assert [n for n, e in zip(timings.names, timings.estimated) if e] == ["inner/kernel"]
     assert timings.t_dw[kernel] > 0 and "inner/kernel" in said[0] and "estimated" in said[0]

@@ -35,7 +35,9 @@ def test_rho_min_is_the_cheapest_single_tensor():
     assert timings.rho_min == min(singles) / timings.full_ms
 
 
-@pytest.mark.parametrize("t_dw, t_dy", [([1.0], [1.0, 2.0]), ([1.0, -1.0], [0.0, 0.0]), ([1.0, np.inf], [0.0, 0.0])])
+@pytest.mark.parametrize(
+    "t_dw, t_dy", [([1.0], [1.0, 2.0]), ([1.0, -1.0], [0.0, 0.0]), ([1.0, np.inf], [0.0, 0.0])]
+)
 def test_chain_refuses_malformed_times(t_dw, t_dy):
     with pytest.raises(UsageError):
         TensorTimings.from_chain(["a", "b"], 1.0, t_dw, t_dy)
@@ -78,7 +80,9 @@ def test_frozen_forward_work_is_cheaper_and_the_full_step_is_not():
     assert frozen.full_ms == pytest.approx(plain.full_ms) == pytest.approx(frozen.step_time(np.ones(9, bool)))
     nothing = np.zeros(9, bool)
     without_members = plain.forward.ms[0]
-    assert frozen.step_time(nothing) == pytest.approx(without_members + 0.5 * (plain.step_time(nothing) - without_members))
+    assert frozen.step_time(nothing) == pytest.approx(
+        without_members + 0.5 * (plain.step_time(nothing) - without_members)
+    )
     np.testing.assert_allclose(plain.t_dy, frozen.t_dy)
 
 
@@ -96,7 +100,11 @@ def test_saved_profile_loads_the_same(tmp_path):
     timings = random_timings(np.random.default_rng(3), frozen_saving=0.2)
     timings.save(tmp_path / "p.json")
     loaded = TensorTimings.load(tmp_path / "p.json")
-    assert loaded.names == timings.names and loaded.shapes == timings.shapes and loaded.metadata == timings.metadata
+    assert (
+        loaded.names == timings.names
+        and loaded.shapes == timings.shapes
+        and loaded.metadata == timings.metadata
+    )
     assert loaded.groups == timings.groups and loaded.validation == timings.validation
     for mask in np.eye(9, dtype=bool):
         assert loaded.step_time(mask) == timings.step_time(mask)
@@ -170,6 +178,8 @@ def test_the_smallest_ratio_is_never_above_one():
     for _ in range(200):
         chain = TensorTimings.from_chain(["only"], 1.0, [random.random()], [random.random()])
         forward = Membership.from_sets(1, [(), (0,)], random.random(2))
-        timings = dataclasses.replace(chain, forward=forward, frozen_saving=random.random(), t_update=random.random(1))
+        timings = dataclasses.replace(
+            chain, forward=forward, frozen_saving=random.random(), t_update=random.random(1)
+        )
         assert timings.rho_min <= 1
         assert select(timings, [1.0], 1.0).mask.all()

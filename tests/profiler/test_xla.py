@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from builders import ArrayData, small_network
 from test_attribution import image_batch, traced
 
+from builders import ArrayData, small_network
 from elastictrainer import UsageError, profile_model
-from elastictrainer.steps.objective import classification_loss
 from elastictrainer.profiler.xla import compiled_functions
+from elastictrainer.steps.objective import classification_loss
 
 
 def compiled_pair(tf, wrapped):
@@ -71,7 +71,9 @@ def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
     batch = tf.random.normal((2, 32, 32, 16)), tf.zeros(2, tf.int64)
     step = traced(tf, model, batch)
-    assert compiled_functions(step.graph.as_graph_def().library), "nothing is compiled: this test shows nothing"
+    assert compiled_functions(step.graph.as_graph_def().library), (
+        "nothing is compiled: this test shows nothing"
+    )
     timings = profile_model(model, classification_loss(), batch, warmup=2, steps=4)
     assert timings.metadata["coverage"] > 0.98, timings.metadata["unattributed"]
     grouped, plain = ([word in name for name in timings.names] for word in ("grouped", "plain"))
@@ -87,6 +89,8 @@ def test_auto_clustering_is_refused(tf):
     tf.config.optimizer.set_jit("autoclustering")
     try:
         with pytest.raises(UsageError, match="auto-clustering"):
-            profile_model(small_network(tf), classification_loss(), next(ArrayData(tf).train(0)), warmup=1, steps=2)
+            profile_model(
+                small_network(tf), classification_loss(), next(ArrayData(tf).train(0)), warmup=1, steps=2
+            )
     finally:
         tf.config.optimizer.set_jit("")

@@ -72,8 +72,14 @@ def test_a_step_without_ops_is_all_outside():
 
 def test_the_longest_known_path_prefix_is_charged():
     known = ["model/while", "model/while_15", "grad/conv", "grad/conv/filter"]
-    traced = ["grad/conv", "grad/conv/filter/x_composition", "model/while_15/body/_1/add", "ConstantFolding/grad/conv_1",
-              "ArithmeticOptimizer/grad/conv", "other"]  # fmt: skip
+    traced = [
+        "grad/conv",
+        "grad/conv/filter/x_composition",
+        "model/while_15/body/_1/add",
+        "ConstantFolding/grad/conv_1",
+        "ArithmeticOptimizer/grad/conv",
+        "other",
+    ]
     assert charge_to(traced, known).tolist() == [2, 3, 1, -1, 2, -1]
 
 
@@ -81,7 +87,13 @@ def test_a_hand_made_xspace_is_read(tmp_path):
     xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     space = xplane_pb2.XSpace()
     plane = space.planes.add(name="/host:CPU")
-    names = STEP_EVENT, "model/conv:Conv2D", "ExecutorState::Process", "EagerLocalExecute: step", "MemoryAllocation"
+    names = (
+        STEP_EVENT,
+        "model/conv:Conv2D",
+        "ExecutorState::Process",
+        "EagerLocalExecute: step",
+        "MemoryAllocation",
+    )
     name_in(plane.event_metadata, *names)
     python = plane.lines.add(name="python", timestamp_ns=1000)
     python.events.add(metadata_id=1, offset_ps=0, duration_ps=9_000_000)
@@ -103,7 +115,13 @@ def test_an_op_that_only_the_executor_has_an_event_of_is_named_by_its_stat(tmp_p
     xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     space = xplane_pb2.XSpace()
     plane = space.planes.add(name="/host:CPU")
-    name_in(plane.event_metadata, STEP_EVENT, "ExecutorState::ProcessAsync::Start", "body/mul:Mul", "update:AssignSub")
+    name_in(
+        plane.event_metadata,
+        STEP_EVENT,
+        "ExecutorState::ProcessAsync::Start",
+        "body/mul:Mul",
+        "update:AssignSub",
+    )
     name_in(plane.stat_metadata, "kernel_type", "name", "PartitionedCall", "PartitionedCall_1")
     line = plane.lines.add(name="tf_Compute", timestamp_ns=0)
 
@@ -122,7 +140,9 @@ def test_an_op_that_only_the_executor_has_an_event_of_is_named_by_its_stat(tmp_p
     read = read_trace(tmp_path / "t.xplane.pb")
     shares, outside = wall_shares(read)
     by_name = dict(zip(read.ops, shares[0] * 1e6))
-    assert by_name == pytest.approx({"PartitionedCall": 35, "body/mul": 5, "PartitionedCall_1": 50, "update": 10})
+    assert by_name == pytest.approx(
+        {"PartitionedCall": 35, "body/mul": 5, "PartitionedCall_1": 50, "update": 10}
+    )
     assert outside[0] == 0
 
 
@@ -131,7 +151,13 @@ def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(tmp_path):
     xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     space = xplane_pb2.XSpace()
     host = space.planes.add(name="/host:CPU")
-    name_in(host.event_metadata, STEP_EVENT, "model/conv:Conv2D", "grad/conv:Conv2DBackpropFilter", "count:AssignAdd")
+    name_in(
+        host.event_metadata,
+        STEP_EVENT,
+        "model/conv:Conv2D",
+        "grad/conv:Conv2DBackpropFilter",
+        "count:AssignAdd",
+    )
     python = host.lines.add(name="python", timestamp_ns=0)
     python.events.add(metadata_id=1, offset_ps=0, duration_ps=100_000)
     worker = host.lines.add(name="tf_Compute", timestamp_ns=0)
@@ -168,7 +194,9 @@ def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(tmp_path):
 def test_a_real_trace_gives_the_checked_in_shares(tmp_path):
     """Two steps of a small network, captured on two x86 cores; the sums were added up by another route (see below)."""
     pytest.importorskip("tensorflow")
-    (tmp_path / "t.xplane.pb").write_bytes(gzip.decompress((DATA / "small_network.xplane.pb.gz").read_bytes()))
+    (tmp_path / "t.xplane.pb").write_bytes(
+        gzip.decompress((DATA / "small_network.xplane.pb.gz").read_bytes())
+    )
     golden = json.loads((DATA / "small_network.json").read_text())
     read = read_trace(tmp_path / "t.xplane.pb")
     shares, outside = wall_shares(read)

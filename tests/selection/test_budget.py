@@ -12,7 +12,18 @@ def chain(n=50):
     return TensorTimings.from_chain(list(map(str, range(n))), 30.0, np.ones(n), np.ones(n) * 0.4)
 
 
-def simulate(rho, slope=1.0, constant=0.0, epochs=12, steps_per_epoch=700, selecting_s=4.0, compiling_s=1.5, off=1.0, load=None, seed=0):
+def simulate(
+    rho,
+    slope=1.0,
+    constant=0.0,
+    epochs=12,
+    steps_per_epoch=700,
+    selecting_s=4.0,
+    compiling_s=1.5,
+    off=1.0,
+    load=None,
+    seed=0,
+):
     """A run on a device where a step takes slope x profile + constant; returns the ratio it achieves, by step.
 
     off: the selections' own part takes this many times what the profile says.
@@ -30,7 +41,9 @@ def simulate(rho, slope=1.0, constant=0.0, epochs=12, steps_per_epoch=700, selec
     def choose(step, corrected=False):
         nonlocal predicted, spent, corrections
         upcoming = selecting_s * plan.selections_left(step + 1)
-        chosen = pace.rho_for_selector(pace.target_ratio(step, spent, upcoming))  # a selection that spends all it is given
+        chosen = pace.rho_for_selector(
+            pace.target_ratio(step, spent, upcoming)
+        )  # a selection that spends all it is given
         if chosen != predicted:  # else the same tensors go on, and nothing is compiled
             predicted = chosen
             pace.new_selection(predicted, corrected)
@@ -72,8 +85,12 @@ def test_the_requested_ratio_is_kept_on_a_device_unlike_the_profiled_one(rho, sl
 @pytest.mark.parametrize("off", [0.8, 1.2])
 def test_a_wrong_profile_is_corrected_within_the_first_interval(off):
     ratios, _ = simulate(0.6, off=off, compiling_s=0.2)
-    first_interval = (1380 * ratios[1379] - 100 * ratios[99]) / 1280  # without opening, correcting and priming
-    assert first_interval == pytest.approx(0.57, abs=0.03)  # what the steps have when selecting and full steps are paid
+    first_interval = (
+        1380 * ratios[1379] - 100 * ratios[99]
+    ) / 1280  # without opening, correcting and priming
+    assert first_interval == pytest.approx(
+        0.57, abs=0.03
+    )  # what the steps have when selecting and full steps are paid
     assert ratios[-1] == pytest.approx(0.6, abs=0.02)
 
 
@@ -97,7 +114,9 @@ def test_selections_that_cost_a_tenth_of_their_interval_are_paid_for():
 
 
 def test_a_short_run_is_not_corrected_where_that_costs_more_than_it_moves():
-    _, corrections = simulate(0.5, constant=12.0, epochs=4, steps_per_epoch=40, selecting_s=0.2, compiling_s=2.0)
+    _, corrections = simulate(
+        0.5, constant=12.0, epochs=4, steps_per_epoch=40, selecting_s=0.2, compiling_s=2.0
+    )
     assert corrections == 0
 
 
@@ -125,7 +144,16 @@ def test_a_short_epoch_opens_with_fewer_full_steps():
 def test_the_plan_counts_what_is_left():
     plan = Plan(12, 1000, interval=4)
     assert [plan.epochs_begun(step) for step in (0, 999, 1000, 11_999, 12_000)] == [1, 1, 2, 12, 12]
-    assert [plan.burst_left(step) for step in (0, 40, 47, 48, 295, 299, 1980, 1999)] == [48, 8, 1, 0, 5, 1, 20, 1]
+    assert [plan.burst_left(step) for step in (0, 40, 47, 48, 295, 299, 1980, 1999)] == [
+        48,
+        8,
+        1,
+        0,
+        5,
+        1,
+        20,
+        1,
+    ]
     assert plan.full_left(48) == plan.full_left(0) - 48
     assert plan.selected_left(6000) == 6000 - plan.full_left(6000)
     assert plan.selected_left(1990) == 0

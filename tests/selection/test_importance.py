@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from builders import ArrayData, small_network, tensor_names
 
+from builders import ArrayData, small_network, tensor_names
 from elastictrainer import ImportanceEvaluator, Objective, RunError, UsageError
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.objective import classification_loss
@@ -41,15 +41,17 @@ def test_magnitudes(tf):
     objective, batch = quadratic(tf, [3.0, -2.0, 0.0])
     sgd = tf.keras.optimizers.SGD(0.1)
     np.testing.assert_allclose(ImportanceEvaluator(objective, sgd, "weight-magnitude")([batch]), [5.0])
-    np.testing.assert_allclose(ImportanceEvaluator(objective, sgd, "grad-magnitude")([batch]), [2.0 + 4.0 + 3.0])
+    np.testing.assert_allclose(
+        ImportanceEvaluator(objective, sgd, "grad-magnitude")([batch]), [2.0 + 4.0 + 3.0]
+    )
 
 
 @pytest.mark.parametrize("metric", ["update", "grad-magnitude", "weight-magnitude"])
 @pytest.mark.parametrize("optimizer_name", ["sgd", "adam", "keras-sgd"])
 def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metric, optimizer_name):
     from elastictrainer.experiment.assembly import configure
-    from elastictrainer.steps.keras_compat import random_states
     from elastictrainer.steps.compiled_step import TrainStep
+    from elastictrainer.steps.keras_compat import random_states
 
     def follow(evaluate):
         configure(seed=3)
@@ -58,7 +60,11 @@ def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metri
         inputs = tf.keras.Input((8, 8, 3))
         x = small_network(tf)(layers.RandomRotation(0.2)(layers.RandomFlip()(inputs)))
         model = tf.keras.Model(inputs, layers.Dense(3)(layers.Dropout(0.5)(layers.BatchNormalization()(x))))
-        optimizer = optimizers.keras_sgdw(0.1, 0.01, 0.9) if optimizer_name == "keras-sgd" else optimizers.make(optimizer_name, 0.01)
+        optimizer = (
+            optimizers.keras_sgdw(0.1, 0.01, 0.9)
+            if optimizer_name == "keras-sgd"
+            else optimizers.make(optimizer_name, 0.01)
+        )
         optimizers.build(optimizer, model.trainable_weights)
         objective = Objective(model, classification_loss())
         step = TrainStep(objective, optimizer, model.trainable_weights)
@@ -72,7 +78,9 @@ def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metri
             for variable, value in zip(watched, before):
                 np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.name)
             states = random_states(model)
-            assert states and {id(s) for s in states} <= {id(v) for v in watched}, "no RNG state among the variables"
+            assert states and {id(s) for s in states} <= {id(v) for v in watched}, (
+                "no RNG state among the variables"
+            )
         losses += [step(*batch).numpy() for batch in batches[2:]]
         return losses, [v.numpy() for v in model.variables]
 

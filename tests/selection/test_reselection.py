@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from elastictrainer import TensorTimings, UsageError
-from elastictrainer.selection.schedule import Plan
 from elastictrainer.selection.reselection import Reselector
+from elastictrainer.selection.schedule import Plan
 from elastictrainer.training.stopwatch import Stopwatch
 
 CHAIN = TensorTimings.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
@@ -16,12 +16,16 @@ PREVIOUS = np.array([False, True, False, True])
 
 def choose(importance, rho, previous=None):
     pace = SimpleNamespace(timings=CHAIN, rho=rho)
-    reselector = Reselector(lambda probe: np.array(importance, float), pace, Stopwatch(), 1, "dp", feedback=False)
+    reselector = Reselector(
+        lambda probe: np.array(importance, float), pace, Stopwatch(), 1, "dp", feedback=False
+    )
     reselector.score([])
     mask, record = reselector.choose(0, previous)
     assert record["selected"] == np.flatnonzero(mask).tolist()
     assert not (record["kept_previous"] and record["over_budget"])
-    return record["selected"], "kept" if record["kept_previous"] else "over budget" if record["over_budget"] else "fits"
+    return record["selected"], "kept" if record["kept_previous"] else "over budget" if record[
+        "over_budget"
+    ] else "fits"
 
 
 def test_the_time_that_is_left_counts_what_is_to_come_and_what_full_training_takes_as_well():
@@ -34,7 +38,15 @@ def test_the_time_that_is_left_counts_what_is_to_come_and_what_full_training_tak
     assert asked.pop() == ((25, 9.0), {"upcoming_s": 2 * 6.0, "shared_s": 0.0})
     watch = Stopwatch(clock=lambda: 0.0)
     watch.seconds.update(
-        {"loop": 3.0, "checkpoint": 1.0, "full_tracing": 5.0, "steps": 40.0, "importance": 6.0, "selection": 2.0, "tracing": 4.0}
+        {
+            "loop": 3.0,
+            "checkpoint": 1.0,
+            "full_tracing": 5.0,
+            "steps": 40.0,
+            "importance": 6.0,
+            "selection": 2.0,
+            "tracing": 4.0,
+        }
     )
     Reselector(None, pace, watch, 1, "dp", feedback=True).target_ratio(150)
     # Two of five epochs have begun, and two of three selections were made.

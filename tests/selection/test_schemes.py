@@ -1,27 +1,47 @@
 import numpy as np
 import pytest
-from builders import ArrayData, invented_timings, small_network, tensor_names
 
+from builders import ArrayData, invented_timings, small_network, tensor_names
 from elastictrainer import Objective, UsageError, profile_model, select
 from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.objective import classification_loss
 from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.objective import classification_loss
 from elastictrainer.training.training import Training
 
 EXPECTED = {
-    "full": {"stem/kernel", "stem/bias", "stem_bn/gamma", "stem_bn/beta", "inner/kernel", "inner/bias", "inner_bn/gamma",
-             "inner_bn/beta", "head/kernel", "head/bias"},
+    "full": {
+        "stem/kernel",
+        "stem/bias",
+        "stem_bn/gamma",
+        "stem_bn/beta",
+        "inner/kernel",
+        "inner/bias",
+        "inner_bn/gamma",
+        "inner_bn/beta",
+        "head/kernel",
+        "head/bias",
+    },
     "traditional-tl": {"head/kernel", "head/bias"},
-    "bn-bias": {"stem/bias", "stem_bn/gamma", "stem_bn/beta", "inner/bias", "inner_bn/gamma", "inner_bn/beta",
-                "head/kernel", "head/bias"},
-}  # fmt: skip
+    "bn-bias": {
+        "stem/bias",
+        "stem_bn/gamma",
+        "stem_bn/beta",
+        "inner/bias",
+        "inner_bn/gamma",
+        "inner_bn/beta",
+        "head/kernel",
+        "head/bias",
+    },
+}
 EXPECTED["prunetrain"] = EXPECTED["full"]
 
 
 def changed(model, before):
     return {
-        name for name, v, old in zip(tensor_names(model), model.trainable_weights, before) if not np.array_equal(v.numpy(), old)
+        name
+        for name, v, old in zip(tensor_names(model), model.trainable_weights, before)
+        if not np.array_equal(v.numpy(), old)
     }
 
 
@@ -84,7 +104,9 @@ def test_unknown_scheme_names_the_nearest(tf):
 def test_a_scheme_of_ones_own_is_found_by_its_place(tf):
     model = small_network(tf)
     before = [v.numpy() for v in model.trainable_weights]
-    Training(model, optimizers.make("sgd", 0.1), scheme="userschemes:OddTensors", epochs=1, quiet=True).fit(ArrayData(tf))
+    Training(model, optimizers.make("sgd", 0.1), scheme="userschemes:OddTensors", epochs=1, quiet=True).fit(
+        ArrayData(tf)
+    )
     odd = set(tensor_names(model)[1::2])
     assert changed(model, before) <= odd and changed(model, before)
 
@@ -96,7 +118,15 @@ def test_a_metric_of_ones_own_scores_the_tensors(tf):
     data = ArrayData(tf, steps=16)
     scheme = schemes.create("by-largest-gradient")
     assert isinstance(scheme, userschemes.ByLargestGradient)
-    trainer = Training(model, optimizers.make("sgd", 0.05), scheme=scheme, timings=invented_timings(model), rho=0.9, epochs=1, quiet=True)
+    trainer = Training(
+        model,
+        optimizers.make("sgd", 0.05),
+        scheme=scheme,
+        timings=invented_timings(model),
+        rho=0.9,
+        epochs=1,
+        quiet=True,
+    )
     assert trainer.fit(data)["selections"] == 1
 
 
@@ -117,7 +147,11 @@ def test_an_installed_packages_scheme_is_found(monkeypatch):
 
 @pytest.mark.parametrize(
     "name, message",
-    [("nowhere:X", "cannot import nowhere"), ("userschemes:X", "has no 'X'"), ("userschemes:NoScheme", "gave a NoScheme")],
+    [
+        ("nowhere:X", "cannot import nowhere"),
+        ("userschemes:X", "has no 'X'"),
+        ("userschemes:NoScheme", "gave a NoScheme"),
+    ],
 )
 def test_what_is_no_scheme_is_said(tf, name, message):
     with pytest.raises(UsageError, match=message):

@@ -19,7 +19,9 @@ def best_by_brute_force(timings, importance, rho):
 
 
 def random_chain(random, n):
-    return TensorTimings.from_chain(list(map(str, range(n))), random.random(), random.random(n), random.random(n))
+    return TensorTimings.from_chain(
+        list(map(str, range(n))), random.random(), random.random(n), random.random(n)
+    )
 
 
 def test_dp_is_exact_on_500_random_chains():
@@ -44,7 +46,9 @@ def test_rounded_knapsack_is_exact_where_costs_are_whole_cells(monkeypatch):
         mask = solve_chain(t_dw, t_dy, importance, float(budget), budget)
         masks = np.array(list(itertools.product([False, True], repeat=n)))
         paid = [t_dw[m].sum() + (t_dy[: np.flatnonzero(m)[-1] + 1].sum() if m.any() else 0) for m in masks]
-        assert importance[mask].sum() == pytest.approx(max(importance[m].sum() for m, c in zip(masks, paid) if c <= budget))
+        assert importance[mask].sum() == pytest.approx(
+            max(importance[m].sum() for m, c in zip(masks, paid) if c <= budget)
+        )
 
 
 def test_rounded_knapsack_never_exceeds_the_budget_and_comes_close(monkeypatch):
@@ -71,7 +75,9 @@ def test_milp_is_exact_on_500_random_group_models():
         rho = random.uniform(timings.rho_min, 1)
         found = select(timings, importance, rho, solver="milp")
         assert found.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-        assert found.importance == pytest.approx(max(best_by_brute_force(timings, importance, rho), 0.0), abs=1e-9)
+        assert found.importance == pytest.approx(
+            max(best_by_brute_force(timings, importance, rho), 0.0), abs=1e-9
+        )
 
 
 def test_dp_keeps_the_group_budget_where_groups_are_no_chain():

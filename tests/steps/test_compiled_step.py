@@ -3,13 +3,13 @@ import weakref
 
 import numpy as np
 import pytest
-from builders import ArrayData, small_network
 
+from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import StepCache, spare_from_collection
 from elastictrainer.steps.keras_compat import random_states, tf_variables
 from elastictrainer.steps.objective import classification_loss
-from elastictrainer.steps.compiled_step import StepCache, spare_from_collection
 
 
 def make_cache(tf, size):
@@ -58,5 +58,9 @@ def test_a_step_knows_all_variables_it_touches(tf):
     step.trace(*next(ArrayData(tf).train(0)))
     model = cache.objective.model
     touched = {id(v) for v in step.state()}
-    assert random_states(model) and {id(v) for v in random_states(model)} <= touched, "the dropout's random state"
-    assert {id(v) for v in tf_variables(model.variables)} <= touched, "weights and the statistics of batch norm"
+    assert random_states(model) and {id(v) for v in random_states(model)} <= touched, (
+        "the dropout's random state"
+    )
+    assert {id(v) for v in tf_variables(model.variables)} <= touched, (
+        "weights and the statistics of batch norm"
+    )

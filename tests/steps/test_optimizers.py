@@ -7,7 +7,9 @@ from elastictrainer import UsageError
 from elastictrainer.steps import optimizers
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("tensorflow_addons"), reason="no TensorFlow Addons on this platform")
+@pytest.mark.skipif(
+    not importlib.util.find_spec("tensorflow_addons"), reason="no TensorFlow Addons on this platform"
+)
 def test_addons_and_keras_make_the_same_update(tf):
     def schedule(rate):
         return tf.keras.optimizers.schedules.CosineDecay(rate, 10)
@@ -47,7 +49,9 @@ def test_update_by_hand(tf):
 def test_resting_tensors_lose_their_momentum_and_the_others_keep_it(tf, make):
     def build_and_step():
         variables = [tf.Variable([1.0, 2.0]), tf.Variable([3.0])]
-        optimizer = optimizers.keras_sgdw(0.1, 0.0, 0.9) if make == "keras_sgdw" else optimizers.make(make, 0.1, 0.0)
+        optimizer = (
+            optimizers.keras_sgdw(0.1, 0.0, 0.9) if make == "keras_sgdw" else optimizers.make(make, 0.1, 0.0)
+        )
         optimizers.build(optimizer, variables)
         optimizers.apply(optimizer, [(tf.ones_like(v), v) for v in variables])
         return optimizer, variables

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import make_images
 from PIL import Image
+
+from builders import make_images
 
 pytest.importorskip("tensorflow")
 
@@ -41,7 +42,22 @@ def workshop(tf, tmp_path_factory):
     try:
         from elastictrainer.cli import profile, train
 
-        assert profile.main([*SMALL, "--output", "profile.json", "--steps", "2", "--warmup", "1", "--calibration-seconds", "1"]) == 0
+        assert (
+            profile.main(
+                [
+                    *SMALL,
+                    "--output",
+                    "profile.json",
+                    "--steps",
+                    "2",
+                    "--warmup",
+                    "1",
+                    "--calibration-seconds",
+                    "1",
+                ]
+            )
+            == 0
+        )
         assert train.main([*PROFILED, "--scheme", "full", "--epochs", "1", "--output", "run"]) == 0
     finally:
         os.chdir(before)
@@ -87,8 +103,18 @@ def images(damage):
     def prepare(folder):
         make_images(folder / "images", train=8)
         damage(folder / "images")
-        return ("et-train", *PROFILED, "--scheme", "full", "--epochs", "1", "--dataset", folder / "images",
-                "--output", folder / "out")  # fmt: skip
+        return (
+            "et-train",
+            *PROFILED,
+            "--scheme",
+            "full",
+            "--epochs",
+            "1",
+            "--dataset",
+            folder / "images",
+            "--output",
+            folder / "out",
+        )
 
     return prepare
 
@@ -106,7 +132,9 @@ def file(name, content, *arguments):
 def lambda_model(folder):
     import tensorflow as tf
 
-    model = tf.keras.Sequential([tf.keras.Input((16, 16, 3)), tf.keras.layers.Flatten(), tf.keras.layers.Lambda(lambda x: x[:, :2])])
+    model = tf.keras.Sequential(
+        [tf.keras.Input((16, 16, 3)), tf.keras.layers.Flatten(), tf.keras.layers.Lambda(lambda x: x[:, :2])]
+    )
     model.save(folder / "unsafe.keras")
     return ("et-train", *MODEL, folder / "unsafe.keras", "--output", folder / "out")
 
@@ -162,13 +190,28 @@ def torn(folder):
 
 BAD = {
     # names
-    "model": (("et-train", *SMALL, "--model", "resnet05"), "unknown model 'resnet05'. Did you mean 'resnet50'?"),
+    "model": (
+        ("et-train", *SMALL, "--model", "resnet05"),
+        "unknown model 'resnet05'. Did you mean 'resnet50'?",
+    ),
     "data set": (("et-train", *SMALL, "--dataset", "stanford_dog"), "Did you mean 'stanford_dogs'?"),
-    "scheme": (("et-train", *SMALL, "--scheme", "elasitc"), "unknown scheme 'elasitc'. Did you mean 'elastic'?"),
-    "option": (("et-train", "--intervall", "3"), "unknown argument '--intervall'. Did you mean '--interval'?"),
+    "scheme": (
+        ("et-train", *SMALL, "--scheme", "elasitc"),
+        "unknown scheme 'elasitc'. Did you mean 'elastic'?",
+    ),
+    "option": (
+        ("et-train", "--intervall", "3"),
+        "unknown argument '--intervall'. Did you mean '--interval'?",
+    ),
     "positional": (("et-train", "resnet50"), "unknown argument 'resnet50'"),
-    "optimizer": (("et-train", *SMALL, "--optimizer", "sdg"), "unknown optimizer 'sdg'. Did you mean 'sgd'? Valid: sgd, adam."),
-    "solver": (("et-train", *PROFILED, "--solver", "pd"), "unknown solver 'pd'. Did you mean 'dp'? Valid: dp, milp."),
+    "optimizer": (
+        ("et-train", *SMALL, "--optimizer", "sdg"),
+        "unknown optimizer 'sdg'. Did you mean 'sgd'? Valid: sgd, adam.",
+    ),
+    "solver": (
+        ("et-train", *PROFILED, "--solver", "pd"),
+        "unknown solver 'pd'. Did you mean 'dp'? Valid: dp, milp.",
+    ),
     "head": (("et-train", *SMALL, "--head-init", "zero"), "Did you mean 'zeros'?"),
     "plot": (("et-plot", "curvs", "run"), "invalid choice: 'curvs'"),
     "no value": (("et-train", "--rho"), "expected one argument"),
@@ -179,27 +222,60 @@ BAD = {
     "rho nan": (("et-train", *PROFILED, "--rho", "nan"), "--rho nan is out of range"),
     "rho word": (("et-train", *PROFILED, "--rho", "half"), "--rho must be a number, not 'half'"),
     "rho below the floor": (("et-train", *PROFILED, "--rho", "0.02"), "Valid: 0."),
-    "interval 0": (("et-train", *PROFILED, "--interval", "0"), "--interval 0 is out of range; allowed: at least 1"),
-    "interval 1.5": (("et-train", *PROFILED, "--interval", "1.5"), "--interval must be a whole number, not '1.5'"),
+    "interval 0": (
+        ("et-train", *PROFILED, "--interval", "0"),
+        "--interval 0 is out of range; allowed: at least 1",
+    ),
+    "interval 1.5": (
+        ("et-train", *PROFILED, "--interval", "1.5"),
+        "--interval must be a whole number, not '1.5'",
+    ),
     "batch 0": (("et-train", *PROFILED, "--batch-size", "0"), "--batch-size 0 is out of range"),
-    "batch too large": (("et-train", *SMALL, "--batch-size", "1000"), "images has 16 training images, fewer than one minibatch of 1000"),
+    "batch too large": (
+        ("et-train", *SMALL, "--batch-size", "1000"),
+        "images has 16 training images, fewer than one minibatch of 1000",
+    ),
     "epochs 0": (("et-train", *PROFILED, "--epochs", "0"), "--epochs 0 is out of range"),
     "epochs many": (("et-train", *PROFILED, "--epochs", "1e3"), "--epochs must be a whole number, not '1e3'"),
-    "classes 1": (("et-train", *PROFILED, "--classes", "1"), "--classes 1 is out of range; allowed: at least 2"),
-    "classes 3": (("et-train", *PROFILED, "--classes", "3"), "--classes 3: images has 2. Leave --classes out."),
-    "image size": (("et-train", *PROFILED, "--image-size", "4"), "--image-size 4 is out of range; allowed: 8 to 4096"),
-    "probe batches": (("et-train", *PROFILED, "--importance-batches", "0"), "--importance-batches 0 is out of range"),
+    "classes 1": (
+        ("et-train", *PROFILED, "--classes", "1"),
+        "--classes 1 is out of range; allowed: at least 2",
+    ),
+    "classes 3": (
+        ("et-train", *PROFILED, "--classes", "3"),
+        "--classes 3: images has 2. Leave --classes out.",
+    ),
+    "image size": (
+        ("et-train", *PROFILED, "--image-size", "4"),
+        "--image-size 4 is out of range; allowed: 8 to 4096",
+    ),
+    "probe batches": (
+        ("et-train", *PROFILED, "--importance-batches", "0"),
+        "--importance-batches 0 is out of range",
+    ),
     "rate": (("et-train", *PROFILED, "--learning-rate", "-1"), "--learning-rate -1 is out of range"),
     "rate inf": (("et-train", *PROFILED, "--learning-rate", "inf"), "--learning-rate inf is out of range"),
     "seed": (("et-train", *PROFILED, "--seed", "-1"), "--seed -1 is out of range"),
-    "rotation": (("et-train", *PROFILED, "--rotation", "0.9"), "--rotation 0.9 is out of range; allowed: 0 to 0.5"),
-    "checkpoint": (("et-train", *PROFILED, "--checkpoint-minutes", "-1"), "--checkpoint-minutes -1 is out of range"),
-    "calibration": (("et-profile", *SMALL, "--calibration-seconds", "-1"), "--calibration-seconds -1 is out of range; allowed: at least 0"),
+    "rotation": (
+        ("et-train", *PROFILED, "--rotation", "0.9"),
+        "--rotation 0.9 is out of range; allowed: 0 to 0.5",
+    ),
+    "checkpoint": (
+        ("et-train", *PROFILED, "--checkpoint-minutes", "-1"),
+        "--checkpoint-minutes -1 is out of range",
+    ),
+    "calibration": (
+        ("et-profile", *SMALL, "--calibration-seconds", "-1"),
+        "--calibration-seconds -1 is out of range; allowed: at least 0",
+    ),
     "validate": (("et-profile", *SMALL, "--validate", "-1"), "--validate -1 is out of range"),
     "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "cannot read the meter's log"),
     # config files
     "no config": (("et-train", "--config", "no.yaml"), "cannot read the config file no.yaml: No such file"),
-    "config is a folder": (("et-train", "--config", "images"), "cannot read the config file images: Is a directory"),
+    "config is a folder": (
+        ("et-train", "--config", "images"),
+        "cannot read the config file images: Is a directory",
+    ),
     "config key": (config("epohcs: 3"), "unknown key 'epohcs'. Did you mean 'epochs'?"),
     "config list": (config("- rho\n- 0.5"), "must hold `key: value` lines"),
     "config syntax": (config("rho: [0.5"), "is not valid YAML"),
@@ -208,11 +284,20 @@ BAD = {
     "config value": (config("rho: [1, 2]"), "--rho must be a number, not [1, 2]"),
     "config bool": (config("epochs: true"), "--epochs must be a whole number, not True"),
     "config bool word": (config("overwrite: perhaps"), "--overwrite must be true or false, not 'perhaps'"),
-    "config bomb": (config("data_dir: [&a [x, x], &b [*a, *a], &c [*b, *b], &d [*c, *c, *c, *c]]"), "--data-dir must be text, not a list"),
+    "config bomb": (
+        config("data_dir: [&a [x, x], &b [*a, *a], &c [*b, *b], &d [*c, *c, *c, *c]]"),
+        "--data-dir must be text, not a list",
+    ),
     "config text": (config("data_dir: {deep: [1, 2]}"), "--data-dir must be text, not a dict"),
     # profiles
-    "no profile": (("et-train", *SMALL, "--profile", "no.json"), "cannot read the profile no.json: No such file"),
-    "profile is a folder": (("et-train", *SMALL, "--profile", "images"), "cannot read the profile images: Is a directory"),
+    "no profile": (
+        ("et-train", *SMALL, "--profile", "no.json"),
+        "cannot read the profile no.json: No such file",
+    ),
+    "profile is a folder": (
+        ("et-train", *SMALL, "--profile", "images"),
+        "cannot read the profile images: Is a directory",
+    ),
     "profile empty": (profile(lambda v: ""), "is damaged or no profile"),
     "profile cut": (profile(half), "is damaged or no profile"),
     "profile binary": (profile(lambda v: b"\x89PNG\xff"), "it is not text"),
@@ -220,36 +305,72 @@ BAD = {
     "profile list": (profile(lambda v: "[1, 2]"), "is not an ElasticTrainer profile"),
     "profile nested": (profile(lambda v: "[" * 100_000), "is damaged or no profile"),
     "profile NaN": (profile(lambda v: put(v, "tensors", 0, "t_update", float("nan"))), "NaN"),
-    "profile infinite": (profile(lambda v: json.dumps(v).replace('"t_update": ', '"t_update": 1e999, "was": ', 1)), "infinite"),
+    "profile infinite": (
+        profile(lambda v: json.dumps(v).replace('"t_update": ', '"t_update": 1e999, "was": ', 1)),
+        "infinite",
+    ),
     "profile negative": (profile(lambda v: put(v, "groups", "dy", 0, "ms", -1.0)), "groups/dy/0/ms"),
-    "profile index": (profile(lambda v: put(v, "groups", "dy", 0, "members", [[0, 10**9]])), "names tensors 0 to 1000000000"),
+    "profile index": (
+        profile(lambda v: put(v, "groups", "dy", 0, "members", [[0, 10**9]])),
+        "names tensors 0 to 1000000000",
+    ),
     "profile type": (profile(lambda v: put(v, "tensors", 0, "shape", "wide")), "tensors/0/shape"),
     "profile lacks": (profile(lambda v: v.pop("groups") and None), "'groups' is a required property"),
     "profile version": (profile(lambda v: put(v, "version", 99)), "version 99"),
     "profile without tensors": (profile(lambda v: put(v, "tensors", [])), "lists no tensor"),
     "profile of a batch": (("et-train", *PROFILED, "--batch-size", "8"), "batch_size: profile 4, here 8"),
-    "profile of a shape": (("et-train", *PROFILED, "--image-size", "24"), "input_shape: profile [16, 16, 3], here [24, 24, 3]"),
-    "profile of an optimizer": (("et-train", *PROFILED, "--optimizer", "adam"), "optimizer: profile sgd, here adam"),
-    "profile of a model": (("et-train", *PROFILED, "--model", "usermodels:good"), "model: profile demo, here usermodels:good"),
-    "profile of a device": (profile(lambda v: put(v, "metadata", "device", "Abacus 9")), "device: profile Abacus 9, here"),
+    "profile of a shape": (
+        ("et-train", *PROFILED, "--image-size", "24"),
+        "input_shape: profile [16, 16, 3], here [24, 24, 3]",
+    ),
+    "profile of an optimizer": (
+        ("et-train", *PROFILED, "--optimizer", "adam"),
+        "optimizer: profile sgd, here adam",
+    ),
+    "profile of a model": (
+        ("et-train", *PROFILED, "--model", "usermodels:good"),
+        "model: profile demo, here usermodels:good",
+    ),
+    "profile of a device": (
+        profile(lambda v: put(v, "metadata", "device", "Abacus 9")),
+        "device: profile Abacus 9, here",
+    ),
     # images
     "no split": (images(lambda f: shutil.rmtree(f / "test")), "has no folder 'test'"),
-    "one class": (images(lambda f: [shutil.rmtree(f / s / "dark") for s in ("train", "test")]), "has 1 class(es)"),
+    "one class": (
+        images(lambda f: [shutil.rmtree(f / s / "dark") for s in ("train", "test")]),
+        "has 1 class(es)",
+    ),
     "class missing": (images(lambda f: shutil.rmtree(f / "test" / "dark")), "test lacks dark"),
-    "class empty": (images(lambda f: [p.unlink() for p in (f / "train" / "dark").iterdir()]), "dark holds no image"),
+    "class empty": (
+        images(lambda f: [p.unlink() for p in (f / "train" / "dark").iterdir()]),
+        "dark holds no image",
+    ),
     "image empty": (images(lambda f: first(f).write_bytes(b"")), "0.jpg (empty)"),
     "image is text": (images(lambda f: first(f).write_text("not an image")), "0.jpg (not an image)"),
-    "image is WebP": (images(lambda f: Image.new("RGB", (20, 20)).save(first(f), "webp")), "0.jpg (WEBP inside)"),
+    "image is WebP": (
+        images(lambda f: Image.new("RGB", (20, 20)).save(first(f), "webp")),
+        "0.jpg (WEBP inside)",
+    ),
     "image header": (images(lambda f: first(f).write_bytes(first(f).read_bytes()[:12])), "0.jpg"),
-    "image is huge": (images(lambda f: Image.new("L", (20_000, 20_000)).save(first(f), "png")), "0.jpg (Image size (400000000 pixels) exceeds limit"),
-    "image is a folder": (images(lambda f: (first(f).unlink(), first(f).mkdir())), "0.jpg (not a regular file)"),
+    "image is huge": (
+        images(lambda f: Image.new("L", (20_000, 20_000)).save(first(f), "png")),
+        "0.jpg (Image size (400000000 pixels) exceeds limit",
+    ),
+    "image is a folder": (
+        images(lambda f: (first(f).unlink(), first(f).mkdir())),
+        "0.jpg (not a regular file)",
+    ),
     "image is a loop": (images(link_loop), "0.jpg"),
     "image is a pipe": (images(fifo), "0.jpg (not a regular file)"),
     "split is a loop": (images(split_loop), "has no folder 'test'"),
     "image cut": (images(cut), "0.jpg", 1),
     # weights and models
     "no weights": (("et-train", *SMALL, "--weights", "no.npz"), "there is no weights file no.npz"),
-    "weights are no archive": (file("w.npz", b"PK", "et-train", *SMALL, "--weights", "FILE"), "does not hold the weights of demo"),
+    "weights are no archive": (
+        file("w.npz", b"PK", "et-train", *SMALL, "--weights", "FILE"),
+        "does not hold the weights of demo",
+    ),
     "weights of another": (
         ("et-train", *SMALL, "--model", "mobilenetv2", "--image-size", "32", "--weights", "profile.json"),
         "does not hold the weights of mobilenetv2",
@@ -258,12 +379,21 @@ BAD = {
     "model file damaged": (file("m.keras", b"PK\x03\x04", "et-train", *MODEL, "FILE"), "Keras cannot load"),
     "model file with code": (lambda_model, "Keras cannot load"),
     "no module": (("et-train", *MODEL, "nowhere:make"), "cannot import nowhere"),
-    "no function": (("et-train", *MODEL, "usermodels:nothing"), "usermodels has no 'nothing' (--model usermodels:nothing)"),
-    "function raises": (("et-train", *MODEL, "usermodels:raises"), "ZeroDivisionError: the user's own mistake"),
+    "no function": (
+        ("et-train", *MODEL, "usermodels:nothing"),
+        "usermodels has no 'nothing' (--model usermodels:nothing)",
+    ),
+    "function raises": (
+        ("et-train", *MODEL, "usermodels:raises"),
+        "ZeroDivisionError: the user's own mistake",
+    ),
     "function needs more": (("et-train", *MODEL, "usermodels:needs_more"), "'something'"),
     "no Keras model": (("et-train", *MODEL, "usermodels:no_model"), "gave a int, not a Keras model"),
     "not built": (("et-train", *MODEL, "usermodels:not_built"), "is not built"),
-    "too wide": (("et-train", *MODEL, "usermodels:too_wide"), "outputs of shape (None, 3); the data has 2 classes"),
+    "too wide": (
+        ("et-train", *MODEL, "usermodels:too_wide"),
+        "outputs of shape (None, 3); the data has 2 classes",
+    ),
     "softmax": (("et-train", *MODEL, "usermodels:softmax"), "ends in a softmax"),
     "two outputs": (("et-train", *MODEL, "usermodels:two_outputs"), "outputs of shape"),
     "a map of outputs": (("et-train", *MODEL, "usermodels:a_map"), "outputs of shape (None, 16, 16, 2)"),
@@ -272,12 +402,21 @@ BAD = {
         ("et-profile", "--dataset", "images", "--image-size", "16", "--model", "usermodels:all_frozen"),
         "no trainable tensor",
     ),
-    "export": (("et-train", *PROFILED, "--export", "tflight"), "unknown export format 'tflight'. Did you mean 'tflite'?"),
+    "export": (
+        ("et-train", *PROFILED, "--export", "tflight"),
+        "unknown export format 'tflight'. Did you mean 'tflite'?",
+    ),
     "export of nothing": (("et-export", "images"), "images is no run folder"),
     "export of an unfinished run": (lambda folder: ("et-export", unfinished(folder)[2]), "et-train --resume"),
     # run folders
-    "run exists": (("et-train", *PROFILED, "--output", "run"), "run exists. Choose another --output, go on with it by --resume run"),
-    "no run folder": (("et-train", *PROFILED, "--output", "images", "--overwrite"), "images is not a run folder"),
+    "run exists": (
+        ("et-train", *PROFILED, "--output", "run"),
+        "run exists. Choose another --output, go on with it by --resume run",
+    ),
+    "no run folder": (
+        ("et-train", *PROFILED, "--output", "images", "--overwrite"),
+        "images is not a run folder",
+    ),
     "output is a file": (("et-train", *PROFILED, "--output", "profile.json"), "cannot write to profile.json"),
     "output cannot be": (("et-train", *PROFILED, "--output", "/proc/run"), "cannot write to /proc/run"),
     "resume nothing": (("et-train", "--resume", "nowhere"), "nowhere is no run folder"),
@@ -286,7 +425,10 @@ BAD = {
     "plot format": (("et-plot", "curves", "run", "--output", "x.doc"), ".png .pdf .svg"),
     "plot two": (("et-plot", "selection", "run", "run"), "draws one PATH, not 2"),
     "plot no selection": (("et-plot", "selection", "run"), "has no selection to draw"),
-    "plot quantity": (("et-plot", "curves", "run", "--y", "time"), "unknown --y 'time'. Valid: accuracy, loss, flops."),
+    "plot quantity": (
+        ("et-plot", "curves", "run", "--y", "time"),
+        "unknown --y 'time'. Valid: accuracy, loss, flops.",
+    ),
     "plot x": (("et-plot", "bars", "run", "--x", "time"), "--x goes with curves, not with bars"),
     "plot flops": (("et-plot", "prediction", "profile.json"), "holds no measured selection"),
     "report format": (("et-plot", "report", "run", "--output", "x.png"), "valid endings: .html .htm"),
@@ -343,17 +485,54 @@ def odd_images(folder):
 
 def test_odd_images_are_trained_on(here, tmp_path, capsys):
     count = odd_images(tmp_path / "odd")
-    status, said = call(capsys, "et-train", *PROFILED, "--dataset", tmp_path / "odd", "--scheme", "full", "--epochs", "1",
-                        "--batch-size", str(16 + count), "--profile", tmp_path / "none.json", "--output", tmp_path / "out")  # fmt: skip
+    status, said = call(
+        capsys,
+        "et-train",
+        *PROFILED,
+        "--dataset",
+        tmp_path / "odd",
+        "--scheme",
+        "full",
+        "--epochs",
+        "1",
+        "--batch-size",
+        str(16 + count),
+        "--profile",
+        tmp_path / "none.json",
+        "--output",
+        tmp_path / "out",
+    )
     assert f"{16 + count} training" in said or status == 2
-    status, said = call(capsys, "et-train", *SMALL, "--dataset", tmp_path / "odd", "--scheme", "full", "--epochs", "1",
-                        "--batch-size", str(16 + count), "--output", tmp_path / "out")  # fmt: skip
+    status, said = call(
+        capsys,
+        "et-train",
+        *SMALL,
+        "--dataset",
+        tmp_path / "odd",
+        "--scheme",
+        "full",
+        "--epochs",
+        "1",
+        "--batch-size",
+        str(16 + count),
+        "--output",
+        tmp_path / "out",
+    )
     assert status == 0 and f"{16 + count} training" in said
 
 
 @pytest.mark.parametrize("name, tensors", [("one_tensor", 1), ("unconnected", 7), ("frozen_below", 4)])
 def test_unusual_models_are_trained(here, tmp_path, capsys, name, tensors):
-    arguments = (*MODEL, f"usermodels:{name}", "--scheme", "elastic", "--rho", "1", "--importance-batches", "1")
+    arguments = (
+        *MODEL,
+        f"usermodels:{name}",
+        "--scheme",
+        "elastic",
+        "--rho",
+        "1",
+        "--importance-batches",
+        "1",
+    )
     status, said = call(capsys, "et-train", *arguments, "--output", tmp_path / "out")
     assert status == 0 and f"{tensors} trainable tensors" in said
     if name == "unconnected":
@@ -366,7 +545,9 @@ def test_frozen_layers_stay_frozen(here, tf, tmp_path, capsys):
 
     tf.keras.utils.set_random_seed(0)
     untrained = usermodels.frozen_below((16, 16, 3), 2).get_layer("first").get_weights()
-    status, _ = call(capsys, "et-train", *MODEL, "usermodels:frozen_below", "--seed", "0", "--output", tmp_path / "out")
+    status, _ = call(
+        capsys, "et-train", *MODEL, "usermodels:frozen_below", "--seed", "0", "--output", tmp_path / "out"
+    )
     assert status == 0
     trained = tf.keras.models.load_model(tmp_path / "out" / "model.keras").get_layer("first").get_weights()
     for a, b in zip(untrained, trained):

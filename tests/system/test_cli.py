@@ -9,12 +9,15 @@ import time
 
 import numpy as np
 import pytest
-from builders import make_images
 from PIL import Image
+
+from builders import make_images
 
 pytest.importorskip("tensorflow")
 
-MODULES = {name: f"elastictrainer.cli.{name[3:]}" for name in ("et-profile", "et-train", "et-plot", "et-export")}
+MODULES = {
+    name: f"elastictrainer.cli.{name[3:]}" for name in ("et-profile", "et-train", "et-plot", "et-export")
+}
 
 
 def command(name, *arguments):
@@ -23,9 +26,13 @@ def command(name, *arguments):
 
 def run(folder, name, *arguments, status=0):
     result = subprocess.run(
-        command(name, *arguments), cwd=folder, capture_output=True, text=True, timeout=280,
+        command(name, *arguments),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=280,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_HOME": str(folder / "keras")},
-    )  # fmt: skip
+    )
     assert result.returncode == status, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     return result.stdout + result.stderr
@@ -41,19 +48,44 @@ def workshop(tmp_path_factory):
     make_images(folder / "images", train=24)
     profile = run(folder, "et-profile", *SMALL, "--dataset", "images", "--validate", "2", "--plot", "t.svg")
     train = run(
-        folder, "et-train", *SMALL, "--dataset", "images", "--rho", "0.8", "--epochs", "2", "--interval", "1",
-        "--importance-batches", "2", "--output", "elastic",
-    )  # fmt: skip
+        folder,
+        "et-train",
+        *SMALL,
+        "--dataset",
+        "images",
+        "--rho",
+        "0.8",
+        "--epochs",
+        "2",
+        "--interval",
+        "1",
+        "--importance-batches",
+        "2",
+        "--output",
+        "elastic",
+    )
     return folder, profile, train
 
 
 def test_profile_prints_its_table_and_writes_profile_and_plot(workshop):
     folder, profile, _ = workshop
-    for word in ("full step", "forward", "coverage", "rho_min", "costliest tensors", "predicted ms", "absolute error"):
+    for word in (
+        "full step",
+        "forward",
+        "coverage",
+        "rho_min",
+        "costliest tensors",
+        "predicted ms",
+        "absolute error",
+    ):
         assert word in profile
     written = next((folder / "profiles").glob("demo_16x16_c2_b4_sgd_*.json"))
     content = json.loads(written.read_text())
-    assert len(content["validation"]) == 2 and set(content["validation"][0]) == {"selected", "predicted_ms", "measured_ms"}
+    assert len(content["validation"]) == 2 and set(content["validation"][0]) == {
+        "selected",
+        "predicted_ms",
+        "measured_ms",
+    }
     assert content["metadata"]["calibration_seconds"] == 2
     assert "<svg" in (folder / "t.svg").read_text()
 
@@ -63,15 +95,31 @@ def test_train_finds_the_profile_and_writes_its_folder(workshop):
     assert "profile: profiles/demo_16x16_c2_b4_sgd_" in train and "making one" not in train
     assert "ratio to full training: requested 0.800" in train
     names = {p.name for p in (folder / "elastic").iterdir()}
-    assert {"config.yaml", "environment.json", "metrics.jsonl", "selections.jsonl", "summary.json", "events",
-            "checkpoints", "model.keras", "profile.json"} <= names  # fmt: skip
+    assert {
+        "config.yaml",
+        "environment.json",
+        "metrics.jsonl",
+        "selections.jsonl",
+        "summary.json",
+        "events",
+        "checkpoints",
+        "model.keras",
+        "profile.json",
+    } <= names
     assert not [n for n in names if ".part" in n]
 
 
 def test_plots(workshop):
     folder, _, _ = workshop
     profile = "elastic/profile.json"
-    for what in ("curves --y loss --x flops", "bars --y memory", "selection", "importance", "timings", "prediction"):
+    for what in (
+        "curves --y loss --x flops",
+        "bars --y memory",
+        "selection",
+        "importance",
+        "timings",
+        "prediction",
+    ):
         path = profile if what in ("timings", "prediction") else "elastic"
         if what == "prediction":
             path = str(next((folder / "profiles").glob("demo_16x16_c2_b4_sgd_*.json")))
@@ -86,8 +134,23 @@ def test_plots(workshop):
 
 def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
     folder, _, _ = workshop
-    said = run(folder, "et-train", *SMALL, "--dataset", "images", "--batch-size", "8", "--rho", "0.9", "--epochs", "1",
-               "--importance-batches", "1", "--output", "fresh")  # fmt: skip
+    said = run(
+        folder,
+        "et-train",
+        *SMALL,
+        "--dataset",
+        "images",
+        "--batch-size",
+        "8",
+        "--rho",
+        "0.9",
+        "--epochs",
+        "1",
+        "--importance-batches",
+        "1",
+        "--output",
+        "fresh",
+    )
     (made,) = (folder / "profiles").glob("demo_16x16_c2_b8_sgd_*.json")
     assert "making one" in said and json.loads(made.read_text())["metadata"]["calibration_seconds"] == 2
 
@@ -102,9 +165,26 @@ def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
         ("et-train", (*SMALL, "--dataset", "images", "--optimizer", "sdg"), "sgd, adam"),
         ("et-train", (*SMALL, "--dataset", "images", "--classes", "3"), "images has 2"),
         ("et-train", (*SMALL, "--dataset", "images", "--rho", "0.01", "--output", "x1"), "Valid: 0."),
-        ("et-train", (*SMALL, "--dataset", "images", "--profile", "none.json", "--output", "x2"), "none.json"),
-        ("et-train", (*SMALL, "--dataset", "images", "--batch-size", "8", "--profile", "elastic/profile.json",
-                      "--output", "x3"), "batch_size: profile 4, here 8"),
+        (
+            "et-train",
+            (*SMALL, "--dataset", "images", "--profile", "none.json", "--output", "x2"),
+            "none.json",
+        ),
+        (
+            "et-train",
+            (
+                *SMALL,
+                "--dataset",
+                "images",
+                "--batch-size",
+                "8",
+                "--profile",
+                "elastic/profile.json",
+                "--output",
+                "x3",
+            ),
+            "batch_size: profile 4, here 8",
+        ),
         ("et-train", ("--intervall", "3"), "Did you mean '--interval'"),
         ("et-profile", ("--validate", "-1"), "--validate -1 is out of range"),
         ("et-profile", ("--model", "demo", "--weights", "nowhere.npz", "--dataset", "images"), "nowhere.npz"),
@@ -112,7 +192,7 @@ def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
         ("et-plot", ("curves", "elastic", "--output", "x.doc"), ".png .pdf .svg"),
         ("et-plot", ("bras", "elastic"), "invalid choice"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_clear_line_and_status_2(workshop, name, arguments, message):
     said = run(workshop[0], name, *arguments, status=2)
     assert message in said
@@ -128,8 +208,21 @@ def test_a_finished_run_survives_a_bad_request_to_replace_it(workshop):
 
 
 def test_missing_pretrained_weights_name_the_file_and_the_demo(workshop):
-    said = run(workshop[0], "et-train", "--model", "mobilenetv2", "--weights", "nowhere.h5", "--dataset", "images", status=2)
-    assert "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5" in said and "scripts/demo.sh" in said
+    said = run(
+        workshop[0],
+        "et-train",
+        "--model",
+        "mobilenetv2",
+        "--weights",
+        "nowhere.h5",
+        "--dataset",
+        "images",
+        status=2,
+    )
+    assert (
+        "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5" in said
+        and "scripts/demo.sh" in said
+    )
 
 
 def test_help_has_defaults_and_an_example(workshop):
@@ -139,18 +232,46 @@ def test_help_has_defaults_and_an_example(workshop):
 
 
 def test_failed_run_is_status_1(workshop):
-    said = run(workshop[0], "et-train", *SMALL, "--dataset", "images", "--scheme", "full", "--learning-rate", "1e30",
-               "--epochs", "1", "--output", "diverged", status=1)  # fmt: skip
+    said = run(
+        workshop[0],
+        "et-train",
+        *SMALL,
+        "--dataset",
+        "images",
+        "--scheme",
+        "full",
+        "--learning-rate",
+        "1e30",
+        "--epochs",
+        "1",
+        "--output",
+        "diverged",
+        status=1,
+    )
     assert "--learning-rate" in said
 
 
 def test_interrupt_is_status_130(workshop):
     process = subprocess.Popen(
-        command("et-train", *SMALL, "--dataset", "images", "--scheme", "full", "--epochs", "5000", "--output", "stopped"),
-        cwd=workshop[0], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command(
+            "et-train",
+            *SMALL,
+            "--dataset",
+            "images",
+            "--scheme",
+            "full",
+            "--epochs",
+            "5000",
+            "--output",
+            "stopped",
+        ),
+        cwd=workshop[0],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         # A shell starts background jobs with the interrupt ignored; a user's terminal does not.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
     try:
         for line in process.stdout:
             if line.startswith("epoch"):
@@ -170,8 +291,20 @@ def test_a_damaged_image_found_on_the_way_is_status_1_and_named(workshop):
         noise = np.random.default_rng(0).integers(0, 255, (60, 60, 3), np.uint8)
         Image.fromarray(noise).save(victim)
         victim.write_bytes(victim.read_bytes()[:-1500])  # the header is whole, the pixels are not
-        said = run(folder, "et-train", *SMALL, "--dataset", "images", "--scheme", "full", "--epochs", "2",
-                   "--output", f"damaged{time.time_ns()}", status=1)  # fmt: skip
+        said = run(
+            folder,
+            "et-train",
+            *SMALL,
+            "--dataset",
+            "images",
+            "--scheme",
+            "full",
+            "--epochs",
+            "2",
+            "--output",
+            f"damaged{time.time_ns()}",
+            status=1,
+        )
     finally:
         victim.write_bytes(whole)
     assert "5.jpg" in said

@@ -12,12 +12,26 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from builders import make_images
 
+from builders import make_images
 from elastictrainer import RunError, TensorTimings, UsageError
 
-SHARED = ("--model", "usermodels:good", "--dataset", "images", "--image-size", "16", "--learning-rate", "0.003", "--epochs", "2",
-          "--interval", "1", "--importance-batches", "2")  # fmt: skip
+SHARED = (
+    "--model",
+    "usermodels:good",
+    "--dataset",
+    "images",
+    "--image-size",
+    "16",
+    "--learning-rate",
+    "0.003",
+    "--epochs",
+    "2",
+    "--interval",
+    "1",
+    "--importance-batches",
+    "2",
+)
 
 
 def addresses(count):
@@ -33,10 +47,19 @@ def addresses(count):
 
 def start(folder, module, *arguments, sigint=signal.SIG_DFL, **environment):
     return subprocess.Popen(
-        [sys.executable, "-m", f"elastictrainer.cli.{module}", *map(str, arguments)], cwd=folder, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=lambda: signal.signal(signal.SIGINT, sigint),
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]), **environment},
-    )  # fmt: skip
+        [sys.executable, "-m", f"elastictrainer.cli.{module}", *map(str, arguments)],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, sigint),
+        env={
+            **os.environ,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
+            **environment,
+        },
+    )
 
 
 def finish(processes):
@@ -58,14 +81,31 @@ def workshop(tmp_path_factory):
     """Images, and profiles of a chain, so that all selections are the same on any machine, for one process and for one of two."""
     folder = tmp_path_factory.mktemp("workers")
     make_images(folder / "images", train=24)
-    finish([start(folder, "profile", *SHARED[:8], "--batch-size", "2", "--output", "measured.json", "--steps", "2")])
+    finish(
+        [
+            start(
+                folder,
+                "profile",
+                *SHARED[:8],
+                "--batch-size",
+                "2",
+                "--output",
+                "measured.json",
+                "--steps",
+                "2",
+            )
+        ]
+    )
     measured = TensorTimings.load(folder / "measured.json")
     n = len(measured)
     alone = measured.metadata["threads"]
     shared = {**alone, "intra_op": max(1, alone["processors"] // 2)}
     for name, batch, threads in (("share", 2, alone), ("replica", 2, shared), ("alone", 4, alone)):
         chain = TensorTimings.from_chain(list(measured.names), 10.0, np.arange(1.0, n + 1), np.full(n, 2.0))
-        chain.shapes, chain.metadata = measured.shapes, {**measured.metadata, "batch_size": batch, "threads": threads}
+        chain.shapes, chain.metadata = (
+            measured.shapes,
+            {**measured.metadata, "batch_size": batch, "threads": threads},
+        )
         chain.save(folder / f"{name}.json")
     return folder
 
@@ -74,7 +114,16 @@ def options(scheme):
     return (*SHARED, "--batch-size", "4", "--scheme", scheme, "--rho", "0.7")
 
 
-MIRRORED = ("--profile", "replica.json", "--strategy", "mirrored", "--replicas", "2", "--checkpoint-minutes", "0")
+MIRRORED = (
+    "--profile",
+    "replica.json",
+    "--strategy",
+    "mirrored",
+    "--replicas",
+    "2",
+    "--checkpoint-minutes",
+    "0",
+)
 
 
 def weights(folder):
@@ -85,14 +134,31 @@ def weights(folder):
 
 def assert_as_one_process(workshop, scheme, name):
     """Both processes of run `name` have the same weights and selections; one process comes to them as well."""
-    finish([start(workshop, "train", *options(scheme), "--profile", "alone.json", "--output", f"{scheme}-one", "--deterministic")])
+    finish(
+        [
+            start(
+                workshop,
+                "train",
+                *options(scheme),
+                "--profile",
+                "alone.json",
+                "--output",
+                f"{scheme}-one",
+                "--deterministic",
+            )
+        ]
+    )
     folders = [workshop / folder for folder in (f"{scheme}-one", name, f"{name}-worker1")]
     one, first, second = map(weights, folders)
     for alone, a, b in zip(one, first, second):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_allclose(a, alone, rtol=1e-4, atol=1e-6)
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in folders]
-    assert summaries[1]["accuracy_last"] == summaries[2]["accuracy_last"] == pytest.approx(summaries[0]["accuracy_last"])
+    assert (
+        summaries[1]["accuracy_last"]
+        == summaries[2]["accuracy_last"]
+        == pytest.approx(summaries[0]["accuracy_last"])
+    )
     assert summaries[1]["loss_last"] == pytest.approx(summaries[0]["loss_last"], rel=1e-4)
     return folders
 
@@ -100,11 +166,25 @@ def assert_as_one_process(workshop, scheme, name):
 @pytest.mark.slow
 def test_two_workers_reach_the_weights_of_one_process(workshop):
     cluster = addresses(2)
-    finish([
-        start(workshop, "train", *options("full"), "--profile", "share.json", "--output", "two", "--strategy", "multi-worker",
-              TF_CONFIG=json.dumps({"cluster": {"worker": cluster}, "task": {"type": "worker", "index": rank}}))
-        for rank in (0, 1)
-    ])  # fmt: skip
+    finish(
+        [
+            start(
+                workshop,
+                "train",
+                *options("full"),
+                "--profile",
+                "share.json",
+                "--output",
+                "two",
+                "--strategy",
+                "multi-worker",
+                TF_CONFIG=json.dumps(
+                    {"cluster": {"worker": cluster}, "task": {"type": "worker", "index": rank}}
+                ),
+            )
+            for rank in (0, 1)
+        ]
+    )
     assert_as_one_process(workshop, "full", "two")
 
 
@@ -124,7 +204,9 @@ def test_replicas_reach_the_weights_and_selections_of_one_process(workshop, mirr
 
 def last_step(folder):
     """Of the newest checkpoint; -1 where there is none."""
-    return max((int(p.name[5:]) for p in folder.glob("checkpoints/step-*") if p.name[5:].isdigit()), default=-1)
+    return max(
+        (int(p.name[5:]) for p in folder.glob("checkpoints/step-*") if p.name[5:].isdigit()), default=-1
+    )
 
 
 def wait_for_step(folder, process, step):
@@ -137,7 +219,9 @@ def wait_for_step(folder, process, step):
 
 def children(process):
     """Process ids of those it started, the first replica first."""
-    return sorted(int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    return sorted(
+        int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    )
 
 
 @pytest.mark.slow
@@ -147,7 +231,10 @@ def test_replicas_that_were_killed_or_interrupted_go_on_together(workshop, mirro
     wait_for_step(workshop / "cut", launched, 5)
     os.kill(children(launched)[1], signal.SIGKILL)
     said = launched.communicate(timeout=280)[0]
-    assert launched.returncode == 1 and "replica 1 failed: it was killed. Go on with: et-train --resume cut" in said
+    assert (
+        launched.returncode == 1
+        and "replica 1 failed: it was killed. Go on with: et-train --resume cut" in said
+    )
     before = last_step(workshop / "cut")
     launched = start(workshop, "train", "--resume", "cut")
     wait_for_step(workshop / "cut", launched, before + 1)
@@ -166,7 +253,9 @@ def test_replicas_that_were_killed_or_interrupted_go_on_together(workshop, mirro
 @pytest.mark.slow
 def test_replicas_of_a_background_job_can_be_terminated(workshop):
     """A shell's background job, and what it starts, ignores SIGINT."""
-    launched = start(workshop, "train", *options("full"), *MIRRORED, "--output", "background", sigint=signal.SIG_IGN)
+    launched = start(
+        workshop, "train", *options("full"), *MIRRORED, "--output", "background", sigint=signal.SIG_IGN
+    )
     wait_for_step(workshop / "background", launched, 5)
     launched.terminate()
     said = launched.communicate(timeout=280)[0]
@@ -181,7 +270,10 @@ def test_a_first_replica_that_was_killed_is_told(workshop):
     wait_for_step(workshop / "first", launched, 5)
     os.kill(children(launched)[0], signal.SIGKILL)
     said = launched.communicate(timeout=280)[0]
-    assert launched.returncode == 1 and "replica 0 failed: it was killed. Go on with: et-train --resume first" in said
+    assert (
+        launched.returncode == 1
+        and "replica 0 failed: it was killed. Go on with: et-train --resume first" in said
+    )
 
 
 @pytest.mark.slow
@@ -193,7 +285,9 @@ def test_replicas_do_not_outlive_what_started_them(workshop):
     launched.kill()
     launched.wait()
     until = time.monotonic() + 60
-    while any((replica / "cmdline").exists() and (replica / "cmdline").read_bytes() for replica in replicas):  # empty: ended
+    while any(
+        (replica / "cmdline").exists() and (replica / "cmdline").read_bytes() for replica in replicas
+    ):  # empty: ended
         assert time.monotonic() < until
         time.sleep(0.1)
     assert not (workshop / "orphans" / "summary.json").exists()
@@ -203,7 +297,19 @@ def test_replicas_do_not_outlive_what_started_them(workshop):
 
 @pytest.mark.slow
 def test_the_first_replica_tells_what_is_wrong(workshop):
-    process = start(workshop, "train", *SHARED, "--batch-size", "3", "--strategy", "mirrored", "--replicas", "2", "--output", "odd")
+    process = start(
+        workshop,
+        "train",
+        *SHARED,
+        "--batch-size",
+        "3",
+        "--strategy",
+        "mirrored",
+        "--replicas",
+        "2",
+        "--output",
+        "odd",
+    )
     said = process.communicate(timeout=280)[0]
     assert process.returncode == 2 and said.count("--batch-size 3 cannot be divided among 2 processes") == 1
 
@@ -211,7 +317,11 @@ def test_the_first_replica_tells_what_is_wrong(workshop):
 @pytest.mark.parametrize(
     "first, second, expected",
     [
-        ("sleep 0.5; exit 2", "echo et-train: wrong >&2; exit 2", (SystemExit, "2")),  # both refuse: the first one has said so
+        (
+            "sleep 0.5; exit 2",
+            "echo et-train: wrong >&2; exit 2",
+            (SystemExit, "2"),
+        ),  # both refuse: the first one has said so
         ("sleep 0.5; exit 1", "echo et-train: no disk >&2; exit 1", (RunError, "replica 1 failed: no disk")),
         ("sleep 0.5", "kill -9 $$", (RunError, "replica 1 failed: it was killed")),
         ("exit 1", "sleep 0.5; exit 1", (SystemExit, "1")),
@@ -222,7 +332,9 @@ def test_who_is_named_when_replicas_fail(monkeypatch, tmp_path, first, second, e
     from elastictrainer.training import launcher
 
     shell = lambda argv, **options: subprocess.Popen(["sh", "-c", argv[-1]], **options)  # noqa: E731
-    monkeypatch.setattr(launcher, "subprocess", SimpleNamespace(Popen=shell, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE))
+    monkeypatch.setattr(
+        launcher, "subprocess", SimpleNamespace(Popen=shell, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE)
+    )
     if expected is None:
         return launcher.train([[first], [second]], [None, None], str(tmp_path))
     with pytest.raises(expected[0], match=expected[1]):
@@ -237,7 +349,9 @@ def test_each_process_draws_random_numbers_of_its_own():
 
     def drawn(rank):
         assembly.configure(seed=3)
-        model = tf.keras.Sequential([tf.keras.Input((100,)), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(1)])
+        model = tf.keras.Sequential(
+            [tf.keras.Input((100,)), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(1)]
+        )
         draw_apart(model, rank)
         return [model.layers[0](np.ones((1, 100), "float32"), training=True).numpy() for _ in range(2)]
 
@@ -285,14 +399,20 @@ def test_checkpoints_go_back_to_what_all_have(tmp_path):
         checkpoints.restore(pytest.fail, lambda step: 1)
     with pytest.raises(RunError, match="another process has damaged checkpoints only"):
         checkpoints.restore(pytest.fail, lambda step: -1)
-    assert [path.name for path in checkpoints.saved()] == ["step-000000002"]  # nothing is lost where it goes wrong
+    assert [path.name for path in checkpoints.saved()] == [
+        "step-000000002"
+    ]  # nothing is lost where it goes wrong
     variable.assign([7.0])
-    assert checkpoints.restore(pytest.fail, lambda step: 0) is None  # another has none yet: all begin at the beginning
+    assert (
+        checkpoints.restore(pytest.fail, lambda step: 0) is None
+    )  # another has none yet: all begin at the beginning
     assert variable.numpy()[0] == 7 and not checkpoints.saved()
     said = []
     for step in (1, 2):
         checkpoints.save(step, {"step": step})
-    with pytest.raises(RunError, match="another process has no checkpoint"):  # it had one once: nothing is thrown away for it
+    with pytest.raises(
+        RunError, match="another process has no checkpoint"
+    ):  # it had one once: nothing is thrown away for it
         checkpoints.restore(pytest.fail, lambda step: 0)
     assert len(checkpoints.saved()) == 2
     for path in checkpoints.saved():
@@ -303,8 +423,16 @@ def test_checkpoints_go_back_to_what_all_have(tmp_path):
     assert told == [-1] and len(said) == 2 and len(checkpoints.saved()) == 2
 
 
-@pytest.mark.parametrize("config", ["", "{", "{}", '{"cluster": {"worker": ["a:1"]}, "task": {"index": 1}}',
-                                    '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"index": 0}}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        "",
+        "{",
+        "{}",
+        '{"cluster": {"worker": ["a:1"]}, "task": {"index": 1}}',
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"index": 0}}',
+    ],
+)
 def test_a_wrong_environment_is_told(config, monkeypatch):
     from elastictrainer.training import workers
 
@@ -316,7 +444,7 @@ def test_a_wrong_environment_is_told(config, monkeypatch):
 def test_a_strategy_that_cannot_be_had_is_told(monkeypatch):
     import tensorflow as tf
 
-    from elastictrainer.training import workers, launcher
+    from elastictrainer.training import launcher, workers
 
     assert workers.create("none") is None
     with pytest.raises(UsageError, match="none, multi-worker, mirrored"):

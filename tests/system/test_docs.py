@@ -28,7 +28,9 @@ def test_links_lead_somewhere(page):
         assert file.exists(), link
         if anchor:
             titles = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
-            assert anchor in [re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles], link
+            assert anchor in [re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles], (
+                link
+            )
 
 
 def commands():
@@ -68,5 +70,7 @@ def test_examples_run(tf, name, tmp_path, monkeypatch, capsys):
         return
     from elastictrainer.selection import schemes
 
-    assert schemes.create("odd-tensors").mask(tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=(3,))])).tolist() == [False, True]
+    assert schemes.create("odd-tensors").mask(
+        tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=(3,))])
+    ).tolist() == [False, True]
     assert schemes.create("by-largest-gradient").importance_metric == "largest-gradient"

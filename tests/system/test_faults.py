@@ -10,12 +10,28 @@ import time
 
 import numpy as np
 import pytest
+
 from builders import make_images
 
 pytest.importorskip("tensorflow")
 
-SMALL = ("--model", "demo", "--image-size", "16", "--weights", "none", "--dataset", "images", "--profile", "profile.json",
-         "--importance-batches", "2", "--rho", "0.8", "--deterministic")  # fmt: skip
+SMALL = (
+    "--model",
+    "demo",
+    "--image-size",
+    "16",
+    "--weights",
+    "none",
+    "--dataset",
+    "images",
+    "--profile",
+    "profile.json",
+    "--importance-batches",
+    "2",
+    "--rho",
+    "0.8",
+    "--deterministic",
+)
 KILLS = 20
 
 
@@ -25,11 +41,15 @@ def command(*arguments):
 
 def start(folder, *arguments, **options):
     return subprocess.Popen(
-        command(*arguments), cwd=folder, stdout=options.get("output", subprocess.PIPE), stderr=subprocess.STDOUT, text=True,
+        command(*arguments),
+        cwd=folder,
+        stdout=options.get("output", subprocess.PIPE),
+        stderr=subprocess.STDOUT,
+        text=True,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1"},
         # A shell starts background jobs with the interrupt ignored; a user's terminal does not.
         preexec_fn=options.get("before", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)),
-    )  # fmt: skip
+    )
 
 
 def finish(process, status=0):
@@ -56,9 +76,22 @@ def workshop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     make_images(folder / "images", train=24)
     subprocess.run(
-        [sys.executable, "-m", "elastictrainer.cli.profile", *SMALL[:8], "--output", "profile.json", "--steps", "3", "--calibration-seconds", "1"],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "elastictrainer.cli.profile",
+            *SMALL[:8],
+            "--output",
+            "profile.json",
+            "--steps",
+            "3",
+            "--calibration-seconds",
+            "1",
+        ],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
     return folder
 
 
@@ -101,7 +134,9 @@ def test_killed_at_twenty_random_moments_the_result_is_the_same(workshop, tf):
     assert "resumed after step" in said and while_writing
     for log in ("metrics.jsonl", "selections.jsonl"):
         assert lines(workshop / "whole" / log) == lines(workshop / "parts" / log)
-    weights = [tf.keras.models.load_model(workshop / run / "model.keras").get_weights() for run in ("whole", "parts")]
+    weights = [
+        tf.keras.models.load_model(workshop / run / "model.keras").get_weights() for run in ("whole", "parts")
+    ]
     for a, b in zip(*weights):
         np.testing.assert_array_equal(a, b)
 
@@ -118,17 +153,25 @@ def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(works
             "from elastictrainer.cli.train import main\n"
             "sys.exit(main(sys.argv[1:]))\n"
         )
-        done = subprocess.run([sys.executable, "-c", code, *options], cwd=workshop, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *options], cwd=workshop, capture_output=True, text=True
+        )
         assert done.returncode == 9, done.stdout + done.stderr
 
     killed_before("config.yaml")
     assert any((workshop / "early").glob(".config.*")) and not (workshop / "early" / "config.yaml").exists()
     killed_before("profile.json")  # the same command starts, and gets a little further
-    assert {path.name for path in (workshop / "early").iterdir() if ".part" not in path.name} == {".lock", "config.yaml"}
+    assert {path.name for path in (workshop / "early").iterdir() if ".part" not in path.name} == {
+        ".lock",
+        "config.yaml",
+    }
     finish(start(workshop, "--resume", "early"))
     names = {path.name for path in (workshop / "early").iterdir()}
     assert {"config.yaml", "profile.json", "environment.json", "summary.json", "model.keras"} <= names
-    assert json.loads((workshop / "early" / "environment.json").read_text())["class_names"] == ["dark", "light"]
+    assert json.loads((workshop / "early" / "environment.json").read_text())["class_names"] == [
+        "dark",
+        "light",
+    ]
 
 
 @pytest.mark.slow
@@ -156,9 +199,11 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path):
         "with Interruption():\n    print('go', flush=True)\n    while True: time.sleep(0.01)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", endless], stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", endless],
+        stdout=subprocess.PIPE,
+        text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
     try:
         wait_for(process, "go")
         process.send_signal(signal.SIGINT)
@@ -186,7 +231,10 @@ def test_a_file_size_limit_stops_the_run_and_keeps_the_last_checkpoint(workshop)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
 
     said = finish(start(workshop, "--resume", "quota", before=limit), status=1)
-    assert "cannot write the checkpoint" in said and f"The last good one is {newest.relative_to(workshop)}" in said
+    assert (
+        "cannot write the checkpoint" in said
+        and f"The last good one is {newest.relative_to(workshop)}" in said
+    )
     assert {p: p.read_bytes() for p in newest.iterdir()} == before
     assert not list((workshop / "quota" / "checkpoints").glob(".*"))
     finish(start(workshop, "--resume", "quota"))
@@ -199,7 +247,9 @@ def small_disk(tmp_path):
     disk.mkdir()
 
     def mount(*options):
-        return subprocess.run(["mount", "-t", "tmpfs", *options, "tmpfs", str(disk)], capture_output=True).returncode
+        return subprocess.run(
+            ["mount", "-t", "tmpfs", *options, "tmpfs", str(disk)], capture_output=True
+        ).returncode
 
     if mount("-o", "size=4k"):
         pytest.skip("mounting a small file system needs more rights than this process has")
@@ -214,7 +264,9 @@ def test_a_full_disk_stops_the_run_and_keeps_the_last_checkpoint(workshop, small
     saved = max((workshop / "size" / "checkpoints").glob("step-*"))
     kilobytes = sum(p.stat().st_size for p in saved.iterdir()) // 1024
     resize(int(2.6 * kilobytes))  # two checkpoints, and no third
-    said = finish(start(workshop, *SMALL, "--scheme", "full", "--epochs", "9", "--output", disk / "run"), status=1)
+    said = finish(
+        start(workshop, *SMALL, "--scheme", "full", "--epochs", "9", "--output", disk / "run"), status=1
+    )
     assert "cannot write the checkpoint" in said and "No space left" in said
     kept = sorted((disk / "run" / "checkpoints").iterdir())
     assert [p.name[:5] for p in kept] == ["step-"] * 2
@@ -226,6 +278,21 @@ def test_a_full_disk_stops_the_run_and_keeps_the_last_checkpoint(workshop, small
 
 @pytest.mark.slow
 def test_divergence_keeps_the_last_good_checkpoint(workshop):
-    said = finish(start(workshop, *SMALL, "--scheme", "full", "--learning-rate", "1e30", "--epochs", "2", "--output", "nan",
-                        "--checkpoint-minutes", "0"), status=1)  # fmt: skip
+    said = finish(
+        start(
+            workshop,
+            *SMALL,
+            "--scheme",
+            "full",
+            "--learning-rate",
+            "1e30",
+            "--epochs",
+            "2",
+            "--output",
+            "nan",
+            "--checkpoint-minutes",
+            "0",
+        ),
+        status=1,
+    )
     assert "at step" in said and "--learning-rate" in said

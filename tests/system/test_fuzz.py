@@ -23,7 +23,12 @@ DATA = Path(__file__).parent.parent / "files"
 def within_a_second(test):
     """300 inputs, none of which takes over a second every time: a machine that was held up once is not the input's fault."""
 
-    @settings(deadline=None, max_examples=300, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        deadline=None,
+        max_examples=300,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
     @functools.wraps(test)
     def timed(**inputs):
         fastest = np.inf
@@ -40,7 +45,9 @@ def within_a_second(test):
 
 awkward = st.sampled_from([0.0, 5e-324, 1e-310, 1e-9, 1.0, 1e9, 1e150, 1.7e308])
 times = st.one_of(awkward, st.floats(0, 1e6))
-scores = st.one_of(st.sampled_from([-np.inf, np.inf, np.nan]), awkward, awkward.map(lambda x: -x), st.floats(-1e6, 1e6))
+scores = st.one_of(
+    st.sampled_from([-np.inf, np.inf, np.nan]), awkward, awkward.map(lambda x: -x), st.floats(-1e6, 1e6)
+)
 
 
 @st.composite
@@ -74,13 +81,22 @@ def mutated(draw, content):
     for _ in range(draw(st.integers(1, 6))):
         at = draw(st.integers(0, len(data)))
         length = draw(st.integers(0, 40))
-        new = draw(st.one_of(st.binary(max_size=12), st.just(bytes(data[at : at + length]) * 2), st.sampled_from(
-            [b"-1", b"1e999", b"NaN", b"null", b"[", b"{}", b"true", b'"x"', b"99999999999999999999"])))  # fmt: skip
+        new = draw(
+            st.one_of(
+                st.binary(max_size=12),
+                st.just(bytes(data[at : at + length]) * 2),
+                st.sampled_from(
+                    [b"-1", b"1e999", b"NaN", b"null", b"[", b"{}", b"true", b'"x"', b"99999999999999999999"]
+                ),
+            )
+        )
         data[at : at + length] = new
     return bytes(data)
 
 
-PROFILE = json.dumps(to_json(TensorTimings.from_chain(["a", "b", "c"], 2.0, [1.0, 2.0, 3.0], [0.5, 0.25, 0.125])))
+PROFILE = json.dumps(
+    to_json(TensorTimings.from_chain(["a", "b", "c"], 2.0, [1.0, 2.0, 3.0], [0.5, 0.25, 0.125]))
+)
 
 
 @given(mutated(PROFILE.encode()))
@@ -97,9 +113,19 @@ def test_profile(tmp_path, content):
     assert timings.step_time(np.zeros(len(timings), bool)) <= timings.full_ms * (1 + 1e-9)
 
 
-@given(st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
-                    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(
-                        st.sampled_from(["format", "version", "tensors", "groups", "metadata", "validation"]), inner, max_size=5))))  # fmt: skip
+@given(
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.dictionaries(
+                st.sampled_from(["format", "version", "tensors", "groups", "metadata", "validation"]),
+                inner,
+                max_size=5,
+            ),
+        ),
+    )
+)
 @within_a_second
 def test_any_json_as_a_profile(value):
     with pytest.raises(UsageError):
@@ -125,10 +151,37 @@ def test_trace(tf, tmp_path, content):
     assert shares.shape == (len(trace.steps), len(trace.ops)) and np.all(np.isfinite(shares))
 
 
-scalars = st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.integers(), st.floats(), st.text(max_size=8),
-                    st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2))  # fmt: skip
-names = st.sampled_from(["rho", "epochs", "interval", "batch_size", "batch-size", "scheme", "train_type", "model", "data_dir",
-                         "overwrite", "learning_rate", "rotation", "classes", "warmup", "ephocs", "", "config"])  # fmt: skip
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 5),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+names = st.sampled_from(
+    [
+        "rho",
+        "epochs",
+        "interval",
+        "batch_size",
+        "batch-size",
+        "scheme",
+        "train_type",
+        "model",
+        "data_dir",
+        "overwrite",
+        "learning_rate",
+        "rotation",
+        "classes",
+        "warmup",
+        "ephocs",
+        "",
+        "config",
+    ]
+)
 
 
 @given(st.dictionaries(names, scalars, max_size=5), st.dictionaries(names, st.text(max_size=8), max_size=3))
@@ -136,7 +189,9 @@ names = st.sampled_from(["rho", "epochs", "interval", "batch_size", "batch-size"
 def test_config(tmp_path, file, line):
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(file), encoding="utf-8")
-    arguments = ["--config", str(path)] + [f"--{key}={value}" for key, value in line.items() if key not in ("", "config")]
+    arguments = ["--config", str(path)] + [
+        f"--{key}={value}" for key, value in line.items() if key not in ("", "config")
+    ]
     try:
         got, _ = parse(TrainSettings, arguments, argparse.ArgumentParser(allow_abbrev=False))
     except UsageError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from builders import make_images
 
 pytest.importorskip("tensorflow")
@@ -22,9 +23,18 @@ FIGURES = sorted(path.stem for path in SCRIPTS.glob("figure*.sh") if path.stem !
 def run(script, folder, status=0, arguments=(), **settings):
     bin_folder = str(Path(sys.executable).parent)
     result = subprocess.run(
-        ["bash", str(SCRIPTS / f"{script}.sh"), *arguments], cwd=folder, capture_output=True, text=True, timeout=900,
-        env={**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "3", **settings},
-    )  # fmt: skip
+        ["bash", str(SCRIPTS / f"{script}.sh"), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={
+            **os.environ,
+            "PATH": f"{bin_folder}:{os.environ['PATH']}",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            **settings,
+        },
+    )
     assert result.returncode == status, result.stdout + result.stderr
     return result.stdout + result.stderr
 
@@ -38,7 +48,9 @@ def test_shellcheck_is_content():
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not on this machine")
     scripts = [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("benchmarks/*.sh")]
-    result = subprocess.run(["shellcheck", *map(str, scripts)], cwd=SCRIPTS.parent, capture_output=True, text=True)
+    result = subprocess.run(
+        ["shellcheck", *map(str, scripts)], cwd=SCRIPTS.parent, capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stdout
 
 
@@ -64,9 +76,22 @@ def test_processors_are_kept_awake_while_a_command_runs(tmp_path):
 
 @pytest.mark.slow
 def test_dry_run_prints_commands_and_trains_nothing(tmp_path):
-    said = run("figure17", tmp_path, DRY_RUN="1", DATASET="images", MODEL="mobilenetv2", EPOCHS="2", WEIGHTS="none", RHOS="0.5")
+    said = run(
+        "figure17",
+        tmp_path,
+        DRY_RUN="1",
+        DATASET="images",
+        MODEL="mobilenetv2",
+        EPOCHS="2",
+        WEIGHTS="none",
+        RHOS="0.5",
+    )
     assert said.count("et-profile ") == 1
-    assert "et-train --config" in said and "--dataset images --model mobilenetv2 --weights none --epochs 2 --scheme elastic --rho 0.5" in said
+    assert (
+        "et-train --config" in said
+        and "--dataset images --model mobilenetv2 --weights none --epochs 2 --scheme elastic --rho 0.5"
+        in said
+    )
     for scheme in ("full", "traditional-tl", "bn-bias", "prunetrain"):
         assert f"--scheme {scheme} " in said
     assert "not known before the profile is made" in said and not list(tmp_path.iterdir())
@@ -104,13 +129,29 @@ def test_finished_runs_are_used_again_and_a_failed_one_is_named(output):
 @pytest.mark.slow
 def test_seeds_are_averaged_on_real_images(tmp_path):
     make_images(tmp_path / "images", train=24)
-    settings = {"IMAGES": "images", "WEIGHTS": "none", "MODEL": "usermodels:good", "EPOCHS": "1", "ALSO": "", "OUTPUT": "out",
-                "PYTHONPATH": str(Path(__file__).parents[1])}  # fmt: skip
+    settings = {
+        "IMAGES": "images",
+        "WEIGHTS": "none",
+        "MODEL": "usermodels:good",
+        "EPOCHS": "1",
+        "ALSO": "",
+        "OUTPUT": "out",
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
     options = ("--image-size", "16", "--learning-rate", "0.003", "--calibration-seconds", "2")
     said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", RHO="0.9", arguments=options, **settings)
-    assert re.search(r"^elastic, rho 0.9 \(2 runs\) .* ± ", said, re.M) and re.search(r"^full \(2 runs\) ", said, re.M)
+    assert re.search(r"^elastic, rho 0.9 \(2 runs\) .* ± ", said, re.M) and re.search(
+        r"^full \(2 runs\) ", said, re.M
+    )
     assert {path.name for path in (tmp_path / "out").glob("*.*")} == {
-        "curves.png", "selection.png", "accuracy.png", "time.png", "flops.png", "memory.png", "results.json", "table2.json"
-    }  # fmt: skip
+        "curves.png",
+        "selection.png",
+        "accuracy.png",
+        "time.png",
+        "flops.png",
+        "memory.png",
+        "results.json",
+        "table2.json",
+    }
     again = run("benchmarks/real_images", tmp_path, SEEDS="0 1", RHO="0.9", arguments=options, **settings)
     assert again.count("kept: out/seed") == 4 and "epoch 1/1" not in again

@@ -2,13 +2,24 @@
 
 import numpy as np
 import pytest
-from builders import small_network, tensor_names
 
+from builders import small_network, tensor_names
 from elastictrainer import ImportanceEvaluator, Objective, TensorTimings, select
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.objective import classification_loss
 
-IMPORTANCE = [1.25772e-4, 0, 7.39945e-4, 6.43023e-3, 8.77544e-5, 0, 4.28338e-4, 1.11160e-2, 3.77064e-2, 2.66453e-2]
+IMPORTANCE = [
+    1.25772e-4,
+    0,
+    7.39945e-4,
+    6.43023e-3,
+    8.77544e-5,
+    0,
+    4.28338e-4,
+    1.11160e-2,
+    3.77064e-2,
+    2.66453e-2,
+]
 SELECTED = [[8, 9], [3, 8, 9], [2, 3, 7, 8, 9]]
 LOSSES = [1.250215, 1.277372, 1.139246, 1.218896]
 
@@ -19,16 +30,29 @@ def fixed(tf):
     random = np.random.default_rng(7)
     model = small_network(tf, dropout=0.0)
     for variable in model.trainable_weights:
-        variable.assign(random.normal(0.5 if "gamma" in variable.name else 0.0, 0.4, variable.shape).astype(np.float32))
-    batches = [(tf.constant(random.normal(size=(4, 8, 8, 3)), tf.float32), tf.constant(random.integers(0, 3, 4))) for _ in range(2)]
+        variable.assign(
+            random.normal(0.5 if "gamma" in variable.name else 0.0, 0.4, variable.shape).astype(np.float32)
+        )
+    batches = [
+        (tf.constant(random.normal(size=(4, 8, 8, 3)), tf.float32), tf.constant(random.integers(0, 3, 4)))
+        for _ in range(2)
+    ]
     return model, batches
 
 
 def test_importance_and_selection(fixed):
     model, batches = fixed
-    assert tensor_names(model) == [f"{layer}/{name}" for layer, names in {
-        "stem": ("kernel", "bias"), "stem_bn": ("gamma", "beta"), "inner": ("kernel", "bias"), "inner_bn": ("gamma", "beta"),
-        "head": ("kernel", "bias")}.items() for name in names]  # fmt: skip
+    assert tensor_names(model) == [
+        f"{layer}/{name}"
+        for layer, names in {
+            "stem": ("kernel", "bias"),
+            "stem_bn": ("gamma", "beta"),
+            "inner": ("kernel", "bias"),
+            "inner_bn": ("gamma", "beta"),
+            "head": ("kernel", "bias"),
+        }.items()
+        for name in names
+    ]
     optimizer = optimizers.keras_sgdw(0.05, 0.01, 0.9)
     scores = ImportanceEvaluator(Objective(model, classification_loss()), optimizer)(batches)
     np.testing.assert_allclose(scores, IMPORTANCE, rtol=1e-3, atol=1e-7)

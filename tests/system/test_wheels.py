@@ -11,7 +11,9 @@ WHEELS = json.loads((REPOSITORY / "tests" / "files" / "wheels.json").read_text()
 
 
 def requirements(platform):
-    spec = importlib.util.spec_from_file_location("requirements_of", REPOSITORY / "scripts" / "requirements_of.py")
+    spec = importlib.util.spec_from_file_location(
+        "requirements_of", REPOSITORY / "scripts" / "requirements_of.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     python, machine = platform.split()
@@ -25,7 +27,9 @@ def test_the_markers_ask_for_what_the_table_has(platform):
     names = [requirement.name for requirement in asked]
     assert len(names) == len(set(names)), "two markers hold at once"
     for requirement in asked:
-        assert requirement.specifier.contains(wheels[requirement.name]), f"{requirement}: {wheels[requirement.name]}"
+        assert requirement.specifier.contains(wheels[requirement.name]), (
+            f"{requirement}: {wheels[requirement.name]}"
+        )
     for name in {"tensorflow-addons", "vit-keras", "tensorboard-plugin-profile"} - set(names):
         assert name not in wheels
 
@@ -35,7 +39,9 @@ def test_every_platform_gets_one_of_the_two_stacks(platform):
     wheels = WHEELS[platform]
     python, machine = platform.split()
     if machine == "x86_64" and python in ("3.9", "3.10", "3.11"):
-        assert wheels["keras"] == "2.15.0" and wheels["vit-keras"] == "0.1.2" and "tensorflow-addons" in wheels
+        assert (
+            wheels["keras"] == "2.15.0" and wheels["vit-keras"] == "0.1.2" and "tensorflow-addons" in wheels
+        )
     else:
         assert wheels["keras"].startswith("3.") and "tensorflow-addons" not in wheels
         assert wheels.get("vit-keras") == ("0.2.0" if python in ("3.10", "3.11") else None)

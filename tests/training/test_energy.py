@@ -23,14 +23,30 @@ def test_jetpack_4_takes_the_total_rail_in_milliwatts(tmp_path):
 
 def test_jetpack_5_multiplies_volts_and_amperes(tmp_path):
     device = tmp_path / "bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
-    write(device, in1_label="VDD_IN", in1_input=5000, curr1_input=1200, in2_label="VDD_CPU_GPU_CV", in2_input=5000, curr2_input=400)
+    write(
+        device,
+        in1_label="VDD_IN",
+        in1_input=5000,
+        curr1_input=1200,
+        in2_label="VDD_CPU_GPU_CV",
+        in2_input=5000,
+        curr2_input=400,
+    )
     sensor, name = find_sensor(tmp_path)
     assert name == "INA3221 VDD_IN" and sensor._watts() == pytest.approx(6.0)
 
 
 def test_boards_without_a_total_rail_add_theirs_up(tmp_path):
     device = tmp_path / "bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
-    write(device, in1_label="VDD_GPU_SOC", in1_input=19000, curr1_input=100, in2_label="VDD_CPU_CV", in2_input=19000, curr2_input=50)
+    write(
+        device,
+        in1_label="VDD_GPU_SOC",
+        in1_input=19000,
+        curr1_input=100,
+        in2_label="VDD_CPU_CV",
+        in2_input=19000,
+        curr2_input=50,
+    )
     assert find_sensor(tmp_path)[0]._watts() == pytest.approx(2.85)
 
 
@@ -45,7 +61,12 @@ def test_power_is_integrated_by_trapezoids():
 
 def test_rapl_adds_packages_and_survives_the_wrap(tmp_path):
     for number, name in {"0": "package-0", "0:0": "core", "1": "package-1", "2": "psys"}.items():
-        write(tmp_path / f"class/powercap/intel-rapl:{number}", name=name, energy_uj=900_000, max_energy_range_uj=1_000_000)
+        write(
+            tmp_path / f"class/powercap/intel-rapl:{number}",
+            name=name,
+            energy_uj=900_000,
+            max_energy_range_uj=1_000_000,
+        )
     sensor, name = find_sensor(tmp_path)
     assert name == "RAPL package-0, package-1" and isinstance(sensor, CounterSensor)
     write(tmp_path / "class/powercap/intel-rapl:0", energy_uj=950_000)
@@ -56,7 +77,9 @@ def test_rapl_adds_packages_and_survives_the_wrap(tmp_path):
 
 def test_without_a_sensor_the_reason_is_said(tmp_path):
     assert find_sensor(tmp_path) == (None, "this device has no power sensor that is known here")
-    write(tmp_path / "class/powercap/intel-rapl:0", name="package-0", energy_uj="garbage", max_energy_range_uj=5)
+    write(
+        tmp_path / "class/powercap/intel-rapl:0", name="package-0", energy_uj="garbage", max_energy_range_uj=5
+    )
     assert find_sensor(tmp_path)[0] is None and "cannot be read" in find_sensor(tmp_path)[1]
 
 
@@ -119,16 +142,25 @@ def log(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("intervals, joules", [([(100, 110)], 50), ([(102.5, 104.5)], 7), ([(100, 101), (109, 110)], 10), ([], 0)])
+@pytest.mark.parametrize(
+    "intervals, joules", [([(100, 110)], 50), ([(102.5, 104.5)], 7), ([(100, 101), (109, 110)], 10), ([], 0)]
+)
 def test_a_log_is_integrated_over_the_intervals(log, intervals, joules):
     assert from_log(log, intervals) == pytest.approx(joules)
 
 
 @pytest.mark.parametrize(
     "content, message",
-    [("", "at least two lines"), ("a,b\nc,d\n", "a time in seconds"), ("1,2\n", "at least two"), ("2,5\n1,5\n", "ascending"),
-     ("100,5\n101,nan\n", "finite"), ("1\n2\n", "a time in seconds"), ("90,5\n95,5\n", "covers 90 to 95, training went from 100 to 110")],
-)  # fmt: skip
+    [
+        ("", "at least two lines"),
+        ("a,b\nc,d\n", "a time in seconds"),
+        ("1,2\n", "at least two"),
+        ("2,5\n1,5\n", "ascending"),
+        ("100,5\n101,nan\n", "finite"),
+        ("1\n2\n", "a time in seconds"),
+        ("90,5\n95,5\n", "covers 90 to 95, training went from 100 to 110"),
+    ],
+)
 def test_a_bad_log_is_said(tmp_path, content, message):
     path = tmp_path / "meter.csv"
     path.write_text(content)

@@ -6,15 +6,15 @@ import signal
 
 import numpy as np
 import pytest
-from builders import ArrayData, invented_timings, small_network
 
+from builders import ArrayData, invented_timings, small_network
 from elastictrainer import RunError, UsageError
-from elastictrainer.steps import optimizers
-from elastictrainer.training.checkpoints import Checkpoints
-from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.schemes import SCHEMES
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.training.checkpoints import Checkpoints
 from elastictrainer.training.training import Training
 
 STEPS, EPOCHS = 16, 4
@@ -55,15 +55,30 @@ def trainer(tf, timings, folder, scheme):
     folder.mkdir(exist_ok=True)
     run.write_config({"scheme": scheme, "rho": 0.9})
     optimizer = optimizers.make("sgd", 0.05, decay_steps=STEPS * EPOCHS)
-    return Training(model, optimizer, scheme=scheme, timings=timings, rho=0.9, epochs=EPOCHS, interval=1,
-                   importance_batches=2, feedback=False, run=run, quiet=True)  # fmt: skip
+    return Training(
+        model,
+        optimizer,
+        scheme=scheme,
+        timings=timings,
+        rho=0.9,
+        epochs=EPOCHS,
+        interval=1,
+        importance_batches=2,
+        feedback=False,
+        run=run,
+        quiet=True,
+    )
 
 
 def result(trained):
     """What must be equal: weights, slots, random states, metrics and selections, without what a clock measured."""
     clocked = ("step_ms_median", "ratio", "train_seconds", "train_seconds_total")
     metrics = [{k: v for k, v in record.items() if k not in clocked} for record in trained.run.metrics()]
-    variables = [*trained.model.variables, *optimizers.variables_of(trained.optimizer), *random_states(trained.model)]
+    variables = [
+        *trained.model.variables,
+        *optimizers.variables_of(trained.optimizer),
+        *random_states(trained.model),
+    ]
     return [v.numpy() for v in variables], metrics, trained.run.selections()
 
 
@@ -133,7 +148,9 @@ def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
         lambda f: f.write_bytes(f.read_bytes()[: f.stat().st_size // 2]),
         lambda f: f.write_bytes(b""),
         lambda f: f.unlink(),
-        lambda f: f.write_bytes(bytes([b ^ 255 if k == f.stat().st_size // 2 else b for k, b in enumerate(f.read_bytes())])),
+        lambda f: f.write_bytes(
+            bytes([b ^ 255 if k == f.stat().st_size // 2 else b for k, b in enumerate(f.read_bytes())])
+        ),
     ],
     ids=["cut", "empty", "missing", "one byte"],
 )
@@ -157,7 +174,9 @@ def test_an_unfinished_checkpoint_is_removed(tf, saved):
     assert checkpoints.restore(pytest.fail) == {"step": 3} and not part.exists()
 
 
-@pytest.mark.parametrize("when, message", [("before", "test loss is nan"), ("after", r"head/bias is not finite")])
+@pytest.mark.parametrize(
+    "when, message", [("before", "test loss is nan"), ("after", r"head/bias is not finite")]
+)
 def test_what_is_not_finite_is_not_saved(tf, timings, tmp_path, when, message):
     """A weight turns into NaN before or after the second evaluation."""
 
@@ -173,7 +192,9 @@ def test_what_is_not_finite_is_not_saved(tf, timings, tmp_path, when, message):
                 self.poison()
 
         def poison(self):
-            bias = poisoned.model.trainable_weights[-1]  # behind every activation: on some CPUs ReLU turns NaN into 0
+            bias = poisoned.model.trainable_weights[
+                -1
+            ]  # behind every activation: on some CPUs ReLU turns NaN into 0
             bias.assign(tf.fill(bias.shape, np.nan))
 
     poisoned = trainer(tf, timings, tmp_path / "run", "full")

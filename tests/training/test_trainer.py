@@ -37,7 +37,9 @@ LOSS = "sparse_categorical_crossentropy"
 
 def elastic(model, loss=None, rho=0.7, optimizer="adam", metrics=None, tensors=6, **options):
     """A trainer with a profile that leaves something to choose: most of what networks of this size take is overhead."""
-    timings = TensorTimings.from_chain([f"t{k}" for k in range(tensors)], 1.0, np.ones(tensors), np.ones(tensors))
+    timings = TensorTimings.from_chain(
+        [f"t{k}" for k in range(tensors)], 1.0, np.ones(tensors), np.ones(tensors)
+    )
     options = {"timings": timings, "feedback": False, **options}
     trainer = Trainer(model, rho=rho, interval=2, importance_batches=2, **options)
     trainer.compile(optimizer=optimizer, loss=loss, metrics=metrics)
@@ -47,13 +49,22 @@ def elastic(model, loss=None, rho=0.7, optimizer="adam", metrics=None, tensors=6
 def test_an_image_model_learns_with_arrays_validation_and_callbacks(tf, keras, tmp_path):
     x, y = bright_images()
     model = image_network(keras)
-    trainer = elastic(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
-                      optimizer=keras.optimizers.Adam(0.01), tensors=8)  # fmt: skip
+    trainer = elastic(
+        model,
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        optimizer=keras.optimizers.Adam(0.01),
+        tensors=8,
+    )
     seen = []
     callbacks = [
-        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append((batch, sorted(logs)))),
+        keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: seen.append((batch, sorted(logs)))
+        ),
         keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
-        keras.callbacks.ModelCheckpoint(str(tmp_path / "best.keras"), monitor="val_accuracy", save_best_only=True),
+        keras.callbacks.ModelCheckpoint(
+            str(tmp_path / "best.keras"), monitor="val_accuracy", save_best_only=True
+        ),
         keras.callbacks.LearningRateScheduler(lambda epoch: 0.01 if epoch < 3 else 0.003),
         keras.callbacks.TensorBoard(str(tmp_path / "events")),
     ]
@@ -74,7 +85,13 @@ def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras, capsy
 
     x, y = bright_images()
     model = image_network(keras)
-    trainer = elastic(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True), rho=0.97, timings=None, feedback=True)
+    trainer = elastic(
+        model,
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        rho=0.97,
+        timings=None,
+        feedback=True,
+    )
     before = [v.numpy() for v in model.variables]
 
     real = loop.profile_model
@@ -87,7 +104,10 @@ def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras, capsy
 
     monkeypatch.setattr(loop, "profile_model", profiled)
     history = trainer.fit(x, y, 8, 3)  # in the order of Model.fit
-    assert len(trainer.timings) == len(model.trainable_variables) == 8 and trainer.timings.metadata["coverage"] > 0.8
+    assert (
+        len(trainer.timings) == len(model.trainable_variables) == 8
+        and trainer.timings.metadata["coverage"] > 0.8
+    )
     assert "profiling the model" in capsys.readouterr().out
     assert all(np.isfinite(history.history["ratio"])) and history.elastic["seconds"]["importance"] > 0
 
@@ -114,15 +134,23 @@ def test_tensors_at_rest_do_not_move_and_frozen_layers_stay_frozen(tf, keras):
         assert np.array_equal(before, after) == (index not in selection["selected"])
 
 
-@pytest.mark.parametrize("given", [{"sample_weight": np.linspace(0.5, 2, 60)}, {"class_weight": {0: 0.0, 1: 1.0, 2: 3.0}}], ids=["sample weights", "class weights"])
+@pytest.mark.parametrize(
+    "given",
+    [{"sample_weight": np.linspace(0.5, 2, 60)}, {"class_weight": {0: 0.0, 1: 1.0, 2: 3.0}}],
+    ids=["sample weights", "class weights"],
+)
 def test_full_training_equals_keras_own(tf, keras, given):
     x, y = bright_images(60)
 
     def train(with_trainer):
         tf.keras.utils.set_random_seed(3)
         model = image_network(keras)
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
-                      weighted_metrics=["accuracy"])  # fmt: skip
+        model.compile(
+            "sgd",
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            weighted_metrics=["accuracy"],
+        )
         fit = Trainer(model, scheme="full").fit if with_trainer else model.fit
         return fit(x, y, batch_size=8, epochs=2, verbose=0, **given).history, model.get_weights()
 
@@ -139,8 +167,12 @@ def test_a_text_classifier_with_an_embedding_and_a_gru(tf, keras):
     tokens = random.integers(0, 40, (128, 12)) + 40 * labels[:, None]
     model = keras.Sequential([keras.layers.Embedding(80, 8), keras.layers.GRU(8), keras.layers.Dense(1)])
     data = tf.data.Dataset.from_tensor_slices((tokens, labels)).shuffle(128, seed=0).batch(16)
-    trainer = elastic(model, keras.losses.BinaryCrossentropy(from_logits=True), optimizer=keras.optimizers.Adam(0.02),
-                      metrics=[keras.metrics.BinaryAccuracy(threshold=0.0)])  # fmt: skip
+    trainer = elastic(
+        model,
+        keras.losses.BinaryCrossentropy(from_logits=True),
+        optimizer=keras.optimizers.Adam(0.02),
+        metrics=[keras.metrics.BinaryAccuracy(threshold=0.0)],
+    )
     history = trainer.fit(data, epochs=10, verbose=0)
     assert history.history["binary_accuracy"][-1] > 0.9
     assert history.elastic["selections"]
@@ -149,7 +181,13 @@ def test_a_text_classifier_with_an_embedding_and_a_gru(tf, keras):
 def test_regression_with_two_outputs_and_a_generator(tf, keras):
     inputs = keras.Input((4,))
     hidden = keras.layers.Dense(16, activation="relu")(inputs)
-    model = keras.Model(inputs, {"sum": keras.layers.Dense(1, name="sum")(hidden), "product": keras.layers.Dense(1, name="product")(hidden)})
+    model = keras.Model(
+        inputs,
+        {
+            "sum": keras.layers.Dense(1, name="sum")(hidden),
+            "product": keras.layers.Dense(1, name="product")(hidden),
+        },
+    )
 
     def minibatches():
         random = np.random.default_rng(0)
@@ -175,7 +213,9 @@ def test_a_subclassed_model_stops_early_and_the_last_minibatch_may_be_smaller(tf
     x, y = bright_images()
     trainer = elastic(Perceptron(), keras.losses.SparseCategoricalCrossentropy(from_logits=True), tensors=4)
     stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=100.0)
-    history = trainer.fit(x, y, batch_size=15, epochs=6, callbacks=[stop], verbose=0)  # ten and two thirds minibatches
+    history = trainer.fit(
+        x, y, batch_size=15, epochs=6, callbacks=[stop], verbose=0
+    )  # ten and two thirds minibatches
     assert len(history.history["loss"]) == 2
 
 
@@ -208,12 +248,22 @@ def with_own_train_step(keras):
 REFUSED = {
     "own train_step": (lambda keras: with_own_train_step(keras), {"loss": "mse"}, "train_step.*Model.fit"),
     "not compiled": (lambda keras: keras.Sequential([keras.layers.Dense(1)]), None, r"compile\(optimizer"),
-    "eager": (lambda keras: keras.Sequential([keras.layers.Dense(1)]), {"loss": "mse", "run_eagerly": True}, "run_eagerly"),
-    "XLA": (lambda keras: keras.Sequential([keras.layers.Dense(1)]), {"loss": "mse", "jit_compile": True}, "jit_compile"),
-    "several steps": (
-        lambda keras: keras.Sequential([keras.layers.Dense(1)]), {"loss": "mse", "steps_per_execution": 4}, "steps_per_execution",
+    "eager": (
+        lambda keras: keras.Sequential([keras.layers.Dense(1)]),
+        {"loss": "mse", "run_eagerly": True},
+        "run_eagerly",
     ),
-}  # fmt: skip
+    "XLA": (
+        lambda keras: keras.Sequential([keras.layers.Dense(1)]),
+        {"loss": "mse", "jit_compile": True},
+        "jit_compile",
+    ),
+    "several steps": (
+        lambda keras: keras.Sequential([keras.layers.Dense(1)]),
+        {"loss": "mse", "steps_per_execution": 4},
+        "steps_per_execution",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -228,8 +278,15 @@ def test_what_leaves_no_room_is_refused(keras, case):
 
 def test_data_of_unknown_length_and_a_speed_that_cannot_be_had_are_refused(tf, keras):
     x, y = bright_images(16)
-    data = tf.data.Dataset.from_generator(lambda: iter([(x, y)]), output_signature=(tf.TensorSpec((16, 8, 8, 3)), tf.TensorSpec(16, tf.int64)))
-    trainer = elastic(image_network(keras), keras.losses.SparseCategoricalCrossentropy(from_logits=True), rho=0.01, timings=None)
+    data = tf.data.Dataset.from_generator(
+        lambda: iter([(x, y)]), output_signature=(tf.TensorSpec((16, 8, 8, 3)), tf.TensorSpec(16, tf.int64))
+    )
+    trainer = elastic(
+        image_network(keras),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        rho=0.01,
+        timings=None,
+    )
     with pytest.raises(UsageError, match="steps_per_epoch"):
         trainer.fit(data, verbose=0)
     with pytest.raises(UsageError, match="rho 0.01 cannot be had"):

@@ -3,19 +3,35 @@ import time
 
 import numpy as np
 import pytest
-from builders import ArrayData, invented_timings, small_network
 
+from builders import ArrayData, invented_timings, small_network
 from elastictrainer import RunError, TensorTimings, UsageError
-from elastictrainer.steps import optimizers
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.steps import optimizers
 from elastictrainer.training.session import PROBE_EPOCH
 from elastictrainer.training.training import Training
 
 SUMMARY = {
-    "scheme", "rho_requested", "rho_predicted", "rho_achieved", "accuracy_best", "accuracy_last", "loss_last",
-    "train_seconds", "full_training_seconds", "validation_seconds", "importance_seconds", "selection_seconds", "trace_seconds", "steps",
-    "selections", "step_ms_median", "full_step_ms", "peak_rss_bytes", "seed",
-}  # fmt: skip
+    "scheme",
+    "rho_requested",
+    "rho_predicted",
+    "rho_achieved",
+    "accuracy_best",
+    "accuracy_last",
+    "loss_last",
+    "train_seconds",
+    "full_training_seconds",
+    "validation_seconds",
+    "importance_seconds",
+    "selection_seconds",
+    "trace_seconds",
+    "steps",
+    "selections",
+    "step_ms_median",
+    "full_step_ms",
+    "peak_rss_bytes",
+    "seed",
+}
 
 
 def test_an_elastic_run_fills_its_folder(tf, tmp_path):
@@ -24,8 +40,18 @@ def test_an_elastic_run_fills_its_folder(tf, tmp_path):
     run.write_config({"scheme": "elastic", "rho": 0.9})
     model = small_network(tf)
     timings = invented_timings(model)
-    trainer = Training(model, optimizers.make("sgd", 0.05), timings=timings, quiet=True, rho=0.9, epochs=4, interval=2,
-                       importance_batches=3, run=run, seed=5)  # fmt: skip
+    trainer = Training(
+        model,
+        optimizers.make("sgd", 0.05),
+        timings=timings,
+        quiet=True,
+        rho=0.9,
+        epochs=4,
+        interval=2,
+        importance_batches=3,
+        run=run,
+        seed=5,
+    )
     timings.save(run.profile_path)
     summary = trainer.fit(data)
     assert SUMMARY <= summary.keys() and summary == json.loads((run.path / "summary.json").read_text())
@@ -68,7 +94,9 @@ def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
             yield from super().train(epoch, first)
 
     model, data = small_network(tf), Slow(tf, steps=12)
-    training = Training(model, scheme=scheme, timings=invented_timings(model), rho=0.9, epochs=4, interval=4, quiet=True)
+    training = Training(
+        model, scheme=scheme, timings=invented_timings(model), rho=0.9, epochs=4, interval=4, quiet=True
+    )
     summary = training.fit(data)
     laps = training.watch.seconds
     assert laps["loop"] > 4 * 0.5
@@ -83,14 +111,18 @@ def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
 def test_the_network_learns(tf):
     tf.keras.utils.set_random_seed(0)
     data = ArrayData(tf, steps=20)
-    summary = Training(small_network(tf), optimizers.make("sgd", 0.05), scheme="full", epochs=6, quiet=True).fit(data)
+    summary = Training(
+        small_network(tf), optimizers.make("sgd", 0.05), scheme="full", epochs=6, quiet=True
+    ).fit(data)
     assert summary["accuracy_last"] > 0.9 and summary["rho_requested"] is None
 
 
 def test_a_scheme_without_full_steps_measures_them_apart_and_leaves_no_trace(tf):
     def train(steps_measured):
         tf.keras.utils.set_random_seed(1)
-        trainer = Training(small_network(tf), optimizers.make("sgd", 0.05), scheme="traditional-tl", epochs=2, quiet=True)
+        trainer = Training(
+            small_network(tf), optimizers.make("sgd", 0.05), scheme="traditional-tl", epochs=2, quiet=True
+        )
         if not steps_measured:
             trainer._measure_full_step = lambda *arguments: None
         summary = trainer.fit(ArrayData(tf, steps=5))
@@ -111,7 +143,14 @@ def test_one_seed_and_profile_give_one_result(tf):
         model = small_network(tf)
         data = ArrayData(tf, steps=10)
         trainer = Training(
-            model, optimizers.make("sgd", 0.05), timings=invented_timings(model), rho=0.9, epochs=2, interval=1, feedback=False, quiet=True
+            model,
+            optimizers.make("sgd", 0.05),
+            timings=invented_timings(model),
+            rho=0.9,
+            epochs=2,
+            interval=1,
+            feedback=False,
+            quiet=True,
         )
         trainer.fit(data)
         results.append([v.numpy() for v in model.variables])
@@ -169,7 +208,9 @@ def test_run_folder_that_exists_is_refused_and_only_a_run_is_overwritten(tmp_pat
 
 
 def test_energy_is_that_of_training_without_validation(tf, monkeypatch):
-    monkeypatch.setattr("elastictrainer.training.energy.EnergyMeter._sample", lambda self: None)  # no readings in between
+    monkeypatch.setattr(
+        "elastictrainer.training.energy.EnergyMeter._sample", lambda self: None
+    )  # no readings in between
 
     class Clock:
         """A hundred joules more at every reading."""
