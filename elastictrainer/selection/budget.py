@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection.schedule import Plan
+from elastictrainer.selection.schedule import Schedule
 
 
 def typical_ms(measured: Sequence[float]) -> float:
@@ -17,7 +17,7 @@ def typical_ms(measured: Sequence[float]) -> float:
     return float(np.minimum(measured, 3 * np.median(measured)).mean())
 
 
-class Pace:
+class Budget:
     """What this run's steps cost, and what time a selection may therefore have: a closed loop around the selector.
 
     A step here holds more than a profiled one (the input pipeline above all), and a device may become slower or faster
@@ -37,16 +37,16 @@ class Pace:
     _FULL = 8  # full steps at least that the first check of a selection goes by
     _RESPONSES = 5  # latest measurements of the response, the median of which counts
 
-    def __init__(self, rho: float, timings: TensorTimings, plan: Plan):
+    def __init__(self, rho: float, timings: TensorTimings, schedule: Schedule):
         """
         Args:
             rho: requested training time over full training's.
             timings: the profile; replaced when it is renewed.
-            plan: of the run.
+            schedule: of the run.
         """
         self.rho = rho
         self.timings = timings
-        self.plan = plan
+        self.schedule = schedule
         self._responses: List[float] = []  # measured saving over predicted saving, of the latest checks
         self._bursts: List[
             List[float]
@@ -63,7 +63,7 @@ class Pace:
 
     def state(self) -> Dict[str, Any]:
         """What was measured so far, as JSON values."""
-        return {name: value for name, value in vars(self).items() if name not in ("rho", "timings", "plan")}
+        return {name: value for name, value in vars(self).items() if name not in ("rho", "timings", "schedule")}
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Go on from `state`."""
@@ -152,11 +152,11 @@ class Pace:
             shared_s: of the whole run beside its steps: what full training takes as well.
         """
         now = self.full_step_ms()
-        full_left = self.plan.full_left(step)
-        chosen_left = self.plan.steps - step - full_left
+        full_left = self.schedule.full_left(step)
+        chosen_left = self.schedule.steps - step - full_left
         if now is None or chosen_left <= 0:
             return self.rho
-        whole_ms = self.full_training_ms(step) + now * (self.plan.steps - step) + 1e3 * shared_s
+        whole_ms = self.full_training_ms(step) + now * (self.schedule.steps - step) + 1e3 * shared_s
         left_ms = self.rho * whole_ms - 1e3 * (spent_s + upcoming_s) - full_left * now
         return float(
             np.clip(left_ms / chosen_left / now, self.rho * (1 - self._LIMIT), self.rho * (1 + self._LIMIT))
@@ -195,7 +195,7 @@ class Pace:
         apart = abs(measured / self._chosen_predicted - 1) > self.APART
         self._checks_apart = self._checks_apart + 1 if apart else 0
         gap = abs(measured - target_ratio)
-        moved_s = 1e-3 * gap * self.full_step_ms() * self.plan.selected_left(step)
+        moved_s = 1e-3 * gap * self.full_step_ms() * self.schedule.selected_left(step)
         sure = gap > self._TOLERANCE + 2 * self._uncertainty() and len(self._ratios) > self._corrected
         return sure and moved_s > self._PAYS * cost_s, self._checks_apart >= 2
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-class Plan:
+class Schedule:
     """The calendar of a run that selects.
 
     Full steps before a selection bring the optimizer's momentum up to date for every tensor: otherwise the tensors in

@@ -1,7 +1,7 @@
 """The tensor selector: the most importance within a time budget. NumPy, and SciPy for the exact solver."""
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from elastictrainer.registry import SOLVER
 from elastictrainer.selection.knapsack import solve_chain
 from elastictrainer.selection.milp import solve_groups
 
+KEPT = "kept"  # the selection is the previous one: no tensor is of importance
+OVER_BUDGET = "over budget"  # the selection takes longer than asked for: nothing of importance costs less
 _LARGEST = 1e100  # an importance that still can be added and divided
 
 
@@ -81,6 +83,40 @@ def select(
     else:
         mask = _solve_chain_and_spend_rest(timings, importance, useful, budget, resolution)
     return Selection(mask, timings.step_time(mask), float(importance[mask].sum()))
+
+
+def choose(
+    timings: TensorTimings,
+    importance: np.ndarray,
+    rho: float,
+    solver: str = "dp",
+    previous: Optional[np.ndarray] = None,
+) -> Tuple[np.ndarray, Optional[str]]:
+    """`select`, and what to train where its answer is empty.
+
+    Args:
+        timings, importance, rho, solver: see `select`.
+        previous: (N,) bool: the selection so far; kept where no tensor is of importance.
+
+    Returns:
+        (N,) bool, and KEPT or OVER_BUDGET where the mask is not what `select` answers: of the tensors of importance, all
+        too costly, the cheapest is trained.
+
+    Raises:
+        UsageError: as `select`; or no tensor is of importance, and there is no previous selection.
+    """
+    mask = select(timings, importance, rho, solver=solver).mask
+    if mask.any():
+        return mask, None
+    useful = (importance > 0) & timings.connected
+    if useful.any():
+        return np.arange(len(timings)) == np.argmin(np.where(useful, timings.alone_ms, np.inf)), OVER_BUDGET
+    if previous is None:
+        raise UsageError(
+            "no tensor's update promises to lower the loss. Is the learning rate too high, or the model "
+            "trained already? Try a lower --learning-rate or more --importance-batches."
+        )
+    return previous, KEPT
 
 
 def _solve_chain_and_spend_rest(

@@ -1,0 +1,105 @@
+"""A run without a device: the real policy, a clock that is told the time, made-up step times. No TensorFlow."""
+
+import contextlib
+from collections import defaultdict
+
+import numpy as np
+
+from elastictrainer import TensorTimings
+from elastictrainer.selection.budget import Budget
+from elastictrainer.selection.clock import IMPORTANCE, TRACING
+from elastictrainer.selection.elastic import ElasticPolicy
+from elastictrainer.selection.schedule import Schedule
+
+STEPS = "steps"
+
+
+class MadeUpClock:
+    """Seconds by lap; they pass only where `pass_s` says so."""
+
+    def __init__(self, **seconds):
+        self.seconds = defaultdict(float, seconds)
+
+    @contextlib.contextmanager
+    def lap(self, name):
+        yield
+
+    def pass_s(self, name, seconds):
+        self.seconds[name] += seconds
+
+    def of(self, *names):
+        return sum(self.seconds[name] for name in names)
+
+    def training(self):
+        return sum(self.seconds.values())
+
+
+def chain(n=500, full_ms=100.0):
+    """A chain of alike tensors; many, so that a selection can spend nearly all that it is given."""
+    scale = full_ms / 100
+    dw, dy = np.full(n, 50.0 / n * scale), np.full(n, 20.0 / n * scale)
+    return TensorTimings.from_chain(list(map(str, range(n))), 30.0 * scale, dw, dy)
+
+
+def scores(n, seed=0):
+    """From a step's number to made-up importances; everything is of some."""
+    return lambda step: np.random.default_rng([seed, step]).lognormal(0.0, 0.5, n)
+
+
+def simulate(
+    rho,
+    slope=1.0,
+    constant=0.0,
+    epochs=12,
+    steps_per_epoch=700,
+    selecting_s=4.0,
+    compiling_s=1.5,
+    selected_takes=1.0,
+    after_change=1.0,
+    load=lambda step: 1.0,
+    timings=None,
+    seed=0,
+    budget=Budget,
+):
+    """A run on a device where a step takes slope x profile + constant.
+
+    Args:
+        selecting_s: a selection, its first compilation included.
+        selected_takes: a selected step takes this many times what slope x profile says.
+        after_change: the first step after full ones, or after selected ones, takes this many times as long.
+        load: from a step's number to how many times longer everything takes then.
+
+    Returns:
+        By step, the time so far over that of full training; and the policy.
+    """
+    timings = timings or chain()
+    schedule = Schedule(epochs, steps_per_epoch, interval=4)
+    clock, random = MadeUpClock(), np.random.default_rng(seed)
+    importance = scores(len(timings), seed)
+
+    def score(step):
+        clock.pass_s(IMPORTANCE, max(selecting_s - compiling_s, 0.1 * selecting_s))
+        return importance(step)
+
+    policy = ElasticPolicy(Budget(rho, timings, schedule) if budget is Budget else budget(rho, timings, schedule), score, clock)
+    full_s, ratios, built, before = 0.0, [], set(), None
+    for step in range(schedule.steps):
+        mask = policy.next_mask(step, *divmod(step, steps_per_epoch))
+        full_ms = (slope * timings.full_ms + constant) * load(step)
+        selected_ms = slope * timings.step_time(mask) * selected_takes + constant
+        ms = full_ms if mask.all() else min(full_ms, selected_ms * load(step))
+        if step % 20 == 0:
+            neighbour = random.lognormal(0, 0.04)  # other work on the machine comes and goes
+        ms *= neighbour * random.lognormal(0, 0.03)
+        if before is not None and mask.all() != before:
+            ms *= after_change
+        before = mask.all()
+        compiled = not mask.all() and mask.tobytes() not in built
+        if compiled:
+            built.add(mask.tobytes())
+            clock.pass_s(TRACING, compiling_s)
+        clock.pass_s(STEPS, ms / 1e3)
+        policy.step_taken(step, ms + 1e3 * compiling_s * compiled, None, compiled)
+        full_s += neighbour * full_ms / 1e3
+        ratios.append(clock.training() / full_s)
+    return ratios, policy
