@@ -1,5 +1,6 @@
 """The policy of a run, made from its scheme, its model and its profile."""
 
+import functools
 import itertools
 from typing import Any, Callable, Iterator, Optional
 
@@ -55,7 +56,7 @@ def make_policy(
     if scheme.importance_metric is None:
         if timings is not None:
             check_tensors(timings, tensors)
-        at_interval = lambda: scheme.at_interval(model, optimizer)
+        at_interval = functools.partial(scheme.at_interval, model, optimizer)
         return FixedPolicy(scheme.mask(model), timings, at_interval, settings.interval, log)
 
     settings.check_profile(timings, tensors)

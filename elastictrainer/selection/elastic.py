@@ -1,15 +1,22 @@
-"""The policy of a scheme that selects: at every interval anew, corrected in between by measured times. NumPy only."""
+"""The policy of a scheme that selects: at every interval anew, corrected in between. NumPy only."""
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol
+from typing import Any, Callable, ContextManager, Dict, List, Optional
 
 import numpy as np
 
-from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.clock import IMPORTANCE, PROFILING, RECURRING, SELECTING, SELECTION, SHARED, Clock
-from elastictrainer.selection.policy import Log, no_log
+from elastictrainer.selection.clock import (
+    IMPORTANCE,
+    PROFILING,
+    RECURRING,
+    SELECTING,
+    SELECTION,
+    SHARED,
+    Clock,
+)
+from elastictrainer.selection.policy import Log, Renewal, no_log
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
 
 SELECTED = "selected"  # by new importances
@@ -20,22 +27,6 @@ REMARKS = {
 }
 
 
-class Renewal(Protocol):
-    """Makes a new profile from full steps of the run."""
-
-    def begin(self) -> None:
-        """Start a trace."""
-
-    def step(self) -> ContextManager[None]:
-        """Trace the full step that runs inside."""
-
-    def finish(self, timings: TensorTimings, full_ms: float, step: int, minibatch: Any) -> TensorTimings:
-        """End the trace after `step` steps, and make a profile of it; `timings` is the profile so far."""
-
-    def abandon(self) -> None:
-        """End the trace, and drop it."""
-
-
 class ElasticPolicy:
     """Trains the selected tensors, and all of them in the full steps of the schedule.
 
@@ -44,7 +35,7 @@ class ElasticPolicy:
         masks: every selection so far, corrections included.
         corrections: how many of them were made by the same importances as the one before.
         budget: what steps cost, and what time a selection may have.
-        importance: (N,) the latest; None before the first selection.
+        importance: (N,) the latest; None before the first.
     """
 
     selects = True
@@ -70,8 +61,8 @@ class ElasticPolicy:
             score: from a step's number to the (N,) importances of the tensors.
             clock: accounts for the run's time; its laps IMPORTANCE, SELECTION and PROFILING are used here.
             solver: see `select`.
-            feedback: correct the budget by measured times; else the profile alone decides, and the same profile and
-                seed give the same selections.
+            feedback: correct the budget by measured times; else the profile alone decides, and the same
+                profile and seed give the same selections.
             reprofile: see SelectionSettings.
             at_rest: told the mask whenever tensors outside it cease to train.
             renewal: makes a new profile; None: the profile stays.
@@ -228,7 +219,7 @@ class ElasticPolicy:
         self._log(record)
         share = record["importance_selected"] / max(record["importance_positive"], 1e-30)
         self._say(
-            f"{what} {len(record['selected'])} of {len(mask)} tensors, predicted {record['predicted_ratio']:.3f} of a "
+            f"{what} {mask.sum()} of {len(mask)} tensors, predicted {record['predicted_ratio']:.3f} of a "
             f"full step, with {100 * share:.0f} % of the importance{REMARKS[exception].format(rho=rho)}"
         )
 
@@ -250,11 +241,9 @@ class ElasticPolicy:
         """Make a profile of the full steps just traced, and choose by it."""
         with self._clock.lap(PROFILING):
             self._tracing = self._renew = False
-            self.budget.new_profile(
-                self._renewal.finish(self.timings, self.budget.full_step_ms(), step, self._minibatch)
-            )
-        self._say(
-            f"the profile was renewed: full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}"
-        )
+            new = self._renewal.finish(self.timings, self.budget.full_step_ms(), step, self._minibatch)
+            predicted = None if self.mask is None else new.step_time(self.mask) / new.full_ms
+            self.budget.new_profile(new, predicted)
+        self._say(f"the profile was renewed: full step {new.full_ms:.1f} ms, rho_min {new.rho_min:.3f}")
         if choose_again and self.mask is not None:
             self._choose(step, "by the new profile, corrected to")

@@ -19,7 +19,8 @@ class FixedPolicy:
     Attributes:
         mask: (N,) bool, in the order of `model.trainable_weights`.
         timings: the model's profile, or None.
-        full_apart_ms: times of full steps that were measured beside the run, where the mask leaves tensors out.
+        full_apart_ms: times of full steps that were measured beside the run, where the mask leaves tensors
+            out.
     """
 
     selects = False
@@ -38,7 +39,8 @@ class FixedPolicy:
         Args:
             mask: (N,) bool: the tensors to train.
             timings: the model's profile; None: nothing is predicted.
-            at_interval: called before the first step of every interval but the first; returns figures for the log.
+            at_interval: called before the first step of every interval but the first; returns figures for the
+                log.
             interval: in epochs.
             log: takes the figures, together with the step's number.
         """
@@ -69,7 +71,7 @@ class FixedPolicy:
             self._full_ms.append(ms)
 
     def full_step_ms(self) -> Optional[float]:
-        """By the full steps beside the run, else the mean of the run's steps if they are full; None without either."""
+        """By the full steps beside the run, else by the run's own if they are full; None without either."""
         if self.full_apart_ms:
             return typical_ms(self.full_apart_ms)
         return float(np.mean(self._full_ms)) if self._full_ms else None

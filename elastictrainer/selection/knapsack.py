@@ -10,16 +10,17 @@ def solve_chain(
 ) -> np.ndarray:
     """The best selection on a chain within a backward budget, by one knapsack.
 
-    Going inwards from the output, best[t] is the largest importance of the tensors passed so far within dW time t.
-    With tensor d as the deepest selected one, the answer is importance[d] + best[budget - dy up to d - dW of d].
+    Going inwards from the output, best[t] is the largest importance of the tensors passed so far within dW
+    time t. With tensor d as the deepest selected one, the answer is importance[d] + best[budget - dy up to d
+    - dW of d].
 
     Args:
         t_dw: (N,) ms, tensor 0 nearest the *output*.
         t_dy: (N,) ms; the entries up to the deepest selected tensor are paid.
         importance: (N,); entries <= 0 are never chosen.
         budget: ms for the backward pass and the updates.
-        resolution: cells of time. Costs are rounded up, so the budget is never exceeded. With so few tensors that no
-            more than this many sums of costs matter, nothing is rounded and the answer is exact.
+        resolution: cells of time. Costs are rounded up, so the budget is never exceeded. With so few tensors
+            that no more than this many sums of costs matter, nothing is rounded and the answer is exact.
 
     Returns:
         (N,) bool mask in the order given.
@@ -73,7 +74,7 @@ def solve_chain(
 def _solve_chain_exactly(
     t_dw: np.ndarray, t_dy: np.ndarray, importance: np.ndarray, budget: float, limit: int
 ) -> Optional[np.ndarray]:
-    """`solve_chain` on unrounded costs: it keeps the sets that no cheaper set beats; None where they exceed `limit`."""
+    """`solve_chain` on unrounded costs: keeps sets that no cheaper one beats; None if more than `limit`."""
     items = np.flatnonzero(importance > 0)
     if len(items) > 62:  # a set is the bits of one integer
         return None

@@ -26,8 +26,8 @@ def solve_groups(
         cost[next(iter(members))] += merged.pop(members)
     sets = sorted(merged, key=len)
 
-    # paid[g] >= selected[i] for each member i. Groups are mostly nested: where h is a subset of g, paid[g] >= paid[h]
-    # says the same for all of h's members at once.
+    # paid[g] >= selected[i] for each member i. Groups are mostly nested: where h is a subset of g, paid[g] >=
+    # paid[h] says the same for all of h's members at once.
     rows, columns, values = [], [], []
 
     def implies(column: int, group: int) -> None:

@@ -18,7 +18,7 @@ class Policy(Protocol):
 
     @property
     def mask(self) -> Optional[np.ndarray]:
-        """(N,) bool in the order of `model.trainable_weights`: the latest selection; None before the first."""
+        """(N,) bool, in the order of `model.trainable_weights`: the selection; None before the first."""
 
     @property
     def timings(self) -> Optional[TensorTimings]:
@@ -60,7 +60,7 @@ class Policy(Protocol):
         """What a step that trains every tensor takes now; None before the first."""
 
     def full_training_ms(self, steps: int) -> Optional[float]:
-        """What the first `steps` steps would have taken, had each trained every tensor; None before the first such."""
+        """What the first `steps` steps would have taken, had all been full; None before a full one."""
 
     def state(self) -> Dict[str, Any]:
         """What `restore` needs, as JSON values."""
@@ -70,3 +70,19 @@ class Policy(Protocol):
 
     def close(self) -> None:
         """Release what is held, such as a trace in progress."""
+
+
+class Renewal(Protocol):
+    """Makes a new profile from full steps of the run."""
+
+    def begin(self) -> None:
+        """Start a trace."""
+
+    def step(self) -> ContextManager[None]:
+        """Trace the full step that runs inside."""
+
+    def finish(self, timings: TensorTimings, full_ms: float, step: int, minibatch: Any) -> TensorTimings:
+        """End the trace after `step` steps, and make a profile of it; `timings` is the profile so far."""
+
+    def abandon(self) -> None:
+        """End the trace, and drop it."""

@@ -40,15 +40,17 @@ def select(
 ) -> Selection:
     """Choose the tensors with the largest summed importance whose step takes at most `rho` of the full step.
 
-    Maximises sum(importance[i] for selected i) subject to `timings.step_time(mask) <= rho * timings.full_ms` (paper
-    Sec. 3.3). Tensors of importance zero or less are never selected; where none is positive the mask is empty.
+    Maximises sum(importance[i] for selected i) subject to `timings.step_time(mask) <= rho * timings.full_ms`
+    (paper Sec. 3.3). Tensors of importance zero or less are never selected; where none is positive the mask
+    is empty.
 
     Args:
         timings: the profile, N tensors.
         importance: (N,) larger is better, in the order of `model.trainable_weights`.
         rho: requested step time over the full step's, in [timings.rho_min, 1].
-        solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of the
-            budget; what the chain overestimates is then spent by the cost groups. "milp": exact on the cost groups.
+        solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of
+            the budget; what the chain overestimates is then spent by the cost groups. "milp": exact on the
+            cost groups.
         resolution: cells of time of the knapsack.
 
     Raises:
@@ -99,8 +101,8 @@ def choose(
         previous: (N,) bool: the selection so far; kept where no tensor is of importance.
 
     Returns:
-        (N,) bool, and KEPT or OVER_BUDGET where the mask is not what `select` answers: of the tensors of importance, all
-        too costly, the cheapest is trained.
+        (N,) bool, and KEPT or OVER_BUDGET where the mask is not what `select` answers: of the tensors of
+        importance, all too costly, the cheapest is trained.
 
     Raises:
         UsageError: as `select`; or no tensor is of importance, and there is no previous selection.
@@ -136,8 +138,8 @@ def _solve_chain_and_spend_rest(
     overcharged = timings.chain_time(best) - timings.step_time(best)
     if overcharged <= budget / resolution:
         return best
-    # On parallel blocks the chain asks for more than a step takes. Offer it that much more, then halve towards what
-    # it can have without the cost groups exceeding the budget.
+    # On parallel blocks the chain asks for more than a step takes. Offer it that much more, then halve
+    # towards what it can have without the cost groups exceeding the budget.
     low, high = 0.0, 2 * overcharged
     for _ in range(6):
         extra = (low + high) / 2
@@ -165,7 +167,8 @@ def _spend_rest(
         if not len(fits):
             break
         density = importance[fits] / np.maximum(cost[fits], 1e-12)
-        # First those whose shared work is paid already, which leave the costs of the others as they are; then one more.
+        # First those whose shared work is paid already, which leave the costs of the others as they are; then
+        # one more.
         for i in fits[np.lexsort((-density, unpaid[fits] > 0))]:
             if cost[i] <= left:
                 mask[i] = True

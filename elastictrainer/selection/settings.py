@@ -18,8 +18,8 @@ class SelectionSettings:
         importance_batches: probe minibatches of a selection.
         solver: "dp" or "milp", see `select`.
         feedback: correct the selector's budget by the times measured in this run.
-        reprofile: "auto": renew the profile during the run where measured and predicted times part by more than a tenth
-            for a while, "always": before every selection as well, "never".
+        reprofile: "auto": renew the profile during the run where measured and predicted times part by more
+            than a tenth for a while, "always": before every selection as well, "never".
 
     Raises:
         UsageError: an attribute out of range.

@@ -1,9 +1,10 @@
-"""A run without a device: the real policy, a clock that is told the time, made-up step times. No TensorFlow."""
+"""A run without a device: the real policy, on a made-up clock and made-up steps. No TensorFlow."""
 
 import contextlib
 from collections import defaultdict
 
 import numpy as np
+import pytest
 
 from elastictrainer import TensorTimings
 from elastictrainer.selection.budget import Budget
@@ -34,8 +35,8 @@ class MadeUpClock:
         return sum(self.seconds.values())
 
 
-def chain(n=500, full_ms=100.0):
-    """A chain of alike tensors; many, so that a selection can spend nearly all that it is given."""
+def chain(n=60, full_ms=100.0):
+    """A chain of alike tensors; enough for a selection to spend nearly all that it is given."""
     scale = full_ms / 100
     dw, dy = np.full(n, 50.0 / n * scale), np.full(n, 20.0 / n * scale)
     return TensorTimings.from_chain(list(map(str, range(n))), 30.0 * scale, dw, dy)
@@ -59,7 +60,6 @@ def simulate(
     load=lambda step: 1.0,
     timings=None,
     seed=0,
-    budget=Budget,
 ):
     """A run on a device where a step takes slope x profile + constant.
 
@@ -81,25 +81,29 @@ def simulate(
         clock.pass_s(IMPORTANCE, max(selecting_s - compiling_s, 0.1 * selecting_s))
         return importance(step)
 
-    policy = ElasticPolicy(Budget(rho, timings, schedule) if budget is Budget else budget(rho, timings, schedule), score, clock)
-    full_s, ratios, built, before = 0.0, [], set(), None
+    policy = ElasticPolicy(Budget(rho, timings, schedule), score, clock)
+    full_s, ratios, was_full = 0.0, [], None
+    predicted_ms = {}  # by mask; what is not in it has no graph yet
     for step in range(schedule.steps):
         mask = policy.next_mask(step, *divmod(step, steps_per_epoch))
+        key, full = mask.tobytes(), bool(mask.all())
+        compiled = key not in predicted_ms and not full
+        if key not in predicted_ms:
+            predicted_ms[key] = timings.step_time(mask)
         full_ms = (slope * timings.full_ms + constant) * load(step)
-        selected_ms = slope * timings.step_time(mask) * selected_takes + constant
-        ms = full_ms if mask.all() else min(full_ms, selected_ms * load(step))
+        selected_ms = (slope * predicted_ms[key] * selected_takes + constant) * load(step)
+        ms = full_ms if full else min(full_ms, selected_ms)
         if step % 20 == 0:
             neighbour = random.lognormal(0, 0.04)  # other work on the machine comes and goes
         ms *= neighbour * random.lognormal(0, 0.03)
-        if before is not None and mask.all() != before:
+        if was_full is not None and full != was_full:
             ms *= after_change
-        before = mask.all()
-        compiled = not mask.all() and mask.tobytes() not in built
-        if compiled:
-            built.add(mask.tobytes())
-            clock.pass_s(TRACING, compiling_s)
+        was_full = full
         clock.pass_s(STEPS, ms / 1e3)
+        clock.pass_s(TRACING, compiling_s * compiled)
         policy.step_taken(step, ms + 1e3 * compiling_s * compiled, None, compiled)
         full_s += neighbour * full_ms / 1e3
         ratios.append(clock.training() / full_s)
+    full_training_s = 1e-3 * policy.full_training_ms(schedule.steps)
+    assert full_training_s == pytest.approx(full_s, rel=0.04)
     return ratios, policy

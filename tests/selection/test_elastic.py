@@ -46,9 +46,19 @@ class FakeRenewal:
 
 
 class Run:
-    """A run of the real policy in which steps take what is said here; selected ones, where nothing is, what is predicted."""
+    """A run of the real policy. Steps take what is said here; selected ones, without, what is predicted."""
 
-    def __init__(self, timings, full_ms, selected_ms=None, epochs=2, steps_per_epoch=700, interval=2, rho=0.5, **options):
+    def __init__(
+        self,
+        timings,
+        full_ms,
+        selected_ms=None,
+        epochs=2,
+        steps_per_epoch=700,
+        interval=2,
+        rho=0.5,
+        **options,
+    ):
         self.timings, self.full_ms, self.selected_ms = timings, full_ms, selected_ms
         self.schedule = Schedule(epochs, steps_per_epoch, interval)
         self.clock = MadeUpClock()
@@ -83,7 +93,13 @@ class Run:
     [
         ([1, 1, 2, 3], 1.0, None, [0, 1, 2, 3], None),
         ([9, 1, 2, 3], 0.65, None, [2, 3], None),
-        ([5, 1, 1, -1], 0.5, None, [2], OVER_BUDGET),  # of the tensors of importance the cheapest, whatever it takes
+        (
+            [5, 1, 1, -1],
+            0.5,
+            None,
+            [2],
+            OVER_BUDGET,
+        ),  # of the tensors of importance the cheapest, whatever it takes
         ([5, 1, 1, -1], 0.5, PREVIOUS, [2], OVER_BUDGET),
         ([-1, 0, -2, -1], 0.8, PREVIOUS, [1, 3], KEPT),
     ],
@@ -114,14 +130,16 @@ def test_the_time_that_is_left_counts_what_is_to_come_and_what_full_training_tak
     budget = SimpleNamespace(schedule=schedule, timings=CHAIN, target_ratio=target_ratio)
     ElasticPolicy(budget, None, MadeUpClock(importance=6.0, steps=3.0)).target_ratio(25)
     assert asked.pop() == ((25, 9.0), {"upcoming_s": 2 * 6.0, "shared_s": 0.0})
-    laps = dict(loop=3.0, checkpoint=1.0, full_tracing=5.0, steps=40.0, importance=6.0, selection=2.0, tracing=4.0)
-    ElasticPolicy(budget, None, MadeUpClock(**laps)).target_ratio(150)
+    clock = MadeUpClock(
+        loop=3.0, checkpoint=1.0, full_tracing=5.0, steps=40.0, importance=6.0, selection=2.0, tracing=4.0
+    )
+    ElasticPolicy(budget, None, clock).target_ratio(150)
     # Two of five epochs have begun, and two of three selections were made.
     assert asked == [((150, 61.0), {"upcoming_s": 12.0 / 2 + 6.0, "shared_s": 9.0 + 6.0})]
 
 
 def test_full_steps_train_every_tensor_and_momentum_goes_when_they_end():
-    run = Run(chain(40), 100.0, feedback=False).go()
+    run = Run(chain(40), 100.0, epochs=5, steps_per_epoch=300, feedback=False).go()
     full = np.array([mask.all() for mask in run.masks])
     assert full.tolist() == [run.schedule.full_step_due(step) for step in range(run.schedule.steps)]
     assert run.rested == (np.flatnonzero(full[:-1] & ~full[1:]) + 1).tolist()
@@ -146,8 +164,7 @@ def test_a_profile_that_the_clock_contradicts_at_two_checks_in_a_row_is_renewed(
     run = Run(chain(40), 100.0, 80.0, renewal=renewal).go()
     first, *_ = renewal.finished
     assert first[1:] == (100.0, first[2], f"minibatch {first[2] - 1}", 4)
-    bursts = [step for step in range(300, run.schedule.steps, 300)]
-    assert first[2] in bursts and run.policy.timings is right
+    assert first[2] in range(300, run.schedule.steps, 300) and run.policy.timings is right
     assert "the profile was renewed: full step 200.0 ms, rho_min 0.3" in "\n".join(run.said)
     assert len(renewal.finished) <= len(run.schedule.selection_steps)  # once an interval
 
@@ -189,7 +206,9 @@ def test_a_selection_that_takes_longer_than_it_may_is_corrected_by_the_same_scor
     assert (run.policy.selections, run.policy.corrections) == (1, len(corrections))
     assert all(record["importance"] == first["importance"] for record in corrections)
     assert corrections[0]["rho_selector"] < first["rho_selector"]
-    assert any("corrected to" in line and line.startswith("measured 0.800 of a full step") for line in run.said)
+    assert any(
+        "corrected to" in line and line.startswith("measured 0.800 of a full step") for line in run.said
+    )
     assert {record["step"] for record in corrections} <= set(run.rested)  # momentum goes at once
 
 
@@ -200,7 +219,9 @@ def test_without_feedback_the_request_goes_to_the_selector():
 
 
 def test_a_selection_that_takes_more_than_asked_for_says_so():
-    run = Run(CHAIN, 46.0, 23.0, steps_per_epoch=20, feedback=False, score=lambda step: np.array([5.0, 1, 1, -1]))
+    run = Run(
+        CHAIN, 46.0, 23.0, steps_per_epoch=20, feedback=False, score=lambda step: np.array([5.0, 1, 1, -1])
+    )
     run.go()
     assert all("over the 0.500 to be had" in line for line in run.said)
     assert all(record["over_budget"] and not record["kept_previous"] for record in run.records)
@@ -218,7 +239,14 @@ def test_where_importance_fades_the_selection_stays():
 def test_a_restored_run_goes_on_as_if_it_had_not_stopped(at):
     def made():
         return Run(
-            chain(40), 100.0, 80.0, epochs=3, steps_per_epoch=600, interval=1, rho=0.6, renewal=FakeRenewal(chain(40))
+            chain(40),
+            100.0,
+            80.0,
+            epochs=3,
+            steps_per_epoch=600,
+            interval=1,
+            rho=0.6,
+            renewal=FakeRenewal(chain(40)),
         )
 
     whole = made().go()
@@ -231,7 +259,10 @@ def test_a_restored_run_goes_on_as_if_it_had_not_stopped(at):
     np.testing.assert_array_equal(after.masks, whole.masks)
     assert after.records == whole.records
     np.testing.assert_array_equal(after.policy.masks, whole.policy.masks)
-    assert (after.policy.selections, after.policy.corrections) == (whole.policy.selections, whole.policy.corrections)
+    assert (after.policy.selections, after.policy.corrections) == (
+        whole.policy.selections,
+        whole.policy.corrections,
+    )
     assert after.policy.full_training_ms(1800) == whole.policy.full_training_ms(1800)
 
 
