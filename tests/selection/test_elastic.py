@@ -144,7 +144,7 @@ def test_full_steps_train_every_tensor_and_momentum_goes_when_they_end():
     assert full.tolist() == [run.schedule.full_step_due(step) for step in range(run.schedule.steps)]
     assert run.rested == (np.flatnonzero(full[:-1] & ~full[1:]) + 1).tolist()
     assert [record["step"] for record in run.records] == run.schedule.selection_steps
-    assert run.policy.selections == 2 and run.policy.corrections == 0 and run.policy.selects
+    assert run.policy.selections == 3 and run.policy.corrections == 0 and run.policy.selects
 
 
 def test_the_record_of_a_selection_has_the_keys_of_the_log():
