@@ -1,5 +1,6 @@
 """Keep the training time at the requested ratio: measured steps correct the profile. NumPy only."""
 
+import copy
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -20,15 +21,12 @@ def typical_ms(measured: Sequence[float]) -> float:
 class Budget:
     """What this run's steps cost, and what time a selection may therefore have: a closed loop.
 
-    Full steps, measured now and then, tell what full training would take; rho of that is the budget of the
-    run. What is
-    left of it, over the steps that are left, is the target: what a selected step may take of a full one.
-        After every
-    burst of full steps, the selected steps before it tell which share of the predicted saving the clock
-        shows: the
-    response. The selector is asked for the ratio whose predicted saving, times the response, meets the
-    target. Where the selection in training is expected to miss the target by more than noise, and changing it
-    moves more time than it costs, the check asks for one correction.
+    Full steps, measured now and then, tell what full training would take, and rho of that is the run's
+    budget. What is left of it, over the steps that are left, is the target: what a selected step may take of
+    a full one. Selected steps measured next to full ones tell the response: how much of the predicted saving
+    the clock shows. The selector is asked for the ratio whose predicted saving, times the response, meets the
+    target. A check follows each measurement and asks for one correction at most, where that changes the step
+    time by more than noise does and moves more seconds than it costs.
     """
 
     # Selected steps that are compared with full ones; a new selection is checked after as many. With a first
@@ -36,9 +34,7 @@ class Budget:
     WINDOW = 64
     SMOOTHING = 1 / 3  # how far a measured response moves the response: one alone is off by some percent
     RESPONSES = 0.5, 2.0  # where little is saved, noise alone makes any response, even a negative one
-    TOLERANCE = (
-        0.05  # of the target; a selection that is nearer stays: with less, noise makes most corrections
-    )
+    TOLERANCE = 0.05  # of the target; a selection this near stays: with less, noise makes most corrections
     OFF = 0.1  # a profile that is off by more, at two checks in a row, is to be renewed
 
     def __init__(self, rho: float, timings: TensorTimings, schedule: Schedule):
@@ -51,9 +47,7 @@ class Budget:
         self.rho = rho
         self.timings = timings
         self.schedule = schedule
-        self._response: Optional[float] = (
-            None  # measured saving over predicted saving; None: not measured yet
-        )
+        self._response: Optional[float] = None  # measured over predicted saving; None: not measured yet
         self._bursts: List[List[float]] = []  # [step, ms, ms, ...] of full steps that followed one another
         self._selected_ms: List[float] = []  # the latest of this selection
         self._selected_count = 0
@@ -65,11 +59,11 @@ class Budget:
 
     def state(self) -> Dict[str, Any]:
         """What was measured so far, as JSON values."""
-        return {k: v for k, v in vars(self).items() if k not in ("rho", "timings", "schedule")}
+        return copy.deepcopy({k: v for k, v in vars(self).items() if k not in ("rho", "timings", "schedule")})
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Continue from `state`."""
-        vars(self).update(state)
+        vars(self).update(copy.deepcopy(state))
 
     def new_profile(self, timings: TensorTimings, predicted_ratio: Optional[float] = None) -> None:
         """Predict by another profile, which says that the selection takes `predicted_ratio`, from here on."""
@@ -148,12 +142,12 @@ class Budget:
             upcoming_s: what is to come beside steps, selections above all, as far as known.
             shared_s: of the whole run beside its steps: what full training takes as well.
         """
-        now_ms = self.full_step_ms()
+        now_ms, so_far_ms = self.full_step_ms(), self.full_training_ms(step)
         full_left = self.schedule.full_left(step)
         selected_left = self.schedule.steps - step - full_left
-        if now_ms is None or selected_left <= 0:
+        if now_ms is None or so_far_ms is None or selected_left <= 0:
             return self.rho
-        full_run_ms = self.full_training_ms(step) + now_ms * (self.schedule.steps - step) + 1e3 * shared_s
+        full_run_ms = so_far_ms + now_ms * (self.schedule.steps - step) + 1e3 * shared_s
         left_ms = self.rho * full_run_ms - 1e3 * (spent_s + upcoming_s) - full_left * now_ms
         return float(np.clip(left_ms / selected_left / now_ms, 0.0, 1.0))
 
@@ -178,9 +172,12 @@ class Budget:
             Whether another selection pays, and whether the profile is to be renewed.
         """
         self._due = False
+        full_ms = self.full_step_ms()
+        if self._measured is None or self._predicted is None or full_ms is None:
+            return False, False
         off = abs(self._measured / self._predicted - 1) > self.OFF
         self._checks_off = self._checks_off + 1 if off else 0
         response = 1.0 if self._response is None else self._response
         moved = response * abs(self.rho_for_selector(target_ratio) - self._predicted)
-        moved_s = 1e-3 * moved * self.full_step_ms() * self.schedule.selected_left(step)
+        moved_s = 1e-3 * moved * full_ms * self.schedule.selected_left(step)
         return moved > self.TOLERANCE * target_ratio and moved_s > cost_s, self._checks_off >= 2

@@ -4,6 +4,7 @@ import contextlib
 from typing import Any, Callable, ContextManager, Dict, List, Optional
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.budget import Budget
@@ -44,13 +45,13 @@ class ElasticPolicy:
     def __init__(
         self,
         budget: Budget,
-        score: Callable[[int], np.ndarray],
+        score: Callable[[int], NDArray[np.float64]],
         clock: Clock,
         *,
         solver: str = "dp",
         feedback: bool = True,
         reprofile: str = "auto",
-        at_rest: Callable[[np.ndarray], None] = lambda mask: None,
+        at_rest: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
         renewal: Optional[Renewal] = None,
         log: Log = no_log,
         say: Callable[[str], None] = lambda line: None,
@@ -60,20 +61,19 @@ class ElasticPolicy:
             budget: of the run, with its profile and its schedule.
             score: from a step's number to the (N,) importances of the tensors.
             clock: accounts for the run's time; its laps IMPORTANCE, SELECTION and PROFILING are used here.
-            solver: see `select`.
             feedback: correct the budget by measured times; else the profile alone decides, and the same
                 profile and seed give the same selections.
-            reprofile: see SelectionSettings.
+            solver, reprofile: see SelectionSettings.
             at_rest: told the mask whenever tensors outside it cease to train.
             renewal: makes a new profile; None: the profile stays.
             log: takes the record of each selection.
             say: takes a line for the user.
         """
         self.budget = budget
-        self.mask: Optional[np.ndarray] = None
-        self.masks: List[np.ndarray] = []
+        self.mask: Optional[NDArray[np.bool_]] = None
+        self.masks: List[NDArray[np.bool_]] = []
         self.corrections = 0
-        self.importance: Optional[np.ndarray] = None
+        self.importance: Optional[NDArray[np.float64]] = None
         self._score, self._clock = score, clock
         self._solver, self._feedback = solver, feedback
         self._reprofile = "never" if renewal is None else reprofile
@@ -84,7 +84,7 @@ class ElasticPolicy:
         self._renew = False  # the profile is to be renewed, as soon as full steps come
         self._may_renew = True  # once an interval
         self._compile_s = 0.0  # what the latest graph took to build
-        self._tracing = False
+        self._tracing: Optional[Renewal] = None  # while a trace is made
         self._minibatch: Any = None
 
     @property
@@ -97,31 +97,31 @@ class ElasticPolicy:
         """How many selections were made by new importances."""
         return len(self.masks) - self.corrections
 
-    def next_mask(self, step: int, epoch: int, batch: int) -> np.ndarray:
+    def next_mask(self, step: int, epoch: int, batch: int) -> NDArray[np.bool_]:
         """See `Policy`."""
         selecting = self._schedule.selection_due(step)
         if self._tracing and (selecting or not self._schedule.burst_left(step)):
-            self._renew_profile(step, choose_again=not selecting)
+            self._renew_profile(step, self._tracing, choose_again=not selecting)
         if selecting:
             self._may_renew = True
             with self._clock.lap(IMPORTANCE):
                 self.importance = self._score(step)
             self._choose(step, SELECTED)
         full = self.mask is None or self._schedule.full_step_due(step)
-        if not full:
+        if self.mask is not None and not full:
             if self._was_full:
                 self._at_rest(self.mask)
             elif self._feedback and self.budget.check_due():
                 self._check(step)
-        elif self._was_full and self._wants_trace(step):
+        elif self._renewal is not None and self._was_full and self._wants_trace(step):
             self._renewal.begin()
-            self._tracing = True
+            self._tracing = self._renewal
         self._was_full = full
-        return self._all if full else self.mask
+        return self._all if self.mask is None or full else self.mask
 
     def stepping(self) -> ContextManager[None]:
         """See `Policy`."""
-        return self._renewal.step() if self._tracing else contextlib.nullcontext()
+        return self._tracing.step() if self._tracing else contextlib.nullcontext()
 
     def step_taken(self, step: int, ms: float, minibatch: Any, compiled: bool) -> None:
         """See `Policy`."""
@@ -164,9 +164,9 @@ class ElasticPolicy:
 
     def close(self) -> None:
         """See `Policy`."""
-        if self._tracing:
-            self._tracing = False
-            self._renewal.abandon()
+        tracing, self._tracing = self._tracing, None
+        if tracing:
+            tracing.abandon()
 
     def target_ratio(self, step: int) -> float:
         """What a step of the selection may take of a full one from `step` on; see `Budget.target_ratio`."""
@@ -188,11 +188,11 @@ class ElasticPolicy:
 
     def _choose(self, step: int, what: str) -> None:
         """Choose by the latest importances, and train that from here on."""
-        corrected = what != SELECTED
+        corrected, importance = what != SELECTED, np.asarray(self.importance)
         with self._clock.lap(SELECTION):
             target = self.target_ratio(step)
             rho = self.budget.rho_for_selector(target) if self._feedback else target
-            mask, exception = choose(self.timings, self.importance, rho, self._solver, self.mask)
+            mask, exception = choose(self.timings, importance, rho, self._solver, self.mask)
         if corrected and (mask == self.mask).all():
             return
         step_ms = self.timings.step_time(mask)
@@ -203,9 +203,9 @@ class ElasticPolicy:
             "rho_selector": rho,
             "predicted_ms": step_ms,
             "predicted_ratio": step_ms / self.timings.full_ms,
-            "importance": self.importance.tolist(),
-            "importance_selected": float(self.importance[mask].sum()),
-            "importance_positive": float(self.importance[self.importance > 0].sum()),
+            "importance": importance.tolist(),
+            "importance_selected": float(importance[mask].sum()),
+            "importance_positive": float(importance[importance > 0].sum()),
             "kept_previous": exception == KEPT,
             "over_budget": exception == OVER_BUDGET,
             "corrected": corrected,
@@ -237,11 +237,12 @@ class ElasticPolicy:
         always = self._reprofile == "always" and self._schedule.selection_due(step + left)
         return not self._tracing and (self._renew or always) and left <= self.TRACED
 
-    def _renew_profile(self, step: int, choose_again: bool) -> None:
+    def _renew_profile(self, step: int, tracing: Renewal, choose_again: bool) -> None:
         """Make a profile of the full steps just traced, and choose by it."""
         with self._clock.lap(PROFILING):
-            self._tracing = self._renew = False
-            new = self._renewal.finish(self.timings, self.budget.full_step_ms(), step, self._minibatch)
+            self._tracing, self._renew = None, False
+            full_ms = self.full_step_ms() or self.timings.full_ms
+            new = tracing.finish(self.timings, full_ms, step, self._minibatch)
             predicted = None if self.mask is None else new.step_time(self.mask) / new.full_ms
             self.budget.new_profile(new, predicted)
         self._say(f"the profile was renewed: full step {new.full_ms:.1f} ms, rho_min {new.rho_min:.3f}")

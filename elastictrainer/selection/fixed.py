@@ -5,6 +5,7 @@ from collections import deque
 from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.budget import typical_ms
@@ -29,7 +30,7 @@ class FixedPolicy:
 
     def __init__(
         self,
-        mask: np.ndarray,
+        mask: NDArray[np.bool_],
         timings: Optional[TensorTimings] = None,
         at_interval: Optional[Callable[[], Dict[str, Any]]] = None,
         interval: int = 1,
@@ -46,14 +47,14 @@ class FixedPolicy:
         """
         self.mask = mask
         self.timings = timings
-        self.masks: List[np.ndarray] = []
+        self.masks: List[NDArray[np.bool_]] = []
         self.full_apart_ms: List[float] = []
         self._at_interval = at_interval
         self._interval = interval
         self._log = log
         self._full_ms: Deque[float] = deque(maxlen=_STEPS_KEPT)
 
-    def next_mask(self, step: int, epoch: int, batch: int) -> np.ndarray:
+    def next_mask(self, step: int, epoch: int, batch: int) -> NDArray[np.bool_]:
         """See `Policy`."""
         if self._at_interval and epoch and not batch and epoch % self._interval == 0:
             figures = self._at_interval()

@@ -1,13 +1,14 @@
 """The knapsack on the paper's chain of tensors. NumPy only."""
 
-from typing import Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def solve_chain(
-    t_dw: np.ndarray, t_dy: np.ndarray, importance: np.ndarray, budget: float, resolution: int
-) -> np.ndarray:
+    t_dw: NDArray[Any], t_dy: NDArray[Any], importance: NDArray[Any], budget: float, resolution: int
+) -> NDArray[Any]:
     """The best selection on a chain within a backward budget, by one knapsack.
 
     Going inwards from the output, best[t] is the largest importance of the tensors passed so far within dW
@@ -38,13 +39,10 @@ def solve_chain(
     paid_dy = np.cumsum(t_dy)
     best = np.zeros(resolution + 1)
     shifted = np.empty(resolution + 1)
-    passed, decisions = [], []
-    champion: Tuple[float, int, int, int] = (
-        0.0,
-        -1,
-        0,
-        0,
-    )  # importance, deepest tensor, cells left, items before it
+    passed: List[int] = []
+    decisions: List[NDArray[Any]] = []
+    # Importance, deepest tensor, cells left, items before it.
+    champion: Tuple[float, int, int, int] = (0.0, -1, 0, 0)
     for d in np.flatnonzero(importance > 0):
         left = int(np.floor((budget - paid_dy[d]) / unit + 1e-9)) - int(cells[d])
         if left >= 0:
@@ -72,8 +70,8 @@ def solve_chain(
 
 
 def _solve_chain_exactly(
-    t_dw: np.ndarray, t_dy: np.ndarray, importance: np.ndarray, budget: float, limit: int
-) -> Optional[np.ndarray]:
+    t_dw: NDArray[Any], t_dy: NDArray[Any], importance: NDArray[Any], budget: float, limit: int
+) -> Optional[NDArray[Any]]:
     """`solve_chain` on unrounded costs: keeps sets that no cheaper one beats; None if more than `limit`."""
     items = np.flatnonzero(importance > 0)
     if len(items) > 62:  # a set is the bits of one integer

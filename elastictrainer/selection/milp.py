@@ -1,14 +1,17 @@
 """The exact optimum on the cost groups, as a mixed-integer program."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 
 
 def solve_groups(
-    timings: TensorTimings, importance: np.ndarray, useful: np.ndarray, budget: float
-) -> np.ndarray:
+    timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], budget: float
+) -> NDArray[Any]:
     """The exact optimum on the cost groups, by SciPy's HiGHS."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_matrix

@@ -3,6 +3,7 @@
 from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
 
@@ -17,7 +18,7 @@ class Policy(Protocol):
     """Decides before each step which tensors train, and is told afterwards how long the step took."""
 
     @property
-    def mask(self) -> Optional[np.ndarray]:
+    def mask(self) -> Optional[NDArray[np.bool_]]:
         """(N,) bool, in the order of `model.trainable_weights`: the selection; None before the first."""
 
     @property
@@ -29,7 +30,7 @@ class Policy(Protocol):
         """Whether the mask changes while the run goes on."""
 
     @property
-    def masks(self) -> List[np.ndarray]:
+    def masks(self) -> List[NDArray[np.bool_]]:
         """Every selection so far, corrections included."""
 
     @property
@@ -40,7 +41,7 @@ class Policy(Protocol):
     def corrections(self) -> int:
         """How many more were made by the same importances, because measured and requested time differ."""
 
-    def next_mask(self, step: int, epoch: int, batch: int) -> np.ndarray:
+    def next_mask(self, step: int, epoch: int, batch: int) -> NDArray[np.bool_]:
         """(N,) bool: what trains in step number `step`, which is number `batch` of its epoch (all from 0)."""
 
     def stepping(self) -> ContextManager[None]:

@@ -1,9 +1,10 @@
 """The tensor selector: the most importance within a time budget. NumPy, and SciPy for the exact solver."""
 
 from dataclasses import dataclass
-from typing import Optional, Sequence, Tuple
+from typing import Any, Optional, Tuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
@@ -26,14 +27,14 @@ class Selection:
         importance: summed importance of the mask.
     """
 
-    mask: np.ndarray
+    mask: NDArray[Any]
     step_ms: float
     importance: float
 
 
 def select(
     timings: TensorTimings,
-    importance: Sequence[float],
+    importance: ArrayLike,
     rho: float,
     solver: str = "dp",
     resolution: int = 10_000,
@@ -89,11 +90,11 @@ def select(
 
 def choose(
     timings: TensorTimings,
-    importance: np.ndarray,
+    importance: NDArray[Any],
     rho: float,
     solver: str = "dp",
-    previous: Optional[np.ndarray] = None,
-) -> Tuple[np.ndarray, Optional[str]]:
+    previous: Optional[NDArray[Any]] = None,
+) -> Tuple[NDArray[Any], Optional[str]]:
     """`select`, and what to train where its answer is empty.
 
     Args:
@@ -122,14 +123,14 @@ def choose(
 
 
 def _solve_chain_and_spend_rest(
-    timings: TensorTimings, importance: np.ndarray, useful: np.ndarray, budget: float, resolution: int
-) -> np.ndarray:
+    timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], budget: float, resolution: int
+) -> NDArray[Any]:
     """Solve on the chain; where the chain charged more than the cost groups do, spend the difference."""
     order = timings.order
     t_dw, t_shared = timings.t_dw[order], timings.t_shared[order]
     ranked = np.where(useful, importance, 0.0)[order]
 
-    def chain_mask(backward_ms: float) -> np.ndarray:
+    def chain_mask(backward_ms: float) -> NDArray[Any]:
         mask = np.zeros(len(timings), bool)
         mask[order] = solve_chain(t_dw, t_shared, ranked, backward_ms, resolution)
         return mask
@@ -155,8 +156,8 @@ def _solve_chain_and_spend_rest(
 
 
 def _spend_rest(
-    timings: TensorTimings, importance: np.ndarray, useful: np.ndarray, mask: np.ndarray, budget: float
-) -> np.ndarray:
+    timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], mask: NDArray[Any], budget: float
+) -> NDArray[Any]:
     """Add tensors that still fit the budget by the cost groups, most importance per ms first."""
     mask = mask.copy()
     for _ in range(8):

@@ -1,17 +1,14 @@
 """Does a run take the share of the time that was asked for? On the paper's models.
 
-    python scripts/benchmarks/speed.py --images path/to/images --weights path/to/mobilenet_v2.h5 --output
-    speed.json
+    python scripts/benchmarks/speed.py --images path/to/images --weights mobilenet_v2.h5 --output speed.json
 
 For each rho that the device can have, the program's own policy drives the first three intervals of a run of
 the paper's length (12 epochs of 1,500 steps, interval 3). Real training steps on real minibatches are made at
-each selection, and around the bursts of full steps by which the policy checks the selection; importance,
-selection and corrections are the policy's.
-The steps in between are not run: the clock is wound on, selected steps at the ratio that was measured last.
-    "achieved" is
-the time of the three intervals, full steps, importance, selection and compilation included, over full
-training's. Target: within 0.02 of rho; selections use 97 % of their budget while a tensor of positive
-importance is left.
+each selection, and around the full steps by which the policy checks it; selections and corrections are the
+policy's. The steps in between are not run: the clock is wound on, with selected steps at the ratio measured
+last. "achieved" is the time of the three intervals, full steps, importance, selection and compilation
+included, over full training's. Target: within 0.02 of rho; selections use 97 % of their budget while a tensor
+of positive importance is left.
 """
 
 import itertools

@@ -57,6 +57,7 @@ def simulate(
     compiling_s=1.5,
     selected_takes=1.0,
     after_change=1.0,
+    noise=0.03,
     load=lambda step: 1.0,
     timings=None,
     seed=0,
@@ -67,6 +68,7 @@ def simulate(
         selecting_s: a selection, its first compilation included.
         selected_takes: a selected step takes this many times what slope x profile says.
         after_change: the first step after full ones, or after selected ones, takes this many times as long.
+        noise: about the relative standard deviation of a step.
         load: from a step's number to how many times longer everything takes then.
 
     Returns:
@@ -95,7 +97,7 @@ def simulate(
         ms = full_ms if full else min(full_ms, selected_ms)
         if step % 20 == 0:
             neighbour = random.lognormal(0, 0.04)  # other work on the machine comes and goes
-        ms *= neighbour * random.lognormal(0, 0.03)
+        ms *= neighbour * random.lognormal(-(noise**2) / 2, noise)
         if was_full is not None and full != was_full:
             ms *= after_change
         was_full = full

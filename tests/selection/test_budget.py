@@ -41,6 +41,14 @@ def test_short_runs_keep_the_ratio(rho, options, seed):
     assert ratios[-1] == pytest.approx(rho, abs=0.02)
 
 
+@pytest.mark.parametrize("rho", [0.5, 0.9])
+def test_noisy_steps_keep_the_ratio(rho):
+    runs = [simulate(rho, noise=0.1, seed=seed) for seed in range(3)]
+    for ratios, _ in runs:
+        assert ratios[-1] == pytest.approx(rho, abs=0.02)
+    assert np.mean([policy.corrections for _, policy in runs]) <= 8
+
+
 def test_steps_that_take_longer_after_a_change_of_graph_do_not_mislead():
     ratios, policy = simulate(0.5, after_change=3.0)
     assert ratios[-1] == pytest.approx(0.5, abs=0.02) and policy.corrections <= 4
