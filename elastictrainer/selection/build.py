@@ -59,7 +59,7 @@ def make_policy(
         at_interval = functools.partial(scheme.at_interval, model, optimizer)
         return FixedPolicy(scheme.mask(model), timings, at_interval, settings.interval, log)
 
-    settings.check_profile(timings, tensors)
+    profile = settings.check_profile(timings, tensors)
     evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps)
 
     def score(step: int) -> np.ndarray:
@@ -70,7 +70,7 @@ def make_policy(
         optimizers.forget_momentum(optimizer, resting)
 
     return ElasticPolicy(
-        Budget(settings.rho, timings, Schedule(epochs, steps_per_epoch, settings.interval)),
+        Budget(settings.rho, profile, Schedule(epochs, steps_per_epoch, settings.interval)),
         score,
         clock,
         solver=settings.solver,

@@ -29,6 +29,7 @@ class ProfileRenewal:
 
     def step(self) -> ContextManager[None]:
         """Trace a full step that runs inside."""
+        assert self._tracing is not None, "begin comes first"
         return self._tracing.step()
 
     def finish(self, timings: TensorTimings, full_ms: float, step: int, minibatch: Any) -> TensorTimings:
@@ -40,6 +41,7 @@ class ProfileRenewal:
             step: steps done in the run.
             minibatch: inputs and labels like those of the traced steps.
         """
+        assert self._tracing is not None, "begin comes first"
         tracing, self._tracing = self._tracing, None
         full_step = self._steps.get(np.ones(len(timings), bool))
         full_step.trace(*minibatch)

@@ -109,3 +109,71 @@ def simulate(
     full_training_s = 1e-3 * policy.full_training_ms(schedule.steps)
     assert full_training_s == pytest.approx(full_s, rel=0.04)
     return ratios, policy
+
+
+class FakeRenewal:
+    """Hands out a profile made beforehand; notes what it is asked for."""
+
+    def __init__(self, profile):
+        self.profile = profile
+        self.traced = 0
+        self.finished = []
+        self.abandoned = 0
+
+    def begin(self):
+        self.traced = 0
+
+    @contextlib.contextmanager
+    def step(self):
+        yield
+        self.traced += 1
+
+    def finish(self, timings, full_ms, step, minibatch):
+        self.finished.append((timings, full_ms, step, minibatch, self.traced))
+        return self.profile
+
+    def abandon(self):
+        self.abandoned += 1
+
+
+class Run:
+    """A run of the real policy. Steps take what is said here; selected ones, without, what is predicted."""
+
+    def __init__(
+        self,
+        timings,
+        full_ms,
+        selected_ms=None,
+        epochs=2,
+        steps_per_epoch=700,
+        interval=2,
+        rho=0.5,
+        **options,
+    ):
+        self.timings, self.full_ms, self.selected_ms = timings, full_ms, selected_ms
+        self.schedule = Schedule(epochs, steps_per_epoch, interval)
+        self.clock = MadeUpClock()
+        self.records, self.said, self.rested, self.masks = [], [], [], []
+        options = {"score": scores(len(timings)), **options}
+        self.policy = ElasticPolicy(
+            Budget(rho, timings, self.schedule),
+            clock=self.clock,
+            at_rest=lambda mask: self.rested.append(len(self.masks)),
+            log=self.records.append,
+            say=self.said.append,
+            **options,
+        )
+
+    def go(self, end=None):
+        """Take the steps up to number `end`, or all."""
+        built = {mask.tobytes() for mask in self.masks}
+        while len(self.masks) < (end or self.schedule.steps):
+            step = len(self.masks)
+            mask = self.policy.next_mask(step, *divmod(step, self.schedule.steps_per_epoch))
+            ms = self.full_ms if mask.all() else self.selected_ms or self.timings.step_time(mask)
+            with self.policy.stepping():
+                self.clock.pass_s(STEPS, ms / 1e3)
+            self.policy.step_taken(step, ms, f"minibatch {step}", mask.tobytes() not in built)
+            built.add(mask.tobytes())
+            self.masks.append(mask)
+        return self

@@ -1,6 +1,5 @@
 """The policy that selects, on a chain made by hand and with made-up times. No TensorFlow."""
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -8,84 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from made_up import STEPS, MadeUpClock, chain, scores
+from made_up import FakeRenewal, MadeUpClock, Run, chain
 
 from elastictrainer import TensorTimings, UsageError
-from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.selection.schedule import Schedule
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
 
 CHAIN = TensorTimings.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
 PREVIOUS = np.array([False, True, False, True])
-
-
-class FakeRenewal:
-    """Hands out a profile made beforehand; notes what it is asked for."""
-
-    def __init__(self, profile):
-        self.profile = profile
-        self.traced = 0
-        self.finished = []
-        self.abandoned = 0
-
-    def begin(self):
-        self.traced = 0
-
-    @contextlib.contextmanager
-    def step(self):
-        yield
-        self.traced += 1
-
-    def finish(self, timings, full_ms, step, minibatch):
-        self.finished.append((timings, full_ms, step, minibatch, self.traced))
-        return self.profile
-
-    def abandon(self):
-        self.abandoned += 1
-
-
-class Run:
-    """A run of the real policy. Steps take what is said here; selected ones, without, what is predicted."""
-
-    def __init__(
-        self,
-        timings,
-        full_ms,
-        selected_ms=None,
-        epochs=2,
-        steps_per_epoch=700,
-        interval=2,
-        rho=0.5,
-        **options,
-    ):
-        self.timings, self.full_ms, self.selected_ms = timings, full_ms, selected_ms
-        self.schedule = Schedule(epochs, steps_per_epoch, interval)
-        self.clock = MadeUpClock()
-        self.records, self.said, self.rested, self.masks = [], [], [], []
-        options = {"score": scores(len(timings)), **options}
-        self.policy = ElasticPolicy(
-            Budget(rho, timings, self.schedule),
-            clock=self.clock,
-            at_rest=lambda mask: self.rested.append(len(self.masks)),
-            log=self.records.append,
-            say=self.said.append,
-            **options,
-        )
-
-    def go(self, end=None):
-        """Take the steps up to number `end`, or all."""
-        built = {mask.tobytes() for mask in self.masks}
-        while len(self.masks) < (end or self.schedule.steps):
-            step = len(self.masks)
-            mask = self.policy.next_mask(step, *divmod(step, self.schedule.steps_per_epoch))
-            ms = self.full_ms if mask.all() else self.selected_ms or self.timings.step_time(mask)
-            with self.policy.stepping():
-                self.clock.pass_s(STEPS, ms / 1e3)
-            self.policy.step_taken(step, ms, f"minibatch {step}", mask.tobytes() not in built)
-            built.add(mask.tobytes())
-            self.masks.append(mask)
-        return self
 
 
 @pytest.mark.parametrize(
@@ -156,47 +86,6 @@ def test_the_record_of_a_selection_has_the_keys_of_the_log():
     }
     assert record["selected"] == np.flatnonzero(run.policy.mask).tolist() and not record["corrected"]
     assert run.said[0].startswith(f"selected {len(record['selected'])} of 40 tensors, predicted 0.")
-
-
-def test_a_profile_that_the_clock_contradicts_at_two_checks_in_a_row_is_renewed():
-    right = chain(40, full_ms=200.0)
-    renewal = FakeRenewal(right)
-    run = Run(chain(40), 100.0, 80.0, renewal=renewal).go()
-    first, *_ = renewal.finished
-    assert first[1:] == (100.0, first[2], f"minibatch {first[2] - 1}", 4)
-    assert first[2] in range(300, run.schedule.steps, 300) and run.policy.timings is right
-    assert "the profile was renewed: full step 200.0 ms, rho_min 0.3" in "\n".join(run.said)
-    assert len(renewal.finished) <= len(run.schedule.selection_steps)  # once an interval
-
-
-def test_a_profile_that_the_clock_confirms_is_left_alone():
-    renewal = FakeRenewal(chain(40))
-    Run(chain(40), 100.0, renewal=renewal).go()
-    assert not renewal.finished
-
-
-@pytest.mark.parametrize("options", [{"reprofile": "never"}, {"reprofile": "auto", "feedback": False}])
-def test_never_and_no_feedback_leave_a_wrong_profile(options):
-    renewal = FakeRenewal(chain(40))
-    Run(chain(40), 100.0, 80.0, renewal=renewal, **options).go()
-    assert not renewal.finished
-
-
-def test_always_renews_the_profile_before_every_selection():
-    timings = chain(40)
-    renewal = FakeRenewal(timings)
-    run = Run(timings, 100.0, epochs=3, interval=1, renewal=renewal, reprofile="always").go()
-    assert [step for _, _, step, _, _ in renewal.finished] == run.schedule.selection_steps
-    assert [traced for *_, traced in renewal.finished] == [4, 4, 4]
-    assert run.policy.selections == 3 and run.policy.corrections == 0
-
-
-def test_a_trace_in_progress_is_dropped_when_the_run_ends_early():
-    renewal = FakeRenewal(chain(40))
-    run = Run(chain(40), 100.0, renewal=renewal, reprofile="always").go(46)
-    run.policy.close()
-    run.policy.close()
-    assert renewal.abandoned == 1 and not renewal.finished
 
 
 def test_a_selection_that_takes_longer_than_it_may_is_corrected_by_the_same_scores():
