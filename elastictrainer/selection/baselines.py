@@ -28,11 +28,11 @@ class BnBias(Scheme):
 
 
 class PruneTrain(Scheme):
-    """Full training with a group lasso on the channels of convolutions; channels that fade are pruned for good.
+    """Full training with a group lasso on the channels of convolutions; channels that fade are pruned.
 
-    After Lym et al. (SC'19): the penalty's weight is set once, such that it makes up a quarter of the loss at the
-    start. Pruned channels are held at zero. The network is not rebuilt with fewer channels, so that a step takes as
-    long as before; the share of pruned channels is logged.
+    After Lym et al. (SC'19): the penalty's weight is set once, such that it makes up a quarter of the loss at
+    the start. Pruned channels are held at zero. The network is not rebuilt with fewer channels, so that a
+    step takes as long as before; the share of pruned channels is logged.
     """
 
     RATIO = 0.25

@@ -1,124 +1,115 @@
-"""Keep the training time at the requested ratio: measured steps correct what the profile predicts. NumPy only."""
+"""Keep the training time at the requested ratio: measured steps correct the profile. NumPy only."""
 
+import copy
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection.schedule import Plan
+from elastictrainer.selection.schedule import Schedule
 
 
 def typical_ms(measured: Sequence[float]) -> float:
     """The mean of step times, each counted as three times the median at most.
 
-    A median would leave out what now and then makes a step longer and is part of any training; a mean would be at the
-    mercy of a machine that was asleep meanwhile.
+    A median would leave out what now and then makes a step longer and is part of any training; a mean would
+    be at the mercy of a machine that was asleep meanwhile.
     """
     return float(np.minimum(measured, 3 * np.median(measured)).mean())
 
 
-class Pace:
-    """What this run's steps cost, and what time a selection may therefore have: a closed loop around the selector.
+class Budget:
+    """What this run's steps cost, and what time a selection may therefore have: a closed loop.
 
-    A step here holds more than a profiled one (the input pipeline above all), and a device may become slower or faster
-    while it trains. So full steps are measured again and again: the sum of what they would have cost all along is what
-    full training would have taken, and rho of that is the budget. What is left of it, over the steps that are left, is
-    the target of the selection; how much of a predicted saving the clock has shown so far turns the target into the
-    ratio that the selector is asked for.
+    Full steps, measured now and then, tell what full training would take, and rho of that is the run's
+    budget. What is left of it, over the steps that are left, is the target: what a selected step may take of
+    a full one. Selected steps measured next to full ones tell the response: how much of the predicted saving
+    the clock shows. The selector is asked for the ratio whose predicted saving, times the response, meets the
+    target. A check follows each measurement and asks for one correction at most, where that changes the step
+    time by more than noise does and moves more seconds than it costs.
     """
 
-    FIRST_CHECK = 64  # selected steps measured before the first check of a selection; then after every burst
-    APART = 0.1  # a profile that is off by more, at two checks in a row, is to be renewed
-    _UNSETTLED = 1  # steps after a change of graph that are not typical
-    _LIMIT = 0.25  # how far a step's share of the budget may depart from rho to make up for the past
-    _TOLERANCE = 0.015  # of a full step: a smaller gap between target and measured is left alone
-    _PAYS = 2.0  # a correction must move this many times the seconds that it costs
-    _WINDOW = 20  # selected steps that are held against the full ones next to them
-    _FULL = 8  # full steps at least that the first check of a selection goes by
-    _RESPONSES = 5  # latest measurements of the response, the median of which counts
+    # Selected steps that are compared with full ones; a new selection is checked after as many. With a first
+    # check only after the next burst, a wrong profile misses the target of the whole first interval.
+    WINDOW = 64
+    SMOOTHING = 1 / 3  # how far a measured response moves the response: one alone is off by some percent
+    RESPONSES = 0.5, 2.0  # where little is saved, noise alone makes any response, even a negative one
+    TOLERANCE = 0.05  # of the target; a selection this near stays: with less, noise makes most corrections
+    OFF = 0.1  # a profile that is off by more, at two checks in a row, is to be renewed
 
-    def __init__(self, rho: float, timings: TensorTimings, plan: Plan):
+    def __init__(self, rho: float, timings: TensorTimings, schedule: Schedule):
         """
         Args:
             rho: requested training time over full training's.
             timings: the profile; replaced when it is renewed.
-            plan: of the run.
+            schedule: of the run.
         """
         self.rho = rho
         self.timings = timings
-        self.plan = plan
-        self._responses: List[float] = []  # measured saving over predicted saving, of the latest checks
-        self._bursts: List[
-            List[float]
-        ] = []  # [step, ms, ms, ...] of the full steps that followed one another
-        self._chosen_ms: List[float] = []  # the first steps of this selection, then the latest
-        self._chosen_count = 0
-        self._chosen_predicted: Optional[float] = None
-        self._ratios: List[float] = []  # this selection over full, each from steps next to each other
-        self._last_was_full: Optional[bool] = None
-        self._unsettled = 0
+        self.schedule = schedule
+        self._response: Optional[float] = None  # measured over predicted saving; None: not measured yet
+        self._bursts: List[List[float]] = []  # [step, ms, ms, ...] of full steps that followed one another
+        self._selected_ms: List[float] = []  # the latest of this selection
+        self._selected_count = 0
+        self._predicted: Optional[float] = None  # ratio of this selection
+        self._measured: Optional[float] = None  # the same, by the clock
+        self._was_full: Optional[bool] = None
         self._due = False
-        self._corrected = False
-        self._checks_apart = 0
+        self._checks_off = 0
 
     def state(self) -> Dict[str, Any]:
         """What was measured so far, as JSON values."""
-        return {name: value for name, value in vars(self).items() if name not in ("rho", "timings", "plan")}
+        return copy.deepcopy({k: v for k, v in vars(self).items() if k not in ("rho", "timings", "schedule")})
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """Go on from `state`."""
-        vars(self).update(state)
+        """Continue from `state`."""
+        vars(self).update(copy.deepcopy(state))
 
-    def new_profile(self, timings: TensorTimings) -> None:
-        """Go by another profile from here on."""
+    def new_profile(self, timings: TensorTimings, predicted_ratio: Optional[float] = None) -> None:
+        """Predict by another profile, which says that the selection takes `predicted_ratio`, from here on."""
         self.timings = timings
-        self._responses = []
+        self._predicted = predicted_ratio
+        self._response = None
+        self._checks_off = 0
 
-    def new_selection(self, predicted_ratio: float, corrected: bool = False) -> None:
-        """A selection that the profile says takes `predicted_ratio` of a full step is trained from here on.
-
-        `corrected`: by the same scores as the one before; a second correction wants more to go by than the first.
-        """
-        self._corrected = corrected
-        self._chosen_ms = []
-        self._chosen_count = 0
-        self._chosen_predicted = predicted_ratio
-        self._ratios = []
-        self._last_was_full = None
+    def new_selection(self, predicted_ratio: float) -> None:
+        """Train a selection that takes `predicted_ratio` of a full step by the profile from here on."""
+        self._predicted = predicted_ratio
+        self._measured = None
+        self._selected_ms = []
+        self._selected_count = 0
+        self._was_full = None
         self._due = False
-        self._checks_apart = 0
+        self._checks_off = 0
 
     def record(self, step: int, ms: float, was_full: bool) -> None:
         """Training step number `step`, input pipeline included, took `ms`."""
-        if was_full != self._last_was_full:
-            after_burst = self._last_was_full and self._chosen_count >= self._WINDOW
-            self._last_was_full = was_full
-            self._unsettled = self._UNSETTLED
+        changed = was_full != self._was_full
+        self._was_full = was_full
+        if changed:  # the first step after one of another graph takes longer and does not count
             if was_full:
                 self._bursts.append([step])
-            elif after_burst:
-                self._hold_against_burst()
-        if self._unsettled:
-            self._unsettled -= 1
+            elif self._measured is not None:
+                self._measure()
         elif was_full:
             self._bursts[-1].append(ms)
         else:
-            self._chosen_count += 1
-            window = self._WINDOW if self._chosen_count > self.FIRST_CHECK else self.FIRST_CHECK
-            self._chosen_ms = [*self._chosen_ms[1 - window :], ms]
-            if self._chosen_count == self.FIRST_CHECK and not self._ratios:
-                self._hold_against_burst()
+            self._selected_count += 1
+            self._selected_ms = [*self._selected_ms[1 - self.WINDOW :], ms]
+            if self._selected_count == self.WINDOW:
+                self._measure()
 
-    def _hold_against_burst(self) -> None:
-        """Note the ratio of the latest selected steps to the full steps next to them."""
-        full: List[float] = []
-        for burst in reversed(self._bursts):
-            full += burst[1:]
-            if self._ratios and full or len(full) >= self._FULL:
-                break
-        if full:
-            self._ratios.append(typical_ms(self._chosen_ms) / typical_ms(full))
-            self._due = True
+    def _measure(self) -> None:
+        """Compare the latest selected steps with the latest full ones."""
+        full_ms = self.full_step_ms()
+        if full_ms is None or self._predicted is None:
+            return
+        self._measured = typical_ms(self._selected_ms) / full_ms
+        if self._predicted < 1:
+            response = float(np.clip((1 - self._measured) / (1 - self._predicted), *self.RESPONSES))
+            before = response if self._response is None else self._response
+            self._response = before + self.SMOOTHING * (response - before)
+        self._due = True
 
     def full_step_ms(self) -> Optional[float]:
         """What a full step takes now, by the latest that followed one another; None before the first."""
@@ -126,7 +117,7 @@ class Pace:
         return typical_ms(measured[-1][1:]) if measured else None
 
     def full_training_ms(self, steps: int) -> Optional[float]:
-        """What the first `steps` steps alone would have taken, had all of them been full; None before the first full step.
+        """What the first `steps` steps would have taken, had all been full; None before the first full step.
 
         The full steps measured before and after each step tell; where none follow yet, the latest.
         """
@@ -138,12 +129,12 @@ class Pace:
 
     def measured_ratio(self) -> Optional[float]:
         """A step of this selection over a full one, by the clock; None until enough were measured."""
-        return float(np.median(self._ratios)) if self._ratios else None
+        return self._measured
 
     def target_ratio(
         self, step: int, spent_s: float, upcoming_s: float = 0.0, shared_s: float = 0.0
     ) -> float:
-        """What a step of the selection may take of a full one from `step` on, for the whole run to keep to rho.
+        """What a selected step may take of a full one from `step` on, for the whole run to keep to rho.
 
         Args:
             step: steps done.
@@ -151,26 +142,19 @@ class Pace:
             upcoming_s: what is to come beside steps, selections above all, as far as known.
             shared_s: of the whole run beside its steps: what full training takes as well.
         """
-        now = self.full_step_ms()
-        full_left = self.plan.full_left(step)
-        chosen_left = self.plan.steps - step - full_left
-        if now is None or chosen_left <= 0:
+        now_ms, so_far_ms = self.full_step_ms(), self.full_training_ms(step)
+        full_left = self.schedule.full_left(step)
+        selected_left = self.schedule.steps - step - full_left
+        if now_ms is None or so_far_ms is None or selected_left <= 0:
             return self.rho
-        whole_ms = self.full_training_ms(step) + now * (self.plan.steps - step) + 1e3 * shared_s
-        left_ms = self.rho * whole_ms - 1e3 * (spent_s + upcoming_s) - full_left * now
-        return float(
-            np.clip(left_ms / chosen_left / now, self.rho * (1 - self._LIMIT), self.rho * (1 + self._LIMIT))
-        )
+        full_run_ms = so_far_ms + now_ms * (self.schedule.steps - step) + 1e3 * shared_s
+        left_ms = self.rho * full_run_ms - 1e3 * (spent_s + upcoming_s) - full_left * now_ms
+        return float(np.clip(left_ms / selected_left / now_ms, 0.0, 1.0))
 
     def rho_for_selector(self, target_ratio: float) -> float:
-        """The ratio on the profile's scale that should measure `target_ratio`, within what a selection can have."""
-        response = float(np.median(self._responses)) if self._responses else self._response_expected()
+        """The predicted ratio that should measure `target_ratio`, within what a selection can have."""
+        response = 1.0 if self._response is None else self._response
         return float(np.clip(1 - (1 - target_ratio) / response, self.timings.rho_min, 1.0))
-
-    def _response_expected(self) -> float:
-        """Before any selection was measured: time beyond the profile's may be saved by selecting, or not; half of it."""
-        now = self.full_step_ms()
-        return 1.0 if now is None else (1 + min(1.0, self.timings.full_ms / now)) / 2
 
     def check_due(self) -> bool:
         """Whether something new was measured to hold this selection against its target."""
@@ -188,19 +172,12 @@ class Pace:
             Whether another selection pays, and whether the profile is to be renewed.
         """
         self._due = False
-        measured = self.measured_ratio()
-        if self._chosen_predicted < 0.95:
-            response = float(np.clip((1 - measured) / (1 - self._chosen_predicted), 0.5, 2.0))
-            self._responses = [*self._responses[1 - self._RESPONSES :], response]
-        apart = abs(measured / self._chosen_predicted - 1) > self.APART
-        self._checks_apart = self._checks_apart + 1 if apart else 0
-        gap = abs(measured - target_ratio)
-        moved_s = 1e-3 * gap * self.full_step_ms() * self.plan.selected_left(step)
-        sure = gap > self._TOLERANCE + 2 * self._uncertainty() and len(self._ratios) > self._corrected
-        return sure and moved_s > self._PAYS * cost_s, self._checks_apart >= 2
-
-    def _uncertainty(self) -> float:
-        """Of the measured ratio, about one standard deviation."""
-        if len(self._ratios) < 3:
-            return 0.02 / len(self._ratios)
-        return float(1.25 * np.std(self._ratios, ddof=1) / np.sqrt(len(self._ratios)))
+        full_ms = self.full_step_ms()
+        if self._measured is None or self._predicted is None or full_ms is None:
+            return False, False
+        off = abs(self._measured / self._predicted - 1) > self.OFF
+        self._checks_off = self._checks_off + 1 if off else 0
+        response = 1.0 if self._response is None else self._response
+        moved = response * abs(self.rho_for_selector(target_ratio) - self._predicted)
+        moved_s = 1e-3 * moved * full_ms * self.schedule.selected_left(step)
+        return moved > self.TOLERANCE * target_ratio and moved_s > cost_s, self._checks_off >= 2

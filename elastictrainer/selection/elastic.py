@@ -1,128 +1,150 @@
-"""The tensors that train under a scheme which selects: at every interval anew, corrected in between."""
+"""The policy of a scheme that selects: at every interval anew, corrected in between. NumPy only."""
 
 import contextlib
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elastictrainer.profiler.capture import Tracing
-from elastictrainer.profiler.renewal import renewed
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection.budget import Pace
-from elastictrainer.selection.importance import ImportanceEvaluator
-from elastictrainer.selection.reselection import Reselector
-from elastictrainer.selection.schedule import Plan
-from elastictrainer.selection.settings import SelectionSettings
-from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import StepCache
-from elastictrainer.training.stopwatch import PROFILING, Stopwatch
+from elastictrainer.selection.budget import Budget
+from elastictrainer.selection.clock import (
+    IMPORTANCE,
+    PROFILING,
+    RECURRING,
+    SELECTING,
+    SELECTION,
+    SHARED,
+    Clock,
+)
+from elastictrainer.selection.policy import Log, Renewal, no_log
+from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
+
+SELECTED = "selected"  # by new importances
+REMARKS = {
+    None: "",
+    KEPT: ", kept from before: no tensor's update promises to lower the loss",
+    OVER_BUDGET: ", over the {rho:.3f} to be had: nothing of importance costs less",
+}
 
 
-class SelectedTensors:
-    """The tensors of a scheme that selects: at every interval anew, corrected in between by measured times.
+class ElasticPolicy:
+    """Trains the selected tensors, and all of them in the full steps of the schedule.
 
     Attributes:
         mask: (N,) bool: the latest selection; None before the first.
         masks: every selection so far, corrections included.
-        corrections: how many of them were made within an interval.
-        pace: what the steps cost.
+        corrections: how many of them were made by the same importances as the one before.
+        budget: what steps cost, and what time a selection may have.
+        importance: (N,) the latest; None before the first.
     """
 
-    TRACED = 4  # full steps that a renewed profile is made from
+    selects = True
+    TRACED = 4  # full steps that a renewed profile is made from; a burst of the schedule has one more
 
     def __init__(
         self,
-        settings: SelectionSettings,
-        metric: str,
-        timings: TensorTimings,
-        plan: Plan,
-        steps: StepCache,
-        watch: Stopwatch,
-        probe: Callable[[int], Iterator[Tuple[Any, Any]]],
-        log: Callable[[Dict[str, Any]], None],
-        say: Callable[[str], None],
-        keep_profile: Callable[[TensorTimings], None] = lambda timings: None,
+        budget: Budget,
+        score: Callable[[int], NDArray[np.float64]],
+        clock: Clock,
+        *,
+        solver: str = "dp",
+        feedback: bool = True,
+        reprofile: str = "auto",
+        at_rest: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
+        renewal: Optional[Renewal] = None,
+        log: Log = no_log,
+        say: Callable[[str], None] = lambda line: None,
     ):
         """
         Args:
-            settings: how to select.
-            metric: of the importance.
-            timings: the profile.
-            plan: when.
-            steps: the compiled steps, for their objective and optimizer, and the full step's graph.
-            watch: its laps account for selecting.
-            probe: from a step's number to minibatches to score the tensors on.
+            budget: of the run, with its profile and its schedule.
+            score: from a step's number to the (N,) importances of the tensors.
+            clock: accounts for the run's time; its laps IMPORTANCE, SELECTION and PROFILING are used here.
+            feedback: correct the budget by measured times; else the profile alone decides, and the same
+                profile and seed give the same selections.
+            solver, reprofile: see SelectionSettings.
+            at_rest: told the mask whenever tensors outside it cease to train.
+            renewal: makes a new profile; None: the profile stays.
             log: takes the record of each selection.
             say: takes a line for the user.
-            keep_profile: takes a renewed profile.
         """
-        self.plan, self.steps = plan, steps
-        self.pace = Pace(settings.rho, timings, plan)
-        evaluator = ImportanceEvaluator(steps.objective, steps.optimizer, metric, steps)
-        self.reselect = Reselector(
-            evaluator, self.pace, watch, settings.importance_batches, settings.solver, settings.feedback
-        )
-        self.mask: Optional[np.ndarray] = None
-        self.masks: List[np.ndarray] = []
+        self.budget = budget
+        self.mask: Optional[NDArray[np.bool_]] = None
+        self.masks: List[NDArray[np.bool_]] = []
         self.corrections = 0
-        self._everything = np.ones(len(timings), bool)
-        self._probe, self._reprofile = probe, settings.reprofile
-        self._log, self._say, self._keep_profile = log, say, keep_profile
+        self.importance: Optional[NDArray[np.float64]] = None
+        self._score, self._clock = score, clock
+        self._solver, self._feedback = solver, feedback
+        self._reprofile = "never" if renewal is None else reprofile
+        self._at_rest, self._renewal, self._log, self._say = at_rest, renewal, log, say
+        self._schedule = budget.schedule
+        self._all = np.ones(len(budget.timings), bool)
         self._was_full = False
-        self._renew = False  # the profile, as soon as full steps come
+        self._renew = False  # the profile is to be renewed, as soon as full steps come
         self._may_renew = True  # once an interval
-        self._compile_s = 0.0
-        self._tracing: Optional[Tracing] = None
-        self._example: Any = None
+        self._compile_s = 0.0  # what the latest graph took to build
+        self._tracing: Optional[Renewal] = None  # while a trace is made
+        self._minibatch: Any = None
 
-    timings = property(lambda self: self.pace.timings)
+    @property
+    def timings(self) -> TensorTimings:
+        """The profile, the renewed one where it was renewed."""
+        return self.budget.timings
 
-    def next_step(self, step: int, epoch: int, batch: int) -> np.ndarray:
-        """(N,) bool: what trains in step number `step`, which is number `batch` of its epoch (all from 0)."""
-        selecting = self.plan.selection_due(step)
-        if self._tracing is not None and (selecting or not self.plan.burst_left(step)):
-            self._renew_profile(step, choose_again=not selecting)
+    @property
+    def selections(self) -> int:
+        """How many selections were made by new importances."""
+        return len(self.masks) - self.corrections
+
+    def next_mask(self, step: int, epoch: int, batch: int) -> NDArray[np.bool_]:
+        """See `Policy`."""
+        selecting = self._schedule.selection_due(step)
+        if self._tracing and (selecting or not self._schedule.burst_left(step)):
+            self._renew_profile(step, self._tracing, choose_again=not selecting)
         if selecting:
             self._may_renew = True
-            self.reselect.score(self._probe(step))
-            self._choose(step, "selected")
-        full = self.mask is None or self.plan.full_step_due(step)
-        if not full:
+            with self._clock.lap(IMPORTANCE):
+                self.importance = self._score(step)
+            self._choose(step, SELECTED)
+        full = self.mask is None or self._schedule.full_step_due(step)
+        if self.mask is not None and not full:
             if self._was_full:
-                self._forget_resting()
-            elif self.reselect.feedback and self.pace.check_due():
+                self._at_rest(self.mask)
+            elif self._feedback and self.budget.check_due():
                 self._check(step)
-        elif self._was_full and self._wants_trace(step):
-            self._tracing = Tracing()
+        elif self._renewal is not None and self._was_full and self._wants_trace(step):
+            self._renewal.begin()
+            self._tracing = self._renewal
         self._was_full = full
-        return self._everything if full else self.mask
+        return self._all if self.mask is None or full else self.mask
 
-    @contextlib.contextmanager
-    def stepping(self) -> Iterator[None]:
-        """What a step runs in: a trace, where one is being made."""
-        with self._tracing.step() if self._tracing is not None else contextlib.nullcontext():
-            yield
+    def stepping(self) -> ContextManager[None]:
+        """See `Policy`."""
+        return self._tracing.step() if self._tracing else contextlib.nullcontext()
 
-    def took(self, step: int, ms: float, example: Tuple[Any, Any], new: bool) -> None:
-        """Step number `step`, on a minibatch like `example`, took `ms`; `new`: its graph was built in it."""
-        self._example = example
-        if new:
+    def step_taken(self, step: int, ms: float, minibatch: Any, compiled: bool) -> None:
+        """See `Policy`."""
+        self._minibatch = minibatch
+        if compiled:
             self._compile_s = 1e-3 * ms
-        elif self._tracing is None:
-            self.pace.record(step, ms, self._was_full)
+        elif not self._tracing:
+            self.budget.record(step, ms, self._was_full)
 
     def full_step_ms(self) -> Optional[float]:
-        """What a full step takes now; None before the first."""
-        return self.pace.full_step_ms()
+        """See `Policy`."""
+        return self.budget.full_step_ms()
 
     def full_training_ms(self, steps: int) -> Optional[float]:
-        """What the steps of full training would have taken up to step number `steps`."""
-        return self.pace.full_training_ms(steps)
+        """See `Policy`."""
+        return self.budget.full_training_ms(steps)
 
     def state(self) -> Dict[str, Any]:
-        """What `restore` needs, as JSON values."""
+        """See `Policy`."""
         return {
-            "pace": self.pace.state(),
+            "budget": self.budget.state(),
+            "masks": [np.flatnonzero(mask).tolist() for mask in self.masks],
+            "importance": None if self.importance is None else self.importance.tolist(),
             "corrections": self.corrections,
             "was_full": self._was_full,
             "renew": self._renew,
@@ -130,81 +152,99 @@ class SelectedTensors:
             "compile_s": self._compile_s,
         }
 
-    def restore(self, state: Dict[str, Any], selections: List[Dict[str, Any]]) -> None:
-        """Go on from `state` and the logged `selections`."""
-        self.pace.restore(state["pace"])
+    def restore(self, state: Dict[str, Any]) -> None:
+        """See `Policy`."""
+        self.budget.restore(state["budget"])
+        self.masks = [np.isin(np.arange(len(self._all)), selected) for selected in state["masks"]]
+        self.mask = self.masks[-1] if self.masks else None
+        self.importance = None if state["importance"] is None else np.array(state["importance"])
         self.corrections = state["corrections"]
         self._was_full, self._compile_s = state["was_full"], state["compile_s"]
         self._renew, self._may_renew = state["renew"], state["may_renew"]
-        for record in selections:
-            self.masks.append(np.isin(np.arange(len(self._everything)), record["selected"]))
-        if selections:
-            self.mask = self.masks[-1]
-            self.reselect.importance = np.array(selections[-1]["importance"])
 
     def close(self) -> None:
-        """Stop a trace that is being made."""
-        if self._tracing is not None:
-            self._tracing.abandon()
-            self._tracing = None
+        """See `Policy`."""
+        tracing, self._tracing = self._tracing, None
+        if tracing:
+            tracing.abandon()
+
+    def target_ratio(self, step: int) -> float:
+        """What a step of the selection may take of a full one from `step` on; see `Budget.target_ratio`."""
+        if not self._feedback:
+            return self.budget.rho
+        schedule, clock = self._schedule, self._clock
+        made = len(schedule.selection_steps) - schedule.selections_left(step)
+        to_come = schedule.selections_left(step) - schedule.selection_due(step)
+        # The first selection's scores tell what another may cost.
+        cost_s = clock.of(*SELECTING) / max(1, made)
+        begun = schedule.epochs_begun(step)
+        recurring_s = clock.of(*RECURRING) / begun * (schedule.epochs - begun)
+        return self.budget.target_ratio(
+            step,
+            clock.training(),
+            upcoming_s=cost_s * to_come + recurring_s,
+            shared_s=clock.of(*SHARED) + recurring_s,
+        )
 
     def _choose(self, step: int, what: str) -> None:
-        """Choose by the latest scores, and train that from here on."""
-        mask, record = self.reselect.choose(step, self.mask)
-        corrected = what != "selected"
+        """Choose by the latest importances, and train that from here on."""
+        corrected, importance = what != SELECTED, np.asarray(self.importance)
+        with self._clock.lap(SELECTION):
+            target = self.target_ratio(step)
+            rho = self.budget.rho_for_selector(target) if self._feedback else target
+            mask, exception = choose(self.timings, importance, rho, self._solver, self.mask)
         if corrected and (mask == self.mask).all():
             return
-        self.pace.new_selection(record["predicted_ratio"], corrected)
+        step_ms = self.timings.step_time(mask)
+        record = {
+            "step": step,
+            "selected": np.flatnonzero(mask).tolist(),
+            "rho_target": target,
+            "rho_selector": rho,
+            "predicted_ms": step_ms,
+            "predicted_ratio": step_ms / self.timings.full_ms,
+            "importance": importance.tolist(),
+            "importance_selected": float(importance[mask].sum()),
+            "importance_positive": float(importance[importance > 0].sum()),
+            "kept_previous": exception == KEPT,
+            "over_budget": exception == OVER_BUDGET,
+            "corrected": corrected,
+        }
+        self.budget.new_selection(record["predicted_ratio"])
         self.corrections += corrected
         self.mask = mask
         self.masks.append(mask)
         if corrected:
-            self._forget_resting()
-        self._log({**record, "corrected": corrected})
-        remark = ""
-        if record["over_budget"]:
-            remark = f", over the {record['rho_selector']:.3f} to be had: nothing of importance costs less"
-        elif record["kept_previous"]:
-            remark = ", kept from before: no tensor's update promises to lower the loss"
+            self._at_rest(mask)
+        self._log(record)
+        share = record["importance_selected"] / max(record["importance_positive"], 1e-30)
         self._say(
-            f"{what} {len(record['selected'])} of {len(mask)} tensors, predicted {record['predicted_ratio']:.3f} of a full "
-            f"step, with {100 * record['importance_selected'] / max(record['importance_positive'], 1e-30):.0f} % of the "
-            f"importance{remark}"
+            f"{what} {mask.sum()} of {len(mask)} tensors, predicted {record['predicted_ratio']:.3f} of a "
+            f"full step, with {100 * share:.0f} % of the importance{REMARKS[exception].format(rho=rho)}"
         )
 
     def _check(self, step: int) -> None:
         """Correct the selection where its time is off, and ask for a new profile where the old one is."""
-        pays, apart = self.pace.check(step, self.reselect.target_ratio(step), self._compile_s)
-        if apart and self._may_renew and self._reprofile != "never":
+        pays, renew = self.budget.check(step, self.target_ratio(step), self._compile_s)
+        if renew and self._may_renew and self._reprofile != "never":
             self._renew, self._may_renew = True, False
         if pays:
-            measured = self.pace.measured_ratio()
-            self._choose(step, f"measured {measured:.3f} of a full step; corrected to")
-
-    def _forget_resting(self) -> None:
-        model, optimizer = self.steps.objective.model, self.steps.optimizer
-        optimizers.forget_momentum(
-            optimizer, [v for v, m in zip(model.trainable_variables, self.mask) if not m]
-        )
+            self._choose(step, f"measured {self.budget.measured_ratio():.3f} of a full step; corrected to")
 
     def _wants_trace(self, step: int) -> bool:
         """Whether a trace is to begin with full step number `step`, the graph of the full step being warm."""
-        left = self.plan.burst_left(step)
-        always = self._reprofile == "always" and self.plan.selection_due(step + left)
-        return self._tracing is None and (self._renew or always) and left <= self.TRACED
+        left = self._schedule.burst_left(step)
+        always = self._reprofile == "always" and self._schedule.selection_due(step + left)
+        return not self._tracing and (self._renew or always) and left <= self.TRACED
 
-    def _renew_profile(self, step: int, choose_again: bool) -> None:
+    def _renew_profile(self, step: int, tracing: Renewal, choose_again: bool) -> None:
         """Make a profile of the full steps just traced, and choose by it."""
-        with self.reselect.watch.lap(PROFILING):
-            tracing, self._tracing, self._renew = self._tracing, None, False
-            full_step = self.steps.get(self._everything)
-            full_step.trace(*self._example)
-            self.pace.new_profile(
-                renewed(self.timings, full_step, tracing.finish(), self.pace.full_step_ms(), step)
-            )
-            self._keep_profile(self.timings)
-        self._say(
-            f"the profile was renewed: full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}"
-        )
+        with self._clock.lap(PROFILING):
+            self._tracing, self._renew = None, False
+            full_ms = self.full_step_ms() or self.timings.full_ms
+            new = tracing.finish(self.timings, full_ms, step, self._minibatch)
+            predicted = None if self.mask is None else new.step_time(self.mask) / new.full_ms
+            self.budget.new_profile(new, predicted)
+        self._say(f"the profile was renewed: full step {new.full_ms:.1f} ms, rho_min {new.rho_min:.3f}")
         if choose_again and self.mask is not None:
             self._choose(step, "by the new profile, corrected to")

@@ -1,91 +1,95 @@
-"""The tensors that train under a scheme which names them once."""
+"""The policy of a scheme that trains the same tensors all along. NumPy only."""
 
 import contextlib
 from collections import deque
-from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.budget import typical_ms
-from elastictrainer.selection.schemes import Scheme
+from elastictrainer.selection.policy import Log, no_log
 
-Log = Callable[[Dict[str, Any]], None]
+_STEPS_KEPT = 10_000  # step times that the mean is made of; as many fit a checkpoint easily
 
 
-class FixedTensors:
-    """The tensors of a scheme that does not select.
+class FixedPolicy:
+    """Trains the tensors of one mask.
 
     Attributes:
         mask: (N,) bool, in the order of `model.trainable_weights`.
         timings: the model's profile, or None.
-        masks, corrections: of a scheme that selects; none here.
-        full_apart_ms: full steps measured apart, where the scheme makes none.
+        full_apart_ms: times of full steps that were measured beside the run, where the mask leaves tensors
+            out.
     """
+
+    selects = False
+    selections = 0
+    corrections = 0
 
     def __init__(
         self,
-        scheme: Scheme,
-        model: Any,
-        optimizer: Any,
-        interval: int,
-        timings: Optional[TensorTimings],
-        log: Log,
+        mask: NDArray[np.bool_],
+        timings: Optional[TensorTimings] = None,
+        at_interval: Optional[Callable[[], Dict[str, Any]]] = None,
+        interval: int = 1,
+        log: Log = no_log,
     ):
         """
         Args:
-            scheme: names the tensors.
-            model, optimizer: what it may work on at every interval.
-            interval: in epochs.
+            mask: (N,) bool: the tensors to train.
             timings: the model's profile; None: nothing is predicted.
-            log: takes the figures of an interval.
+            at_interval: called before the first step of every interval but the first; returns figures for the
+                log.
+            interval: in epochs.
+            log: takes the figures, together with the step's number.
         """
-        self.mask = scheme.mask(model)
+        self.mask = mask
         self.timings = timings
-        self.masks: List[np.ndarray] = []
-        self.corrections = 0
+        self.masks: List[NDArray[np.bool_]] = []
         self.full_apart_ms: List[float] = []
-        self._at_interval = lambda: scheme.at_interval(model, optimizer)
+        self._at_interval = at_interval
         self._interval = interval
         self._log = log
-        self._ms: Deque[float] = deque(maxlen=10_000)
+        self._full_ms: Deque[float] = deque(maxlen=_STEPS_KEPT)
 
-    def next_step(self, step: int, epoch: int, batch: int) -> np.ndarray:
-        """(N,) bool: what trains in step number `step`, which is number `batch` of its epoch (all from 0)."""
-        if epoch and not batch and epoch % self._interval == 0:
+    def next_mask(self, step: int, epoch: int, batch: int) -> NDArray[np.bool_]:
+        """See `Policy`."""
+        if self._at_interval and epoch and not batch and epoch % self._interval == 0:
             figures = self._at_interval()
             if figures:
                 self._log({"step": step, **figures})
         return self.mask
 
     def stepping(self) -> ContextManager[None]:
-        """What a step runs in."""
+        """See `Policy`."""
         return contextlib.nullcontext()
 
-    def took(self, step: int, ms: float, example: Tuple[Any, Any], new: bool) -> None:
-        """Step number `step`, on a minibatch like `example`, took `ms`; `new`: its graph was built in it."""
-        if self.mask.all() and not new:
-            self._ms.append(ms)
+    def step_taken(self, step: int, ms: float, minibatch: Any, compiled: bool) -> None:
+        """See `Policy`."""
+        if self.mask.all() and not compiled:
+            self._full_ms.append(ms)
 
     def full_step_ms(self) -> Optional[float]:
-        """Of the full steps set apart, else the mean of this run's, which are all full; None before the first."""
+        """By the full steps beside the run, else by the run's own if they are full; None without either."""
         if self.full_apart_ms:
             return typical_ms(self.full_apart_ms)
-        return float(np.mean(self._ms)) if self._ms else None
+        return float(np.mean(self._full_ms)) if self._full_ms else None
 
     def full_training_ms(self, steps: int) -> Optional[float]:
-        """What the steps of full training would have taken up to step number `steps`."""
+        """See `Policy`."""
         full_ms = self.full_step_ms()
-        return full_ms and steps * full_ms
+        return None if full_ms is None else steps * full_ms
 
     def state(self) -> Dict[str, Any]:
-        """What `restore` needs, as JSON values."""
-        return {"full_apart_ms": self.full_apart_ms, "ms": list(self._ms)}
+        """See `Policy`."""
+        return {"full_apart_ms": list(self.full_apart_ms), "full_ms": list(self._full_ms)}
 
-    def restore(self, state: Dict[str, Any], selections: List[Dict[str, Any]]) -> None:
-        """Go on from `state`."""
+    def restore(self, state: Dict[str, Any]) -> None:
+        """See `Policy`."""
         self.full_apart_ms = list(state["full_apart_ms"])
-        self._ms.extend(state["ms"])
+        self._full_ms = deque(state["full_ms"], maxlen=_STEPS_KEPT)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -1,4 +1,4 @@
-"""Tensor importance: how much each tensor's update lowers the loss, and the two simpler metrics of the paper's Fig. 20."""
+"""Tensor importance: how much each tensor's update lowers the loss, and two simpler metrics."""
 
 import contextlib
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
@@ -27,9 +27,11 @@ class ImportanceEvaluator:
         Args:
             objective: model and loss.
             optimizer: the one that trains; "update" asks it for the update it would really make.
-            metric: "update": -sum over minibatches of <gradient at w + dw, dw_i> (paper Eq. 2 and 6), positive where
-                the update lowers the loss; "weight-magnitude": sum |w_i|; "grad-magnitude": sum |gradient_i|.
-            steps: the training's compiled steps; "update" uses the full one. None: it compiles one of its own.
+            metric: "update": -sum over minibatches of <gradient at w + dw, dw_i> (paper Eq. 2 and 6),
+                positive where the update lowers the loss; "weight-magnitude": sum |w_i|; "grad-magnitude":
+                sum |gradient_i|.
+            steps: the training's compiled steps; "update" uses the full one. None: it compiles one of its
+                own.
 
         Raises:
             UsageError: unknown metric.
@@ -47,13 +49,15 @@ class ImportanceEvaluator:
     def __call__(self, batches: Iterable[Batch]) -> np.ndarray:
         """The importance of each trainable tensor.
 
-        Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical afterwards.
+        Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical
+        afterwards.
 
         Args:
             batches: probe minibatches (inputs, labels), all of one shape.
 
         Returns:
-            (N,) float64, in the order of `model.trainable_weights`; 0 where the loss does not depend on the tensor.
+            (N,) float64, in the order of `model.trainable_weights`; 0 where the loss does not depend on the
+            tensor.
 
         Raises:
             UsageError: no minibatch.
@@ -103,7 +107,8 @@ class ImportanceEvaluator:
         _, _, found = self.objective.gradients(x, y, variables)
         return [tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(found, variables)]
 
-    # What follows returns one tensor: TensorFlow 2.15 keeps 48 bytes of every tensor that it hands out to Python.
+    # What follows returns one tensor: TensorFlow 2.15 keeps 48 bytes of every tensor that it hands out to
+    # Python.
 
     def _gradient_sizes(self, x: Any, y: Any) -> tf.Tensor:
         return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._gradients(x, y)])
@@ -111,11 +116,12 @@ class ImportanceEvaluator:
     def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
         updates = [v - w for v, w in zip(tf_variables(self._variables()), before)]
         products = [g * dw for g, dw in zip(self._dense_gradients(x, y), updates)]
-        # Added up in double precision: the products of a large tensor's elements differ by orders of magnitude.
+        # Added up in double precision: the products of a large tensor's elements differ by orders of
+        # magnitude.
         return -tf.stack([tf.reduce_sum(tf.cast(p, tf.float64)) for p in products])
 
     def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
-        """(N,) -<gradient at w + dw, dw> on a minibatch, `before` being w: a step of training is made, and looked back on."""
+        """(N,) -<gradient at w + dw, dw> on a minibatch, `before` being w, made by a training step."""
         float(self._full_step()(x, y))
         return self._of_update(x, y, before).numpy()
 
@@ -132,7 +138,7 @@ METRICS: Dict[str, Optional[Callable]] = {
 
 
 def register(name: str) -> Callable[[Metric], Metric]:
-    """Decorator for a metric of one's own: a function of a probe minibatch's gradients and the variables, (N,) each.
+    """Decorator for a metric of one's own: from a probe minibatch's gradients and the variables, (N,) each.
 
     An elastic scheme uses it as `Elastic(name)`; it must be larger for tensors that matter more.
     """

@@ -1,25 +1,27 @@
 """The knapsack on the paper's chain of tensors. NumPy only."""
 
-from typing import Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def solve_chain(
-    t_dw: np.ndarray, t_dy: np.ndarray, importance: np.ndarray, budget: float, resolution: int
-) -> np.ndarray:
+    t_dw: NDArray[Any], t_dy: NDArray[Any], importance: NDArray[Any], budget: float, resolution: int
+) -> NDArray[Any]:
     """The best selection on a chain within a backward budget, by one knapsack.
 
-    Going inwards from the output, best[t] is the largest importance of the tensors passed so far within dW time t.
-    With tensor d as the deepest selected one, the answer is importance[d] + best[budget - dy up to d - dW of d].
+    Going inwards from the output, best[t] is the largest importance of the tensors passed so far within dW
+    time t. With tensor d as the deepest selected one, the answer is importance[d] + best[budget - dy up to d
+    - dW of d].
 
     Args:
         t_dw: (N,) ms, tensor 0 nearest the *output*.
         t_dy: (N,) ms; the entries up to the deepest selected tensor are paid.
         importance: (N,); entries <= 0 are never chosen.
         budget: ms for the backward pass and the updates.
-        resolution: cells of time. Costs are rounded up, so the budget is never exceeded. With so few tensors that no
-            more than this many sums of costs matter, nothing is rounded and the answer is exact.
+        resolution: cells of time. Costs are rounded up, so the budget is never exceeded. With so few tensors
+            that no more than this many sums of costs matter, nothing is rounded and the answer is exact.
 
     Returns:
         (N,) bool mask in the order given.
@@ -37,13 +39,10 @@ def solve_chain(
     paid_dy = np.cumsum(t_dy)
     best = np.zeros(resolution + 1)
     shifted = np.empty(resolution + 1)
-    passed, decisions = [], []
-    champion: Tuple[float, int, int, int] = (
-        0.0,
-        -1,
-        0,
-        0,
-    )  # importance, deepest tensor, cells left, items before it
+    passed: List[int] = []
+    decisions: List[NDArray[Any]] = []
+    # Importance, deepest tensor, cells left, items before it.
+    champion: Tuple[float, int, int, int] = (0.0, -1, 0, 0)
     for d in np.flatnonzero(importance > 0):
         left = int(np.floor((budget - paid_dy[d]) / unit + 1e-9)) - int(cells[d])
         if left >= 0:
@@ -71,9 +70,9 @@ def solve_chain(
 
 
 def _solve_chain_exactly(
-    t_dw: np.ndarray, t_dy: np.ndarray, importance: np.ndarray, budget: float, limit: int
-) -> Optional[np.ndarray]:
-    """`solve_chain` on unrounded costs: it keeps the sets that no cheaper set beats; None where they exceed `limit`."""
+    t_dw: NDArray[Any], t_dy: NDArray[Any], importance: NDArray[Any], budget: float, limit: int
+) -> Optional[NDArray[Any]]:
+    """`solve_chain` on unrounded costs: keeps sets that no cheaper one beats; None if more than `limit`."""
     items = np.flatnonzero(importance > 0)
     if len(items) > 62:  # a set is the bits of one integer
         return None

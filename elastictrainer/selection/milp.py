@@ -1,14 +1,17 @@
 """The exact optimum on the cost groups, as a mixed-integer program."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 
 
 def solve_groups(
-    timings: TensorTimings, importance: np.ndarray, useful: np.ndarray, budget: float
-) -> np.ndarray:
+    timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], budget: float
+) -> NDArray[Any]:
     """The exact optimum on the cost groups, by SciPy's HiGHS."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_matrix
@@ -26,8 +29,8 @@ def solve_groups(
         cost[next(iter(members))] += merged.pop(members)
     sets = sorted(merged, key=len)
 
-    # paid[g] >= selected[i] for each member i. Groups are mostly nested: where h is a subset of g, paid[g] >= paid[h]
-    # says the same for all of h's members at once.
+    # paid[g] >= selected[i] for each member i. Groups are mostly nested: where h is a subset of g, paid[g] >=
+    # paid[h] says the same for all of h's members at once.
     rows, columns, values = [], [], []
 
     def implies(column: int, group: int) -> None:

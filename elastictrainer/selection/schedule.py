@@ -3,12 +3,12 @@
 import numpy as np
 
 
-class Plan:
+class Schedule:
     """The calendar of a run that selects.
 
-    Full steps before a selection bring the optimizer's momentum up to date for every tensor: otherwise the tensors in
-    training, with ten gradients' worth of momentum, would seem to matter ten times as much as those at rest. They and
-    a few more in between tell what full training costs in this run.
+    Full steps before a selection bring the optimizer's momentum up to date for every tensor: otherwise the
+    tensors in training, with ten gradients' worth of momentum, would seem to matter ten times as much as
+    those at rest. They and a few more in between tell what full training costs in this run.
 
     Attributes:
         epochs, steps_per_epoch, steps: of the run.
@@ -25,8 +25,9 @@ class Plan:
         Args:
             epochs: of the run.
             steps_per_epoch: a short epoch has fewer full steps.
-            interval: epochs between two selections. A head that starts from zero says little about the tensors below
-                it, so the very first selection, early in the first epoch, is renewed after half an interval. In the
+            interval: epochs between two selections. A head that starts from zero says little about the
+                tensors below it, so the very first selection, early in the first epoch, is renewed after half
+                an interval. In the
                 last half interval none is made: it could hardly pay for itself.
         """
         self.epochs = epochs
@@ -59,7 +60,7 @@ class Plan:
         return step < self.steps and bool(self._full[step])
 
     def burst_left(self, step: int) -> int:
-        """How many full steps follow one another from `step` on, up to the next selection; 0 where `step` is none."""
+        """How many full steps follow one another from `step` on, up to the next selection."""
         end = next((s for s in self.selection_steps if s > step), self.steps)
         selected = np.flatnonzero(~self._full[step:end])
         return int(selected[0]) if len(selected) else end - step

@@ -24,7 +24,7 @@ class Scheme:
         return np.ones(len(model.trainable_weights), bool)
 
     def penalty(self, model: Any) -> Optional[Callable[[], Any]]:
-        """What the scheme adds to the training loss, a function without arguments that gives a scalar tensor; None: nothing."""
+        """What the scheme adds to the training loss: from no arguments to a scalar tensor; None: nothing."""
         return None
 
     def at_interval(self, model: Any, optimizer: Any) -> Dict[str, float]:
@@ -54,7 +54,8 @@ SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
 def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]]:
     """Decorator for a class of one's own: `--scheme name` finds it once its module is imported.
 
-    A package can name such classes in the entry point group "elastictrainer.schemes" instead; then nothing needs importing.
+    A package can name such classes in the entry point group "elastictrainer.schemes" instead; then nothing
+    needs importing.
     """
 
     def keep(factory: Callable[[], Scheme]) -> Callable[[], Scheme]:
@@ -65,7 +66,7 @@ def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]
 
 
 def check(name: str) -> None:
-    """UsageError where no scheme is called `name`, with the valid names. Imports nothing; a place of the user's own may be wrong."""
+    """UsageError where no scheme is called `name`, with the valid names. A `module:Class` is not imported."""
     if name not in SCHEMES and ":" not in name and name not in _installed():
         raise unknown("scheme", name, [*SCHEMES, *_installed()])
 

@@ -1,9 +1,10 @@
 """The tensor selector: the most importance within a time budget. NumPy, and SciPy for the exact solver."""
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Any, Optional, Tuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
@@ -11,6 +12,8 @@ from elastictrainer.registry import SOLVER
 from elastictrainer.selection.knapsack import solve_chain
 from elastictrainer.selection.milp import solve_groups
 
+KEPT = "kept"  # the selection is the previous one: no tensor is of importance
+OVER_BUDGET = "over budget"  # the selection takes longer than asked for: nothing of importance costs less
 _LARGEST = 1e100  # an importance that still can be added and divided
 
 
@@ -24,29 +27,31 @@ class Selection:
         importance: summed importance of the mask.
     """
 
-    mask: np.ndarray
+    mask: NDArray[Any]
     step_ms: float
     importance: float
 
 
 def select(
     timings: TensorTimings,
-    importance: Sequence[float],
+    importance: ArrayLike,
     rho: float,
     solver: str = "dp",
     resolution: int = 10_000,
 ) -> Selection:
     """Choose the tensors with the largest summed importance whose step takes at most `rho` of the full step.
 
-    Maximises sum(importance[i] for selected i) subject to `timings.step_time(mask) <= rho * timings.full_ms` (paper
-    Sec. 3.3). Tensors of importance zero or less are never selected; where none is positive the mask is empty.
+    Maximises sum(importance[i] for selected i) subject to `timings.step_time(mask) <= rho * timings.full_ms`
+    (paper Sec. 3.3). Tensors of importance zero or less are never selected; where none is positive the mask
+    is empty.
 
     Args:
         timings: the profile, N tensors.
         importance: (N,) larger is better, in the order of `model.trainable_weights`.
         rho: requested step time over the full step's, in [timings.rho_min, 1].
-        solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of the
-            budget; what the chain overestimates is then spent by the cost groups. "milp": exact on the cost groups.
+        solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of
+            the budget; what the chain overestimates is then spent by the cost groups. "milp": exact on the
+            cost groups.
         resolution: cells of time of the knapsack.
 
     Raises:
@@ -83,15 +88,49 @@ def select(
     return Selection(mask, timings.step_time(mask), float(importance[mask].sum()))
 
 
+def choose(
+    timings: TensorTimings,
+    importance: NDArray[Any],
+    rho: float,
+    solver: str = "dp",
+    previous: Optional[NDArray[Any]] = None,
+) -> Tuple[NDArray[Any], Optional[str]]:
+    """`select`, and what to train where its answer is empty.
+
+    Args:
+        timings, importance, rho, solver: see `select`.
+        previous: (N,) bool: the selection so far; kept where no tensor is of importance.
+
+    Returns:
+        (N,) bool, and KEPT or OVER_BUDGET where the mask is not what `select` answers: of the tensors of
+        importance, all too costly, the cheapest is trained.
+
+    Raises:
+        UsageError: as `select`; or no tensor is of importance, and there is no previous selection.
+    """
+    mask = select(timings, importance, rho, solver=solver).mask
+    if mask.any():
+        return mask, None
+    useful = (importance > 0) & timings.connected
+    if useful.any():
+        return np.arange(len(timings)) == np.argmin(np.where(useful, timings.alone_ms, np.inf)), OVER_BUDGET
+    if previous is None:
+        raise UsageError(
+            "no tensor's update promises to lower the loss. Is the learning rate too high, or the model "
+            "trained already? Try a lower --learning-rate or more --importance-batches."
+        )
+    return previous, KEPT
+
+
 def _solve_chain_and_spend_rest(
-    timings: TensorTimings, importance: np.ndarray, useful: np.ndarray, budget: float, resolution: int
-) -> np.ndarray:
+    timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], budget: float, resolution: int
+) -> NDArray[Any]:
     """Solve on the chain; where the chain charged more than the cost groups do, spend the difference."""
     order = timings.order
     t_dw, t_shared = timings.t_dw[order], timings.t_shared[order]
     ranked = np.where(useful, importance, 0.0)[order]
 
-    def chain_mask(backward_ms: float) -> np.ndarray:
+    def chain_mask(backward_ms: float) -> NDArray[Any]:
         mask = np.zeros(len(timings), bool)
         mask[order] = solve_chain(t_dw, t_shared, ranked, backward_ms, resolution)
         return mask
@@ -100,8 +139,8 @@ def _solve_chain_and_spend_rest(
     overcharged = timings.chain_time(best) - timings.step_time(best)
     if overcharged <= budget / resolution:
         return best
-    # On parallel blocks the chain asks for more than a step takes. Offer it that much more, then halve towards what
-    # it can have without the cost groups exceeding the budget.
+    # On parallel blocks the chain asks for more than a step takes. Offer it that much more, then halve
+    # towards what it can have without the cost groups exceeding the budget.
     low, high = 0.0, 2 * overcharged
     for _ in range(6):
         extra = (low + high) / 2
@@ -117,8 +156,8 @@ def _solve_chain_and_spend_rest(
 
 
 def _spend_rest(
-    timings: TensorTimings, importance: np.ndarray, useful: np.ndarray, mask: np.ndarray, budget: float
-) -> np.ndarray:
+    timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], mask: NDArray[Any], budget: float
+) -> NDArray[Any]:
     """Add tensors that still fit the budget by the cost groups, most importance per ms first."""
     mask = mask.copy()
     for _ in range(8):
@@ -129,7 +168,8 @@ def _spend_rest(
         if not len(fits):
             break
         density = importance[fits] / np.maximum(cost[fits], 1e-12)
-        # First those whose shared work is paid already, which leave the costs of the others as they are; then one more.
+        # First those whose shared work is paid already, which leave the costs of the others as they are; then
+        # one more.
         for i in fits[np.lexsort((-density, unpaid[fits] > 0))]:
             if cost[i] <= left:
                 mask[i] = True

@@ -18,8 +18,8 @@ class SelectionSettings:
         importance_batches: probe minibatches of a selection.
         solver: "dp" or "milp", see `select`.
         feedback: correct the selector's budget by the times measured in this run.
-        reprofile: "auto": renew the profile during the run where measured and predicted times part by more than a tenth
-            for a while, "always": before every selection as well, "never".
+        reprofile: "auto": renew the profile during the run where measured and predicted times part by more
+            than a tenth for a while, "always": before every selection as well, "never".
 
     Raises:
         UsageError: an attribute out of range.
@@ -45,8 +45,8 @@ class SelectionSettings:
                 "reprofile always needs measured times to steer the run: leave out --deterministic."
             )
 
-    def check_profile(self, timings: Optional[TensorTimings], tensors: int) -> None:
-        """UsageError where `timings` is no profile of a model with that many tensors, or too slow for rho."""
+    def check_profile(self, timings: Optional[TensorTimings], tensors: int) -> TensorTimings:
+        """`timings`; UsageError where it is no profile of a model with that many tensors, or too slow."""
         if timings is None:
             raise UsageError(
                 "an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile."
@@ -56,6 +56,7 @@ class SelectionSettings:
             raise UsageError(
                 f"rho {self.rho:g} cannot be had on this device. Valid: {timings.rho_min:.3f} to 1."
             )
+        return timings
 
 
 def check_tensors(timings: TensorTimings, tensors: int) -> None:

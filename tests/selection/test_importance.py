@@ -17,7 +17,8 @@ def quadratic(tf, start):
 
 
 def test_update_importance_of_a_quadratic(tf):
-    # gradient d = w - goal, update -r d, gradient after it (1 - r) d: importance r (1 - r) |d|^2 for each minibatch.
+    # gradient d = w - goal, update -r d, gradient after it (1 - r) d: importance r (1 - r) |d|^2 for each
+    # minibatch.
     objective, batch = quadratic(tf, [3.0, 2.0, 0.0])
     for rate in (0.1, 0.5, 1.5):
         evaluator = ImportanceEvaluator(objective, tf.keras.optimizers.SGD(rate))
@@ -56,7 +57,8 @@ def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metri
     def follow(evaluate):
         configure(seed=3)
         layers = tf.keras.layers
-        # Augmentation and dropout draw random numbers; the second batch norm updates its statistics in training.
+        # Augmentation and dropout draw random numbers; the second batch norm updates its statistics in
+        # training.
         inputs = tf.keras.Input((8, 8, 3))
         x = small_network(tf)(layers.RandomRotation(0.2)(layers.RandomFlip()(inputs)))
         model = tf.keras.Model(inputs, layers.Dense(3)(layers.Dropout(0.5)(layers.BatchNormalization()(x))))

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_timings import random_timings
 
 from elastictrainer import TensorTimings, UsageError, select
 from elastictrainer.selection.knapsack import solve_chain
+from profiler.test_timings import random_timings
 
 PROFILES = sorted((Path(__file__).parent.parent / "files" / "profiles").glob("*.json"))
 
@@ -92,7 +92,8 @@ def test_dp_keeps_the_group_budget_where_groups_are_no_chain():
 
 
 def test_the_published_solvers_missing_case_is_found():
-    # The best answer skips a cheap tensor near the output for a costly one behind it, down to the innermost tensor.
+    # The best answer skips a cheap tensor near the output for a costly one behind it, down to the innermost
+    # tensor.
     mask = solve_chain(np.array([1.0, 1.0, 3.0]), np.zeros(3), np.array([1.0, 2.0, 9.0]), 4.0, 4)
     assert mask.tolist() == [False, True, True]
 

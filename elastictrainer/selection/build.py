@@ -1,0 +1,83 @@
+"""The policy of a run, made from its scheme, its model and its profile."""
+
+import functools
+import itertools
+from typing import Any, Callable, Iterator, Optional
+
+import numpy as np
+
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.budget import Budget
+from elastictrainer.selection.clock import Clock
+from elastictrainer.selection.elastic import ElasticPolicy
+from elastictrainer.selection.fixed import FixedPolicy
+from elastictrainer.selection.importance import ImportanceEvaluator
+from elastictrainer.selection.policy import Log, Policy
+from elastictrainer.selection.profile_renewal import ProfileRenewal
+from elastictrainer.selection.schedule import Schedule
+from elastictrainer.selection.schemes import Scheme
+from elastictrainer.selection.settings import SelectionSettings, check_tensors
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import StepCache
+
+
+def make_policy(
+    scheme: Scheme,
+    settings: SelectionSettings,
+    timings: Optional[TensorTimings],
+    epochs: int,
+    steps_per_epoch: int,
+    steps: StepCache,
+    clock: Clock,
+    probe: Callable[[int], Iterator[Any]],
+    log: Log,
+    say: Callable[[str], None],
+    keep_profile: Callable[[TensorTimings], None],
+) -> Policy:
+    """The policy that `scheme` asks for.
+
+    Args:
+        scheme: selects, or names the tensors to train.
+        settings: how to select.
+        timings: the model's profile; None only where the scheme does not select.
+        epochs, steps_per_epoch: of the run.
+        steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
+        clock: accounts for the run's time.
+        probe: from a step's number to the minibatches that the tensors are scored on.
+        log: takes the record of each selection.
+        say: takes a line for the user.
+        keep_profile: takes a renewed profile.
+
+    Raises:
+        UsageError: no profile where one is needed, that of another model, or a rho below what it allows.
+    """
+    model, optimizer = steps.objective.model, steps.optimizer
+    tensors = len(model.trainable_variables)
+    if scheme.importance_metric is None:
+        if timings is not None:
+            check_tensors(timings, tensors)
+        at_interval = functools.partial(scheme.at_interval, model, optimizer)
+        return FixedPolicy(scheme.mask(model), timings, at_interval, settings.interval, log)
+
+    profile = settings.check_profile(timings, tensors)
+    evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps)
+
+    def score(step: int) -> np.ndarray:
+        return evaluator(itertools.islice(probe(step), settings.importance_batches))
+
+    def zero_momentum(mask: np.ndarray) -> None:
+        resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
+        optimizers.forget_momentum(optimizer, resting)
+
+    return ElasticPolicy(
+        Budget(settings.rho, profile, Schedule(epochs, steps_per_epoch, settings.interval)),
+        score,
+        clock,
+        solver=settings.solver,
+        feedback=settings.feedback,
+        reprofile=settings.reprofile,
+        at_rest=zero_momentum,
+        renewal=ProfileRenewal(steps, keep_profile),
+        log=log,
+        say=say,
+    )

@@ -1,0 +1,28 @@
+"""What a policy asks of the run's clock: where the seconds went, by lap. No TensorFlow."""
+
+from typing import ContextManager, Protocol
+
+FULL_TRACING = "full_tracing"  # building the graph of the full step, its first run included
+TRACING = "tracing"  # building the graph of a selection, its first run included
+IMPORTANCE = "importance"  # scoring the tensors
+SELECTION = "selection"  # choosing among them
+PROFILING = "profiling"  # renewing the profile
+LOOP = "loop"  # around the steps: waiting for the first minibatch of an epoch, the progress shown
+CHECKPOINT = "checkpoint"
+
+SELECTING = (IMPORTANCE, SELECTION, TRACING, PROFILING)  # what full training does not do
+RECURRING = (LOOP, CHECKPOINT)  # beside the steps, whatever trains
+SHARED = (*RECURRING, FULL_TRACING)  # what full training takes as well, beside its steps
+
+
+class Clock(Protocol):
+    """Seconds of a run by lap; the training stopwatch is one."""
+
+    def lap(self, name: str) -> ContextManager[None]:
+        """Charge the block to `name`."""
+
+    def of(self, *names: str) -> float:
+        """Seconds of these laps so far."""
+
+    def training(self) -> float:
+        """Seconds of training so far: all laps but validation and calibration."""

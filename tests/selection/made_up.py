@@ -1,0 +1,179 @@
+"""A run without a device: the real policy, on a made-up clock and made-up steps. No TensorFlow."""
+
+import contextlib
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from elastictrainer import TensorTimings
+from elastictrainer.selection.budget import Budget
+from elastictrainer.selection.clock import IMPORTANCE, TRACING
+from elastictrainer.selection.elastic import ElasticPolicy
+from elastictrainer.selection.schedule import Schedule
+
+STEPS = "steps"
+
+
+class MadeUpClock:
+    """Seconds by lap; they pass only where `pass_s` says so."""
+
+    def __init__(self, **seconds):
+        self.seconds = defaultdict(float, seconds)
+
+    @contextlib.contextmanager
+    def lap(self, name):
+        yield
+
+    def pass_s(self, name, seconds):
+        self.seconds[name] += seconds
+
+    def of(self, *names):
+        return sum(self.seconds[name] for name in names)
+
+    def training(self):
+        return sum(self.seconds.values())
+
+
+def chain(n=60, full_ms=100.0):
+    """A chain of alike tensors; enough for a selection to spend nearly all that it is given."""
+    scale = full_ms / 100
+    dw, dy = np.full(n, 50.0 / n * scale), np.full(n, 20.0 / n * scale)
+    return TensorTimings.from_chain(list(map(str, range(n))), 30.0 * scale, dw, dy)
+
+
+def scores(n, seed=0):
+    """From a step's number to made-up importances; everything is of some."""
+    return lambda step: np.random.default_rng([seed, step]).lognormal(0.0, 0.5, n)
+
+
+def simulate(
+    rho,
+    slope=1.0,
+    constant=0.0,
+    epochs=12,
+    steps_per_epoch=700,
+    selecting_s=4.0,
+    compiling_s=1.5,
+    selected_takes=1.0,
+    after_change=1.0,
+    noise=0.03,
+    load=lambda step: 1.0,
+    timings=None,
+    seed=0,
+):
+    """A run on a device where a step takes slope x profile + constant.
+
+    Args:
+        selecting_s: a selection, its first compilation included.
+        selected_takes: a selected step takes this many times what slope x profile says.
+        after_change: the first step after full ones, or after selected ones, takes this many times as long.
+        noise: about the relative standard deviation of a step.
+        load: from a step's number to how many times longer everything takes then.
+
+    Returns:
+        By step, the time so far over that of full training; and the policy.
+    """
+    timings = timings or chain()
+    schedule = Schedule(epochs, steps_per_epoch, interval=4)
+    clock, random = MadeUpClock(), np.random.default_rng(seed)
+    importance = scores(len(timings), seed)
+
+    def score(step):
+        clock.pass_s(IMPORTANCE, max(selecting_s - compiling_s, 0.1 * selecting_s))
+        return importance(step)
+
+    policy = ElasticPolicy(Budget(rho, timings, schedule), score, clock)
+    full_s, ratios, was_full = 0.0, [], None
+    predicted_ms = {}  # by mask; what is not in it has no graph yet
+    for step in range(schedule.steps):
+        mask = policy.next_mask(step, *divmod(step, steps_per_epoch))
+        key, full = mask.tobytes(), bool(mask.all())
+        compiled = key not in predicted_ms and not full
+        if key not in predicted_ms:
+            predicted_ms[key] = timings.step_time(mask)
+        full_ms = (slope * timings.full_ms + constant) * load(step)
+        selected_ms = (slope * predicted_ms[key] * selected_takes + constant) * load(step)
+        ms = full_ms if full else min(full_ms, selected_ms)
+        if step % 20 == 0:
+            neighbour = random.lognormal(0, 0.04)  # other work on the machine comes and goes
+        ms *= neighbour * random.lognormal(-(noise**2) / 2, noise)
+        if was_full is not None and full != was_full:
+            ms *= after_change
+        was_full = full
+        clock.pass_s(STEPS, ms / 1e3)
+        clock.pass_s(TRACING, compiling_s * compiled)
+        policy.step_taken(step, ms + 1e3 * compiling_s * compiled, None, compiled)
+        full_s += neighbour * full_ms / 1e3
+        ratios.append(clock.training() / full_s)
+    full_training_s = 1e-3 * policy.full_training_ms(schedule.steps)
+    assert full_training_s == pytest.approx(full_s, rel=0.04)
+    return ratios, policy
+
+
+class FakeRenewal:
+    """Hands out a profile made beforehand; notes what it is asked for."""
+
+    def __init__(self, profile):
+        self.profile = profile
+        self.traced = 0
+        self.finished = []
+        self.abandoned = 0
+
+    def begin(self):
+        self.traced = 0
+
+    @contextlib.contextmanager
+    def step(self):
+        yield
+        self.traced += 1
+
+    def finish(self, timings, full_ms, step, minibatch):
+        self.finished.append((timings, full_ms, step, minibatch, self.traced))
+        return self.profile
+
+    def abandon(self):
+        self.abandoned += 1
+
+
+class Run:
+    """A run of the real policy. Steps take what is said here; selected ones, without, what is predicted."""
+
+    def __init__(
+        self,
+        timings,
+        full_ms,
+        selected_ms=None,
+        epochs=2,
+        steps_per_epoch=700,
+        interval=2,
+        rho=0.5,
+        **options,
+    ):
+        self.timings, self.full_ms, self.selected_ms = timings, full_ms, selected_ms
+        self.schedule = Schedule(epochs, steps_per_epoch, interval)
+        self.clock = MadeUpClock()
+        self.records, self.said, self.rested, self.masks = [], [], [], []
+        options = {"score": scores(len(timings)), **options}
+        self.policy = ElasticPolicy(
+            Budget(rho, timings, self.schedule),
+            clock=self.clock,
+            at_rest=lambda mask: self.rested.append(len(self.masks)),
+            log=self.records.append,
+            say=self.said.append,
+            **options,
+        )
+
+    def go(self, end=None):
+        """Take the steps up to number `end`, or all."""
+        built = {mask.tobytes() for mask in self.masks}
+        while len(self.masks) < (end or self.schedule.steps):
+            step = len(self.masks)
+            mask = self.policy.next_mask(step, *divmod(step, self.schedule.steps_per_epoch))
+            ms = self.full_ms if mask.all() else self.selected_ms or self.timings.step_time(mask)
+            with self.policy.stepping():
+                self.clock.pass_s(STEPS, ms / 1e3)
+            self.policy.step_taken(step, ms, f"minibatch {step}", mask.tobytes() not in built)
+            built.add(mask.tobytes())
+            self.masks.append(mask)
+        return self
