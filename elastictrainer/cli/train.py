@@ -120,7 +120,7 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     from elastictrainer.experiment import assembly
     from elastictrainer.models import warm_start
     from elastictrainer.models.export import export_run
-    from elastictrainer.profiler import storage
+    from elastictrainer.profiler.timings import TensorTimings
     from elastictrainer.runs import environment
     from elastictrainer.runs.run_folder import RunFolder
     from elastictrainer.selection import schemes
@@ -179,8 +179,8 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
         print,
     )
     if workers:  # one profile, or they would select differently
-        found = workers.of_first(lambda: (own_profile := obtain()) and storage.to_json(own_profile))
-        timings = found and storage.from_json(found)
+        found = workers.of_first(lambda: (own_profile := obtain()) and own_profile.to_json())
+        timings = found and TensorTimings.from_json(found)
     else:
         timings = obtain()
     sensor, about_energy = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()

@@ -41,7 +41,9 @@ def calibrated(timings: TensorTimings, cheapest_ratio: float, deepest_ratio: flo
         if (long != short).any():
             overlap = timings.overlap + _overlap_missing(timings, traced, long, deepest_ratio * full_ms)
         timings = with_overlap(traced, overlap)
-        frozen_ms = timings.forward.ms[timings.forward.filled() & ~timings.forward.touched(short)].sum()
+        frozen_ms = timings.forward.amount[
+            timings.forward.has_members() & ~timings.forward.touched(short)
+        ].sum()
         saved_ms = timings.step_time(short) - cheapest_ratio * full_ms
         saving = float(np.clip(saved_ms / frozen_ms, 0.0, _MOST)) if frozen_ms > 0 else 0.0
     return dataclasses.replace(timings, frozen_saving=saving)
@@ -52,7 +54,7 @@ def with_overlap(timings: TensorTimings, overlap: float) -> TensorTimings:
 
     An overlap that would leave less than a tenth of either is cut down to that.
     """
-    own_ms, way_ms = _own_ms(timings), float(timings.dy.ms.sum())
+    own_ms, way_ms = _own_ms(timings), float(timings.dy.amount.sum())
     if not own_ms or not way_ms:
         return timings
     overlap = float(np.clip(overlap, -_MOST * min(1.0, way_ms / own_ms), _MOST))
@@ -69,17 +71,17 @@ def _overlap_missing(
     timings: TensorTimings, traced: TensorTimings, mask: np.ndarray, measured_ms: float
 ) -> float:
     """How much more overlap makes a step under `mask` take `measured_ms`."""
-    own_ms, way_ms = _own_ms(traced), float(traced.dy.ms.sum())
+    own_ms, way_ms = _own_ms(traced), float(traced.dy.amount.sum())
     if not own_ms or not way_ms:
         return 0.0
-    its_own_ms = float(traced.dw.ms[traced.dw.touched(mask)].sum() + traced.t_update[mask].sum())
-    its_way_ms = float(traced.dy.ms[traced.dy.touched(mask)].sum())
+    its_own_ms = float(traced.dw.amount[traced.dw.touched(mask)].sum() + traced.t_update[mask].sum())
+    its_way_ms = float(traced.dy.amount[traced.dy.touched(mask)].sum())
     by_overlap_ms = own_ms * its_way_ms / way_ms - its_own_ms
     return (measured_ms - timings.step_time(mask)) / by_overlap_ms if by_overlap_ms > 0.1 * own_ms else 0.0
 
 
 def _own_ms(timings: TensorTimings) -> float:
-    return float(timings.dw.ms.sum() + timings.t_update.sum())
+    return float(timings.dw.amount.sum() + timings.t_update.sum())
 
 
 def _only(timings: TensorTimings, tensor: int) -> np.ndarray:

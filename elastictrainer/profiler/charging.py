@@ -13,7 +13,7 @@ from elastictrainer.profiler.attribution import (
     attribute,
     members_of,
 )
-from elastictrainer.profiler.cost_groups import Membership
+from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.function_calls import bodies_of, charge_calls
 from elastictrainer.profiler.timings import TensorTimings
@@ -91,13 +91,13 @@ def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorT
     return TensorTimings(
         names=tuple(name_of(v) for v in step.variables),
         shapes=tuple(tuple(int(d) for d in v.shape) for v in step.variables),
-        dw=Membership.singletons(own),
-        dy=Membership.from_sets(n, [members_of(m) for m in shared], list(shared.values())),
-        forward=Membership.from_sets(n, [members_of(m) for m in forward], list(forward.values())),
+        dw=CostGroups.singletons(own),
+        dy=CostGroups.from_sets(n, [members_of(m) for m in shared], list(shared.values())),
+        forward=CostGroups.from_sets(n, [members_of(m) for m in forward], list(forward.values())),
         t_update=update,
         connected=connected,
         estimated=estimated,
-        flops=Membership.from_sets(n, [members_of(m) for m in counted], list(counted.values())),
+        flops=CostGroups.from_sets(n, [members_of(m) for m in counted], list(counted.values())),
         metadata={
             "step_ms": step_ms,
             "traced_step_ms": traced_ms,

@@ -8,7 +8,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.cost_groups import Membership
+from elastictrainer.profiler import storage
+from elastictrainer.profiler.cost_groups import CostGroups
 
 _LONGEST_STEP_MS = 1e9  # eleven days
 
@@ -54,15 +55,15 @@ class TensorTimings:
 
     names: Tuple[str, ...]
     shapes: Tuple[Tuple[int, ...], ...]
-    dw: Membership
-    dy: Membership
-    forward: Membership
+    dw: CostGroups
+    dy: CostGroups
+    forward: CostGroups
     t_update: np.ndarray
     connected: np.ndarray
     estimated: np.ndarray
     frozen_saving: float = 0.0
     overlap: float = 0.0
-    flops: Optional[Membership] = None
+    flops: Optional[CostGroups] = None
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
@@ -90,16 +91,16 @@ class TensorTimings:
         return cls(
             names=tuple(names),
             shapes=tuple(() for _ in names),
-            dw=Membership.singletons(times[1 : n + 1]),
-            dy=Membership.prefixes(times[n + 1 :]),
-            forward=Membership.from_sets(n, [()], [times[0]]),
+            dw=CostGroups.singletons(times[1 : n + 1]),
+            dy=CostGroups.prefixes(times[n + 1 :]),
+            forward=CostGroups.from_sets(n, [()], [times[0]]),
             t_update=np.zeros(n),
             connected=np.ones(n, bool),
             estimated=np.zeros(n, bool),
         )
 
     def __post_init__(self) -> None:
-        times = np.concatenate([self.dw.ms, self.dy.ms, self.forward.ms, self.t_update])
+        times = np.concatenate([self.dw.amount, self.dy.amount, self.forward.amount, self.t_update])
         if not np.all(np.isfinite(times)) or np.any(times < 0):
             raise UsageError("a time is negative or infinite.")
         total = np.minimum(times, _LONGEST_STEP_MS).sum()
@@ -116,15 +117,15 @@ class TensorTimings:
         return [Group(tuple(m), float(t), kind) for kind, table in kinds.items() for m, t in table.sets()]
 
     @cached_property
-    def _thawing(self) -> Membership:
+    def _thawing(self) -> CostGroups:
         """What each forward group costs more while a member is selected."""
         if not self.frozen_saving:
             return self.forward.rows(np.zeros(len(self.forward), bool))
-        saved = self.forward.rows(self.forward.filled())
-        return Membership(len(self), saved.bits, saved.ms * self.frozen_saving)
+        saved = self.forward.rows(self.forward.has_members())
+        return CostGroups(len(self), saved.bits, saved.amount * self.frozen_saving)
 
     @cached_property
-    def shared(self) -> Membership:
+    def shared(self) -> CostGroups:
         """The groups that tensors have in common: dy work, and forward work that must not be frozen."""
         return self.dy.joined(self._thawing) if len(self._thawing) else self.dy
 
@@ -157,17 +158,19 @@ class TensorTimings:
     @cached_property
     def forward_ms(self) -> float:
         """What every step costs whatever is selected, in ms: the forward pass with all of it frozen."""
-        return float(self.forward.ms.sum() - self._thawing.ms.sum())
+        return float(self.forward.amount.sum() - self._thawing.amount.sum())
 
     @property
     def forward_share(self) -> float:
         """The forward pass' share of a step that trains every tensor."""
-        return float(self.forward.ms.sum()) / self.full_ms
+        return float(self.forward.amount.sum()) / self.full_ms
 
     @cached_property
     def full_ms(self) -> float:
         """A step that trains every tensor, in ms."""
-        return float(self.forward.ms.sum() + self.dw.ms.sum() + self.dy.ms.sum() + self.t_update.sum())
+        return float(
+            self.forward.amount.sum() + self.dw.amount.sum() + self.dy.amount.sum() + self.t_update.sum()
+        )
 
     @cached_property
     def alone_ms(self) -> np.ndarray:
@@ -195,15 +198,15 @@ class TensorTimings:
     def step_time(self, mask: Sequence[bool]) -> float:
         """Predicted ms of a step under `mask` (N,) bool, by cost groups."""
         mask = self.as_mask(mask)
-        own = self.dw.ms[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
-        return self.forward_ms + float(own + self.shared.ms[self.shared.touched(mask)].sum())
+        own = self.dw.amount[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
+        return self.forward_ms + float(own + self.shared.amount[self.shared.touched(mask)].sum())
 
     def step_flops(self, mask: Sequence[bool]) -> Optional[float]:
         """Floating point operations of a step under `mask` (N,) bool; None where the profile has no count."""
         if self.flops is None:
             return None
-        runs = self.flops.touched(self.as_mask(mask)) | ~self.flops.filled()
-        return float(self.flops.ms[runs].sum())
+        runs = self.flops.touched(self.as_mask(mask)) | ~self.flops.has_members()
+        return float(self.flops.amount[runs].sum())
 
     def chain_time(self, mask: Sequence[bool]) -> float:
         """Predicted ms of a step under `mask` by the paper's chain: never less than `step_time`."""
@@ -215,15 +218,20 @@ class TensorTimings:
             self.t_shared[self.order][: deepest + 1].sum() + self.t_dw[self.order][mask].sum()
         )
 
-    def save(self, path: Union[str, Path]) -> None:
-        """Write the profile as JSON, whole or not at all."""
-        from elastictrainer.profiler import storage
+    def to_json(self) -> Dict[str, Any]:
+        """The profile as plain JSON values."""
+        return storage.to_json(self)
 
+    @classmethod
+    def from_json(cls, value: Any) -> "TensorTimings":
+        """The profile that `to_json` wrote; UsageError where `value` is none."""
+        return cls(**storage.fields(value))
+
+    def save(self, path: Union[str, Path]) -> None:
+        """Write the profile as JSON, completely or not at all."""
         storage.write(self, path)
 
-    @staticmethod
-    def load(path: Union[str, Path]) -> "TensorTimings":
+    @classmethod
+    def load(cls, path: Union[str, Path]) -> "TensorTimings":
         """Read a profile; UsageError, naming the file, where it is missing, no profile, or damaged."""
-        from elastictrainer.profiler import storage
-
-        return storage.read(path)
+        return storage.read(path, cls.from_json)

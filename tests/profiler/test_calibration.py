@@ -60,7 +60,7 @@ def test_the_deepest_tensor_needs_most_of_the_way_and_is_no_large_one():
 @pytest.mark.parametrize("ratios", [(0.0, 0.0), (1.0, 0.0), (0.0, 3.0), (2.0, 2.0)])
 def test_a_clock_that_says_nonsense_leaves_no_time_negative(ratios):
     found = calibrated(traced(1), *ratios)
-    times = np.concatenate([found.dw.ms, found.dy.ms, found.t_update])
+    times = np.concatenate([found.dw.amount, found.dy.amount, found.t_update])
     assert (
         np.all(times >= 0)
         and 0 <= found.frozen_saving <= 0.9
