@@ -19,7 +19,8 @@ class Choice:
     Attributes:
         kind: what a name stands for, e.g. "model".
         names: the valid ones, in the order to print them.
-        others: whether a value that is none of them may be valid all the same: a file, a place in the user's code.
+        others: whether a value that is none of them may be valid all the same: a file, a place in the user's
+            code.
         hint: what those are, as a sentence.
     """
 

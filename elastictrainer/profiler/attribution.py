@@ -14,10 +14,11 @@ class Charge:
     """What an op's time is charged to.
 
     Attributes:
-        kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (runs when a
-            member is updated) or NEVER (stands in the graph, and nothing needs it: a gradient of the input, say).
-        members: for BACKWARD and UPDATE the tensors S(op) any of which makes it run, for FORWARD the tensors R(op) it
-            depends on; as bits, tensor i being bit i.
+        kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (runs
+            when a member is updated) or NEVER (stands in the graph, and nothing needs it: a gradient of the
+            input, say).
+        members: for BACKWARD and UPDATE the tensors S(op) any of which makes it run, for FORWARD the tensors
+            R(op) it depends on; as bits, tensor i being bit i.
     """
 
     kind: str
@@ -33,7 +34,8 @@ def attribute(
         operations: the graph's ops, producers before consumers.
         loss: the loss tensor.
         gradients: per trainable tensor its gradient: a tensor, an IndexedSlices, or None where there is none.
-        handles: per trainable tensor the graph's tensor of its resource handle, or None where the graph has none.
+        handles: per trainable tensor the graph's tensor of its resource handle, or None where the graph has
+            none.
 
     Returns:
         The op names and their charges, in the order of `operations`.
@@ -71,7 +73,8 @@ def attribute(
         for source in inputs[k]:
             depends_on[k] |= depends_on[source]
 
-    # Updates: ops with a side effect on the tensor's own handle, else downstream of its gradient; and what they need.
+    # Updates: ops with a side effect on the tensor's own handle, else downstream of its gradient; and what
+    # they need.
     handle_bit = {handle.op.name: 1 << i for i, handle in enumerate(handles) if handle is not None}
     follows = [0] * count
     updates = [0] * count

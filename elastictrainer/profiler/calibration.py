@@ -24,9 +24,10 @@ def deepest(timings: TensorTimings) -> np.ndarray:
 def calibrated(timings: TensorTimings, cheapest_ratio: float, deepest_ratio: float) -> TensorTimings:
     """The profile with which `cheapest` and `deepest` take what they were measured to; the full step is as it was.
 
-    Frozen forward work is fused and forgotten, which makes it cheaper (`frozen_saving`). A tensor's own gradient is
-    computed beside the gradient on its way; how much of a step is saved by leaving it out depends on how well the two
-    share the processors and the memory, and is not the share of time that it has in a full step (`overlap`).
+    Frozen forward work is fused and forgotten, which makes it cheaper (`frozen_saving`). A tensor's own
+    gradient is computed beside the gradient on its way; how much of a step is saved by leaving it out depends
+    on how well the two share the processors and the memory, and is not the share of time that it has in a
+    full step (`overlap`).
 
     Args:
         timings: from a trace, without either figure.

@@ -1,5 +1,7 @@
 """From the trace of a full training step to the time of every tensor's work."""
 
+import dataclasses
+import time
 from typing import Dict, List, Optional
 
 import numpy as np
@@ -13,9 +15,10 @@ from elastictrainer.profiler.attribution import (
     attribute,
     members_of,
 )
+from elastictrainer.profiler.calibration import with_overlap
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
-from elastictrainer.profiler.function_calls import bodies_of, charge_calls
+from elastictrainer.profiler.function_bodies import bodies_of, charge_calls
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.xplane import Trace, charge_to, wall_shares
 from elastictrainer.steps.compiled_step import TrainStep
@@ -40,7 +43,8 @@ def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorT
     target = charge_to(trace.ops, names)
     traced_ms = float(np.median(shares.sum(axis=1) + outside))
 
-    # Sum by op in each step first, then by group: the median of a group's time, not the sum of its ops' medians.
+    # Sum by op in each step first, then by group: the median of a group's time, not the sum of its ops'
+    # medians.
     per_step: Dict[Optional[Charge], np.ndarray] = {None: np.zeros(len(shares))}
     for column, k in enumerate(target):
         charge = charges[k] if k >= 0 else None
@@ -107,6 +111,30 @@ def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorT
             ],
         },
     )
+
+
+def renewed(old: TensorTimings, step: TrainStep, trace: Trace, step_ms: float, at: int) -> TensorTimings:
+    """A new profile from full steps of a run in progress (paper Table 1).
+
+    A run measures neither `frozen_saving` nor `overlap`: both are kept from the old profile. The input
+    pipeline, which runs beside these steps, becomes part of what every step costs.
+
+    Args:
+        old: the profile so far, of the same model.
+        step: the traced step that trains every tensor.
+        trace: of a few real training steps.
+        step_ms: what a full step takes untraced.
+        at: steps done in the run.
+    """
+    new = with_overlap(timings_from_trace(step, trace, step_ms), old.overlap)
+    metadata = {
+        **old.metadata,
+        **new.metadata,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "renewed_at_step": at,
+        "traced_steps": len(trace.steps),
+    }
+    return dataclasses.replace(new, frozen_saving=old.frozen_saving, metadata=metadata)
 
 
 def _sum_singles(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarray:

@@ -13,7 +13,8 @@ _MOST_CELLS = 10**9  # as many groups x tensors as fit into 1 GB while a file is
 class CostGroups:
     """G groups over N tensors: (G, N) bits, and (G,) amounts of work, in ms or in FLOPs.
 
-    The work of a group runs when at least one of its members is selected. A chain of 10,000 tensors has 10,000 nested groups; as bits they take 12.5 MB.
+    The work of a group runs when at least one of its members is selected. A chain of 10,000 tensors has
+    10,000 nested groups; as bits they take 12.5 MB.
     """
 
     def __init__(self, tensors: int, bits: np.ndarray, amount: Sequence[float]):

@@ -20,8 +20,9 @@ class Group(NamedTuple):
     Attributes:
         members: ascending indices of tensors.
         ms: the work's wall-clock share of a step, in ms.
-        kind: "dw" (one tensor's own gradient), "dy" (the gradient on its way towards the input), or "forward" (what
-            forward work costs more while a tensor it depends on is trained: frozen work may be fused and forgotten).
+        kind: "dw" (one tensor's own gradient), "dy" (the gradient on its way towards the input), or "forward"
+            (what forward work costs more while a tensor it depends on is trained: frozen work may be fused
+            and forgotten).
     """
 
     members: Tuple[int, ...]
@@ -33,7 +34,8 @@ class Group(NamedTuple):
 class TensorTimings:
     """How long each tensor's work takes on one device.
 
-    All arrays are in the order of `model.trainable_weights`; all times are wall-clock shares of a step, in ms.
+    All arrays are in the order of `model.trainable_weights`; all times are wall-clock shares of a step, in
+    ms.
 
     Attributes:
         names: N tensor names.
@@ -41,13 +43,16 @@ class TensorTimings:
         dw: groups of one tensor's own gradient work.
         dy: groups of gradient work on the way to one or more tensors.
         forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
-        flops: groups of floating point operations of a step, beside the times; those of no member are the forward pass
-            and run in every step. None in a profile that was not counted.
-        frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is selected.
-        overlap: share of the tensors' own work that is charged to `dy`, because leaving it out does not save it; negative
-            where leaving it out saves more than its share of a full step. `dw`, `dy` and `t_update` have it in them.
+        flops: groups of floating point operations of a step, beside the times; those of no member are the
+            forward pass and run in every step. None in a profile that was not counted.
+        frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is
+            selected.
+        overlap: share of the tensors' own work that is charged to `dy`, because leaving it out does not save
+            it; negative where leaving it out saves more than its share of a full step. `dw`, `dy` and
+            `t_update` have it in them.
         t_update: (N,) the optimizer's work for each tensor.
-        connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be trained.
+        connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be
+            trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
         metadata: what was profiled, on what, and how much of it could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.

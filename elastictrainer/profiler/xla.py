@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterable, List, Sequence, Set
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.function_bodies import CALLS
+from elastictrainer.profiler.function_bodies import CALLS, compiled_functions
 
 _PASSED_ON = ("ReadVariableOp", "Identity", "Cast")  # between a tensor and the call that computes with it
 _SHOWN = 3  # names in a message
@@ -14,8 +14,9 @@ _SHOWN = 3  # names in a message
 def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str]) -> None:
     """UsageError where XLA makes one op of work that selections must tell apart.
 
-    Let through is a call that computes with one variable and one activation, and its backward pass: both gradients run
-    as a whole or not at all, and are charged so. Keras itself compiles grouped convolutions on a CPU (ConvNeXt).
+    Let through is a call that computes with one variable and one activation, and its backward pass: both
+    gradients run as a whole or not at all, and are charged so. Keras itself compiles grouped convolutions on
+    a CPU (ConvNeXt).
 
     Args:
         graph: of a traced training step.
@@ -45,11 +46,6 @@ def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str
     for function in _called_from([op.node_def for op in operations], library, compiled):
         if function in compiled:
             raise _refusal(function, [])
-
-
-def compiled_functions(library: Any) -> Set[str]:
-    """Names of the functions of a graph's library that XLA is to compile."""
-    return {function.signature.name for function in library.function if function.attr["_XlaMustCompile"].b}
 
 
 def _is_one_layer(call: Any) -> bool:

@@ -13,7 +13,8 @@ STEP_EVENT = "elastictrainer_step"
 _STEP, _NEITHER = -1, -2
 # An op's event is "scope/op_name:OpType"; the executor's own events have no such colon or a blank after it.
 _OP_EVENT = re.compile(r"^([A-Za-z0-9_.\\/>-]+):([A-Za-z_]\w*)$")
-# An op that may return before its work is done, such as a call of what XLA compiled, has this event, named in a stat.
+# An op that may return before its work is done, such as a call of what XLA compiled, has this event, named in
+# a stat.
 _ASYNC_EVENT = "ExecutorState::ProcessAsync::Start"
 _ASYNC = -3
 _REWRITTEN = re.compile(r"^(.*/)ArithmeticOptimizer/(\w+)$")
@@ -26,7 +27,8 @@ class Trace:
     Attributes:
         steps: (K, 2) start and end of each step, in ns.
         ops: the M distinct traced op names.
-        lines: one entry per host thread and per GPU stream: start (E,), end (E,) in ns, and op index (E,) of its events.
+        lines: one entry per host thread and per GPU stream: start (E,), end (E,) in ns, and op index (E,) of
+            its events.
     """
 
     steps: np.ndarray
@@ -37,8 +39,8 @@ class Trace:
 def read_trace(path: Union[str, Path]) -> Trace:
     """Read the op events of an `.xplane.pb` that `capture` made, on a CPU or with GPUs.
 
-    On a GPU an op's time is that of its kernels, which name it in their stat `tf_op`; its event on the host only
-    launches them and is left out. Ops without a kernel keep their host event.
+    On a GPU an op's time is that of its kernels, which name it in their stat `tf_op`; its event on the host
+    only launches them and is left out. Ops without a kernel keep their host event.
 
     Raises:
         RunError: the file is no XSpace or holds no marked step.
@@ -169,8 +171,8 @@ def innermost(
 def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
     """Give each op its share of each step's wall-clock time.
 
-    An instant is shared equally by the ops active in it, so that overlapping ops add up to the wall time. An instant
-    between the first and the last op in which none runs goes to the op that starts next: its launch.
+    An instant is shared equally by the ops active in it, so that overlapping ops add up to the wall time. An
+    instant between the first and the last op in which none runs goes to the op that starts next: its launch.
 
     Returns:
         (K, M) ms: each op's share of each step; and (K,) ms: the step's time with no op before or after it.
@@ -219,10 +221,10 @@ def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int
 def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
     """For each traced op name, the index of the graph op it belongs to, or -1.
 
-    Graph optimisation renames: what replaces an op, or stands in a loop's or function's body, is named below it. The
-    longest known name that is a path prefix is the op to charge; failing that, the same with the leading path
-    components (the optimizer's own scope) taken off. An arithmetic rewrite is named beside the op it replaces, as
-    `scope/ArithmeticOptimizer/REWRITE_op`.
+    Graph optimisation renames: what replaces an op, or stands in a loop's or function's body, is named below
+    it. The longest known name that is a path prefix is the op to charge; failing that, the same with the
+    leading path components (the optimizer's own scope) taken off. An arithmetic rewrite is named beside the
+    op it replaces, as `scope/ArithmeticOptimizer/REWRITE_op`.
     """
     index = {name: i for i, name in enumerate(known)}
     result = np.full(len(traced), -1, np.int64)

@@ -8,8 +8,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-import psutil
-
 PACKAGES = ("elastictrainer", "tensorflow", "keras", "tensorflow-addons", "vit-keras", "numpy", "scipy")
 
 
@@ -66,11 +64,6 @@ def describe() -> Dict[str, Any]:
         "threads": threads(),
         "platform": platform.platform(),
     }
-
-
-def stolen_seconds() -> float:
-    """Processor seconds that a host has kept from this virtual machine so far; 0 where nobody counts them."""
-    return getattr(psutil.cpu_times(), "steal", 0.0)
 
 
 def peak_rss_bytes() -> int:

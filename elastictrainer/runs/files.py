@@ -15,8 +15,9 @@ _PART = ".part"
 def written_beside(path: Union[str, Path]) -> Iterator[Path]:
     """Yield a path beside `path` to write a file or a folder to; rename it to `path` when the block ends well.
 
-    When the block raises, what was written is removed and `path` keeps what it had. A file's suffix is kept, because
-    libraries choose a format by it. A folder must not exist yet. Everything is on the disk before it is renamed.
+    When the block raises, what was written is removed and `path` keeps what it had. A file's suffix is kept,
+    because libraries choose a format by it. A folder must not exist yet. Everything is on the disk before it
+    is renamed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,8 +37,8 @@ class RunFolder:
             resume: an earlier run must stand here.
 
         Raises:
-            UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run and
-                neither `overwrite` nor `resume` is set, or it holds something else.
+            UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run
+                and neither `overwrite` nor `resume` is set, or it holds something else.
         """
         if resume and not self.config_path.exists():
             raise UsageError(f"{self.path} is no run folder (no config.yaml): there is nothing to resume.")

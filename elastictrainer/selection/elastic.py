@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 
 from elastictrainer.profiler.capture import Tracing
-from elastictrainer.profiler.renewal import renewed
+from elastictrainer.profiler.charging import renewed
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.budget import Pace
 from elastictrainer.selection.importance import ImportanceEvaluator

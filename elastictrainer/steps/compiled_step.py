@@ -15,7 +15,8 @@ from elastictrainer.steps.objective import Objective
 def spare_from_collection() -> None:
     """Take all objects that there are now out of Python's search for unreachable ones, which a new selection waits for.
 
-    For a process that does nothing but train: of these objects, those that refer to each other are not freed any more.
+    For a process that does nothing but train: of these objects, those that refer to each other are not freed
+    any more.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,7 @@
-"""What differs between Keras 2 (TensorFlow 2.15) and Keras 3 (TensorFlow 2.16 and later). No other module asks which it is."""
+"""What differs between Keras 2 (TensorFlow 2.15) and Keras 3 (TensorFlow 2.16 and later), and Keras' private names.
+
+No other module asks which Keras it is, or uses a name of Keras' that begins with an underscore.
+"""
 
 import contextlib
 import json
@@ -27,10 +30,15 @@ def name_of(variable: Any) -> str:
     return getattr(variable, "path", None) or variable.name.split(":")[0]
 
 
+def layers_inside(layer: Any, recursive: bool = False) -> List[Any]:
+    """The layers that `layer` holds, in their order; with `recursive` those that these hold too."""
+    return list(layer._flatten_layers(include_self=False, recursive=recursive))
+
+
 def random_states(model: tf.keras.Model) -> List[tf.Variable]:
     """The state variables of the model's random number generators, which are not among its weights."""
     found = {}
-    for layer in model._flatten_layers():
+    for layer in [model, *layers_inside(model, recursive=True)]:
         for generator in getattr(layer, "_seed_generators", ()):  # Keras 3
             found[id(generator)] = tf_variable(generator.state)
     if not KERAS_3:
@@ -51,6 +59,14 @@ def use_random_variables() -> None:
 def is_legacy(optimizer: Any) -> bool:
     """Whether it is one of Keras' older kind, as TensorFlow Addons' are."""
     return not hasattr(optimizer, "build")
+
+
+def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Create the optimizer's counters, and its slots for `variables`."""
+    if is_legacy(optimizer):
+        optimizer._create_all_weights(list(variables))
+    else:
+        optimizer.build(list(variables))
 
 
 def apply_gradients(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
@@ -163,8 +179,8 @@ def without_optionals(data: Any) -> Any:
 def load_model(path: Union[str, Path]) -> tf.keras.Model:
     """The model of a Keras file, not compiled. Raises what Keras raises.
 
-    Keras 2 reads the weights through layers of files in files, two minutes for those of ViT-B/16. They are taken out of the
-    archive first, where nothing else is in it that Keras would have to put together.
+    Keras 2 reads the weights through layers of files in files, two minutes for those of ViT-B/16. They are
+    taken out of the archive first, where nothing else is in it that Keras would have to put together.
     """
     if KERAS_3 or not zipfile.is_zipfile(path):
         return tf.keras.models.load_model(path, compile=False)

@@ -20,8 +20,8 @@ class Objective:
     ):
         """
         Args:
-            model: a Keras model, or another tf.Module that is called with inputs and has `trainable_variables`; where it
-                takes `training`, that is True in training.
+            model: a Keras model, or another tf.Module that is called with inputs and has
+                `trainable_variables`; where it takes `training`, that is True in training.
             loss: takes labels and outputs, returns a scalar.
             penalty: a scalar that a scheme adds to the training loss.
             mean: averages tensors over the processes that train together; None: this one is alone.
