@@ -32,7 +32,7 @@ def tensor_names(model):
 
 
 def quick_profile(model, batch, loss=None, optimizer=None, **options):
-    """A measured profile of `model` for classification, in a second or two: its times are only roughly right."""
+    """A profile of `model` for classification, measured in a second or two: its times are rough."""
     from elastictrainer import profile_model
     from elastictrainer.steps.objective import classification_loss
 
@@ -41,7 +41,7 @@ def quick_profile(model, batch, loss=None, optimizer=None, **options):
 
 
 def invented_timings(model):
-    """A profile of `model` that leaves something to choose: its steps are too short for a measured one that always does."""
+    """An invented profile of `model`, under which selections differ more than in so short steps measured."""
     from elastictrainer import TensorTimings
 
     names = tensor_names(model)

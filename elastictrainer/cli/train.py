@@ -125,7 +125,7 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     from elastictrainer.runs.run_folder import RunFolder
     from elastictrainer.selection import schemes
     from elastictrainer.selection.settings import SelectionSettings
-    from elastictrainer.steps.compiled_step import spare_from_collection
+    from elastictrainer.steps.compiled_step import exempt_from_collection
     from elastictrainer.training import energy
     from elastictrainer.training.training import Training
     from elastictrainer.training.workers import draw_apart
@@ -213,7 +213,7 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
             "class_names": list(data.class_names),
         }
         run_folder.write_environment({**environment.describe(), **about})
-    spare_from_collection()
+    exempt_from_collection()
     summary = training.fit(data, resume)
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run_folder)

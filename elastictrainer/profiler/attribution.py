@@ -1,7 +1,7 @@
 """Graph to tensors: which selections make each op of a training step run."""
 
 from dataclasses import dataclass
-from typing import Any, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 FORWARD = "forward"
 BACKWARD = "backward"
@@ -28,7 +28,7 @@ class Charge:
 def attribute(
     operations: Sequence[Any], loss: Any, gradients: Sequence[Any], handles: Sequence[Any]
 ) -> Tuple[List[str], List[Charge]]:
-    """Charge every op of a traced training step (DESIGN: cost groups; no layer names, plain reachability).
+    """Charge every op of a traced training step by plain reachability in its graph, without layer names.
 
     Args:
         operations: the graph's ops, producers before consumers.
@@ -57,7 +57,8 @@ def attribute(
 
     # S(op): the tensors whose gradient depends on it.
     wanted_by = [0] * count
-    gradient_at = {}  # by tensor: one op may yield the gradients of several tensors
+    # By tensor: one op may yield the gradients of several variables.
+    gradient_at: Dict[Tuple[str, int], int] = {}
     for i, gradient in enumerate(gradients):
         for part in _parts(gradient):
             gradient_at[_key(part)] = gradient_at.get(_key(part), 0) | 1 << i
@@ -79,16 +80,16 @@ def attribute(
     follows = [0] * count
     updates = [0] * count
     for k, op in enumerate(operations):
-        own = 0
+        written = 0
         for tensor in op.inputs:
-            source = position.get(tensor.op.name)
+            producer = position.get(tensor.op.name)
             if _key(tensor) in gradient_at:
                 follows[k] |= gradient_at[_key(tensor)]
-            elif source is not None and not is_forward[source]:
-                follows[k] |= follows[source]
-            own |= handle_bit.get(tensor.op.name, 0)
+            elif producer is not None and not is_forward[producer]:
+                follows[k] |= follows[producer]
+            written |= handle_bit.get(tensor.op.name, 0)
         if not is_forward[k] and not wanted_by[k] and _has_side_effect(op):
-            updates[k] = own or follows[k]
+            updates[k] = written if written else follows[k]
     spread_to_inputs(updates)
 
     alive = spread_to_inputs([int(_has_side_effect(op)) for op in operations])

@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError
 from elastictrainer.profiler.xplane import STEP_EVENT, Trace, read_trace
-from elastictrainer.steps.compiled_step import TrainStep
+from elastictrainer.steps.compiled_step import CompiledStep
 
 SETTLED = 100  # runs after which a compiled step is as fast as it becomes
 _LEAST, _WARMING_S = 3, 5.0
 
 
-def step_ms(step: TrainStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
+def step_ms(step: CompiledStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
     """(count,) wall-clock ms of consecutive steps on `batch`."""
     times = np.empty(count)
     for k in range(count):
@@ -28,7 +28,7 @@ def step_ms(step: TrainStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
 
 
 def warm_up(
-    step: TrainStep,
+    step: CompiledStep,
     batch: Tuple[Any, Any],
     runs: int = SETTLED,
     clock: Callable[[], float] = time.perf_counter,
@@ -88,7 +88,7 @@ class Tracing:
             tf.profiler.experimental.stop()
 
 
-def capture(step: TrainStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
+def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
     """Time and trace `step`.
 
     Args:

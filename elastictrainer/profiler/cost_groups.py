@@ -1,6 +1,6 @@
 """Cost groups: which tensors belong to each, as a bit matrix with an amount per row. NumPy only."""
 
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -8,6 +8,8 @@ from elastictrainer.errors import UsageError
 
 _ROWS_AT_ONCE = 1024
 _MOST_CELLS = 10**9  # as many groups x tensors as fit into 1 GB while a file is read
+
+Amounts = Union[Sequence[float], np.ndarray]
 
 
 class CostGroups:
@@ -17,7 +19,7 @@ class CostGroups:
     10,000 nested groups; as bits they take 12.5 MB.
     """
 
-    def __init__(self, tensors: int, bits: np.ndarray, amount: Sequence[float]):
+    def __init__(self, tensors: int, bits: np.ndarray, amount: Amounts):
         """
         Args:
             tensors: N.
@@ -29,7 +31,7 @@ class CostGroups:
         self.amount = np.asarray(amount, np.float64)
 
     @classmethod
-    def from_sets(cls, tensors: int, sets: Sequence[Iterable[int]], amount: Sequence[float]) -> "CostGroups":
+    def from_sets(cls, tensors: int, sets: Sequence[Iterable[int]], amount: Amounts) -> "CostGroups":
         """Groups from lists of member indices."""
         rows = np.zeros((len(sets), tensors), bool)
         for row, members in zip(rows, sets):
@@ -37,12 +39,12 @@ class CostGroups:
         return cls(tensors, np.packbits(rows, axis=1), amount)
 
     @classmethod
-    def singletons(cls, amount: Sequence[float]) -> "CostGroups":
+    def singletons(cls, amount: Amounts) -> "CostGroups":
         """One group per tensor, that tensor its only member."""
         return cls(len(amount), np.packbits(np.eye(len(amount), dtype=bool), axis=1), amount)
 
     @classmethod
-    def prefixes(cls, amount: Sequence[float]) -> "CostGroups":
+    def prefixes(cls, amount: Amounts) -> "CostGroups":
         """Group k has the members 0..k."""
         n = len(amount)
         bits = np.concatenate(
@@ -97,12 +99,12 @@ class CostGroups:
         return sum((block.sum(axis=0) for _, block in self._blocks()), np.zeros(self.tensors, np.int64))
 
     def time_per_tensor(self, rows: Optional[np.ndarray] = None) -> np.ndarray:
-        """(N,): the summed amount of the groups each tensor is in; of those in `rows` (G,) bool only, if given."""
+        """(N,): the summed amount of the groups each tensor is in, or of those in `rows` (G,) bool."""
         amount = self.amount if rows is None else np.where(rows, self.amount, 0.0)
         return sum((amount[part] @ block for part, block in self._blocks()), np.zeros(self.tensors))
 
     def time_at_first_member(self, order: np.ndarray) -> np.ndarray:
-        """(N,): each group's amount at its first member in `order` (N,); groups without members are left out."""
+        """(N,): each group's amount at its first member in `order` (N,); none for an empty group."""
         amounts = np.zeros(self.tensors)
         for rows, block in self._blocks():
             ordered = block[:, order]
@@ -111,10 +113,10 @@ class CostGroups:
         return amounts
 
     def to_json(self, key: str = "ms") -> List[Dict[str, Any]]:
-        """Each group as {"members": [[first, last], ...], key: amount}: runs of indices, both ends included."""
+        """Each group as {"members": [[first, last], ...], key: amount}; runs include both ends."""
         rows: List[Dict[str, Any]] = []
         for members, amount in self.sets():
-            breaks = np.flatnonzero(np.diff(members) > 1) if members else []
+            breaks = np.flatnonzero(np.diff(members) > 1).tolist() if members else []
             first = [members[0], *(members[b + 1] for b in breaks)] if members else []
             last = [*(members[b] for b in breaks), members[-1]] if members else []
             rows.append({"members": [list(run) for run in zip(first, last)], key: amount})

@@ -28,7 +28,7 @@ def flops_of(operations: Sequence[Any]) -> np.ndarray:
 
 
 def _depthwise(filter_shape: Any, gradient_shape: Any) -> float:
-    """Two for each element of the filter's window, at each place of each channel of the convolution's output."""
+    """Two for each element of the filter's window, at each place and channel of the convolution's output."""
     height, width = filter_shape.as_list()[:2]
     return 2.0 * height * width * gradient_shape.num_elements()
 

@@ -1,11 +1,11 @@
-"""Steps under several selections, timed in turn with the full one, so that what slows the machine slows all of them."""
+"""Time selections in turn with the full step: what slows the machine then slows all of them alike."""
 
 from typing import Any, Callable, List, Sequence, Tuple
 
 import numpy as np
 
 from elastictrainer.profiler.capture import SETTLED, step_ms, warm_up
-from elastictrainer.steps.compiled_step import StepCache, TrainStep
+from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 
 _MOST_STEPS = 160  # under each selection
 _LONG_S = 0.15  # a step that takes as long is a turn of its own
@@ -17,11 +17,11 @@ Round = List[np.ndarray]  # ms of the counted steps, one array for each selectio
 class Runner:
     """Runs steps and times them. A test puts a made-up machine in its place."""
 
-    def warm_up(self, step: TrainStep, batch: Batch, runs: int) -> None:
+    def warm_up(self, step: CompiledStep, batch: Batch, runs: int) -> None:
         """See `capture.warm_up`."""
         warm_up(step, batch, runs)
 
-    def step_ms(self, step: TrainStep, batch: Batch, count: int) -> np.ndarray:
+    def step_ms(self, step: CompiledStep, batch: Batch, count: int) -> np.ndarray:
         """See `capture.step_ms`."""
         return step_ms(step, batch, count)
 

@@ -17,7 +17,7 @@ from elastictrainer.profiler.xla import refuse_compiled
 from elastictrainer.profiler.xplane import Trace
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import StepCache, TrainStep
+from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import name_of
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import restored
@@ -67,7 +67,7 @@ def profile_model(
     optimizer = optimizers.make("sgd") if optimizer is None else optimizer
     optimizers.build(optimizer, variables)
     objective = loss if isinstance(loss, Objective) else Objective(model, loss)
-    step = TrainStep(objective, optimizer, variables, metrics)
+    step = CompiledStep(objective, optimizer, variables, metrics)
     step.trace(*batch)
     refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
     connected = np.array([g is not None for g in step.gradients])
@@ -97,8 +97,8 @@ def profile_model(
     return timings
 
 
-def _quietest_capture(step: TrainStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
-    """Capture until two captures agree within 3 %, at most four times; the fastest: other work only ever adds time."""
+def _quietest_capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
+    """Capture until two agree within 3 %, four times at most. The fastest counts: other work adds time."""
     captures = [capture(step, batch, steps)]
     while len(captures) < 4:
         captures.append(capture(step, batch, steps))

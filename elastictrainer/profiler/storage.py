@@ -45,7 +45,7 @@ def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:
 
 
 def to_json(timings: Any) -> Dict[str, Any]:
-    """A profile (TensorTimings) as plain JSON values; the derived times are for the reader, no program reads them."""
+    """A profile (TensorTimings) as plain JSON values. Derived times are for people; `fields` ignores them."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -75,7 +75,7 @@ def to_json(timings: Any) -> Dict[str, Any]:
 
 
 def fields(value: Any) -> Dict[str, Any]:
-    """The fields of the TensorTimings that `to_json` wrote; UsageError, naming the place, where the schema refuses it."""
+    """The fields of the TensorTimings that `to_json` wrote; UsageError where the schema refuses it."""
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise UsageError("this JSON is not an ElasticTrainer profile.")
     if value.get("version") != VERSION:

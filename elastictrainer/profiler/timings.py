@@ -9,9 +9,11 @@ import numpy as np
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler import storage
-from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.cost_groups import Amounts, CostGroups
 
 _LONGEST_STEP_MS = 1e9  # eleven days
+
+Mask = Union[Sequence[bool], np.ndarray]  # (N,): True for a selected tensor
 
 
 class Group(NamedTuple):
@@ -74,7 +76,7 @@ class TensorTimings:
 
     @classmethod
     def from_chain(
-        cls, names: Sequence[str], forward_ms: float, t_dw: Sequence[float], t_dy: Sequence[float]
+        cls, names: Sequence[str], forward_ms: float, t_dw: Amounts, t_dy: Amounts
     ) -> "TensorTimings":
         """Timings of a plain chain of tensors (the paper's own model, Sec. 3.3).
 
@@ -117,7 +119,7 @@ class TensorTimings:
 
     @cached_property
     def groups(self) -> List[Group]:
-        """All groups: step_time is forward_ms, the groups that have a selected member, and the selected's updates."""
+        """All groups: step_time adds those with a selected member, and the updates, to forward_ms."""
         kinds = {"dw": self.dw, "dy": self.dy, "forward": self._thawing}
         return [Group(tuple(m), float(t), kind) for kind, table in kinds.items() for m, t in table.sets()]
 
@@ -136,7 +138,7 @@ class TensorTimings:
 
     @cached_property
     def order(self) -> np.ndarray:
-        """(N,) indices from the output inwards: the tensor in the fewest dy groups first (ties: the later one first)."""
+        """(N,) indices from the output inwards: fewest dy groups first, of equals the later one first."""
         depth = self.dy.groups_per_tensor()
         return np.lexsort((-np.arange(len(self)), depth))
 
@@ -190,37 +192,37 @@ class TensorTimings:
 
     @property
     def validation_errors(self) -> np.ndarray:
-        """(K,) relative error of the prediction of each measured selection: positive where it was too long."""
+        """(K,) relative error of each measured selection's prediction: positive where it was too long."""
         return np.array([v["predicted_ms"] / v["measured_ms"] - 1 for v in self.validation])
 
-    def as_mask(self, mask: Sequence[bool]) -> np.ndarray:
+    def as_mask(self, mask: Mask) -> np.ndarray:
         """`mask` as (N,) bool; UsageError when its shape is another."""
-        mask = np.asarray(mask)
-        if mask.shape != (len(self),):
-            raise UsageError(f"a selection mask must have shape ({len(self)},), not {mask.shape}.")
-        return mask.astype(bool)
+        array = np.asarray(mask)
+        if array.shape != (len(self),):
+            raise UsageError(f"a selection mask must have shape ({len(self)},), not {array.shape}.")
+        return array.astype(bool)
 
-    def step_time(self, mask: Sequence[bool]) -> float:
+    def step_time(self, mask: Mask) -> float:
         """Predicted ms of a step under `mask` (N,) bool, by cost groups."""
         mask = self.as_mask(mask)
-        own = self.dw.amount[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
-        return self.forward_ms + float(own + self.shared.amount[self.shared.touched(mask)].sum())
+        dw_ms = self.dw.amount[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
+        return self.forward_ms + float(dw_ms + self.shared.amount[self.shared.touched(mask)].sum())
 
-    def step_flops(self, mask: Sequence[bool]) -> Optional[float]:
+    def step_flops(self, mask: Mask) -> Optional[float]:
         """Floating point operations of a step under `mask` (N,) bool; None where the profile has no count."""
         if self.flops is None:
             return None
         runs = self.flops.touched(self.as_mask(mask)) | ~self.flops.has_members()
         return float(self.flops.amount[runs].sum())
 
-    def chain_time(self, mask: Sequence[bool]) -> float:
+    def chain_time(self, mask: Mask) -> float:
         """Predicted ms of a step under `mask` by the paper's chain: never less than `step_time`."""
-        mask = self.as_mask(mask)[self.order]
-        if not mask.any():
+        selected = self.as_mask(mask)[self.order]
+        if not selected.any():
             return self.forward_ms
-        deepest = int(np.flatnonzero(mask)[-1])
+        deepest = int(np.flatnonzero(selected)[-1])
         return self.forward_ms + float(
-            self.t_shared[self.order][: deepest + 1].sum() + self.t_dw[self.order][mask].sum()
+            self.t_shared[self.order][: deepest + 1].sum() + self.t_dw[self.order][selected].sum()
         )
 
     def to_json(self) -> Dict[str, Any]:

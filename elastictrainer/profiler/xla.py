@@ -1,4 +1,4 @@
-"""What XLA compiles is one op to the profiler: refused where that hides work that selections must tell apart."""
+"""The profiler sees what XLA compiles as one op: refused where selections must tell its parts apart."""
 
 from typing import Any, Dict, Iterable, List, Sequence, Set
 
@@ -25,8 +25,8 @@ def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str
     """
     if tf.config.optimizer.get_jit():
         raise UsageError(
-            "TensorFlow's auto-clustering is on (tf.config.optimizer.set_jit): it fuses ops so that no tensor's time can be "
-            "told apart. Switch it off: set_jit('')."
+            "TensorFlow's auto-clustering is on (tf.config.optimizer.set_jit): it fuses ops, so that no "
+            "tensor's time can be measured. Switch it off: set_jit('')."
         )
     library = graph.as_graph_def().library
     compiled = compiled_functions(library)
@@ -58,7 +58,8 @@ def _is_one_layer(call: Any) -> bool:
 def _refusal(function: str, tensors: Sequence[str]) -> UsageError:
     shown = [*tensors[:_SHOWN], "..."] if len(tensors) > _SHOWN else tensors
     return UsageError(
-        f"the model or its loss is compiled by XLA in part ({function}): nobody can tell what in it takes how long"
+        f"the model or its loss is compiled by XLA in part ({function}): the profiler cannot "
+        "look inside"
         + (f", and it computes with {', '.join(shown)}" if shown else "")
         + ". Remove jit_compile=True; only a function of one variable and one activation may be compiled."
     )

@@ -88,7 +88,7 @@ def _table(line: Any, kinds: List[int]) -> np.ndarray:
 
 
 def _kinds_by_name(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
-    """For each event name on the host: the index of its op, _STEP, _ASYNC (each event names its own), or _NEITHER."""
+    """For each event name on the host: its op's index, _STEP, _ASYNC (events name the op), or _NEITHER."""
     kind_of = {}
     for event_id, metadata in plane.event_metadata.items():
         match = _OP_EVENT.match(metadata.name)
@@ -129,7 +129,7 @@ def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
     """The text of the first stat of this name, or None."""
     for stat in stats:
         if plane.stat_metadata[stat.metadata_id].name == name:
-            return stat.str_value or plane.stat_metadata[stat.ref_value].name
+            return str(stat.str_value or plane.stat_metadata[stat.ref_value].name)
     return None
 
 
@@ -230,23 +230,19 @@ def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
     result = np.full(len(traced), -1, np.int64)
     for t, name in enumerate(traced):
         rewritten = _REWRITTEN.match(name)
-        words = rewritten.group(2).split("_") if rewritten else []
-        beside = [rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words))]
+        beside = []
+        if rewritten:
+            words = rewritten.group(2).split("_")
+            beside = [rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words))]
         known_beside = next((index[other] for other in beside if other in index), None)
         if known_beside is not None:
             result[t] = known_beside
             continue
         parts = name.split("/")
         for first in range(len(parts)):
-            found = next(
-                (
-                    index[prefix]
-                    for prefix in ("/".join(parts[first:last]) for last in range(len(parts), first, -1))
-                    if prefix in index
-                ),
-                None,
-            )
-            if found is not None:
-                result[t] = found
+            prefixes = ("/".join(parts[first:last]) for last in range(len(parts), first, -1))
+            longest = next((index[prefix] for prefix in prefixes if prefix in index), None)
+            if longest is not None:
+                result[t] = longest
                 break
     return result

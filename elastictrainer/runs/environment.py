@@ -13,13 +13,13 @@ PACKAGES = ("elastictrainer", "tensorflow", "keras", "tensorflow-addons", "vit-k
 
 def versions() -> Dict[str, Optional[str]]:
     """Versions of Python and of the packages that decide results; None where one is not installed."""
-    found: Dict[str, Optional[str]] = {"python": platform.python_version()}
+    installed: Dict[str, Optional[str]] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            installed[package] = None
+    return installed
 
 
 def device() -> str:

@@ -64,8 +64,8 @@ def build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
 
 def variables_of(optimizer: Any) -> list:
     """The optimizer's slots and counters."""
-    found = optimizer.variables
-    return list(found() if callable(found) else found)
+    variables = optimizer.variables
+    return list(variables() if callable(variables) else variables)
 
 
 def learning_rate_of(optimizer: Any) -> float:
@@ -87,7 +87,7 @@ def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
 
 
 def forget_momentum(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Zero the momentum of tensors that go to rest: taken up again much later, it would push them where it was once right.
+    """Zero the momentum of tensors that stop training: much later it would push them in an old direction.
 
     Squared-gradient averages, as Adam keeps, stay: they only scale.
     """

@@ -104,7 +104,7 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     from elastictrainer import profile_model
     from elastictrainer.experiment import assembly
     from elastictrainer.experiment.settings import TrainSettings
-    from elastictrainer.steps.compiled_step import StepCache, spare_from_collection
+    from elastictrainer.steps.compiled_step import StepCache, exempt_from_collection
     from elastictrainer.steps.objective import Objective, classification_loss
 
     assembly.configure(0)
@@ -139,7 +139,7 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
         warm = options.warm or (400 if settings.head_init == "zeros" else 12)
     for _ in range(warm):
         full(*next(batches))
-    spare_from_collection()  # as et-train does
+    exempt_from_collection()  # as et-train does
     return made
 
 
@@ -149,7 +149,7 @@ def stolen_seconds() -> float:
 
 
 def undisturbed(measure: Callable[[], _Result], rounds: int, patience: int = 3) -> List[_Result]:
-    """What `measure` returned in `rounds` calls: those in which a virtual machine's host took least of the processors.
+    """What `measure` returned in the `rounds` calls in which a virtual machine's host took the least.
 
     It is called up to `patience` times as often, until the host disturbed no more than the others.
     """

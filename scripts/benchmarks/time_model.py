@@ -181,7 +181,8 @@ def main() -> None:
         parser.error(f"unknown model {unknown[0]!r}; valid: {', '.join(ZOO)}")
     results = json.loads(Path(asked.output).read_text())["results"] if Path(asked.output).exists() else []
     print(
-        f"{'model':<20}{'batch':>6}{'inter-op':>9}{'tensors':>8}{'step ms':>9}{'coverage':>10}{'stolen':>8}{'later':>7}{'median':>9}{'90th perc.':>11}{'noise':>8}{'90th':>8}  worst kind"
+        f"{'model':<20}{'batch':>6}{'inter-op':>9}{'tensors':>8}{'step ms':>9}{'coverage':>10}"
+        f"{'stolen':>8}{'later':>7}{'median':>9}{'90th perc.':>11}{'noise':>8}{'90th':>8}  worst kind"
     )
     for name in asked.models or list(ZOO):
         for batch in asked.batch:
@@ -211,7 +212,8 @@ def main() -> None:
                     )
                     if done.returncode:
                         print(
-                            f"{name:<20}{batch:>6}{inter_op:>9}  failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
+                            f"{name:<20}{batch:>6}{inter_op:>9}  failed: "
+                            f"{(done.stderr.strip().splitlines() or ['?'])[-1]}"
                         )
                         continue
                     row = json.loads(file.read_text())
@@ -220,7 +222,8 @@ def main() -> None:
                 ] + [row]
                 write_json(asked.output, {"results": results, **environment.describe()})
                 print(
-                    f"{name:<20}{batch:>6}{inter_op or 'own':>9}{row['tensors']:>8}{row['full_ms']:>9.1f}{100 * row['coverage']:>8.1f} %"
+                    f"{name:<20}{batch:>6}{inter_op or 'own':>9}{row['tensors']:>8}{row['full_ms']:>9.1f}"
+                    f"{100 * row['coverage']:>8.1f} %"
                     f"{100 * row['stolen']:>6.1f} %{row['later']:>7.2f}"
                     f"{100 * row['median_error']:>7.1f} %{100 * row['p90_error']:>9.1f} %"
                     f"{100 * row['noise_median']:>6.1f} %{100 * row['noise_p90']:>6.1f} %  {row['worst']}",

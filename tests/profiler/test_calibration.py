@@ -11,7 +11,7 @@ from elastictrainer.profiler.timings import TensorTimings
 
 
 def traced(seed):
-    """A profile as a trace gives it: the way back is paid from the output to the input, beside groups of branches."""
+    """A profile as a trace gives it: dy work along a chain from the output to the input, and in branches."""
     timings = random_timings(np.random.default_rng(seed), n=9)
     chain = TensorTimings.from_chain(timings.names, 1.0, np.ones(9), np.linspace(1, 3, 9))
     return dataclasses.replace(timings, dy=timings.dy.scaled(0.2).joined(chain.dy), overlap=0.0)

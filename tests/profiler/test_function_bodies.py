@@ -149,7 +149,7 @@ def test_only_the_part_of_a_call_that_a_tensor_needs_is_charged_to_it(tf):
             return self.inner(x)
 
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import TrainStep
+    from elastictrainer.steps.compiled_step import CompiledStep
     from elastictrainer.steps.objective import Objective
 
     model = tf.keras.Sequential([Twice(), tf.keras.layers.Dense(2)])
@@ -157,7 +157,7 @@ def test_only_the_part_of_a_call_that_a_tensor_needs_is_charged_to_it(tf):
     model(batch[0])
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_variables)
-    step = TrainStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
     step.trace(*batch)
     names, charges = attribute(step.graph.get_operations(), step.loss, step.gradients, step.handles)
     bodies, parts = bodies_of(step.graph, charges, step.gradients)

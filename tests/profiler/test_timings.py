@@ -165,8 +165,9 @@ def test_core_and_plots_import_no_tensorflow():
     import sys
 
     code = (
-        "import sys; from elastictrainer import TensorTimings, select; import elastictrainer.profiler.xplane, "
-        "elastictrainer.profiler.attribution, elastictrainer.selection.budget, elastictrainer.plotting.report; "
+        "import sys; from elastictrainer import TensorTimings, select; "
+        "import elastictrainer.plotting.report, elastictrainer.profiler.storage, "
+        "elastictrainer.profiler.attribution, elastictrainer.profiler.xplane, elastictrainer.selection.budget; "
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -11,7 +11,7 @@ from elastictrainer.steps.objective import classification_loss
 
 
 def compiled_pair(tf, wrapped):
-    """A network with two matrices in one function that XLA compiles; `wrapped`: called from one that it does not."""
+    """A network with two matrices in a function that XLA compiles; `wrapped`: called by one it does not."""
 
     class Pair(tf.keras.layers.Layer):
         def build(self, shape):
