@@ -44,10 +44,10 @@ def cub100() -> Path:
 
 @pytest.fixture
 def mobilenet_weights() -> Path:
-    found = sorted((SHARED / "weights").glob("mobilenet_v2*.h5"))
-    if not found:
+    files = sorted((SHARED / "weights").glob("mobilenet_v2*.h5"))
+    if not files:
         pytest.skip("the real weights (shared/weights) are not beside this checkout")
-    return found[0]
+    return files[0]
 
 
 @pytest.fixture

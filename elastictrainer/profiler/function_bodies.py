@@ -91,7 +91,7 @@ class Functions:
             outputs = [of_output.get(k, 0) for k in range(len(node.attr["Tout"].list.type))]
             return self.labelled(node.attr["f"].func.name, outputs)
         wanted = [of_output.get(k, 0) for k in range(len(node.attr["T"].list.type))]
-        found: Labels = {}
+        inside: Labels = {}
         while True:  # what an iteration hands to the next is wanted for what that one is wanted for
             inputs, body = self.labelled(node.attr["body"].func.name, wanted)
             anything = 0
@@ -103,8 +103,8 @@ class Functions:
                 break
             wanted = merged
         for part, names in (("body", body), ("cond", condition)):
-            found.update({f"{node.name}/{part}/{name}": label for name, label in names.items()})
-        return wanted, found
+            inside.update({f"{node.name}/{part}/{name}": label for name, label in names.items()})
+        return wanted, inside
 
 
 def compiled_functions(library: Any) -> Set[str]:
@@ -130,7 +130,7 @@ def bodies_of(
     operations = graph.get_operations()
     library = graph.as_graph_def().library
     functions = Functions(library)
-    compiled = compiled_functions(library)  # run as a whole
+    compiled = compiled_functions(library)  # each runs as one op
     wanted: Dict[Tuple[str, int], int] = {}
     for op, charge in zip(operations, charges):
         if charge.kind == BACKWARD:
@@ -150,9 +150,9 @@ def bodies_of(
             _, labels = functions.labelled(op.get_attr("f").name, outputs)
             bodies[op.name] = {}
             for name, members in labels.items():
-                own = charge.kind == BACKWARD and members and members != charge.members
-                bodies[op.name][name] = f"{op.name}#{members:x}" if own else op.name
-                if own:
+                is_part = charge.kind == BACKWARD and members and members != charge.members
+                bodies[op.name][name] = f"{op.name}#{members:x}" if is_part else op.name
+                if is_part:
                     parts[bodies[op.name][name]] = Charge(BACKWARD, members)
     return bodies, parts
 
@@ -180,11 +180,11 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
     )  # a body that knows the op itself knows better than one that knows its loop
     for body in bodies.values():
         inside = list(body)
-        for k, found in zip(candidates, charge_to(lost_names, inside)):
-            if found >= 0 and len(inside[found]) >= closest[k]:
-                kept = candidates[k] if len(inside[found]) == closest[k] else []
-                candidates[k] = [*kept, number[body[inside[found]]]]
-                closest[k] = len(inside[found])
+        for k, at in zip(candidates, charge_to(lost_names, inside)):
+            if at >= 0 and len(inside[at]) >= closest[k]:
+                kept = candidates[k] if len(inside[at]) == closest[k] else []
+                candidates[k] = [*kept, number[body[inside[at]]]]
+                closest[k] = len(inside[at])
     if not any(candidates.values()):
         return trace
     first = len(trace.ops)  # the places' own numbers among the op names
@@ -211,13 +211,13 @@ def _settle_ambiguous(
     starts = [np.where((s >= step_start) & (s < step_end), s, np.nan) for s, _, _ in lines]
     spans = {}  # of what is known to be a call's
     for call in {call_of[place] for possible in ambiguous.values() for place in possible}:
-        all_of_it = [first + place for place, its_call in call_of.items() if its_call == call]
-        own = np.concatenate(
-            [s[np.isin(op, all_of_it)] for s, (_, _, op) in zip(starts, lines)] or [np.zeros(0)]
+        its_places = [first + place for place, its_call in call_of.items() if its_call == call]
+        times = np.concatenate(
+            [s[np.isin(op, its_places)] for s, (_, _, op) in zip(starts, lines)] or [np.zeros(0)]
         )
-        own = own[~np.isnan(own)]
-        if len(own):
-            spans[call] = (own.min(), own.max())
+        times = times[~np.isnan(times)]
+        if len(times):
+            spans[call] = (times.min(), times.max())
     for k, possible in ambiguous.items():
         places = [
             (s[i], line, i)

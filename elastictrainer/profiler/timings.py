@@ -22,7 +22,7 @@ class Group(NamedTuple):
     Attributes:
         members: ascending indices of tensors.
         ms: the work's wall-clock share of a step, in ms.
-        kind: "dw" (one tensor's own gradient), "dy" (the gradient on its way towards the input), or "forward"
+        kind: "dw" (one tensor's weight gradient), "dy" (activation gradients), or "forward"
             (what forward work costs more while a tensor it depends on is trained: frozen work may be fused
             and forgotten).
     """
@@ -42,14 +42,14 @@ class TensorTimings:
     Attributes:
         names: N tensor names.
         shapes: N tensor shapes.
-        dw: groups of one tensor's own gradient work.
-        dy: groups of gradient work on the way to one or more tensors.
+        dw: groups of weight gradient work (dW), one tensor each.
+        dy: groups of activation gradient work (dy), for one or more tensors.
         forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
         flops: groups of floating point operations of a step, beside the times; those of no member are the
             forward pass and run in every step. None in a profile that was not counted.
         frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is
             selected.
-        overlap: share of the tensors' own work that is charged to `dy`, because leaving it out does not save
+        overlap: share of the dW work that is charged to `dy`, because leaving it out does not save
             it; negative where leaving it out saves more than its share of a full step. `dw`, `dy` and
             `t_update` have it in them.
         t_update: (N,) the optimizer's work for each tensor.
@@ -78,7 +78,7 @@ class TensorTimings:
     def from_chain(
         cls, names: Sequence[str], forward_ms: float, t_dw: Amounts, t_dy: Amounts
     ) -> "TensorTimings":
-        """Timings of a plain chain of tensors (the paper's own model, Sec. 3.3).
+        """Timings of a plain chain of tensors (the paper's model, Sec. 3.3).
 
         Args:
             names: N names; tensor 0 is nearest the input.
@@ -144,7 +144,7 @@ class TensorTimings:
 
     @cached_property
     def t_dw(self) -> np.ndarray:
-        """(N,) ms: the tensor's own gradient and its update (paper Sec. 5.1)."""
+        """(N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1)."""
         return self.dw.time_per_tensor() + self.t_update
 
     @cached_property

@@ -12,10 +12,10 @@ _SHOWN = 3  # names in a message
 
 
 def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """UsageError where XLA makes one op of work that selections must tell apart.
+    """UsageError where XLA makes one op of work that selections must distinguish.
 
     Let through is a call that computes with one variable and one activation, and its backward pass: both
-    gradients run as a whole or not at all, and are charged so. Keras itself compiles grouped convolutions on
+    gradients run together or not at all, and are charged so. Keras itself compiles grouped convolutions on
     a CPU (ConvNeXt).
 
     Args:

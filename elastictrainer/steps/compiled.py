@@ -47,7 +47,7 @@ def build(model: tf.keras.Model, x: Any, y: Targets) -> None:
 
 
 def check(model: tf.keras.Model) -> None:
-    """UsageError, saying what to change, where a model's own way of training leaves no room for this one."""
+    """UsageError, saying what to change, where the model's way of training excludes this one."""
     overridden = [
         name
         for name in ("train_step", "make_train_function")

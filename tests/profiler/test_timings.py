@@ -167,7 +167,8 @@ def test_core_and_plots_import_no_tensorflow():
     code = (
         "import sys; from elastictrainer import TensorTimings, select; "
         "import elastictrainer.plotting.report, elastictrainer.profiler.storage, "
-        "elastictrainer.profiler.attribution, elastictrainer.profiler.xplane, elastictrainer.selection.budget; "
+        "elastictrainer.profiler.attribution, elastictrainer.profiler.xplane, "
+        "elastictrainer.selection.budget; "
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
