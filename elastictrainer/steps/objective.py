@@ -27,7 +27,7 @@ class Objective:
             mean: averages tensors over the processes that train together; None: this one is alone.
         """
         self.model = model
-        self.loss = loss
+        self.loss: Any = loss
         self.penalty = penalty
         self.mean = mean
         parameters = inspect.signature(type(model).__call__).parameters
