@@ -1,4 +1,4 @@
-"""The ways a command ends early: the request was wrong (exit 2), the work failed (1), or it was interrupted (130)."""
+"""How a command ends early: the request was wrong (exit 2), the work failed (1), or a signal came (130)."""
 
 import difflib
 from typing import Iterable

@@ -1,4 +1,4 @@
-"""What is chosen by name. Needs no TensorFlow, so that a mistyped name is told before that is loaded."""
+"""The names a user can choose from. Without TensorFlow, so that a mistyped name is refused at once."""
 
 import importlib
 import os
@@ -19,7 +19,8 @@ class Choice:
     Attributes:
         kind: what a name stands for, e.g. "model".
         names: the valid ones, in the order to print them.
-        others: whether a value that is none of them may be valid all the same: a file, a place in the user's code.
+        others: whether a value that is none of them may be valid all the same: a file, a place in the user's
+            code.
         hint: what those are, as a sentence.
     """
 
@@ -61,7 +62,7 @@ EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras
 
 
 def named(option: str, place: str) -> Any:
-    """The attribute at `place`, "package.module:attribute"; UsageError, naming `option`, where there is none."""
+    """The attribute at `place`, "package.module:attribute"; UsageError, naming `option`, without one."""
     module_name, _, attribute = place.partition(":")
     try:
         return getattr(importlib.import_module(module_name), attribute)

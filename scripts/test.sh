@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Set up and run the tests; arguments go to pytest.
-#     bash scripts/test.sh                 everything
-#     bash scripts/test.sh -m "not slow"   without the slow ones
+#     bash scripts/test.sh                         what a change needs
+#     bash scripts/test.sh -m "slow or not slow"   everything
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 prepare_environment test
 cd "$repository"
-exec python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "slow or not slow" "$@"
+exec python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

@@ -31,8 +31,17 @@ def tensor_names(model):
     return [name_of(v) for v in model.trainable_weights]
 
 
+def quick_profile(model, batch, loss=None, optimizer=None, **options):
+    """A profile of `model` for classification, measured in a second or two: its times are rough."""
+    from elastictrainer import profile_model
+    from elastictrainer.steps.objective import classification_loss
+
+    options = {"warmup": 1, "steps": 2, "calibrate_s": 1.0, **options}
+    return profile_model(model, loss or classification_loss(), batch, optimizer, **options)
+
+
 def invented_timings(model):
-    """A profile of `model` that leaves something to choose: its steps are too short for a measured one that always does."""
+    """An invented profile of `model`, under which selections differ more than in so short steps measured."""
     from elastictrainer import TensorTimings
 
     names = tensor_names(model)

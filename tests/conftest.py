@@ -5,9 +5,8 @@ from pathlib import Path
 from builders import ONE_THREAD
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-if (
-    "PYTEST_XDIST_WORKER" in os.environ
-):  # a process for each core: more threads would only wait for each other
+# pytest-xdist starts a process for each core: more threads would only wait for each other.
+if "PYTEST_XDIST_WORKER" in os.environ:
     for name in ONE_THREAD:
         os.environ.setdefault(name, ONE_THREAD[name])
 
@@ -18,7 +17,7 @@ SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
 
 def pytest_collection_modifyitems(items):
-    """Files with slow tests first: what takes minutes must not begin last, when the other processes have nothing left."""
+    """Files with slow tests first: a test of minutes must not begin when the other processes are done."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -31,9 +30,8 @@ def registered_here_only(monkeypatch):
     monkeypatch.setattr(schemes, "SCHEMES", dict(schemes.SCHEMES))
     monkeypatch.setattr(importance, "METRICS", dict(importance.METRICS))
     yield
-    sys.modules.pop(
-        "userschemes", None
-    )  # an import registers once, and the next test that imports it wants it again
+    # An import registers once, and the next test that imports it wants it again.
+    sys.modules.pop("userschemes", None)
 
 
 @pytest.fixture
@@ -46,10 +44,10 @@ def cub100() -> Path:
 
 @pytest.fixture
 def mobilenet_weights() -> Path:
-    found = sorted((SHARED / "weights").glob("mobilenet_v2*.h5"))
-    if not found:
+    files = sorted((SHARED / "weights").glob("mobilenet_v2*.h5"))
+    if not files:
         pytest.skip("the real weights (shared/weights) are not beside this checkout")
-    return found[0]
+    return files[0]
 
 
 @pytest.fixture
@@ -72,9 +70,7 @@ def image_folder(tmp_path) -> Path:
 def tf():
     import tensorflow
 
-    from elastictrainer import profile_model
     from elastictrainer.experiment.assembly import configure
 
     configure(seed=0)
-    profile_model.__kwdefaults__["calibrate_s"] = 1.0  # what tests ask of a profile needs no exact one
     return tensorflow

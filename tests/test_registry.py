@@ -116,5 +116,8 @@ def test_help_lists_the_names(settings):
     ],
 )
 def test_no_tensorflow_is_loaded_for_it(command, arguments):
-    code = f"import sys; from elastictrainer.cli.{command} import main; status = main({arguments!r}); sys.exit(3 if 'tensorflow' in sys.modules else status)"
+    code = (
+        f"import sys; from elastictrainer.cli.{command} import main; status = main({arguments!r}); "
+        "sys.exit(3 if 'tensorflow' in sys.modules else status)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 2

@@ -7,7 +7,6 @@ import numpy as np
 from elastictrainer.profiler.timings import TensorTimings
 
 _COSTLIEST = 10
-_DISTURBED = 0.02
 
 
 def _work(timings: TensorTimings) -> List[str]:
@@ -33,11 +32,6 @@ def table(timings: TensorTimings) -> str:
         f"coverage      {100 * about['coverage']:9.1f} %   of the busy time is attributed",
         f"rho_min       {timings.rho_min:9.3f}     the smallest --rho this device can keep",
     ]
-    if about.get("stolen", 0) > _DISTURBED:
-        lines.append(
-            f"stolen        {100 * about['stolen']:9.1f} %   of the processors' time: the host of this virtual machine gave it to others "
-            "meanwhile; profile again in a quieter hour"
-        )
     for lost in about["unattributed"][:3]:
         lines.append(f"  unattributed: {lost['op']} {lost['ms']:.2f} ms")
     lines += ["", f"{'costliest tensors':<56}{'forward':>9}{'dW':>9}{'dy':>9}   ms"]

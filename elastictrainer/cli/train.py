@@ -120,12 +120,12 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
     from elastictrainer.experiment import assembly
     from elastictrainer.models import warm_start
     from elastictrainer.models.export import export_run
-    from elastictrainer.profiler import storage
+    from elastictrainer.profiler.timings import TensorTimings
     from elastictrainer.runs import environment
     from elastictrainer.runs.run_folder import RunFolder
     from elastictrainer.selection import schemes
     from elastictrainer.selection.settings import SelectionSettings
-    from elastictrainer.steps.compiled_step import spare_from_collection
+    from elastictrainer.steps.compiled_step import exempt_from_collection
     from elastictrainer.training import energy
     from elastictrainer.training.training import Training
     from elastictrainer.training.workers import draw_apart
@@ -179,8 +179,8 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
         print,
     )
     if workers:  # one profile, or they would select differently
-        found = workers.of_first(lambda: (own_profile := obtain()) and storage.to_json(own_profile))
-        timings = found and storage.from_json(found)
+        found = workers.of_first(lambda: (own_profile := obtain()) and own_profile.to_json())
+        timings = found and TensorTimings.from_json(found)
     else:
         timings = obtain()
     sensor, about_energy = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
@@ -213,7 +213,7 @@ def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume:
             "class_names": list(data.class_names),
         }
         run_folder.write_environment({**environment.describe(), **about})
-    spare_from_collection()
+    exempt_from_collection()
     summary = training.fit(data, resume)
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run_folder)

@@ -1,1 +1,5 @@
-"""Tensor timing profiler: capture (run and trace), xplane (op times), attribution (op to tensor), timings (the model)."""
+"""Tensor timing profiler: how long each tensor's work takes on this device.
+
+capture (run and trace a step) -> xplane (op times) -> attribution (op to tensors) -> charging (cost groups)
+-> timings.
+"""

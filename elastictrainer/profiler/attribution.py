@@ -1,7 +1,7 @@
 """Graph to tensors: which selections make each op of a training step run."""
 
 from dataclasses import dataclass
-from typing import Any, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 FORWARD = "forward"
 BACKWARD = "backward"
@@ -14,10 +14,11 @@ class Charge:
     """What an op's time is charged to.
 
     Attributes:
-        kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (runs when a
-            member is updated) or NEVER (stands in the graph, and nothing needs it: a gradient of the input, say).
-        members: for BACKWARD and UPDATE the tensors S(op) any of which makes it run, for FORWARD the tensors R(op) it
-            depends on; as bits, tensor i being bit i.
+        kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (runs
+            when a member is updated) or NEVER (stands in the graph, and nothing needs it: a gradient of the
+            input, say).
+        members: for BACKWARD and UPDATE the tensors S(op) any of which makes it run, for FORWARD the tensors
+            R(op) it depends on; as bits, tensor i being bit i.
     """
 
     kind: str
@@ -27,13 +28,14 @@ class Charge:
 def attribute(
     operations: Sequence[Any], loss: Any, gradients: Sequence[Any], handles: Sequence[Any]
 ) -> Tuple[List[str], List[Charge]]:
-    """Charge every op of a traced training step (DESIGN: cost groups; no layer names, plain reachability).
+    """Charge every op of a traced training step by plain reachability in its graph, without layer names.
 
     Args:
         operations: the graph's ops, producers before consumers.
         loss: the loss tensor.
         gradients: per trainable tensor its gradient: a tensor, an IndexedSlices, or None where there is none.
-        handles: per trainable tensor the graph's tensor of its resource handle, or None where the graph has none.
+        handles: per trainable tensor the graph's tensor of its resource handle, or None where the graph has
+            none.
 
     Returns:
         The op names and their charges, in the order of `operations`.
@@ -55,7 +57,8 @@ def attribute(
 
     # S(op): the tensors whose gradient depends on it.
     wanted_by = [0] * count
-    gradient_at = {}  # by tensor: one op may yield the gradients of several tensors
+    # By tensor: one op may yield the gradients of several variables.
+    gradient_at: Dict[Tuple[str, int], int] = {}
     for i, gradient in enumerate(gradients):
         for part in _parts(gradient):
             gradient_at[_key(part)] = gradient_at.get(_key(part), 0) | 1 << i
@@ -71,21 +74,22 @@ def attribute(
         for source in inputs[k]:
             depends_on[k] |= depends_on[source]
 
-    # Updates: ops with a side effect on the tensor's own handle, else downstream of its gradient; and what they need.
+    # Updates: ops with a side effect on the tensor's own handle, else downstream of its gradient; and what
+    # they need.
     handle_bit = {handle.op.name: 1 << i for i, handle in enumerate(handles) if handle is not None}
     follows = [0] * count
     updates = [0] * count
     for k, op in enumerate(operations):
-        own = 0
+        written = 0
         for tensor in op.inputs:
-            source = position.get(tensor.op.name)
+            producer = position.get(tensor.op.name)
             if _key(tensor) in gradient_at:
                 follows[k] |= gradient_at[_key(tensor)]
-            elif source is not None and not is_forward[source]:
-                follows[k] |= follows[source]
-            own |= handle_bit.get(tensor.op.name, 0)
+            elif producer is not None and not is_forward[producer]:
+                follows[k] |= follows[producer]
+            written |= handle_bit.get(tensor.op.name, 0)
         if not is_forward[k] and not wanted_by[k] and _has_side_effect(op):
-            updates[k] = own or follows[k]
+            updates[k] = written if written else follows[k]
     spread_to_inputs(updates)
 
     alive = spread_to_inputs([int(_has_side_effect(op)) for op in operations])

@@ -16,17 +16,18 @@ def cheapest(timings: TensorTimings) -> np.ndarray:
 
 
 def deepest(timings: TensorTimings) -> np.ndarray:
-    """(N,) bool: a tensor that needs nearly all of the gradient's way and has little work of its own, alone."""
-    way = timings.dy.time_per_tensor() - timings.t_dw
-    return _only(timings, int(np.argmax(np.where(timings.connected, way, -np.inf))))
+    """(N,) bool: one tensor that needs nearly all activation gradients (dy) and has little dW work itself."""
+    dy = timings.dy.time_per_tensor() - timings.t_dw
+    return _only(timings, int(np.argmax(np.where(timings.connected, dy, -np.inf))))
 
 
 def calibrated(timings: TensorTimings, cheapest_ratio: float, deepest_ratio: float) -> TensorTimings:
-    """The profile with which `cheapest` and `deepest` take what they were measured to; the full step is as it was.
+    """The profile that predicts the measured times of `cheapest` and `deepest`; the full step stays.
 
-    Frozen forward work is fused and forgotten, which makes it cheaper (`frozen_saving`). A tensor's own gradient is
-    computed beside the gradient on its way; how much of a step is saved by leaving it out depends on how well the two
-    share the processors and the memory, and is not the share of time that it has in a full step (`overlap`).
+    Frozen forward work is fused and forgotten, which makes it cheaper (`frozen_saving`). A tensor's own
+    gradient is computed beside the gradient on its way; how much of a step is saved by leaving it out depends
+    on how well the two share the processors and the memory, and is not the share of time that it has in a
+    full step (`overlap`).
 
     Args:
         timings: from a trace, without either figure.
@@ -41,26 +42,28 @@ def calibrated(timings: TensorTimings, cheapest_ratio: float, deepest_ratio: flo
         if (long != short).any():
             overlap = timings.overlap + _overlap_missing(timings, traced, long, deepest_ratio * full_ms)
         timings = with_overlap(traced, overlap)
-        frozen_ms = timings.forward.ms[timings.forward.filled() & ~timings.forward.touched(short)].sum()
+        frozen_ms = timings.forward.amount[
+            timings.forward.has_members() & ~timings.forward.touched(short)
+        ].sum()
         saved_ms = timings.step_time(short) - cheapest_ratio * full_ms
         saving = float(np.clip(saved_ms / frozen_ms, 0.0, _MOST)) if frozen_ms > 0 else 0.0
     return dataclasses.replace(timings, frozen_saving=saving)
 
 
 def with_overlap(timings: TensorTimings, overlap: float) -> TensorTimings:
-    """`timings` from a trace, with the share `overlap` of the tensors' own work charged to the gradient on its way.
+    """`timings` from a trace, with the share `overlap` of the dW work charged to the dy work.
 
     An overlap that would leave less than a tenth of either is cut down to that.
     """
-    own_ms, way_ms = _own_ms(timings), float(timings.dy.ms.sum())
-    if not own_ms or not way_ms:
+    dw_ms, dy_ms = _dw_ms(timings), float(timings.dy.amount.sum())
+    if not dw_ms or not dy_ms:
         return timings
-    overlap = float(np.clip(overlap, -_MOST * min(1.0, way_ms / own_ms), _MOST))
+    overlap = float(np.clip(overlap, -_MOST * min(1.0, dy_ms / dw_ms), _MOST))
     return dataclasses.replace(
         timings,
         dw=timings.dw.scaled(1 - overlap),
         t_update=timings.t_update * (1 - overlap),
-        dy=timings.dy.scaled(1 + overlap * own_ms / way_ms),
+        dy=timings.dy.scaled(1 + overlap * dw_ms / dy_ms),
         overlap=overlap,
     )
 
@@ -69,17 +72,17 @@ def _overlap_missing(
     timings: TensorTimings, traced: TensorTimings, mask: np.ndarray, measured_ms: float
 ) -> float:
     """How much more overlap makes a step under `mask` take `measured_ms`."""
-    own_ms, way_ms = _own_ms(traced), float(traced.dy.ms.sum())
-    if not own_ms or not way_ms:
+    dw_ms, dy_ms = _dw_ms(traced), float(traced.dy.amount.sum())
+    if not dw_ms or not dy_ms:
         return 0.0
-    its_own_ms = float(traced.dw.ms[traced.dw.touched(mask)].sum() + traced.t_update[mask].sum())
-    its_way_ms = float(traced.dy.ms[traced.dy.touched(mask)].sum())
-    by_overlap_ms = own_ms * its_way_ms / way_ms - its_own_ms
-    return (measured_ms - timings.step_time(mask)) / by_overlap_ms if by_overlap_ms > 0.1 * own_ms else 0.0
+    selected_dw_ms = float(traced.dw.amount[traced.dw.touched(mask)].sum() + traced.t_update[mask].sum())
+    selected_dy_ms = float(traced.dy.amount[traced.dy.touched(mask)].sum())
+    by_overlap_ms = dw_ms * selected_dy_ms / dy_ms - selected_dw_ms
+    return (measured_ms - timings.step_time(mask)) / by_overlap_ms if by_overlap_ms > 0.1 * dw_ms else 0.0
 
 
-def _own_ms(timings: TensorTimings) -> float:
-    return float(timings.dw.ms.sum() + timings.t_update.sum())
+def _dw_ms(timings: TensorTimings) -> float:
+    return float(timings.dw.amount.sum() + timings.t_update.sum())
 
 
 def _only(timings: TensorTimings, tensor: int) -> np.ndarray:

@@ -4,20 +4,20 @@ import contextlib
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Iterator, Tuple
+from typing import Any, Callable, Iterator, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError
 from elastictrainer.profiler.xplane import STEP_EVENT, Trace, read_trace
-from elastictrainer.steps.compiled_step import TrainStep
+from elastictrainer.steps.compiled_step import CompiledStep
 
 SETTLED = 100  # runs after which a compiled step is as fast as it becomes
 _LEAST, _WARMING_S = 3, 5.0
 
 
-def step_ms(step: TrainStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
+def step_ms(step: CompiledStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
     """(count,) wall-clock ms of consecutive steps on `batch`."""
     times = np.empty(count)
     for k in range(count):
@@ -27,18 +27,23 @@ def step_ms(step: TrainStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
     return times * 1e3
 
 
-def warm_up(step: TrainStep, batch: Tuple[Any, Any], runs: int = SETTLED) -> int:
+def warm_up(
+    step: CompiledStep,
+    batch: Tuple[Any, Any],
+    runs: int = SETTLED,
+    clock: Callable[[], float] = time.perf_counter,
+) -> int:
     """Run `step` until it has run `runs` times, for five seconds at most, but not less than three times.
 
-    TensorFlow's executor takes every op for a long one at first and hands it to another thread. What it believes falls
-    by a tenth with every run, and after some ninety, short ops run where they are: steps of many small ops are faster
-    then. A training run is there soon, a measurement has to wait for it.
+    TensorFlow's executor takes every op for a long one at first and hands it to another thread. What it
+    believes falls by a tenth with every run, and after some ninety, short ops run where they are: steps of
+    many small ops are faster then. A training run is there soon, a measurement has to wait for it.
 
     Returns:
         How many steps were made.
     """
-    start, made = time.perf_counter(), 0
-    while step.runs < runs and (made < _LEAST or time.perf_counter() - start < _WARMING_S):
+    start, made = clock(), 0
+    while step.runs < runs and (made < _LEAST or clock() - start < _WARMING_S):
         float(step(*batch))
         made += 1
     return made
@@ -83,7 +88,7 @@ class Tracing:
             tf.profiler.experimental.stop()
 
 
-def capture(step: TrainStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
+def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
     """Time and trace `step`.
 
     Args:

@@ -1,6 +1,8 @@
 """From the trace of a full training step to the time of every tensor's work."""
 
-from typing import Dict, List, Optional
+import dataclasses
+import time
+from typing import Dict, List
 
 import numpy as np
 
@@ -13,23 +15,26 @@ from elastictrainer.profiler.attribution import (
     attribute,
     members_of,
 )
-from elastictrainer.profiler.cost_groups import Membership
+from elastictrainer.profiler.calibration import with_overlap
+from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
-from elastictrainer.profiler.function_calls import bodies_of, charge_calls
+from elastictrainer.profiler.function_bodies import bodies_of, charge_calls
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.xplane import Trace, charge_to, wall_shares
-from elastictrainer.steps.compiled_step import TrainStep
+from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import name_of
 
 
-def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorTimings:
+def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> TensorTimings:
     """Charge the traced ops to groups and put the groups on the scale of the untraced step.
 
     Args:
-        step: a traced step that trains every tensor (`TrainStep.trace`).
+        step: a traced step that trains every tensor (`CompiledStep.trace`).
         trace: of a few runs of it.
         step_ms: what it takes untraced.
     """
+    if step.graph is None:
+        raise ValueError("trace the step first (CompiledStep.trace)")
     connected = np.array([g is not None for g in step.gradients])
     operations = step.graph.get_operations()
     names, charges = attribute(operations, step.loss, step.gradients, step.handles)
@@ -40,16 +45,16 @@ def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorT
     target = charge_to(trace.ops, names)
     traced_ms = float(np.median(shares.sum(axis=1) + outside))
 
-    # Sum by op in each step first, then by group: the median of a group's time, not the sum of its ops' medians.
-    per_step: Dict[Optional[Charge], np.ndarray] = {None: np.zeros(len(shares))}
-    for column, k in enumerate(target):
-        charge = charges[k] if k >= 0 else None
-        if (
-            charge is not None and charge.kind == NEVER
-        ):  # graph optimisation gave its name to something that runs
+    # Sum by op in each step first, then by group: the median of a group's time, not the sum of its ops'
+    # medians.
+    unattributed = shares[:, target < 0].sum(axis=1)
+    per_step: Dict[Charge, np.ndarray] = {}
+    for column in np.flatnonzero(target >= 0):
+        charge = charges[target[column]]
+        if charge.kind == NEVER:  # graph optimisation gave its name to something that runs
             charge = Charge(FORWARD, 0)
         per_step[charge] = per_step.get(charge, 0.0) + shares[:, column]
-    unattributed_ms = float(np.median(per_step.pop(None)))
+    unattributed_ms = float(np.median(unattributed))
     busy_ms = float(np.median(shares.sum(axis=1)))
     by_charge = {charge: float(np.median(times)) for charge, times in per_step.items()}
     always_ms = unattributed_ms + float(np.median(outside))
@@ -66,12 +71,12 @@ def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorT
     by_charge = {charge: ms * scale for charge, ms in by_charge.items()}
 
     n = len(step.variables)
-    own = _sum_singles(by_charge, BACKWARD, n)
+    dw = _sum_singles(by_charge, BACKWARD, n)
     update = _sum_singles(by_charge, UPDATE, n)
     estimated = np.full(n, nothing_attributed)
-    timeless = connected & (own + update <= 0)
+    timeless = connected & (dw + update <= 0)
     if timeless.any():
-        own[timeless] = _estimate_own(step, charges, flops, by_charge)[timeless]
+        dw[timeless] = _estimate_dw(step, charges, flops, by_charge)[timeless]
         estimated |= timeless
     shared: Dict[int, float] = {}
     for charge, ms in by_charge.items():
@@ -91,13 +96,13 @@ def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorT
     return TensorTimings(
         names=tuple(name_of(v) for v in step.variables),
         shapes=tuple(tuple(int(d) for d in v.shape) for v in step.variables),
-        dw=Membership.singletons(own),
-        dy=Membership.from_sets(n, [members_of(m) for m in shared], list(shared.values())),
-        forward=Membership.from_sets(n, [members_of(m) for m in forward], list(forward.values())),
+        dw=CostGroups.singletons(dw),
+        dy=CostGroups.from_sets(n, [members_of(m) for m in shared], list(shared.values())),
+        forward=CostGroups.from_sets(n, [members_of(m) for m in forward], list(forward.values())),
         t_update=update,
         connected=connected,
         estimated=estimated,
-        flops=Membership.from_sets(n, [members_of(m) for m in counted], list(counted.values())),
+        flops=CostGroups.from_sets(n, [members_of(m) for m in counted], list(counted.values())),
         metadata={
             "step_ms": step_ms,
             "traced_step_ms": traced_ms,
@@ -109,6 +114,30 @@ def timings_from_trace(step: TrainStep, trace: Trace, step_ms: float) -> TensorT
     )
 
 
+def renewed(old: TensorTimings, step: CompiledStep, trace: Trace, step_ms: float, at: int) -> TensorTimings:
+    """A new profile from full steps of a run in progress (paper Table 1).
+
+    A run measures neither `frozen_saving` nor `overlap`: both are kept from the old profile. The input
+    pipeline, which runs beside these steps, becomes part of what every step costs.
+
+    Args:
+        old: the profile so far, of the same model.
+        step: the traced step that trains every tensor.
+        trace: of a few real training steps.
+        step_ms: what a full step takes untraced.
+        at: steps done in the run.
+    """
+    new = with_overlap(timings_from_trace(step, trace, step_ms), old.overlap)
+    metadata = {
+        **old.metadata,
+        **new.metadata,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "renewed_at_step": at,
+        "traced_steps": len(trace.steps),
+    }
+    return dataclasses.replace(new, frozen_saving=old.frozen_saving, metadata=metadata)
+
+
 def _sum_singles(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarray:
     """(N,) ms of the groups of `kind` with one member."""
     times = np.zeros(n)
@@ -118,14 +147,13 @@ def _sum_singles(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarra
     return times
 
 
-def _estimate_own(
-    step: TrainStep, charges: List[Charge], flops: np.ndarray, by_charge: Dict[Charge, float]
+def _estimate_dw(
+    step: CompiledStep, charges: List[Charge], flops: np.ndarray, by_charge: Dict[Charge, float]
 ) -> np.ndarray:
-    """(N,) ms for each tensor's own work from its FLOPs, at the measured rate of the backward pass."""
+    """(N,) ms for each tensor's weight gradient (dW) from its FLOPs, at the backward pass' measured rate."""
     n = len(step.variables)
-    count = np.array(
-        [2.0 * np.prod(v.shape) for v in step.variables]
-    )  # an update reads and adds each element
+    # An update reads and adds each element.
+    count = np.array([2.0 * np.prod(v.shape) for v in step.variables])
     for charge, op_flops in zip(charges, flops):
         if charge.kind == BACKWARD and charge.members == charge.members & -charge.members:
             count[charge.members.bit_length() - 1] += op_flops

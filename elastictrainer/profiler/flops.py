@@ -9,7 +9,8 @@ def flops_of(operations: Sequence[Any]) -> np.ndarray:
     """(ops,) float64: floating point operations of each op; 0 where there are no statistics for its type.
 
     TensorFlow counts a multiplication and an addition as two. Its statistics lack the gradients of depthwise
-    convolutions, which cost what the convolution costs and are counted here, and batch normalisation, which is not.
+    convolutions, which cost what the convolution costs and are counted here, and batch normalisation, which
+    is not.
     """
     from tensorflow.python.framework import ops
     from tensorflow.python.profiler.internal import flops_registry  # noqa: F401  (registers the statistics)
@@ -27,7 +28,7 @@ def flops_of(operations: Sequence[Any]) -> np.ndarray:
 
 
 def _depthwise(filter_shape: Any, gradient_shape: Any) -> float:
-    """Two for each element of the filter's window, at each place of each channel of the convolution's output."""
+    """Two for each element of the filter's window, at each place and channel of the convolution's output."""
     height, width = filter_shape.as_list()[:2]
     return 2.0 * height * width * gradient_shape.num_elements()
 

@@ -1,18 +1,32 @@
-"""Inside the functions that a graph calls: which of their ops each output needs."""
+"""The functions that a graph calls: what their ops are needed for, and which traced events are theirs.
 
+TensorFlow inlines most functions, and what runs is then named below the call. Where it does not (the loops of
+Keras' GRU and LSTM), an event is named as in the function's body, and two layers of a kind have the same
+names.
+"""
+
+import re
 from collections import defaultdict
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Set, Tuple
+
+import numpy as np
+
+from elastictrainer.profiler.attribution import BACKWARD, Charge
+from elastictrainer.profiler.xplane import Trace, charge_to
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 LOOPS = ("While", "StatelessWhile")
+_LOWERED = re.compile(r"/(body|cond)/_\d+/")  # a loop that was taken apart numbers its body
 
 Labels = Dict[str, int]
+Bodies = Dict[str, Dict[str, str]]
 
 
 class Functions:
     """The functions of a graph, for asking what their outputs depend on.
 
-    Labels are sets as bits: what an output is wanted for. Sources are the functions' definitions, `GraphDef.library`.
+    Labels are sets as bits: what an output is wanted for. Sources are the functions' definitions,
+    `GraphDef.library`.
     """
 
     def __init__(self, library: Any):
@@ -29,8 +43,8 @@ class Functions:
             outputs: a label for each output.
 
         Returns:
-            A label for each input; and for each op by name, those in called functions under their bare names, those in
-            loops as `LOOP/body/OP` and `LOOP/cond/OP`; 0 for what no labelled output needs.
+            A label for each input; and for each op by name, those in called functions under their bare names,
+            those in loops as `LOOP/body/OP` and `LOOP/cond/OP`; 0 for what no labelled output needs.
         """
         function = self._by_name[name]
         nodes = {node.name: node for node in function.node_def}
@@ -77,7 +91,7 @@ class Functions:
             outputs = [of_output.get(k, 0) for k in range(len(node.attr["Tout"].list.type))]
             return self.labelled(node.attr["f"].func.name, outputs)
         wanted = [of_output.get(k, 0) for k in range(len(node.attr["T"].list.type))]
-        found: Labels = {}
+        inside: Labels = {}
         while True:  # what an iteration hands to the next is wanted for what that one is wanted for
             inputs, body = self.labelled(node.attr["body"].func.name, wanted)
             anything = 0
@@ -89,5 +103,134 @@ class Functions:
                 break
             wanted = merged
         for part, names in (("body", body), ("cond", condition)):
-            found.update({f"{node.name}/{part}/{name}": label for name, label in names.items()})
-        return wanted, found
+            inside.update({f"{node.name}/{part}/{name}": label for name, label in names.items()})
+        return wanted, inside
+
+
+def compiled_functions(library: Any) -> Set[str]:
+    """Names of the functions of a graph's library that XLA is to compile."""
+    return {function.signature.name for function in library.function if function.attr["_XlaMustCompile"].b}
+
+
+def bodies_of(
+    graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
+) -> Tuple[Bodies, Dict[str, Charge]]:
+    """What stands inside the functions that the graph's ops call.
+
+    Args:
+        graph: of a traced training step.
+        charges: of its ops, in order.
+        gradients: per trainable tensor a tensor, an IndexedSlices or None.
+
+    Returns:
+        For each calling op, in graph order, what each op inside is to be charged to: the call, or, where an
+            op is
+        needed by some of its outputs only, a part of the call, `CALL#MEMBERS`. And the parts' charges.
+    """
+    operations = graph.get_operations()
+    library = graph.as_graph_def().library
+    functions = Functions(library)
+    compiled = compiled_functions(library)  # each runs as one op
+    wanted: Dict[Tuple[str, int], int] = {}
+    for op, charge in zip(operations, charges):
+        if charge.kind == BACKWARD:
+            for tensor in op.inputs:
+                key = tensor.op.name, tensor.value_index
+                wanted[key] = wanted.get(key, 0) | charge.members
+    for i, gradient in enumerate(gradients):
+        for tensor in (gradient.values, gradient.indices) if hasattr(gradient, "indices") else (gradient,):
+            if tensor is not None:
+                key = tensor.op.name, tensor.value_index
+                wanted[key] = wanted.get(key, 0) | 1 << i
+    bodies: Bodies = {}
+    parts: Dict[str, Charge] = {}
+    for op, charge in zip(operations, charges):
+        if op.type in CALLS and op.get_attr("f").name in functions and op.get_attr("f").name not in compiled:
+            outputs = [wanted.get((op.name, k), 0) for k in range(len(op.outputs))]
+            _, labels = functions.labelled(op.get_attr("f").name, outputs)
+            bodies[op.name] = {}
+            for name, members in labels.items():
+                is_part = charge.kind == BACKWARD and members and members != charge.members
+                bodies[op.name][name] = f"{op.name}#{members:x}" if is_part else op.name
+                if is_part:
+                    parts[bodies[op.name][name]] = Charge(BACKWARD, members)
+    return bodies, parts
+
+
+def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
+    """The trace with every event inside a called function given to the op that calls, or to a part of it.
+
+    An event whose name stands in several functions goes to the one whose own events are nearest in time;
+    where one of them has none, the events of a step are dealt out evenly in the order in which the functions
+    are called.
+
+    Args:
+        trace: the events.
+        known: names of the graph's own ops; events charged to these stay.
+        bodies: calling op to what the ops in its function are charged to, in graph order.
+    """
+    lost = np.flatnonzero(charge_to(trace.ops, known) < 0)
+    lost_names = [_LOWERED.sub(r"/\1/", trace.ops[k]) for k in lost]
+    places = list(dict.fromkeys(place for body in bodies.values() for place in body.values()))
+    number = {place: k for k, place in enumerate(places)}
+    call_of = {number[place]: c for c, body in enumerate(bodies.values()) for place in body.values()}
+    candidates: Dict[int, List[int]] = {int(k): [] for k in lost}
+    closest = dict.fromkeys(
+        candidates, 0
+    )  # a body that knows the op itself knows better than one that knows its loop
+    for body in bodies.values():
+        inside = list(body)
+        for k, at in zip(candidates, charge_to(lost_names, inside)):
+            if at >= 0 and len(inside[at]) >= closest[k]:
+                kept = candidates[k] if len(inside[at]) == closest[k] else []
+                candidates[k] = [*kept, number[body[inside[at]]]]
+                closest[k] = len(inside[at])
+    if not any(candidates.values()):
+        return trace
+    first = len(trace.ops)  # the places' own numbers among the op names
+    owner = np.arange(first)
+    for k, possible in candidates.items():
+        if len(possible) == 1:
+            owner[k] = first + possible[0]
+    lines = [(start, end, owner[op]) for start, end, op in trace.lines]
+    for step_start, step_end in trace.steps:
+        ambiguous = {k: p for k, p in candidates.items() if len(p) > 1}
+        _settle_ambiguous(lines, step_start, step_end, ambiguous, first, call_of)
+    return Trace(trace.steps, (*trace.ops, *places), lines)
+
+
+def _settle_ambiguous(
+    lines: List[Any],
+    step_start: float,
+    step_end: float,
+    ambiguous: Dict[int, List[int]],
+    first: int,
+    call_of: Dict[int, int],
+) -> None:
+    """Give each ambiguous event of one step to a place in a call; `lines` is changed in place."""
+    starts = [np.where((s >= step_start) & (s < step_end), s, np.nan) for s, _, _ in lines]
+    spans = {}  # of what is known to be a call's
+    for call in {call_of[place] for possible in ambiguous.values() for place in possible}:
+        its_places = [first + place for place, its_call in call_of.items() if its_call == call]
+        times = np.concatenate(
+            [s[np.isin(op, its_places)] for s, (_, _, op) in zip(starts, lines)] or [np.zeros(0)]
+        )
+        times = times[~np.isnan(times)]
+        if len(times):
+            spans[call] = (times.min(), times.max())
+    for k, possible in ambiguous.items():
+        places = [
+            (s[i], line, i)
+            for line, (s, (_, _, op)) in enumerate(zip(starts, lines))
+            for i in np.flatnonzero((op == k) & ~np.isnan(s))
+        ]
+        all_placed = all(call_of[place] in spans for place in possible)
+        for rank, (start, line, i) in enumerate(sorted(places)):
+            if all_placed:
+                number = min(
+                    possible,
+                    key=lambda p: max(spans[call_of[p]][0] - start, start - spans[call_of[p]][1], 0.0),
+                )
+            else:
+                number = possible[rank * len(possible) // len(places)]
+            lines[line][2][i] = first + number

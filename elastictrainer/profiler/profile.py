@@ -1,6 +1,5 @@
 """Profile a model: one full training step, traced and charged to its tensors."""
 
-import os
 import time
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
@@ -18,7 +17,7 @@ from elastictrainer.profiler.xla import refuse_compiled
 from elastictrainer.profiler.xplane import Trace
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import StepCache, TrainStep
+from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import name_of
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import restored
@@ -40,8 +39,8 @@ def profile_model(
 ) -> TensorTimings:
     """Measure how long each trainable tensor's work takes on this device (paper Sec. 3.1 and 5.1).
 
-    Works for any Keras model, and for a plain tf.Module that is called with inputs: ops are charged by what depends on
-    them in the graph, never by layer names. The model and the optimizer are left as they were.
+    Works for any Keras model, and for a plain tf.Module that is called with inputs: ops are charged by what
+    depends on them in the graph, never by layer names. The model and the optimizer are left as they were.
 
     Args:
         model: N trainable tensors.
@@ -51,8 +50,8 @@ def profile_model(
         metrics: Keras metrics that the training step updates.
         warmup: steps at most before anything is measured, of each selection too; five seconds of them.
         steps: traced steps; times are medians over them.
-        calibrate_s: about how many seconds to time the two selections of `calibration` and the full step, in turn; up to
-            three times as many where a virtual machine's host takes the processors away meanwhile.
+        calibrate_s: about how many seconds to time the two selections of `calibration` and the full step, in
+            turn.
         validate: how many random selections to measure against the prediction.
         seed: of the random selections.
         metadata: what to say about model and data in the profile.
@@ -68,7 +67,7 @@ def profile_model(
     optimizer = optimizers.make("sgd") if optimizer is None else optimizer
     optimizers.build(optimizer, variables)
     objective = loss if isinstance(loss, Objective) else Objective(model, loss)
-    step = TrainStep(objective, optimizer, variables, metrics)
+    step = CompiledStep(objective, optimizer, variables, metrics)
     step.trace(*batch)
     refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
     connected = np.array([g is not None for g in step.gradients])
@@ -76,7 +75,6 @@ def profile_model(
         raise UsageError(
             "the loss depends on no trainable tensor of the model: there is no gradient to profile."
         )
-    begun, stolen_s = time.perf_counter(), environment.stolen_seconds()
     with restored([*step.state(), *variables, *optimizers.variables_of(optimizer)]):
         warmed = warm_up(step, batch, warmup)
         trace, untraced = _quietest_capture(step, batch, steps)
@@ -96,13 +94,11 @@ def profile_model(
             timings.validation = validate_timings(
                 timings, objective, optimizer, batch, metrics, validate, seed
             )
-    processor_s = (time.perf_counter() - begun) * (os.cpu_count() or 1)
-    timings.metadata["stolen"] = (environment.stolen_seconds() - stolen_s) / processor_s
     return timings
 
 
-def _quietest_capture(step: TrainStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
-    """Capture until two captures agree within 3 %, at most four times; the fastest: other work only ever adds time."""
+def _quietest_capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
+    """Capture until two agree within 3 %, four times at most. The fastest counts: other work adds time."""
     captures = [capture(step, batch, steps)]
     while len(captures) < 4:
         captures.append(capture(step, batch, steps))

@@ -1,29 +1,29 @@
-"""A profile as a JSON file: written whole or not at all, and checked against a JSON Schema when it is read."""
+"""A profile as a JSON file: its keys, a JSON Schema check when it is read, and errors that name the file."""
 
 import json
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Dict, Union
+from typing import Any, Callable, Dict, TypeVar, Union
 
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.cost_groups import Membership
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.runs.files import write_json
 
 FORMAT = "elastictrainer-profile"
 VERSION = 1
+_Profile = TypeVar("_Profile")
 
 
-def write(timings: TensorTimings, path: Union[str, Path]) -> None:
-    """Write a profile."""
+def write(timings: Any, path: Union[str, Path]) -> None:
+    """Write a profile (TensorTimings), completely or not at all."""
     write_json(path, to_json(timings))
 
 
-def read(path: Union[str, Path]) -> TensorTimings:
-    """Read a profile.
+def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:
+    """What `make` makes of the JSON value in the file.
 
     Raises:
         UsageError: the file is missing, is no profile, or is damaged; the message names it.
@@ -36,7 +36,7 @@ def read(path: Union[str, Path]) -> TensorTimings:
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no profile: it is not text. {again}") from None
     try:
-        return from_json(json.loads(text, parse_constant=_refuse))
+        return make(json.loads(text, parse_constant=_refuse))
     except UsageError as error:
         raise UsageError(f"{path}: {error} {again}") from None
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
@@ -44,8 +44,8 @@ def read(path: Union[str, Path]) -> TensorTimings:
         raise UsageError(f"{path} is damaged or no profile ({reason}). {again}") from None
 
 
-def to_json(timings: TensorTimings) -> Dict[str, Any]:
-    """A profile as plain JSON values; the derived times are there for the reader, `from_json` derives them anew."""
+def to_json(timings: Any) -> Dict[str, Any]:
+    """A profile (TensorTimings) as plain JSON values. Derived times are for people; `fields` ignores them."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -74,8 +74,8 @@ def to_json(timings: TensorTimings) -> Dict[str, Any]:
     }
 
 
-def from_json(value: Any) -> TensorTimings:
-    """The profile in `value`, as `to_json` wrote it; UsageError, naming the place, where it is none by the schema."""
+def fields(value: Any) -> Dict[str, Any]:
+    """The fields of the TensorTimings that `to_json` wrote; UsageError where the schema refuses it."""
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise UsageError("this JSON is not an ElasticTrainer profile.")
     if value.get("version") != VERSION:
@@ -87,16 +87,16 @@ def from_json(value: Any) -> TensorTimings:
     n = len(tensors)
     if not n:
         raise UsageError("the profile lists no tensor.")
-    return TensorTimings(
+    return dict(
         names=tuple(t["name"] for t in tensors),
         shapes=tuple(tuple(t["shape"]) for t in tensors),
-        **{key: Membership.from_json(n, value["groups"][key]) for key in ("dw", "dy", "forward")},
+        **{key: CostGroups.from_json(n, value["groups"][key]) for key in ("dw", "dy", "forward")},
         t_update=np.array([t["t_update"] for t in tensors], np.float64),
         connected=np.array([t["connected"] for t in tensors], bool),
         estimated=np.array([t["estimated"] for t in tensors], bool),
         frozen_saving=float(value["frozen_saving"]),
         overlap=float(value.get("overlap", 0.0)),
-        flops=Membership.from_json(n, value["flops"], "flops") if value.get("flops") else None,
+        flops=CostGroups.from_json(n, value["flops"], "flops") if value.get("flops") else None,
         metadata=value["metadata"],
         validation=value["validation"],
     )

@@ -8,9 +8,12 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.cost_groups import Membership
+from elastictrainer.profiler import storage
+from elastictrainer.profiler.cost_groups import Amounts, CostGroups
 
 _LONGEST_STEP_MS = 1e9  # eleven days
+
+Mask = Union[Sequence[bool], np.ndarray]  # (N,): True for a selected tensor
 
 
 class Group(NamedTuple):
@@ -19,8 +22,9 @@ class Group(NamedTuple):
     Attributes:
         members: ascending indices of tensors.
         ms: the work's wall-clock share of a step, in ms.
-        kind: "dw" (one tensor's own gradient), "dy" (the gradient on its way towards the input), or "forward" (what
-            forward work costs more while a tensor it depends on is trained: frozen work may be fused and forgotten).
+        kind: "dw" (one tensor's weight gradient), "dy" (activation gradients), or "forward"
+            (what forward work costs more while a tensor it depends on is trained: frozen work may be fused
+            and forgotten).
     """
 
     members: Tuple[int, ...]
@@ -32,21 +36,25 @@ class Group(NamedTuple):
 class TensorTimings:
     """How long each tensor's work takes on one device.
 
-    All arrays are in the order of `model.trainable_weights`; all times are wall-clock shares of a step, in ms.
+    All arrays are in the order of `model.trainable_weights`; all times are wall-clock shares of a step, in
+    ms.
 
     Attributes:
         names: N tensor names.
         shapes: N tensor shapes.
-        dw: groups of one tensor's own gradient work.
-        dy: groups of gradient work on the way to one or more tensors.
+        dw: groups of weight gradient work (dW), one tensor each.
+        dy: groups of activation gradient work (dy), for one or more tensors.
         forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
-        flops: groups of floating point operations of a step, beside the times; those of no member are the forward pass
-            and run in every step. None in a profile that was not counted.
-        frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is selected.
-        overlap: share of the tensors' own work that is charged to `dy`, because leaving it out does not save it; negative
-            where leaving it out saves more than its share of a full step. `dw`, `dy` and `t_update` have it in them.
+        flops: groups of floating point operations of a step, beside the times; those of no member are the
+            forward pass and run in every step. None in a profile that was not counted.
+        frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is
+            selected.
+        overlap: share of the dW work that is charged to `dy`, because leaving it out does not save
+            it; negative where leaving it out saves more than its share of a full step. `dw`, `dy` and
+            `t_update` have it in them.
         t_update: (N,) the optimizer's work for each tensor.
-        connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be trained.
+        connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be
+            trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
         metadata: what was profiled, on what, and how much of it could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
@@ -54,23 +62,23 @@ class TensorTimings:
 
     names: Tuple[str, ...]
     shapes: Tuple[Tuple[int, ...], ...]
-    dw: Membership
-    dy: Membership
-    forward: Membership
+    dw: CostGroups
+    dy: CostGroups
+    forward: CostGroups
     t_update: np.ndarray
     connected: np.ndarray
     estimated: np.ndarray
     frozen_saving: float = 0.0
     overlap: float = 0.0
-    flops: Optional[Membership] = None
+    flops: Optional[CostGroups] = None
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def from_chain(
-        cls, names: Sequence[str], forward_ms: float, t_dw: Sequence[float], t_dy: Sequence[float]
+        cls, names: Sequence[str], forward_ms: float, t_dw: Amounts, t_dy: Amounts
     ) -> "TensorTimings":
-        """Timings of a plain chain of tensors (the paper's own model, Sec. 3.3).
+        """Timings of a plain chain of tensors (the paper's model, Sec. 3.3).
 
         Args:
             names: N names; tensor 0 is nearest the input.
@@ -90,16 +98,16 @@ class TensorTimings:
         return cls(
             names=tuple(names),
             shapes=tuple(() for _ in names),
-            dw=Membership.singletons(times[1 : n + 1]),
-            dy=Membership.prefixes(times[n + 1 :]),
-            forward=Membership.from_sets(n, [()], [times[0]]),
+            dw=CostGroups.singletons(times[1 : n + 1]),
+            dy=CostGroups.prefixes(times[n + 1 :]),
+            forward=CostGroups.from_sets(n, [()], [times[0]]),
             t_update=np.zeros(n),
             connected=np.ones(n, bool),
             estimated=np.zeros(n, bool),
         )
 
     def __post_init__(self) -> None:
-        times = np.concatenate([self.dw.ms, self.dy.ms, self.forward.ms, self.t_update])
+        times = np.concatenate([self.dw.amount, self.dy.amount, self.forward.amount, self.t_update])
         if not np.all(np.isfinite(times)) or np.any(times < 0):
             raise UsageError("a time is negative or infinite.")
         total = np.minimum(times, _LONGEST_STEP_MS).sum()
@@ -111,32 +119,32 @@ class TensorTimings:
 
     @cached_property
     def groups(self) -> List[Group]:
-        """All groups: step_time is forward_ms, the groups that have a selected member, and the selected's updates."""
+        """All groups: step_time adds those with a selected member, and the updates, to forward_ms."""
         kinds = {"dw": self.dw, "dy": self.dy, "forward": self._thawing}
         return [Group(tuple(m), float(t), kind) for kind, table in kinds.items() for m, t in table.sets()]
 
     @cached_property
-    def _thawing(self) -> Membership:
+    def _thawing(self) -> CostGroups:
         """What each forward group costs more while a member is selected."""
         if not self.frozen_saving:
             return self.forward.rows(np.zeros(len(self.forward), bool))
-        saved = self.forward.rows(self.forward.filled())
-        return Membership(len(self), saved.bits, saved.ms * self.frozen_saving)
+        saved = self.forward.rows(self.forward.has_members())
+        return CostGroups(len(self), saved.bits, saved.amount * self.frozen_saving)
 
     @cached_property
-    def shared(self) -> Membership:
+    def shared(self) -> CostGroups:
         """The groups that tensors have in common: dy work, and forward work that must not be frozen."""
         return self.dy.joined(self._thawing) if len(self._thawing) else self.dy
 
     @cached_property
     def order(self) -> np.ndarray:
-        """(N,) indices from the output inwards: the tensor in the fewest dy groups first (ties: the later one first)."""
+        """(N,) indices from the output inwards: fewest dy groups first, of equals the later one first."""
         depth = self.dy.groups_per_tensor()
         return np.lexsort((-np.arange(len(self)), depth))
 
     @cached_property
     def t_dw(self) -> np.ndarray:
-        """(N,) ms: the tensor's own gradient and its update (paper Sec. 5.1)."""
+        """(N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1)."""
         return self.dw.time_per_tensor() + self.t_update
 
     @cached_property
@@ -157,17 +165,19 @@ class TensorTimings:
     @cached_property
     def forward_ms(self) -> float:
         """What every step costs whatever is selected, in ms: the forward pass with all of it frozen."""
-        return float(self.forward.ms.sum() - self._thawing.ms.sum())
+        return float(self.forward.amount.sum() - self._thawing.amount.sum())
 
     @property
     def forward_share(self) -> float:
         """The forward pass' share of a step that trains every tensor."""
-        return float(self.forward.ms.sum()) / self.full_ms
+        return float(self.forward.amount.sum()) / self.full_ms
 
     @cached_property
     def full_ms(self) -> float:
         """A step that trains every tensor, in ms."""
-        return float(self.forward.ms.sum() + self.dw.ms.sum() + self.dy.ms.sum() + self.t_update.sum())
+        return float(
+            self.forward.amount.sum() + self.dw.amount.sum() + self.dy.amount.sum() + self.t_update.sum()
+        )
 
     @cached_property
     def alone_ms(self) -> np.ndarray:
@@ -182,48 +192,53 @@ class TensorTimings:
 
     @property
     def validation_errors(self) -> np.ndarray:
-        """(K,) relative error of the prediction of each measured selection: positive where it was too long."""
+        """(K,) relative error of each measured selection's prediction: positive where it was too long."""
         return np.array([v["predicted_ms"] / v["measured_ms"] - 1 for v in self.validation])
 
-    def as_mask(self, mask: Sequence[bool]) -> np.ndarray:
+    def as_mask(self, mask: Mask) -> np.ndarray:
         """`mask` as (N,) bool; UsageError when its shape is another."""
-        mask = np.asarray(mask)
-        if mask.shape != (len(self),):
-            raise UsageError(f"a selection mask must have shape ({len(self)},), not {mask.shape}.")
-        return mask.astype(bool)
+        array = np.asarray(mask)
+        if array.shape != (len(self),):
+            raise UsageError(f"a selection mask must have shape ({len(self)},), not {array.shape}.")
+        return array.astype(bool)
 
-    def step_time(self, mask: Sequence[bool]) -> float:
+    def step_time(self, mask: Mask) -> float:
         """Predicted ms of a step under `mask` (N,) bool, by cost groups."""
         mask = self.as_mask(mask)
-        own = self.dw.ms[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
-        return self.forward_ms + float(own + self.shared.ms[self.shared.touched(mask)].sum())
+        dw_ms = self.dw.amount[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
+        return self.forward_ms + float(dw_ms + self.shared.amount[self.shared.touched(mask)].sum())
 
-    def step_flops(self, mask: Sequence[bool]) -> Optional[float]:
+    def step_flops(self, mask: Mask) -> Optional[float]:
         """Floating point operations of a step under `mask` (N,) bool; None where the profile has no count."""
         if self.flops is None:
             return None
-        runs = self.flops.touched(self.as_mask(mask)) | ~self.flops.filled()
-        return float(self.flops.ms[runs].sum())
+        runs = self.flops.touched(self.as_mask(mask)) | ~self.flops.has_members()
+        return float(self.flops.amount[runs].sum())
 
-    def chain_time(self, mask: Sequence[bool]) -> float:
+    def chain_time(self, mask: Mask) -> float:
         """Predicted ms of a step under `mask` by the paper's chain: never less than `step_time`."""
-        mask = self.as_mask(mask)[self.order]
-        if not mask.any():
+        selected = self.as_mask(mask)[self.order]
+        if not selected.any():
             return self.forward_ms
-        deepest = int(np.flatnonzero(mask)[-1])
+        deepest = int(np.flatnonzero(selected)[-1])
         return self.forward_ms + float(
-            self.t_shared[self.order][: deepest + 1].sum() + self.t_dw[self.order][mask].sum()
+            self.t_shared[self.order][: deepest + 1].sum() + self.t_dw[self.order][selected].sum()
         )
 
-    def save(self, path: Union[str, Path]) -> None:
-        """Write the profile as JSON, whole or not at all."""
-        from elastictrainer.profiler import storage
+    def to_json(self) -> Dict[str, Any]:
+        """The profile as plain JSON values."""
+        return storage.to_json(self)
 
+    @classmethod
+    def from_json(cls, value: Any) -> "TensorTimings":
+        """The profile that `to_json` wrote; UsageError where `value` is none."""
+        return cls(**storage.fields(value))
+
+    def save(self, path: Union[str, Path]) -> None:
+        """Write the profile as JSON, completely or not at all."""
         storage.write(self, path)
 
-    @staticmethod
-    def load(path: Union[str, Path]) -> "TensorTimings":
+    @classmethod
+    def load(cls, path: Union[str, Path]) -> "TensorTimings":
         """Read a profile; UsageError, naming the file, where it is missing, no profile, or damaged."""
-        from elastictrainer.profiler import storage
-
-        return storage.read(path)
+        return storage.read(path, cls.from_json)

@@ -1,21 +1,22 @@
-"""What XLA compiles is one op to the profiler: refused where that hides work that selections must tell apart."""
+"""The profiler sees what XLA compiles as one op: refused where selections must tell its parts apart."""
 
 from typing import Any, Dict, Iterable, List, Sequence, Set
 
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.function_bodies import CALLS
+from elastictrainer.profiler.function_bodies import CALLS, compiled_functions
 
 _PASSED_ON = ("ReadVariableOp", "Identity", "Cast")  # between a tensor and the call that computes with it
 _SHOWN = 3  # names in a message
 
 
 def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """UsageError where XLA makes one op of work that selections must tell apart.
+    """UsageError where XLA makes one op of work that selections must distinguish.
 
-    Let through is a call that computes with one variable and one activation, and its backward pass: both gradients run
-    as a whole or not at all, and are charged so. Keras itself compiles grouped convolutions on a CPU (ConvNeXt).
+    Let through is a call that computes with one variable and one activation, and its backward pass: both
+    gradients run together or not at all, and are charged so. Keras itself compiles grouped convolutions on
+    a CPU (ConvNeXt).
 
     Args:
         graph: of a traced training step.
@@ -24,8 +25,8 @@ def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str
     """
     if tf.config.optimizer.get_jit():
         raise UsageError(
-            "TensorFlow's auto-clustering is on (tf.config.optimizer.set_jit): it fuses ops so that no tensor's time can be "
-            "told apart. Switch it off: set_jit('')."
+            "TensorFlow's auto-clustering is on (tf.config.optimizer.set_jit): it fuses ops, so that no "
+            "tensor's time can be measured. Switch it off: set_jit('')."
         )
     library = graph.as_graph_def().library
     compiled = compiled_functions(library)
@@ -47,11 +48,6 @@ def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str
             raise _refusal(function, [])
 
 
-def compiled_functions(library: Any) -> Set[str]:
-    """Names of the functions of a graph's library that XLA is to compile."""
-    return {function.signature.name for function in library.function if function.attr["_XlaMustCompile"].b}
-
-
 def _is_one_layer(call: Any) -> bool:
     """Whether `call` computes with one variable, trainable or not, and one activation."""
     sources = {source.name: source for source in map(_source, call.inputs)}.values()
@@ -62,7 +58,8 @@ def _is_one_layer(call: Any) -> bool:
 def _refusal(function: str, tensors: Sequence[str]) -> UsageError:
     shown = [*tensors[:_SHOWN], "..."] if len(tensors) > _SHOWN else tensors
     return UsageError(
-        f"the model or its loss is compiled by XLA in part ({function}): nobody can tell what in it takes how long"
+        f"the model or its loss is compiled by XLA in part ({function}): the profiler cannot "
+        "look inside"
         + (f", and it computes with {', '.join(shown)}" if shown else "")
         + ". Remove jit_compile=True; only a function of one variable and one activation may be compiled."
     )

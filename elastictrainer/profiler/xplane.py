@@ -13,7 +13,8 @@ STEP_EVENT = "elastictrainer_step"
 _STEP, _NEITHER = -1, -2
 # An op's event is "scope/op_name:OpType"; the executor's own events have no such colon or a blank after it.
 _OP_EVENT = re.compile(r"^([A-Za-z0-9_.\\/>-]+):([A-Za-z_]\w*)$")
-# An op that may return before its work is done, such as a call of what XLA compiled, has this event, named in a stat.
+# An op that may return before its work is done, such as a call of what XLA compiled, has this event, named in
+# a stat.
 _ASYNC_EVENT = "ExecutorState::ProcessAsync::Start"
 _ASYNC = -3
 _REWRITTEN = re.compile(r"^(.*/)ArithmeticOptimizer/(\w+)$")
@@ -26,7 +27,8 @@ class Trace:
     Attributes:
         steps: (K, 2) start and end of each step, in ns.
         ops: the M distinct traced op names.
-        lines: one entry per host thread and per GPU stream: start (E,), end (E,) in ns, and op index (E,) of its events.
+        lines: one entry per host thread and per GPU stream: start (E,), end (E,) in ns, and op index (E,) of
+            its events.
     """
 
     steps: np.ndarray
@@ -37,8 +39,8 @@ class Trace:
 def read_trace(path: Union[str, Path]) -> Trace:
     """Read the op events of an `.xplane.pb` that `capture` made, on a CPU or with GPUs.
 
-    On a GPU an op's time is that of its kernels, which name it in their stat `tf_op`; its event on the host only
-    launches them and is left out. Ops without a kernel keep their host event.
+    On a GPU an op's time is that of its kernels, which name it in their stat `tf_op`; its event on the host
+    only launches them and is left out. Ops without a kernel keep their host event.
 
     Raises:
         RunError: the file is no XSpace or holds no marked step.
@@ -86,7 +88,7 @@ def _table(line: Any, kinds: List[int]) -> np.ndarray:
 
 
 def _kinds_by_name(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
-    """For each event name on the host: the index of its op, _STEP, _ASYNC (each event names its own), or _NEITHER."""
+    """For each event name on the host: its op's index, _STEP, _ASYNC (events name the op), or _NEITHER."""
     kind_of = {}
     for event_id, metadata in plane.event_metadata.items():
         match = _OP_EVENT.match(metadata.name)
@@ -127,7 +129,7 @@ def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
     """The text of the first stat of this name, or None."""
     for stat in stats:
         if plane.stat_metadata[stat.metadata_id].name == name:
-            return stat.str_value or plane.stat_metadata[stat.ref_value].name
+            return str(stat.str_value or plane.stat_metadata[stat.ref_value].name)
     return None
 
 
@@ -169,8 +171,8 @@ def innermost(
 def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
     """Give each op its share of each step's wall-clock time.
 
-    An instant is shared equally by the ops active in it, so that overlapping ops add up to the wall time. An instant
-    between the first and the last op in which none runs goes to the op that starts next: its launch.
+    An instant is shared equally by the ops active in it, so that overlapping ops add up to the wall time. An
+    instant between the first and the last op in which none runs goes to the op that starts next: its launch.
 
     Returns:
         (K, M) ms: each op's share of each step; and (K,) ms: the step's time with no op before or after it.
@@ -219,32 +221,28 @@ def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int
 def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
     """For each traced op name, the index of the graph op it belongs to, or -1.
 
-    Graph optimisation renames: what replaces an op, or stands in a loop's or function's body, is named below it. The
-    longest known name that is a path prefix is the op to charge; failing that, the same with the leading path
-    components (the optimizer's own scope) taken off. An arithmetic rewrite is named beside the op it replaces, as
-    `scope/ArithmeticOptimizer/REWRITE_op`.
+    Graph optimisation renames: what replaces an op, or stands in a loop's or function's body, is named below
+    it. The longest known name that is a path prefix is the op to charge; failing that, the same with the
+    leading path components (the optimizer's own scope) taken off. An arithmetic rewrite is named beside the
+    op it replaces, as `scope/ArithmeticOptimizer/REWRITE_op`.
     """
     index = {name: i for i, name in enumerate(known)}
     result = np.full(len(traced), -1, np.int64)
     for t, name in enumerate(traced):
         rewritten = _REWRITTEN.match(name)
-        words = rewritten.group(2).split("_") if rewritten else []
-        beside = [rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words))]
+        beside = []
+        if rewritten:
+            words = rewritten.group(2).split("_")
+            beside = [rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words))]
         known_beside = next((index[other] for other in beside if other in index), None)
         if known_beside is not None:
             result[t] = known_beside
             continue
         parts = name.split("/")
         for first in range(len(parts)):
-            found = next(
-                (
-                    index[prefix]
-                    for prefix in ("/".join(parts[first:last]) for last in range(len(parts), first, -1))
-                    if prefix in index
-                ),
-                None,
-            )
-            if found is not None:
-                result[t] = found
+            prefixes = ("/".join(parts[first:last]) for last in range(len(parts), first, -1))
+            longest = next((index[prefix] for prefix in prefixes if prefix in index), None)
+            if longest is not None:
+                result[t] = longest
                 break
     return result

@@ -8,20 +8,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-import psutil
-
 PACKAGES = ("elastictrainer", "tensorflow", "keras", "tensorflow-addons", "vit-keras", "numpy", "scipy")
 
 
 def versions() -> Dict[str, Optional[str]]:
     """Versions of Python and of the packages that decide results; None where one is not installed."""
-    found: Dict[str, Optional[str]] = {"python": platform.python_version()}
+    installed: Dict[str, Optional[str]] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            installed[package] = None
+    return installed
 
 
 def device() -> str:
@@ -66,11 +64,6 @@ def describe() -> Dict[str, Any]:
         "threads": threads(),
         "platform": platform.platform(),
     }
-
-
-def stolen_seconds() -> float:
-    """Processor seconds that a host has kept from this virtual machine so far; 0 where nobody counts them."""
-    return getattr(psutil.cpu_times(), "steal", 0.0)
 
 
 def peak_rss_bytes() -> int:

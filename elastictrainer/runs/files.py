@@ -13,10 +13,11 @@ _PART = ".part"
 
 @contextlib.contextmanager
 def written_beside(path: Union[str, Path]) -> Iterator[Path]:
-    """Yield a path beside `path` to write a file or a folder to; rename it to `path` when the block ends well.
+    """Yield a path beside `path` to write a file or folder to; rename it to `path` when the block succeeds.
 
-    When the block raises, what was written is removed and `path` keeps what it had. A file's suffix is kept, because
-    libraries choose a format by it. A folder must not exist yet. Everything is on the disk before it is renamed.
+    When the block raises, what was written is removed and `path` keeps what it had. A file's suffix is kept,
+    because libraries choose a format by it. A folder must not exist yet. Everything is on the disk before it
+    is renamed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +36,7 @@ def written_beside(path: Union[str, Path]) -> Iterator[Path]:
 
 
 def remove_unfinished(folder: Path, untouched_s: float = 0.0, of: str = "") -> None:
-    """Remove what writers that were killed left beside the files of `folder`, if it was not written to for `untouched_s`.
+    """Remove what killed writers left beside the files of `folder`, if `untouched_s` old.
 
     `of` is the name of the only file that is meant; all are if it is empty.
     """
@@ -51,18 +52,18 @@ def remove_unfinished(folder: Path, untouched_s: float = 0.0, of: str = "") -> N
 
 
 def write_text(path: Union[str, Path], text: str) -> None:
-    """Write `text` as UTF-8, whole or not at all."""
+    """Write `text` as UTF-8, completely or not at all."""
     with written_beside(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Union[str, Path], value: Any) -> None:
-    """Write `value` as JSON, whole or not at all. NaN and infinity are refused: they are no JSON."""
+    """Write `value` as JSON, completely or not at all. NaN and infinity are refused: they are no JSON."""
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def append_line(path: Union[str, Path], line: str) -> None:
-    """Append `line` and a line feed to a file, whole or not at all."""
+    """Append `line` and a line feed to a file, completely or not at all."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     try:
         size = os.fstat(descriptor).st_size

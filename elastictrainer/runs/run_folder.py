@@ -14,7 +14,7 @@ from elastictrainer.runs.files import append_line, remove_unfinished, write_json
 
 
 class RunFolder:
-    """Writes and reads one run: config, environment, metrics, selections, summary, events, checkpoints, model."""
+    """One run on disk: config, environment, metrics, selections, summary, events, checkpoints, model."""
 
     def __init__(self, path: Union[str, Path]):
         self.path = Path(path)
@@ -37,8 +37,8 @@ class RunFolder:
             resume: an earlier run must stand here.
 
         Raises:
-            UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run and
-                neither `overwrite` nor `resume` is set, or it holds something else.
+            UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run
+                and neither `overwrite` nor `resume` is set, or it holds something else.
         """
         if resume and not self.config_path.exists():
             raise UsageError(f"{self.path} is no run folder (no config.yaml): there is nothing to resume.")
@@ -66,7 +66,8 @@ class RunFolder:
                 if self._content() and not resume:
                     if not overwrite:
                         raise UsageError(
-                            f"{self.path} exists. Choose another --output, go on with it by --resume {self.path}, "
+                            f"{self.path} exists. Choose another --output, go on with it by "
+                            f"--resume {self.path}, "
                             "or replace it with --overwrite."
                         )
                     if not self.config_path.exists():
@@ -124,15 +125,15 @@ class RunFolder:
                 write_text(path, "".join(lines[:count]))
 
     def save_model(self, model: Any) -> None:
-        """The fine-tuned model in Keras' own format, whole or not at all."""
+        """The fine-tuned model in Keras' own format, completely or not at all."""
         with written_beside(self.model_path) as beside:
             model.save(beside)
 
     def config(self) -> Dict[str, Any]:
         """The resolved configuration; UsageError where it is damaged."""
         try:
-            found = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
-            return {**found, "scheme": str(found["scheme"])}
+            config = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+            return {**config, "scheme": str(config["scheme"])}
         except (OSError, yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError) as error:
             raise UsageError(f"{self.config_path} is damaged ({type(error).__name__}).") from None
 
@@ -149,7 +150,8 @@ class RunFolder:
             return json.loads(self.summary_path.read_text(encoding="utf-8"))
         except OSError:
             raise UsageError(
-                f"{self.path} has no summary.json: the run did not finish. Go on with it: et-train --resume {self.path}"
+                f"{self.path} has no summary.json: the run did not finish. "
+                f"Go on with it: et-train --resume {self.path}"
             ) from None
         except ValueError as error:
             raise UsageError(f"{self.summary_path} is damaged ({error}).") from None

@@ -1,10 +1,10 @@
-"""The package's page templates, filled in."""
+"""The package's page templates."""
 
 from typing import Any
 
 
 def render(name: str, **values: Any) -> str:
-    """The template `name` of the package's assets with `values`; in HTML whatever is put in is text, not markup."""
+    """The template `name` of the package's assets with `values`; HTML templates escape their values."""
     import jinja2
 
     environment = jinja2.Environment(

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError, unknown
-from elastictrainer.steps.compiled_step import StepCache, TrainStep
+from elastictrainer.steps.compiled_step import StepCache, CompiledStep
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, variables_of
@@ -91,7 +91,7 @@ class ImportanceEvaluator:
     def _variables(self) -> List[tf.Variable]:
         return list(self.objective.model.trainable_variables)
 
-    def _full_step(self) -> TrainStep:
+    def _full_step(self) -> CompiledStep:
         return self._steps.get(np.ones(len(self._variables()), bool))
 
     def _touched(self, x: Any, y: Any) -> List[tf.Variable]:

@@ -5,7 +5,7 @@ from typing import Any, Callable, ContextManager, Optional
 import numpy as np
 
 from elastictrainer.profiler.capture import Tracing
-from elastictrainer.profiler.renewal import renewed
+from elastictrainer.profiler.charging import renewed
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.steps.compiled_step import StepCache
 

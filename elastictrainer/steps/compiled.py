@@ -47,16 +47,16 @@ def build(model: tf.keras.Model, x: Any, y: Targets) -> None:
 
 
 def check(model: tf.keras.Model) -> None:
-    """UsageError, saying what to change, where a model's own way of training leaves no room for this one."""
-    own = [
+    """UsageError, saying what to change, where the model's way of training excludes this one."""
+    overridden = [
         name
         for name in ("train_step", "make_train_function")
         if getattr(type(model), name) is not getattr(tf.keras.Model, name)
     ]
-    if own:
+    if overridden:
         raise UsageError(
-            f"{type(model).__name__} has its own {own[0]}: which tensors it trains is decided in there. Move what it adds "
-            "into the loss, add_loss or metrics, or train it with Model.fit."
+            f"{type(model).__name__} has its own {overridden[0]}: it decides there which tensors it trains. "
+            "Move what it adds into the loss, add_loss or metrics, or train it with Model.fit."
         )
     if not is_compiled(model):
         raise UsageError("the model is not compiled: call compile(optimizer=..., loss=...) first.")

@@ -12,16 +12,17 @@ from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.objective import Objective
 
 
-def spare_from_collection() -> None:
-    """Take all objects that there are now out of Python's search for unreachable ones, which a new selection waits for.
+def exempt_from_collection() -> None:
+    """Exempt all present objects from garbage collection, which a new selection waits for.
 
-    For a process that does nothing but train: of these objects, those that refer to each other are not freed any more.
+    For a process that does nothing but train: of these objects, those that refer to each other are not freed
+    any more.
     """
     gc.collect()
     gc.freeze()
 
 
-class TrainStep:
+class CompiledStep:
     """One training step that updates a fixed list of tensors; all others stay bit-identical.
 
     After `trace`, the attributes below are the symbolic tensors of the traced graph.
@@ -81,6 +82,8 @@ class TrainStep:
 
     def state(self) -> List[tf.Variable]:
         """Every variable the traced step reads or writes: weights, slots, counters, statistics, RNG state."""
+        if self.graph is None:
+            raise ValueError("trace the step first")
         return list(self.graph.variables)
 
 
@@ -90,14 +93,14 @@ class StepCache:
     def __init__(self, objective: Objective, optimizer: Any, metrics: Sequence[Any] = (), size: int = 3):
         """
         Args:
-            objective, optimizer, metrics: as for TrainStep.
+            objective, optimizer, metrics: as for CompiledStep.
             size: how many compiled steps to keep (the full step, this selection and the one before).
         """
         self.objective = objective
         self.optimizer = optimizer
         self.metrics = metrics
         self.size = size
-        self._steps: "OrderedDict[bytes, TrainStep]" = OrderedDict()
+        self._steps: "OrderedDict[bytes, CompiledStep]" = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -106,12 +109,12 @@ class StepCache:
         """Whether the step for `mask` (N,) bool is compiled."""
         return mask.tobytes() in self._steps
 
-    def get(self, mask: np.ndarray) -> TrainStep:
-        """The step that trains the tensors of `mask` (N,) bool; made if need be, the least recently used dropped."""
+    def get(self, mask: np.ndarray) -> CompiledStep:
+        """The step that trains the tensors of `mask` (N,) bool. A new one may replace the oldest in use."""
         key = mask.tobytes()
         if key not in self._steps:
             variables = [v for v, chosen in zip(self.objective.model.trainable_variables, mask) if chosen]
-            self._steps[key] = TrainStep(self.objective, self.optimizer, variables, self.metrics)
+            self._steps[key] = CompiledStep(self.objective, self.optimizer, variables, self.metrics)
             if len(self._steps) > self.size:
                 self._steps.popitem(last=False)
                 gc.collect()  # a graph and its function refer to each other

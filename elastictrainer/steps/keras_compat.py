@@ -1,4 +1,7 @@
-"""What differs between Keras 2 (TensorFlow 2.15) and Keras 3 (TensorFlow 2.16 and later). No other module asks which it is."""
+"""What differs between Keras 2 (TensorFlow 2.15) and Keras 3 (TensorFlow 2.16 on), and Keras' private names.
+
+No other module asks which Keras it is, or uses a name of Keras' that begins with an underscore.
+"""
 
 import contextlib
 import json
@@ -27,23 +30,28 @@ def name_of(variable: Any) -> str:
     return getattr(variable, "path", None) or variable.name.split(":")[0]
 
 
+def layers_inside(layer: Any, recursive: bool = False) -> List[Any]:
+    """The layers that `layer` holds, in their order; with `recursive` those that these hold too."""
+    return list(layer._flatten_layers(include_self=False, recursive=recursive))
+
+
 def random_states(model: tf.keras.Model) -> List[tf.Variable]:
     """The state variables of the model's random number generators, which are not among its weights."""
-    found = {}
-    for layer in model._flatten_layers():
+    states = {}
+    for layer in [model, *layers_inside(model, recursive=True)]:
         for generator in getattr(layer, "_seed_generators", ()):  # Keras 3
-            found[id(generator)] = tf_variable(generator.state)
+            states[id(generator)] = tf_variable(generator.state)
     if not KERAS_3:
         for module in model.submodules:
             for value in vars(module).values():
                 for candidate in (value, getattr(value, "_generator", None)):
                     if isinstance(candidate, tf.random.Generator):
-                        found[id(candidate)] = candidate.state
-    return list(found.values())
+                        states[id(candidate)] = candidate.state
+    return list(states.values())
 
 
 def use_random_variables() -> None:
-    """Have layers keep the state of dropout and augmentation in variables: Keras 2 keeps it in the ops unless told so."""
+    """Keep the random state of dropout and augmentation in variables; Keras 2 has it in ops by default."""
     if not KERAS_3:
         tf.keras.backend.experimental.enable_tf_random_generator()
 
@@ -51,6 +59,14 @@ def use_random_variables() -> None:
 def is_legacy(optimizer: Any) -> bool:
     """Whether it is one of Keras' older kind, as TensorFlow Addons' are."""
     return not hasattr(optimizer, "build")
+
+
+def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Create the optimizer's counters, and its slots for `variables`."""
+    if is_legacy(optimizer):
+        optimizer._create_all_weights(list(variables))
+    else:
+        optimizer.build(list(variables))
 
 
 def apply_gradients(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
@@ -100,7 +116,7 @@ def steps_per_execution(model: tf.keras.Model) -> int:
 def compiled_loss(
     model: tf.keras.Model, x: Any, labels: Any, outputs: Any, weights: Any, training: bool
 ) -> tf.Tensor:
-    """The loss a model was compiled with, regularisation of layers included; its mean is kept as the model's metric "loss"."""
+    """The loss a model was compiled with, with layers' regularisation; updates the metric "loss"."""
     if not KERAS_3:
         return model.compute_loss(x, labels, outputs, weights)
     loss = model.compute_loss(x, labels, outputs, weights, training=training)
@@ -110,7 +126,7 @@ def compiled_loss(
 
 @tf.keras.utils.register_keras_serializable("elastictrainer")
 class InferenceMode(tf.keras.layers.Wrapper):
-    """A network that always runs as outside training: frozen statistics, no dropout inside. Its tensors can be trained."""
+    """A network that always runs in inference mode: frozen statistics, no dropout. It can be trained."""
 
     def call(self, inputs: Any) -> Any:
         return self.layer(inputs, training=False)
@@ -125,7 +141,7 @@ def in_inference_mode(network: tf.keras.Model, inputs: Any) -> Any:
 
 
 def without_own_layers(model: tf.keras.Model) -> tf.keras.Model:
-    """The same network for inference, sharing its layers, in layers of Keras alone: its file needs no other package."""
+    """The network for inference, with the same weights, in Keras' own layers alone."""
     if not any(isinstance(layer, InferenceMode) for layer in model.layers):
         return model
 
@@ -163,8 +179,8 @@ def without_optionals(data: Any) -> Any:
 def load_model(path: Union[str, Path]) -> tf.keras.Model:
     """The model of a Keras file, not compiled. Raises what Keras raises.
 
-    Keras 2 reads the weights through layers of files in files, two minutes for those of ViT-B/16. They are taken out of the
-    archive first, where nothing else is in it that Keras would have to put together.
+    Keras 2 reads the weights through layers of files in files, two minutes for those of ViT-B/16. They are
+    taken out of the archive first, where nothing else is in it that Keras would have to put together.
     """
     if KERAS_3 or not zipfile.is_zipfile(path):
         return tf.keras.models.load_model(path, compile=False)

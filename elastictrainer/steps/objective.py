@@ -14,20 +14,20 @@ class Objective:
     def __init__(
         self,
         model: tf.keras.Model,
-        loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+        loss: Optional[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]],
         penalty: Optional[Callable[[], tf.Tensor]] = None,
         mean: Optional[Callable[[list], list]] = None,
     ):
         """
         Args:
-            model: a Keras model, or another tf.Module that is called with inputs and has `trainable_variables`; where it
-                takes `training`, that is True in training.
-            loss: takes labels and outputs, returns a scalar.
+            model: a Keras model, or another tf.Module that is called with inputs and has
+                `trainable_variables`; where it takes `training`, that is True in training.
+            loss: takes labels and outputs, returns a scalar; None where a subclass computes it.
             penalty: a scalar that a scheme adds to the training loss.
             mean: averages tensors over the processes that train together; None: this one is alone.
         """
         self.model = model
-        self.loss = loss
+        self.loss: Any = loss
         self.penalty = penalty
         self.mean = mean
         parameters = inspect.signature(type(model).__call__).parameters
@@ -35,6 +35,8 @@ class Objective:
 
     def __call__(self, x: Any, y: Any, training: bool) -> Tuple[tf.Tensor, tf.Tensor]:
         """The model's outputs and the scalar loss of minibatch (x, y)."""
+        if self.loss is None:
+            raise TypeError("this objective has no loss")
         outputs = self.model(x, training=training) if self._takes_training else self.model(x)
         total = self.loss(y, outputs)
         if training:
@@ -45,19 +47,19 @@ class Objective:
         return outputs, total
 
     def gradients(self, x: Any, y: Any, variables: list) -> Tuple[tf.Tensor, tf.Tensor, list]:
-        """Outputs, loss, and the loss' gradient for each of `variables` (None where it does not depend on one)."""
+        """Outputs, loss, and the loss' gradient for each of `variables`; None for one it does not use."""
         watched = tf_variables(variables)
         # Watching nothing else keeps everything out of the graph that the selection does not need.
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
             outputs, total = self(x, y, training=True)
-        found = tape.gradient(total, watched)
+        gradients = tape.gradient(total, watched)
         if self.mean is not None:
-            connected = [k for k, gradient in enumerate(found) if gradient is not None]
-            total, *averaged = self.mean([total, *(found[k] for k in connected)])
+            connected = [k for k, gradient in enumerate(gradients) if gradient is not None]
+            total, *averaged = self.mean([total, *(gradients[k] for k in connected)])
             for k, gradient in zip(connected, averaged):
-                found[k] = gradient
-        return outputs, total, found
+                gradients[k] = gradient
+        return outputs, total, gradients
 
 
 def classification_loss() -> tf.keras.losses.Loss:

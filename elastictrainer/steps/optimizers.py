@@ -7,7 +7,7 @@ from typing import Any, Sequence
 import tensorflow as tf
 
 from elastictrainer.registry import OPTIMIZER
-from elastictrainer.steps.keras_compat import apply_gradients, is_legacy, momentum_slots
+from elastictrainer.steps.keras_compat import apply_gradients, build_optimizer, momentum_slots
 
 
 def make(
@@ -17,11 +17,11 @@ def make(
     momentum: float = 0.9,
     decay_steps: int = 0,
 ) -> Any:
-    """An optimizer with the paper's settings (DESIGN Sec. 5).
+    """An optimizer with the paper's settings (SGD with momentum and decoupled weight decay, or Adam).
 
     Args:
-        name: "sgd": momentum, decoupled weight decay (each step subtracts learning rate x weight_decay x weight);
-            "adam": Adam at a constant rate, without weight decay.
+        name: "sgd": momentum, decoupled weight decay (each step subtracts learning rate x weight_decay x
+            weight); "adam": Adam at a constant rate, without weight decay.
         learning_rate: at the first step.
         weight_decay: of "sgd".
         momentum: of "sgd".
@@ -38,7 +38,8 @@ def make(
         return tf.keras.optimizers.schedules.CosineDecay(initial, decay_steps) if decay_steps else initial
 
     if importlib.util.find_spec("tensorflow_addons"):
-        # One fused kernel per tensor: a step of MobileNetV2 takes three quarters of the time it takes with Keras' SGD.
+        # One fused kernel per tensor: a step of MobileNetV2 takes three quarters of the time it takes with
+        # Keras' SGD.
         return addons_sgdw(schedule(learning_rate), schedule(learning_rate * weight_decay), momentum)
     return keras_sgdw(schedule(learning_rate), weight_decay, momentum)
 
@@ -58,16 +59,13 @@ def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> Any:
 
 def build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
     """Create all slots at once: an optimizer built for some tensors only refuses the others later."""
-    if is_legacy(optimizer):
-        optimizer._create_all_weights(list(variables))
-    else:
-        optimizer.build(list(variables))
+    build_optimizer(optimizer, variables)
 
 
 def variables_of(optimizer: Any) -> list:
     """The optimizer's slots and counters."""
-    found = optimizer.variables
-    return list(found() if callable(found) else found)
+    variables = optimizer.variables
+    return list(variables() if callable(variables) else variables)
 
 
 def learning_rate_of(optimizer: Any) -> float:
@@ -81,15 +79,15 @@ def learning_rate_of(optimizer: Any) -> float:
 def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     """Update the given tensors, and no other.
 
-    Summing gradients over replicas is left out: each process has one (`Objective` averages over processes), and
-    TensorFlow registers a function for every sum it traces and never forgets it, which would keep each selection's
-    graph alive for good.
+    Summing gradients over replicas is left out: each process has one (`Objective` averages over processes),
+    and TensorFlow registers a function for every sum it traces and never forgets it, which would keep each
+    selection's graph alive for good.
     """
     apply_gradients(optimizer, gradients_and_variables)
 
 
 def forget_momentum(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Zero the momentum of tensors that go to rest: taken up again much later, it would push them where it was once right.
+    """Zero the momentum of tensors that stop training: much later it would push them in an old direction.
 
     Squared-gradient averages, as Adam keeps, stay: they only scale.
     """

@@ -1,4 +1,4 @@
-"""Running something on live variables and leaving every bit as it was."""
+"""Snapshot and restore: run something on live variables and leave every bit as it was."""
 
 import contextlib
 from typing import Any, Callable, Iterable, Iterator, List
@@ -13,20 +13,19 @@ def restored(variables: Iterable[Any]) -> Iterator[Callable[[Iterable[Any]], Lis
     """Put each variable back to the bits it had, also when the block raises.
 
     Yields:
-        A function that puts some of the variables back at once, and returns the values they have then.
+        A function that restores the given variables at once, and returns their values.
     """
     unique = {id(v): v for v in tf_variables(variables)}
-    before = {
-        key: v.read_value() for key, v in unique.items()
-    }  # TensorFlow copies a buffer on write while a tensor holds it
+    # TensorFlow copies a buffer on write while a tensor holds it.
+    before = {key: v.read_value() for key, v in unique.items()}
 
-    def put_back(some: Iterable[Any]) -> List[tf.Tensor]:
-        some = tf_variables(some)
-        for variable in some:
+    def restore(chosen: Iterable[Any]) -> List[tf.Tensor]:
+        chosen = tf_variables(chosen)
+        for variable in chosen:
             variable.assign(before[id(variable)])
-        return [before[id(variable)] for variable in some]
+        return [before[id(variable)] for variable in chosen]
 
     try:
-        yield put_back
+        yield restore
     finally:
-        put_back(unique.values())
+        restore(unique.values())

@@ -5,7 +5,7 @@ from typing import Any, Iterator
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat import name_of
+from elastictrainer.steps.keras_compat import layers_inside, name_of
 
 _NORMALISATIONS = tuple(
     getattr(tf.keras.layers, name)
@@ -22,7 +22,7 @@ _NORMALISATIONS = tuple(
 
 def _leaves(layer: Any) -> Iterator[Any]:
     """The layers inside `layer` that hold weights, nested models opened, in their order."""
-    inner = list(layer._flatten_layers(include_self=False, recursive=False))
+    inner = layers_inside(layer)
     if not inner:
         yield layer
     for part in inner:

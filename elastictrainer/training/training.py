@@ -14,7 +14,7 @@ from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import TrainStep
+from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.snapshot import restored
 from elastictrainer.training import stopwatch
@@ -146,7 +146,9 @@ class Training:
     def _measure_full_step(self, session: Session, data: Data, number: int) -> None:
         """Time full steps on real minibatches for a scheme that never makes one, and leave no trace of them."""
         with self.watch.lap(stopwatch.CALIBRATION):
-            step = TrainStep(Objective(self.model, self.loss), self.optimizer, self.model.trainable_weights)
+            step = CompiledStep(
+                Objective(self.model, self.loss), self.optimizer, self.model.trainable_weights
+            )
             batches = iter(data.train(PROBE_EPOCH + number))
             first = next(batches)
             step.trace(*first)

@@ -3,18 +3,22 @@
 import argparse
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+import psutil
 
 from elastictrainer import TensorTimings
 from elastictrainer.runs import environment
 from elastictrainer.runs.files import write_json
 
+_STOLEN = 0.03  # of one core: what a virtual machine's host may take away during a round
+_Result = TypeVar("_Result")
 MODELS = ("resnet50", "vgg16", "mobilenetv2", "vit")
 
 
@@ -92,15 +96,15 @@ class Bench:
 def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) -> Bench:
     """Model, data and profile as et-train makes them, after `warm` full training steps (--warm if not given).
 
-    Random weights get a random head too: theirs would teach a head that starts from zero nothing in so few steps, and
-    every tensor below it would seem worthless.
+    Random weights get a random head too: theirs would teach a head that starts from zero nothing in so few
+    steps, and every tensor below it would seem worthless.
     """
     import tensorflow as tf
 
     from elastictrainer import profile_model
     from elastictrainer.experiment import assembly
     from elastictrainer.experiment.settings import TrainSettings
-    from elastictrainer.steps.compiled_step import StepCache, spare_from_collection
+    from elastictrainer.steps.compiled_step import StepCache, exempt_from_collection
     from elastictrainer.steps.objective import Objective, classification_loss
 
     assembly.configure(0)
@@ -135,8 +139,27 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
         warm = options.warm or (400 if settings.head_init == "zeros" else 12)
     for _ in range(warm):
         full(*next(batches))
-    spare_from_collection()  # as et-train does
+    exempt_from_collection()  # as et-train does
     return made
+
+
+def stolen_seconds() -> float:
+    """Processor seconds that a host has kept from this virtual machine so far; 0 where nobody counts them."""
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))
+
+
+def undisturbed(measure: Callable[[], _Result], rounds: int, patience: int = 3) -> List[_Result]:
+    """What `measure` returned in the `rounds` calls in which a virtual machine's host took the least.
+
+    It is called up to `patience` times as often, until the host disturbed no more than the others.
+    """
+    results: List[_Result] = []
+    stolen: List[float] = []
+    while len(results) < patience * rounds and np.sum(np.array(stolen) <= _STOLEN) < rounds:
+        start, before = time.perf_counter(), stolen_seconds()
+        results.append(measure())
+        stolen.append((stolen_seconds() - before) / (time.perf_counter() - start))
+    return [results[k] for k in np.argsort(stolen, kind="stable")[:rounds]]
 
 
 def median_ratio(
@@ -146,7 +169,5 @@ def median_ratio(
 
     A round is made again, for a while, if a virtual machine's host took the processors away in it.
     """
-    from elastictrainer.profiler.interleaved import undisturbed
-
     ratios = undisturbed(lambda: one() / other(), rounds)
     return float(np.median(ratios)), ratios

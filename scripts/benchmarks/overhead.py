@@ -22,7 +22,7 @@ INTERVAL_STEPS = 3 * 1500
 
 def measure(made: bench.Bench, batches: int, repeats: int, rho: float) -> dict:
     from elastictrainer.profiler.capture import Tracing
-    from elastictrainer.profiler.renewal import renewed
+    from elastictrainer.profiler.charging import renewed
     from elastictrainer.selection.elastic import SelectedTensors
 
     evaluator = made.evaluator()

@@ -3,12 +3,13 @@
     python scripts/benchmarks/time_model.py --output time_model.json
     python scripts/benchmarks/time_model.py resnet50 gru-lstm-text --batch 16 --inter-op 1
 
-Each model is profiled in a process of its own; then 20 selections are measured, each in turn with the full step: near the
-output, scattered, a single deep tensor, biases only, normalisation only, all. All are measured once, then all again, and so
-on; the median counts, since other work on the machine comes and goes in phases. Target: median error 3 %, 90th percentile
-8 %, coverage 99 % of the busy time. "noise" is what the same measurement says of the full step against itself, where 0 is right.
-On a virtual machine whose host takes the processors away, both are made again until it left them alone, for a while; "stolen"
-is what it still took while the profile was made. "later" is the full step while the selections were measured, over the profile's:
+Each model is profiled in a process of its own; then 20 selections are measured, each in turn with the full
+step: near the output, scattered, a single deep tensor, biases only, normalisation only, all. All are measured
+once, then all again, and so on; the median counts, since other work on the machine comes and goes in phases.
+Target: median error 3 %, 90th percentile 8 %, coverage 99 % of the busy time. "noise" is what the same
+measurement says of the full step against itself, where 0 is right. On a virtual machine whose host takes the
+processors away, both are made again until it left them alone, for a while; "stolen" is what it still took
+while the profile was made. "later" is the full step while the selections were measured, over the profile's:
 far from 1, the machine has changed its speed in between, and with it the ratios.
 """
 
@@ -18,6 +19,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -75,6 +78,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     """Profile one model in this process, and hold the prediction against the clock."""
     import tensorflow as tf
 
+    from bench import stolen_seconds, undisturbed
     from elastictrainer import profile_model
     from elastictrainer.experiment.assembly import configure
     from elastictrainer.profiler.capture import step_ms
@@ -89,10 +93,13 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     configure(seed=0)
     model, loss, batch = ZOO[name](batch_size)
     optimizer = optimizers.make("sgd")
-    profiles = []
-    while len(profiles) < _PROFILES and not (profiles and profiles[-1].metadata["stolen"] <= _STOLEN):
-        profiles.append(profile_model(model, loss, batch, optimizer))
-    timings = min(profiles, key=lambda profile: profile.metadata["stolen"])
+    profiles: List[Tuple[float, TensorTimings]] = []
+    while len(profiles) < _PROFILES and not (profiles and profiles[-1][0] <= _STOLEN):
+        start, before = time.perf_counter(), stolen_seconds()
+        timings = profile_model(model, loss, batch, optimizer)
+        processor_s = (time.perf_counter() - start) * (os.cpu_count() or 1)
+        profiles.append(((stolen_seconds() - before) / processor_s, timings))
+    stolen, timings = min(profiles, key=lambda profile: profile[0])
     chosen = masks(timings, count)
     every = [timings.connected] * _NOISE + [mask for _, mask in chosen]
     cache = StepCache(Objective(model, loss), optimizer, size=len(every) + 1)
@@ -103,7 +110,13 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
         later_ms.extend(step_ms(cache.get(timings.connected), batch, 1 + _FULL)[1:])
         for k in random.permutation(len(every)):
             one[k] = ratio_to_full(
-                cache, every[k], timings.connected, batch, seconds, rounds=1, patience=_PATIENCE
+                cache,
+                every[k],
+                timings.connected,
+                batch,
+                seconds,
+                rounds=1,
+                repeat=partial(undisturbed, patience=_PATIENCE),
             )
     noise, ratios = np.split(np.median(passes, axis=0), [_NOISE])
     noise = np.abs(noise - 1)
@@ -129,7 +142,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
         "frozen_saving": timings.frozen_saving,
         "overlap": timings.overlap,
         "coverage": timings.metadata["coverage"],
-        "stolen": timings.metadata["stolen"],
+        "stolen": stolen,
         "median_error": float(np.median(off)),
         "p90_error": float(np.quantile(off, 0.9)),
         "noise_median": float(np.median(noise)),
@@ -168,7 +181,8 @@ def main() -> None:
         parser.error(f"unknown model {unknown[0]!r}; valid: {', '.join(ZOO)}")
     results = json.loads(Path(asked.output).read_text())["results"] if Path(asked.output).exists() else []
     print(
-        f"{'model':<20}{'batch':>6}{'inter-op':>9}{'tensors':>8}{'step ms':>9}{'coverage':>10}{'stolen':>8}{'later':>7}{'median':>9}{'90th perc.':>11}{'noise':>8}{'90th':>8}  worst kind"
+        f"{'model':<20}{'batch':>6}{'inter-op':>9}{'tensors':>8}{'step ms':>9}{'coverage':>10}"
+        f"{'stolen':>8}{'later':>7}{'median':>9}{'90th perc.':>11}{'noise':>8}{'90th':>8}  worst kind"
     )
     for name in asked.models or list(ZOO):
         for batch in asked.batch:
@@ -198,7 +212,8 @@ def main() -> None:
                     )
                     if done.returncode:
                         print(
-                            f"{name:<20}{batch:>6}{inter_op:>9}  failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
+                            f"{name:<20}{batch:>6}{inter_op:>9}  failed: "
+                            f"{(done.stderr.strip().splitlines() or ['?'])[-1]}"
                         )
                         continue
                     row = json.loads(file.read_text())
@@ -207,7 +222,8 @@ def main() -> None:
                 ] + [row]
                 write_json(asked.output, {"results": results, **environment.describe()})
                 print(
-                    f"{name:<20}{batch:>6}{inter_op or 'own':>9}{row['tensors']:>8}{row['full_ms']:>9.1f}{100 * row['coverage']:>8.1f} %"
+                    f"{name:<20}{batch:>6}{inter_op or 'own':>9}{row['tensors']:>8}{row['full_ms']:>9.1f}"
+                    f"{100 * row['coverage']:>8.1f} %"
                     f"{100 * row['stolen']:>6.1f} %{row['later']:>7.2f}"
                     f"{100 * row['median_error']:>7.1f} %{100 * row['p90_error']:>9.1f} %"
                     f"{100 * row['noise_median']:>6.1f} %{100 * row['noise_p90']:>6.1f} %  {row['worst']}",

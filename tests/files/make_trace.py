@@ -21,7 +21,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from builders import small_network
 from elastictrainer import Objective, optimizers
 from elastictrainer.profiler.xplane import STEP_EVENT
-from elastictrainer.steps.compiled_step import TrainStep
+from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import classification_loss
 
 STEPS, TICK_NS = 2, 50
@@ -32,7 +32,7 @@ def capture() -> bytes:
     model = small_network(tf)
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_weights)
-    step = TrainStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
     batch = tf.random.normal((4, 8, 8, 3)), tf.constant([0, 1, 2, 0])
     for _ in range(4):
         step(*batch)

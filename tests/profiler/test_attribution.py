@@ -96,19 +96,19 @@ def test_two_gradients_of_one_op_are_told_apart():
 def traced(tf, model, batch, mask=None):
     from elastictrainer import Objective
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import TrainStep
+    from elastictrainer.steps.compiled_step import CompiledStep
     from elastictrainer.steps.objective import classification_loss
 
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_weights)
     variables = [v for k, v in enumerate(model.trainable_weights) if mask is None or mask[k]]
-    step = TrainStep(Objective(model, classification_loss()), optimizer, variables)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, variables)
     step.trace(*batch)
     return step
 
 
 def backward_ops_that_run(step):
-    """Types of the ops that the gradients need and the loss does not, by walking one selection's own graph."""
+    """Types of the ops that the gradients need and the loss does not, by walking one selection's graph."""
 
     def ancestors(tensors):
         seen, queue = set(), [t.op for t in tensors]
@@ -202,14 +202,14 @@ def test_a_recurrent_layers_while_loop_is_charged_to_its_tensors(tf):
 def test_every_update_is_charged_to_its_own_tensor_and_to_no_other(tf, make):
     from elastictrainer import Objective
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import TrainStep
+    from elastictrainer.steps.compiled_step import CompiledStep
     from elastictrainer.steps.objective import classification_loss
 
     model = small_network(tf)
     n = len(model.trainable_weights)
     optimizer = optimizers.keras_sgdw(0.1, 0.1, 0.9) if make == "keras_sgdw" else optimizers.make(make)
     optimizers.build(optimizer, model.trainable_weights)
-    step = TrainStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
     step.trace(*image_batch(tf))
     operations = step.graph.get_operations()
     _, charges = attribute(operations, step.loss, step.gradients, step.handles)

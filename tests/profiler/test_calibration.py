@@ -11,7 +11,7 @@ from elastictrainer.profiler.timings import TensorTimings
 
 
 def traced(seed):
-    """A profile as a trace gives it: the way back is paid from the output to the input, beside groups of branches."""
+    """A profile as a trace gives it: dy work along a chain from the output to the input, and in branches."""
     timings = random_timings(np.random.default_rng(seed), n=9)
     chain = TensorTimings.from_chain(timings.names, 1.0, np.ones(9), np.linspace(1, 3, 9))
     return dataclasses.replace(timings, dy=timings.dy.scaled(0.2).joined(chain.dy), overlap=0.0)
@@ -60,7 +60,7 @@ def test_the_deepest_tensor_needs_most_of_the_way_and_is_no_large_one():
 @pytest.mark.parametrize("ratios", [(0.0, 0.0), (1.0, 0.0), (0.0, 3.0), (2.0, 2.0)])
 def test_a_clock_that_says_nonsense_leaves_no_time_negative(ratios):
     found = calibrated(traced(1), *ratios)
-    times = np.concatenate([found.dw.ms, found.dy.ms, found.t_update])
+    times = np.concatenate([found.dw.amount, found.dy.amount, found.t_update])
     assert (
         np.all(times >= 0)
         and 0 <= found.frozen_saving <= 0.9

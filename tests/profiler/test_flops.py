@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from elastictrainer import TensorTimings, profile_model
-from elastictrainer.steps.objective import classification_loss
+from builders import quick_profile
+from elastictrainer import TensorTimings
 
 BATCH = 4
 
@@ -18,9 +18,9 @@ def counted(tf):
     features = layers.Conv2D(16, 3, padding="same", use_bias=False, name="convolution")(pixels)
     model = tf.keras.Model(pixels, layers.Dense(10, use_bias=False, name="dense")(layers.Flatten()(features)))
     batch = tf.random.normal((BATCH, 8, 8, 3)), tf.zeros((BATCH,), tf.int64)
-    # The default's update takes two operations a weight where TensorFlow Addons fuses it; Keras' own takes more.
+    # The default's update takes two operations a weight where TensorFlow Addons fuses it, Keras' own more.
     optimizer = None if importlib.util.find_spec("tensorflow_addons") else tf.keras.optimizers.SGD(0.01)
-    return profile_model(model, classification_loss(), batch, optimizer, warmup=1, steps=2)
+    return quick_profile(model, batch, optimizer=optimizer)
 
 
 CONVOLUTION = 2 * BATCH * 8 * 8 * 16 * (3 * 3 * 3)  # a multiplication and an addition for each product
@@ -72,3 +72,20 @@ def test_the_count_is_saved(counted, tmp_path):
 
 def test_a_profile_without_a_count_says_so():
     assert TensorTimings.from_chain(["a"], 1.0, [1.0], [1.0]).step_flops([True]) is None
+
+
+def test_flops_of_a_convolution_and_a_dense_layer_by_hand(tf):
+    from test_attribution import image_batch, traced
+
+    from elastictrainer.profiler.flops import flops_of
+
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8, 8, 3))
+    x = layers.Flatten()(layers.Conv2D(5, 3, padding="same", use_bias=False)(inputs))
+    step = traced(tf, tf.keras.Model(inputs, layers.Dense(3, use_bias=False)(x)), image_batch(tf))
+    by_type = {}
+    operations = step.graph.get_operations()
+    for op, count in zip(operations, flops_of(operations)):
+        by_type.setdefault(op.type, []).append(count)
+    assert by_type["Conv2D"] == [2 * 2 * 8 * 8 * 5 * 3 * 3 * 3]  # 2 images, 2 FLOPs per multiply-add
+    assert by_type["MatMul"] == [2 * 2 * 320 * 3] * 3  # forward, dW, dy

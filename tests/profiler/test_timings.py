@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import TensorTimings, UsageError, select
-from elastictrainer.profiler.cost_groups import Membership
+from elastictrainer.profiler.cost_groups import CostGroups
 
 
 def chain(t_dw=(1.0, 2.0, 4.0), t_dy=(0.5, 0.25, 0.125), forward_ms=3.0):
@@ -50,9 +50,9 @@ def random_timings(random, n=9, groups=12, frozen_saving=0.0):
     return TensorTimings(
         names=tuple(f"w{i}" for i in range(n)),
         shapes=((2, 3),) * n,
-        dw=Membership.singletons(random.random(n)),
-        dy=Membership.from_sets(n, sets, random.random(len(sets))),
-        forward=Membership.from_sets(n, forward, random.random(len(forward))),
+        dw=CostGroups.singletons(random.random(n)),
+        dy=CostGroups.from_sets(n, sets, random.random(len(sets))),
+        forward=CostGroups.from_sets(n, forward, random.random(len(forward))),
         t_update=random.random(n) / 10,
         connected=np.ones(n, bool),
         estimated=np.zeros(n, bool),
@@ -79,7 +79,7 @@ def test_frozen_forward_work_is_cheaper_and_the_full_step_is_not():
     plain, frozen = random_timings(random_a), random_timings(random_b, frozen_saving=0.5)
     assert frozen.full_ms == pytest.approx(plain.full_ms) == pytest.approx(frozen.step_time(np.ones(9, bool)))
     nothing = np.zeros(9, bool)
-    without_members = plain.forward.ms[0]
+    without_members = plain.forward.amount[0]
     assert frozen.step_time(nothing) == pytest.approx(
         without_members + 0.5 * (plain.step_time(nothing) - without_members)
     )
@@ -165,8 +165,10 @@ def test_core_and_plots_import_no_tensorflow():
     import sys
 
     code = (
-        "import sys; from elastictrainer import TensorTimings, select; import elastictrainer.profiler.xplane, "
-        "elastictrainer.profiler.attribution, elastictrainer.selection.budget, elastictrainer.plotting.report; "
+        "import sys; from elastictrainer import TensorTimings, select; "
+        "import elastictrainer.plotting.report, elastictrainer.profiler.storage, "
+        "elastictrainer.profiler.attribution, elastictrainer.profiler.xplane, "
+        "elastictrainer.selection.budget; "
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -177,7 +179,7 @@ def test_the_smallest_ratio_is_never_above_one():
     random = np.random.default_rng(0)
     for _ in range(200):
         chain = TensorTimings.from_chain(["only"], 1.0, [random.random()], [random.random()])
-        forward = Membership.from_sets(1, [(), (0,)], random.random(2))
+        forward = CostGroups.from_sets(1, [(), (0,)], random.random(2))
         timings = dataclasses.replace(
             chain, forward=forward, frozen_saving=random.random(), t_update=random.random(1)
         )

@@ -1,17 +1,17 @@
-"""What XLA compiles: refused where it hides which tensor the time belongs to, else charged as a whole."""
+"""What XLA compiles: refused where it hides which tensor the time belongs to, else charged as one op."""
 
 import numpy as np
 import pytest
 from test_attribution import image_batch, traced
 
-from builders import ArrayData, small_network
-from elastictrainer import UsageError, profile_model
-from elastictrainer.profiler.xla import compiled_functions
+from builders import ArrayData, quick_profile, small_network
+from elastictrainer import UsageError
+from elastictrainer.profiler.function_bodies import compiled_functions
 from elastictrainer.steps.objective import classification_loss
 
 
 def compiled_pair(tf, wrapped):
-    """A network with two matrices in one function that XLA compiles; `wrapped`: in a function that it does not."""
+    """A network with two matrices in a function that XLA compiles; `wrapped`: called by one it does not."""
 
     class Pair(tf.keras.layers.Layer):
         def build(self, shape):
@@ -35,7 +35,7 @@ def test_a_loss_that_xla_compiles_is_refused(tf):
         return classification_loss()(labels, compiled(outputs))
 
     with pytest.raises(UsageError, match="compiled by XLA.*jit_compile"):
-        profile_model(small_network(tf), loss, next(ArrayData(tf).train(0)), warmup=1, steps=2)
+        quick_profile(small_network(tf), next(ArrayData(tf).train(0)), loss)
 
 
 def test_a_tensor_that_was_computed_with_before_xla_is_refused(tf):
@@ -52,13 +52,13 @@ def test_a_tensor_that_was_computed_with_before_xla_is_refused(tf):
     inputs = tf.keras.Input((8, 8, 3))
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(3)(Scaled()(tf.keras.layers.Flatten()(inputs))))
     with pytest.raises(UsageError, match="compiled by XLA.*computes with .*one"):
-        profile_model(model, classification_loss(), image_batch(tf), warmup=1, steps=2)
+        quick_profile(model, image_batch(tf))
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_several_tensors_in_what_xla_compiles_are_refused(tf, wrapped):
     with pytest.raises(UsageError, match="compiled by XLA.*jit_compile"):
-        profile_model(compiled_pair(tf, wrapped), classification_loss(), image_batch(tf), warmup=1, steps=2)
+        quick_profile(compiled_pair(tf, wrapped), image_batch(tf))
 
 
 def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
@@ -74,7 +74,7 @@ def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     assert compiled_functions(step.graph.as_graph_def().library), (
         "nothing is compiled: this test shows nothing"
     )
-    timings = profile_model(model, classification_loss(), batch, warmup=2, steps=4)
+    timings = quick_profile(model, batch, warmup=2, steps=4)
     assert timings.metadata["coverage"] > 0.98, timings.metadata["unattributed"]
     grouped, plain = ([word in name for name in timings.names] for word in ("grouped", "plain"))
     assert not any("frozen" in name for name in timings.names)
@@ -89,8 +89,6 @@ def test_auto_clustering_is_refused(tf):
     tf.config.optimizer.set_jit("autoclustering")
     try:
         with pytest.raises(UsageError, match="auto-clustering"):
-            profile_model(
-                small_network(tf), classification_loss(), next(ArrayData(tf).train(0)), warmup=1, steps=2
-            )
+            quick_profile(small_network(tf), next(ArrayData(tf).train(0)))
     finally:
         tf.config.optimizer.set_jit("")

@@ -147,7 +147,7 @@ def test_an_op_that_only_the_executor_has_an_event_of_is_named_by_its_stat(tmp_p
 
 
 def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(tmp_path):
-    """The published layout: stream lines on /device:GPU:n, the op in the stat tf_op, most often as a reference."""
+    """The published layout: stream lines on /device:GPU:n, the op in the stat tf_op, often as a reference."""
     xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     space = xplane_pb2.XSpace()
     host = space.planes.add(name="/host:CPU")
@@ -192,7 +192,7 @@ def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(tmp_path):
 
 
 def test_a_real_trace_gives_the_checked_in_shares(tmp_path):
-    """Two steps of a small network, captured on two x86 cores; the sums were added up by another route (see below)."""
+    """Two steps of a small network on two x86 cores; another program added up the sums (make_trace.py)."""
     pytest.importorskip("tensorflow")
     (tmp_path / "t.xplane.pb").write_bytes(
         gzip.decompress((DATA / "small_network.xplane.pb.gz").read_bytes())

@@ -51,7 +51,7 @@ def test_magnitudes(tf):
 @pytest.mark.parametrize("optimizer_name", ["sgd", "adam", "keras-sgd"])
 def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metric, optimizer_name):
     from elastictrainer.experiment.assembly import configure
-    from elastictrainer.steps.compiled_step import TrainStep
+    from elastictrainer.steps.compiled_step import CompiledStep
     from elastictrainer.steps.keras_compat import random_states
 
     def follow(evaluate):
@@ -69,7 +69,7 @@ def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metri
         )
         optimizers.build(optimizer, model.trainable_weights)
         objective = Objective(model, classification_loss())
-        step = TrainStep(objective, optimizer, model.trainable_weights)
+        step = CompiledStep(objective, optimizer, model.trainable_weights)
         batches = list(ArrayData(tf, steps=4).train(0))
         losses = [step(*batches[0]).numpy()]
         if evaluate:

@@ -7,7 +7,7 @@ import pytest
 from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import StepCache, spare_from_collection
+from elastictrainer.steps.compiled_step import StepCache, exempt_from_collection
 from elastictrainer.steps.keras_compat import random_states, tf_variables
 from elastictrainer.steps.objective import classification_loss
 
@@ -23,7 +23,7 @@ def make_cache(tf, size):
 def collected(request):
     """What Python's search for unreachable objects goes through."""
     if request.param == "new objects":
-        spare_from_collection()
+        exempt_from_collection()
     yield
     gc.unfreeze()
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from elastictrainer import RunError, TensorTimings, UsageError, select
 from elastictrainer.experiment.settings import TrainSettings, parse
-from elastictrainer.profiler.storage import from_json, to_json
+from elastictrainer.profiler.storage import to_json
 
 DATA = Path(__file__).parent.parent / "files"
 
@@ -129,7 +129,7 @@ def test_profile(tmp_path, content):
 @within_a_second
 def test_any_json_as_a_profile(value):
     with pytest.raises(UsageError):
-        from_json(value)
+        TensorTimings.from_json(value)
 
 
 TRACE = gzip.decompress((DATA / "small_network.xplane.pb.gz").read_bytes())

@@ -62,11 +62,11 @@ def test_importance_and_selection(fixed):
 
 
 def test_one_step_of_training(fixed, tf):
-    from elastictrainer.steps.compiled_step import TrainStep
+    from elastictrainer.steps.compiled_step import CompiledStep
 
     model, batches = fixed
     optimizer = optimizers.keras_sgdw(0.05, 0.01, 0.9)
     optimizers.build(optimizer, model.trainable_weights)
-    step = TrainStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
     losses = [float(step(*batch)) for batch in [*batches, *batches]]
     np.testing.assert_allclose(losses, LOSSES, rtol=1e-4)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from elastictrainer import profile_model
-from elastictrainer.profiler.function_calls import charge_calls
+from builders import quick_profile
+from elastictrainer.profiler.function_bodies import charge_calls
 from elastictrainer.profiler.xplane import Trace, wall_shares
 from elastictrainer.steps.objective import classification_loss
 
@@ -86,7 +86,7 @@ def test_recurrent_layers_are_attributed(tf):
     sequence = layers.GRU(64, return_sequences=True, name="lower")(layers.Embedding(50, 32)(tokens))
     model = tf.keras.Model(tokens, layers.Dense(3, name="head")(layers.LSTM(48, name="upper")(sequence)))
     batch = tf.random.uniform((16, 24), 0, 50, tf.int64), tf.random.uniform((16,), 0, 3, tf.int64)
-    timings = profile_model(model, classification_loss(), batch, warmup=2, steps=4)
+    timings = quick_profile(model, batch, warmup=2, steps=4)
     assert timings.metadata["coverage"] > 0.98, timings.metadata["unattributed"]
     head, upper, lower = ([word in name for name in timings.names] for word in ("head", "upper", "lower"))
     # A layer's tensors cost its backward loop; a deeper one's the loops above it too.
@@ -134,7 +134,7 @@ def test_what_a_loop_hands_on_is_wanted_for_what_comes_of_it(tf):
 
 def test_only_the_part_of_a_call_that_a_tensor_needs_is_charged_to_it(tf):
     from elastictrainer.profiler.attribution import BACKWARD, Charge, attribute
-    from elastictrainer.profiler.function_calls import bodies_of
+    from elastictrainer.profiler.function_bodies import bodies_of
 
     class Twice(tf.keras.layers.Layer):
         def build(self, shape):
@@ -149,7 +149,7 @@ def test_only_the_part_of_a_call_that_a_tensor_needs_is_charged_to_it(tf):
             return self.inner(x)
 
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import TrainStep
+    from elastictrainer.steps.compiled_step import CompiledStep
     from elastictrainer.steps.objective import Objective
 
     model = tf.keras.Sequential([Twice(), tf.keras.layers.Dense(2)])
@@ -157,7 +157,7 @@ def test_only_the_part_of_a_call_that_a_tensor_needs_is_charged_to_it(tf):
     model(batch[0])
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_variables)
-    step = TrainStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
     step.trace(*batch)
     names, charges = attribute(step.graph.get_operations(), step.loss, step.gradients, step.handles)
     bodies, parts = bodies_of(step.graph, charges, step.gradients)

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Set up and check the code without running it: style, types, and which folder imports which.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+prepare_environment lint
+cd "$repository"
+status=0
+ruff check --output-format concise || status=1
+ruff format --check || status=1
+mypy || status=1
+lint-imports || status=1
+exit "$status"

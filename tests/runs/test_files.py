@@ -1,0 +1,48 @@
+"""Files that are written completely or not at all."""
+
+import os
+import time
+
+import pytest
+
+from elastictrainer.runs.files import append_line, remove_unfinished, write_json, written_beside
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+    path = tmp_path / "value.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(KeyError):
+        with written_beside(path) as beside:
+            beside.write_text("half")
+            raise KeyError
+    with pytest.raises(ValueError):
+        write_json(path, float("nan"))
+    assert path.read_text() == '{\n "a": 1\n}\n'
+    assert [p.name for p in tmp_path.iterdir()] == ["value.json"]
+
+
+def test_a_folder_appears_with_everything_in_it(tmp_path):
+    with written_beside(tmp_path / "model") as beside:
+        beside.mkdir()
+        (beside / "weights").write_text("1")
+        assert not (tmp_path / "model").exists()
+    assert (tmp_path / "model" / "weights").read_text() == "1"
+
+
+def test_only_what_a_killed_writer_left_is_removed(tmp_path):
+    old, new = tmp_path / ".a.1.part.json", tmp_path / ".b.2.part.json"
+    for path in (old, new, tmp_path / "a.json"):
+        path.write_text("{}")
+    os.utime(old, (time.time() - 100, time.time() - 100))
+    remove_unfinished(tmp_path, untouched_s=50)
+    assert not old.exists() and new.exists()
+    remove_unfinished(tmp_path, of="a.json")
+    assert new.exists()
+    remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_lines_are_appended(tmp_path):
+    append_line(tmp_path / "log", "a")
+    append_line(tmp_path / "log", "b")
+    assert (tmp_path / "log").read_text() == "a\nb\n"

@@ -1,0 +1,82 @@
+"""A run folder: who may write to it, and what is read back."""
+
+import pytest
+
+from elastictrainer.errors import UsageError
+from elastictrainer.runs.run_folder import RunFolder, find_runs
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = RunFolder.create(tmp_path / "run")
+    made.write_config({"scheme": "full", "epochs": 2})
+    return made
+
+
+def test_what_was_written_is_read(run):
+    run.add_metrics({"epoch": 0})
+    run.add_selection({"step": 3})
+    run.write_environment({"device": "here"})
+    run.write_summary({"accuracy": 0.5})
+    again = RunFolder(run.path)
+    assert again.config() == {"scheme": "full", "epochs": 2} and again.environment() == {"device": "here"}
+    assert again.metrics() == [{"epoch": 0}] and again.selections() == [{"step": 3}]
+    assert again.summary() == {"accuracy": 0.5}
+    assert [found.path for found in find_runs([str(run.path)])] == [run.path]
+
+
+def test_a_rewound_log_keeps_its_first_lines(run):
+    for epoch in range(3):
+        run.add_metrics({"epoch": epoch})
+    run.rewind(metrics=1, selections=0)
+    assert run.metrics() == [{"epoch": 0}] and run.selections() == []
+
+
+def test_a_torn_last_line_is_left_out_and_a_damaged_one_is_named(run):
+    run.add_metrics({"epoch": 0})
+    with open(run.metrics_path, "a") as stream:
+        stream.write('{"epo')
+    assert run.metrics() == [{"epoch": 0}]
+    run.metrics_path.write_text("nonsense\n")
+    with pytest.raises(UsageError, match="metrics.jsonl is damaged"):
+        run.metrics()
+
+
+def test_an_earlier_run_stays_unless_it_may_be_overwritten(run):
+    with pytest.raises(UsageError, match="exists.*--overwrite"):
+        RunFolder.create(run.path)
+    run.add_metrics({"epoch": 0})
+    assert RunFolder.create(run.path, overwrite=True).metrics() == [] and not run.config_path.exists()
+
+
+def test_another_folder_is_never_overwritten(tmp_path):
+    (tmp_path / "letter.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not a run folder"):
+        RunFolder.create(tmp_path, overwrite=True)
+    assert (tmp_path / "letter.txt").read_text() == "mine"
+
+
+def test_a_claimed_folder_is_refused_to_others(run):
+    with run.claimed(resume=True):
+        with pytest.raises(UsageError, match="in use by another process"):
+            with RunFolder(run.path).claimed(resume=True):
+                pass
+
+
+def test_a_claim_that_comes_to_nothing_leaves_no_folder(tmp_path):
+    with RunFolder(tmp_path / "new").claimed():
+        pass
+    assert not (tmp_path / "new").exists()
+
+
+def test_only_a_run_can_be_resumed_or_found(tmp_path):
+    with pytest.raises(UsageError, match="nothing to resume"):
+        with RunFolder(tmp_path).claimed(resume=True):
+            pass
+    with pytest.raises(UsageError, match="no run folder"):
+        find_runs([str(tmp_path)])
+
+
+def test_an_unfinished_run_has_no_summary(run):
+    with pytest.raises(UsageError, match="did not finish.*--resume"):
+        run.summary()
