@@ -12,6 +12,10 @@ class RunError(RuntimeError):
     """The request was fine, the work failed."""
 
 
+class DataError(RunError):
+    """The training data cannot be read."""
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal asked the work to end. The message says how to go on with it."""
 

@@ -1,12 +1,14 @@
 """What tests build: data, networks, profiles and images of their own."""
 
+import itertools
+
 import numpy as np
 
 ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 class ArrayData:
-    """Minibatches of random images in memory, as the trainer takes them."""
+    """Minibatches of random images in memory, as et-train's data gives them."""
 
     def __init__(self, tf, shape=(8, 8, 3), classes=3, batch=4, steps=2, seed=0):
         random = np.random.default_rng(seed)
@@ -20,8 +22,52 @@ class ArrayData:
         for k in order[first:]:
             yield self._tf.constant(self._images[k], self._tf.float32), self._tf.constant(self._labels[k])
 
+    def stream(self, epoch=0, first=0):
+        def minibatches():
+            yield from self.train(epoch, first)
+            for later in itertools.count(epoch + 1):
+                yield from self.train(later)
+
+        return self._tf.data.Dataset.from_generator(
+            minibatches,
+            output_signature=(
+                self._tf.TensorSpec(self._images.shape[1:], self._tf.float32),
+                self._tf.TensorSpec(self._labels.shape[1:], self._tf.int64),
+            ),
+        )
+
+    def probe(self, step):
+        return ArrayData.train(self, 1_000_000 + step)
+
     def test(self):
-        return self.train(0)
+        return ArrayData.train(self, 0)
+
+
+def train_classifier(
+    tf, model, data, optimizer=None, *, epochs=4, run=None, resume=False, sensor=None, seed=0, **options
+):
+    """Train as et-train does, on small networks and data; returns Keras' History with its figures."""
+    from elastictrainer import Trainer
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.objective import classification_loss
+    from elastictrainer.training.checkpointing import Checkpointing
+    from elastictrainer.training.evaluation import Evaluation
+    from elastictrainer.training.metering import EnergyMetering
+    from elastictrainer.training.run_record import RunRecord
+
+    trainer = Trainer(model, probe=data.probe, **options)
+    accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    trainer.compile(optimizer or optimizers.make("sgd"), classification_loss(), metrics=[accuracy])
+    saver = run and Checkpointing(run, resume=resume)
+    evaluation = Evaluation(data.test, saver.stop_if_asked) if saver else Evaluation(data.test)
+    callbacks = [EnergyMetering(sensor), evaluation, RunRecord(run, quiet=True, seed=seed)]
+    return trainer.fit(
+        data.stream,
+        epochs=epochs,
+        steps_per_epoch=data.steps_per_epoch,
+        callbacks=[*callbacks, *([saver] if saver else [])],
+        verbose=0,
+    )
 
 
 def tensor_names(model):

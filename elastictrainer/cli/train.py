@@ -1,9 +1,7 @@
 """et-train: fine-tune a model at a chosen speed."""
 
 import argparse
-import contextlib
 import dataclasses
-import functools
 import os
 import re
 import sys
@@ -106,135 +104,11 @@ def _resume(run_folder: Any) -> None:
 
 
 def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
-    """Train into `run_folder`, alone or as one of several processes."""
+    """Train into `run_folder`, and print the outcome."""
     load_tensorflow()
-    from elastictrainer.training.workers import create
+    from elastictrainer.experiment import run as experiment
 
-    workers = create(settings.strategy)
-    with workers.told_when_alone() if workers else contextlib.nullcontext():
-        _train_among(workers, settings, run_folder, resume)
-
-
-def _train_among(workers: Any, settings: TrainSettings, run_folder: Any, resume: bool) -> None:
-    """Make everything from `settings`, and train."""
-    from elastictrainer.experiment import assembly
-    from elastictrainer.models import warm_start
-    from elastictrainer.models.export import export_run
-    from elastictrainer.profiler.timings import TensorTimings
-    from elastictrainer.runs import environment
-    from elastictrainer.runs.run_folder import RunFolder
-    from elastictrainer.selection import schemes
-    from elastictrainer.selection.settings import SelectionSettings
-    from elastictrainer.steps.compiled_step import exempt_from_collection
-    from elastictrainer.training import energy
-    from elastictrainer.training.training import Training
-    from elastictrainer.training.workers import draw_apart
-
-    formats = settings.export.split(",") if settings.export else []
-    selection = SelectionSettings(
-        rho=settings.rho,
-        interval=settings.interval,
-        importance_batches=settings.importance_batches,
-        solver=settings.solver,
-        feedback=not settings.deterministic and workers is None,
-        reprofile=settings.reprofile,
-    )
-    if settings.meter:
-        energy.from_log(settings.meter, [])  # what is wrong with it is said now
-
-    scheme = schemes.create(settings.scheme)
-    assembly.configure(settings.seed, settings.deterministic)
-    data = assembly.load_data(settings).cached(settings.cache, print)
-    if workers:
-        data = dataclasses.replace(data, part=(workers.rank, workers.count))
-    if settings.init_from:
-        model = warm_start.model_of(RunFolder(settings.init_from), data.class_names)
-    else:
-        model = assembly.make_model(settings, len(data.class_names))
-    own = settings  # what this process does
-    if workers:
-        workers.start_alike(model.variables)
-        draw_apart(model, workers.rank)
-        own = dataclasses.replace(settings, batch_size=settings.batch_size // workers.count)
-    print(
-        f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {data.train_split.count} training "
-        f"and {data.test_split.count} test images, {len(model.trainable_weights)} trainable tensors"
-    )
-    if data.imbalance():
-        print(data.imbalance())
-    print(f"run: {run_folder.path}")
-    metadata = assembly.profile_metadata(
-        own, (*data.image_size, model.input_shape[-1]), len(data.class_names)
-    )
-    optimizer = assembly.make_optimizer(settings, settings.epochs * data.steps_per_epoch)
-    selects = scheme.importance_metric is not None
-    obtain = functools.partial(
-        assembly.obtain_profile,
-        settings,
-        model,
-        metadata,
-        lambda: next(iter(data.train(0))),
-        optimizer,
-        selects,
-        print,
-    )
-    if workers:  # one profile, or they would select differently
-        found = workers.of_first(lambda: (own_profile := obtain()) and own_profile.to_json())
-        timings = found and TensorTimings.from_json(found)
-    else:
-        timings = obtain()
-    sensor, about_energy = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
-    print(
-        f"energy: {about_energy}" if sensor or settings.meter else f"energy is not measured: {about_energy}"
-    )
-    training = Training(
-        model,
-        optimizer,
-        scheme=settings.scheme,
-        timings=timings,
-        epochs=settings.epochs,
-        seed=settings.seed,
-        checkpoint_minutes=settings.checkpoint_minutes,
-        sensor=sensor,
-        run=run_folder,
-        workers=workers,
-        **dataclasses.asdict(selection),
-    )
-    if not resume:
-        run_folder.clear()
-        run_folder.write_config(dataclasses.asdict(settings))  # from here on it can be resumed
-    if timings is not None and not run_folder.profile_path.exists():
-        timings.save(run_folder.profile_path)
-    if not run_folder.environment_path.exists():
-        about = {
-            "seed": settings.seed,
-            "arguments": sys.argv[1:],
-            "directory": os.getcwd(),
-            "class_names": list(data.class_names),
-        }
-        run_folder.write_environment({**environment.describe(), **about})
-    exempt_from_collection()
-    summary = training.fit(data, resume)
-    if settings.meter:
-        summary = _with_metered_energy(summary, settings.meter, run_folder)
-    _print_summary(summary)
-    if formats and not (workers and workers.rank):
-        for path in export_run(run_folder, formats):
-            print(f"written: {path}")
-
-
-def _with_metered_energy(summary: Dict[str, Any], meter: str, run_folder: Any) -> Dict[str, Any]:
-    """The summary with the energy that an external meter logged, written as well; as it was where the log is no good."""
-    from elastictrainer.training import energy
-
-    try:
-        joules = energy.from_log(meter, summary["training_intervals"])
-    except UsageError as error:  # the run itself is fine
-        print(f"no energy: {error}", file=sys.stderr)
-        return summary
-    summary = {**summary, "energy_joules": joules, "energy_source": f"log {meter}"}
-    run_folder.write_summary(summary)
-    return summary
+    _print_summary(experiment.train(settings, run_folder, resume))
 
 
 def _of_worker(settings: TrainSettings) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.splits import IndexedSplit
+from elastictrainer.data.splits import IndexedSplit, stored
 from elastictrainer.errors import RunError, UsageError
 from elastictrainer.registry import CACHE
 from elastictrainer.runs.files import remove_unfinished, written_beside
@@ -78,7 +78,7 @@ class CachedSplit(IndexedSplit):
 
 def _decoded(split: Any, size: Tuple[int, int], workers: int) -> Iterator[np.ndarray]:
     """Each image, (H, W, 3) uint8, in the stored order."""
-    for image, _ in split.examples(None, size, workers):
+    for image, _ in stored(split, size, workers):
         yield np.rint(image.numpy()).clip(0, 255).astype(np.uint8)
 
 

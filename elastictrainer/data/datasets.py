@@ -16,7 +16,10 @@ from elastictrainer.data.tfds_data import TFDS_CLASSES
 from elastictrainer.errors import RunError, UsageError
 from elastictrainer.registry import DATASET
 
+Minibatch = Tuple[tf.Tensor, tf.Tensor]  # images (batch, H, W, 3) float32 in 0..255, labels (batch,) int64
+
 _PREFETCH_BATCHES = 4
+_PROBE = 1  # sets the orders of probe minibatches apart from those of epochs
 
 
 @dataclass
@@ -80,42 +83,68 @@ class ImageData:
         """Full minibatches in an epoch; the few images left over differ from epoch to epoch."""
         return self.train_split.count // self.batch_size
 
-    def train(self, epoch: int, first: int = 0) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
-        """The minibatches of one epoch, or this process' part of each: (batch, H, W, 3) float32 in 0..255, (batch,) int64 labels.
+    def stream(self, epoch: int = 0, first: int = 0) -> tf.data.Dataset:
+        """Minibatches from number `first` of an epoch on, epoch after epoch without end.
 
-        The first ones can be left out, undecoded.
+        The order of an epoch depends on `seed` and its number alone: any part can be repeated. What comes before
+        `first` is not decoded.
 
-        The order depends on seed and epoch alone, so that any epoch can be repeated.
+        Returns:
+            Minibatches, or this process' part of each: (batch, H, W, 3) float32 in 0..255, (batch,) int64 labels.
         """
-        return self._batches(
-            self.train_split,
-            (self.seed, epoch),
-            self.batch_size // self.part[1],
-            drop_remainder=True,
-            skip=first * self.batch_size,
-        )
+        return self._shuffled(lambda number: tf.stack([self.seed, number]), epoch, first)
 
-    def test(self, batch_size: int = 32) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
+    def train(self, epoch: int, first: int = 0) -> Iterator[Minibatch]:
+        """The minibatches of one epoch from number `first` on; see `stream`."""
+        yield from self._read(self.stream(epoch, first).take(self.steps_per_epoch - first), self.train_split)
+
+    def probe(self, number: int) -> Iterator[Minibatch]:
+        """An epoch of training minibatches in an order of its own, that of no epoch; another for each `number`."""
+
+        def seed(epoch: tf.Tensor) -> tf.Tensor:
+            return tf.random.experimental.stateless_fold_in(tf.stack([self.seed, epoch]), _PROBE)
+
+        yield from self._read(self._shuffled(seed, number).take(self.steps_per_epoch), self.train_split)
+
+    def test(self, batch_size: int = 32) -> Iterator[Minibatch]:
         """All test images in their stored order, or this process' part of them; the last minibatch may be smaller."""
-        return self._batches(self.test_split, None, batch_size, drop_remainder=False)
+        examples = self.test_split.ordered()(None).shard(self.part[1], self.part[0])
+        yield from self._read(self._decoded(examples, self.test_split, batch_size), self.test_split)
 
-    def _batches(
-        self,
-        split: Split,
-        seed: Optional[Tuple[int, int]],
-        batch_size: int,
-        drop_remainder: bool,
-        skip: int = 0,
-    ) -> Iterator[Tuple[tf.Tensor, tf.Tensor]]:
-        dataset = split.examples(seed, self.image_size, _workers(), skip, self.part)
+    def unreadable(self, split: Split, message: str) -> RunError:
+        """The error to raise after reading `split` has failed with `message`: it names the image if it can."""
+        return RunError(split.culprit() or f"reading {self.name} failed: {message}")
+
+    def _shuffled(
+        self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0
+    ) -> tf.data.Dataset:
+        """Minibatches as `stream` gives them; `seed_of` an epoch's number is the seed of its order, (2,) int64."""
+        ordered = self.train_split.ordered()
+
+        def examples(number: tf.Tensor) -> tf.data.Dataset:
+            skipped = tf.where(tf.equal(number, epoch), first * self.batch_size, 0)
+            full = ordered(seed_of(number)).take(self.steps_per_epoch * self.batch_size)
+            return full.skip(tf.cast(skipped, tf.int64)).shard(self.part[1], self.part[0])
+
+        endless = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples)
+        return self._decoded(endless, self.train_split, self.batch_size // self.part[1], drop_remainder=True)
+
+    def _decoded(
+        self, examples: tf.data.Dataset, split: Split, batch_size: int, drop_remainder: bool = False
+    ) -> tf.data.Dataset:
+        """Minibatches of undecoded examples."""
+        dataset = examples.map(split.decoder(self.image_size), num_parallel_calls=_workers())
         dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
         options = tf.data.Options()
         options.autotune.enabled = False  # its thread stalls the end of an epoch by up to a minute
         options.deterministic = True
+        return dataset.with_options(options)
+
+    def _read(self, dataset: tf.data.Dataset, split: Split) -> Iterator[Minibatch]:
         try:
-            yield from dataset.with_options(options)
+            yield from dataset
         except tf.errors.OpError as error:
-            raise RunError(split.culprit() or f"reading {self.name} failed: {error.message}") from None
+            raise self.unreadable(split, error.message) from None
 
 
 def _workers() -> int:

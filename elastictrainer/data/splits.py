@@ -1,36 +1,35 @@
 """One part of a data set: how its images come, in an order that can be repeated."""
 
-from typing import Callable, Optional, Protocol, Tuple
+from typing import Any, Callable, Optional, Protocol, Tuple
 
 import numpy as np
 import tensorflow as tf
 
+Example = Tuple[tf.Tensor, tf.Tensor]  # image (H, W, 3) float32 in 0..255, label () int64
+
 
 class Split(Protocol):
-    """One part of a data set."""
+    """One part of a data set. Its examples are put in order before they are decoded."""
 
-    count: int
+    @property
+    def count(self) -> int:
+        """How many examples there are."""
 
-    def examples(
-        self,
-        seed: Optional[Tuple[int, int]],
-        size: Tuple[int, int],
-        workers: int,
-        skip: int = 0,
-        part: Tuple[int, int] = (0, 1),
-    ) -> tf.data.Dataset:
-        """(image (H, W, 3) float32 in 0..255, label int64) in an order drawn from `seed`, without the first `skip`; of those each
-        n-th, from number k on, where `part` is (k, n).
+    def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
+        """From a seed, (2,) int64, to the undecoded examples in the order drawn from it; None: as stored.
 
-        No seed: in the order they are stored in.
+        The function may be called inside another of tf.data's.
         """
+
+    def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
+        """From an undecoded example to an image of `size` (height, width) and its label."""
 
     def culprit(self) -> str:
         """After a failed read: which image it was and what to do, or an empty string."""
 
 
 class IndexedSplit:
-    """A Split whose images can be had by number; a subclass says how.
+    """A Split whose images can be had by number; a subclass says how. Images that are left out are not read.
 
     Attributes:
         labels: (n,) int.
@@ -39,30 +38,38 @@ class IndexedSplit:
     labels: np.ndarray
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """A function for tf.data: from an image's number to the image as `Split.examples` gives it."""
+        """From an image's number to the image, (H, W, 3) float32 in 0..255."""
         raise NotImplementedError
 
     @property
     def count(self) -> int:
+        """How many images there are."""
         return len(self.labels)
 
-    def examples(
-        self,
-        seed: Optional[Tuple[int, int]],
-        size: Tuple[int, int],
-        workers: int,
-        skip: int = 0,
-        part: Tuple[int, int] = (0, 1),
-    ) -> tf.data.Dataset:
-        """See Split; images that are left out are not even read."""
-        order = np.arange(self.count) if seed is None else np.random.default_rng(seed).permutation(self.count)
-        order = order[skip:][part[0] :: part[1]]
-        read = self.reader(size)
-        dataset = tf.data.Dataset.from_tensor_slices((order, self.labels[order]))
-        return dataset.map(lambda number, label: (read(number), label), num_parallel_calls=workers)
+    def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
+        """See `Split`."""
+
+        def numbers(seed: Optional[tf.Tensor]) -> tf.data.Dataset:
+            order = tf.range(self.count)
+            if seed is not None:
+                order = tf.random.experimental.stateless_shuffle(order, seed)
+            return tf.data.Dataset.from_tensor_slices(order)
+
+        return numbers
+
+    def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
+        """See `Split`."""
+        read, labels = self.reader(size), tf.constant(self.labels, tf.int64)
+        return lambda number: (read(number), labels[number])
 
     def culprit(self) -> str:
+        """See `Split`."""
         return ""
+
+
+def stored(split: Split, size: Tuple[int, int], workers: int) -> tf.data.Dataset:
+    """All examples of `split` in their stored order, decoded by `workers` threads."""
+    return split.ordered()(None).map(split.decoder(size), num_parallel_calls=workers)
 
 
 def prepare_image(image: tf.Tensor, size: Tuple[int, int]) -> tf.Tensor:

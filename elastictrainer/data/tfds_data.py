@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.splits import prepare_image
+from elastictrainer.data.splits import Example, prepare_image
 from elastictrainer.errors import UsageError
 
 # Classes of the registered data sets, so that a model can be profiled before its data is on the device.
@@ -24,33 +23,40 @@ class TfdsSplit:
 
     @property
     def count(self) -> int:
-        return self.builder.info.splits[self.split].num_examples
+        """How many examples there are."""
+        return int(self.builder.info.splits[self.split].num_examples)
 
-    def examples(
-        self,
-        seed: Optional[Tuple[int, int]],
-        size: Tuple[int, int],
-        workers: int,
-        skip: int = 0,
-        part: Tuple[int, int] = (0, 1),
-    ) -> tf.data.Dataset:
+    def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
+        """See `Split`."""
         import tensorflow_datasets as tfds
 
         # Encoded images are shuffled, decoded ones would fill the memory of a small device.
         encoded = self.builder.as_dataset(
             split=self.split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False
         )
-        if seed is not None:
-            mixed = int(np.random.default_rng(seed).integers(2**31))
-            encoded = encoded.shuffle(min(self.count, _SHUFFLE_BUFFER), seed=mixed)
 
-        def decode(example: Dict[str, tf.Tensor]) -> Tuple[tf.Tensor, tf.Tensor]:
+        def examples(seed: Optional[tf.Tensor]) -> tf.data.Dataset:
+            if seed is None:
+                return encoded
+            # TensorFlow compares the graph's seed and this one with zero, which fails for a tensor where
+            # the former is zero.
+            tf.compat.v1.set_random_seed(1)
+            mixed = tf.random.stateless_uniform((), seed, 0, 2**31 - 1, tf.int64)
+            return encoded.shuffle(min(self.count, _SHUFFLE_BUFFER), mixed, reshuffle_each_iteration=False)
+
+        return examples
+
+    def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
+        """See `Split`."""
+
+        def decode(example: Dict[str, tf.Tensor]) -> Example:
             image = tf.io.decode_image(example["image"], channels=3, expand_animations=False)
             return prepare_image(image, size), example["label"]
 
-        return encoded.skip(skip).shard(part[1], part[0]).map(decode, num_parallel_calls=workers)
+        return decode
 
     def culprit(self) -> str:
+        """See `Split`."""
         return ""
 
 

@@ -113,6 +113,12 @@ def steps_per_execution(model: tf.keras.Model) -> int:
     return int(model.steps_per_execution if KERAS_3 else model._steps_per_execution or 1)
 
 
+def count_step(model: tf.keras.Model) -> None:
+    """Add one to the steps that Keras 2 counts in a model; Keras 3 counts in the optimizer alone."""
+    if not KERAS_3:
+        model._train_counter.assign_add(1)
+
+
 def compiled_loss(
     model: tf.keras.Model, x: Any, labels: Any, outputs: Any, weights: Any, training: bool
 ) -> tf.Tensor:

@@ -1,42 +1,92 @@
-"""Loss and accuracy on held-out images."""
+"""Loss and accuracy on held-out images, after every epoch."""
 
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Tuple
+import math
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.objective import Objective, classification_loss
+from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.stopwatch import VALIDATION
+from elastictrainer.training.workers import Workers
 
-if TYPE_CHECKING:
-    from elastictrainer.training.workers import Workers
+Minibatches = Iterable[Tuple[Any, Any]]
+
+
+class Evaluation(TrainerCallback):
+    """Evaluates a classifier after every epoch: `val_loss` and `val_accuracy` in the epoch's logs.
+
+    A test loss that is not finite ends the run: RunError.
+    """
+
+    def __init__(
+        self, test: Callable[[], Minibatches], before_each: Callable[[], None] = lambda: None
+    ) -> None:
+        """
+        Args:
+            test: makes the minibatches (images, integer labels) to evaluate on, or this process' part.
+            before_each: called before each minibatch; what it raises ends the evaluation.
+        """
+        super().__init__()
+        self._test, self._before_each = test, before_each
+        self._evaluator: Optional[Evaluator] = None
+        self._results: List[List[float]] = []  # loss and accuracy after each epoch
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Evaluate."""
+        state = self.run_state
+        if self._evaluator is None:
+            self._evaluator = Evaluator(state.model, state.workers)
+        with state.watch.lap(VALIDATION):
+            loss, accuracy = self._evaluator(self._test(), self._before_each)
+        if not math.isfinite(loss):
+            raise state.diverged(f"the test loss is {loss}")
+        self._results.append([loss, accuracy])
+        assert logs is not None
+        logs["val_loss"], logs["val_accuracy"] = loss, accuracy
+
+    def state(self) -> List[List[float]]:
+        """See `TrainerCallback`."""
+        return self._results
+
+    def restore(self, state: Optional[List[List[float]]]) -> None:
+        """See `TrainerCallback`."""
+        self._results = state or []
+
+    def figures(self) -> Dict[str, Any]:
+        """See `TrainerCallback`."""
+        losses, accuracies = zip(*self._results)
+        return {
+            "accuracy_best": max(accuracies),
+            "accuracy_last": accuracies[-1],
+            "loss_last": losses[-1],
+        }
 
 
 class Evaluator:
-    """Mean loss and top-1 accuracy of a classifier; compiled once."""
+    """Mean cross-entropy and top-1 accuracy of a classifier that gives logits; compiled once."""
 
-    def __init__(self, objective: Objective, workers: Optional["Workers"] = None):
+    def __init__(self, model: tf.keras.Model, workers: Optional[Workers] = None):
         """`workers` evaluate together, each its part of the data; None: this process is alone."""
-        self._objective = objective
+        self._objective = Objective(model, classification_loss())
         self._workers = workers
-        self._function = tf.function(self._batch, reduce_retracing=True)
+        self._function = tf.function(self._minibatch, reduce_retracing=True)
 
-    def _batch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+    def _minibatch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
         logits, loss = self._objective(x, y, training=False)
-        return loss, tf.reduce_sum(
-            tf.cast(tf.equal(tf.argmax(logits, axis=-1), tf.cast(y, tf.int64)), tf.int32)
-        )
+        correct = tf.equal(tf.argmax(logits, axis=-1), tf.cast(y, tf.int64))
+        return loss, tf.reduce_sum(tf.cast(correct, tf.int32))
 
     def __call__(
-        self, batches: Iterable[Tuple[Any, Any]], before_each: Callable[[], None] = lambda: None
+        self, minibatches: Minibatches, before_each: Callable[[], None] = lambda: None
     ) -> Tuple[float, float]:
-        """(mean loss, accuracy in 0..1) over minibatches (images, integer labels); `before_each` may raise."""
-        loss = correct = count = 0
-        for x, y in batches:
+        """(mean loss, accuracy in 0..1) over (images, integer labels); `before_each` may raise."""
+        sums = [0.0, 0.0, 0.0]  # loss, correct, count
+        for x, y in minibatches:
             before_each()
-            batch_loss, batch_correct = self._function(x, y)
-            size = int(y.shape[0])
-            loss += float(batch_loss) * size
-            correct += int(batch_correct)
-            count += size
+            loss, correct = self._function(x, y)
+            count = int(y.shape[0])
+            sums = [sums[0] + float(loss) * count, sums[1] + int(correct), sums[2] + count]
         if self._workers:
-            loss, correct, count = self._workers.everyones([loss, correct, count]).sum(axis=0).tolist()
-        return loss / count, correct / count
+            sums = self._workers.gather(sums).sum(axis=0).tolist()
+        return sums[0] / sums[2], sums[1] / sums[2]

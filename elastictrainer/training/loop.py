@@ -1,43 +1,68 @@
-"""The training steps of `Trainer.fit`: what Keras' loop calls for each minibatch and each epoch."""
+"""The loop over minibatches: what Keras' `fit` calls for each of them, and tells of its epochs."""
 
+import contextlib
+import itertools
+import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import DataError, UsageError
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection.elastic import SelectedTensors
-from elastictrainer.selection.fixed import FixedTensors
-from elastictrainer.selection.schedule import Plan
-from elastictrainer.selection.settings import check_tensors
+from elastictrainer.selection.build import make_policy
+from elastictrainer.selection.clock import FULL_TRACING, LOOP, SELECTION, TRACING
+from elastictrainer.selection.fixed import FixedPolicy
+from elastictrainer.selection.schemes import Scheme
+from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
-from elastictrainer.steps.compiled_step import StepCache
-from elastictrainer.steps.keras_compat import without_optionals
-from elastictrainer.training.one_step import Stepper
-from elastictrainer.training.progress import Progress
-from elastictrainer.training.stopwatch import LOOP, Stopwatch
+from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.keras_compat import count_step, without_optionals
+from elastictrainer.steps.snapshot import restored
+from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION
 
-if TYPE_CHECKING:
-    from elastictrainer.training.trainer import Trainer
+Minibatch = Tuple[Any, compiled.Targets]
+Probe = Callable[[int], Iterable[Any]]
+_CALIBRATION_STEPS = 12  # full steps whose mean a scheme without any is compared with; noise falls to a third
+_WARM_UP = 2  # the first run builds the graph, the second one still allocates
 
 
-class ElasticSteps(tf.keras.callbacks.Callback):
-    """Stands in for a model's `train_function`, and listens to its `fit` as a callback."""
+class Loop(tf.keras.callbacks.Callback):
+    """Takes the steps of a run. Keras calls it as a model's `train_function`, and as a callback."""
 
-    def __init__(self, trainer: "Trainer", epochs: int, quiet: bool):
+    def __init__(
+        self,
+        run_state: RunState,
+        scheme: Scheme,
+        settings: SelectionSettings,
+        timings: Optional[TensorTimings],
+        probe: Optional[Probe],
+        callbacks: Sequence[TrainerCallback],
+    ):
+        """
+        Args:
+            run_state: of the run, at its beginning; the loop moves it on.
+            scheme, settings: which tensors train.
+            timings: the model's profile; None: made at the first minibatch where the scheme selects.
+            probe: see Trainer.
+            callbacks: told of selections, renewed profiles, and when training goes on.
+        """
         super().__init__()
-        self.timings: Optional[TensorTimings] = trainer.timings
-        self._trainer, self._epochs, self._quiet = trainer, epochs, quiet
-        self._selects = trainer.scheme.importance_metric is not None
-        self._watch = Stopwatch()
-        self._recent: Deque[Tuple[Any, Any]] = deque(maxlen=trainer.selection.importance_batches)
-        self._tensors: Union[FixedTensors, SelectedTensors, None] = None
-        self._records: List[Dict[str, Any]] = []
-        self._progress = Progress()
-        self._first_epoch = 0
+        self.timings = timings
+        self.run_state = run_state
+        self._scheme, self._settings, self._probe = scheme, settings, probe
+        self._callbacks = callbacks
+        self._recent: Deque[Minibatch] = deque(maxlen=settings.importance_batches)
+        self._size: Optional[int] = None  # of a full minibatch
+        self._first_epoch: Optional[int] = None
+        self._going_on = False
+        self._training = contextlib.ExitStack()  # the lap around the steps, or around Keras' validation
+        self._metric_values: List[Any] = []
+
+    # What Keras tells
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Keras is about to train."""
@@ -45,121 +70,203 @@ class ElasticSteps(tf.keras.callbacks.Callback):
             raise UsageError(
                 "how many minibatches make an epoch cannot be told from the data: pass steps_per_epoch."
             )
+        self.run_state.steps_per_epoch = self.run_state.steps_per_epoch or self.params["steps"]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Epoch number `epoch` (from 0) begins."""
-        if self._tensors is None:
-            self._first_epoch = epoch
-        self._progress.epoch = epoch - self._first_epoch
+        """The steps of an epoch begin; Keras has just reset the metrics."""
+        if self._first_epoch is None:
+            self.start_at(epoch)
+        if self._metric_values:
+            for variable, value in zip(self.run_state.metric_variables(), self._metric_values):
+                variable.assign(value)
+            self._metric_values = []
+        self._training.enter_context(self.run_state.watch.lap(LOOP))
+        self._tell(True)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Keras' own validation begins."""
+        self._end_training()
+        self._training.enter_context(self.run_state.watch.lap(VALIDATION))
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Keras' own validation is over."""
+        self._training.close()
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Add this epoch's figures to its logs."""
-        full_ms = self._tensors.full_step_ms()
-        epoch_ms = self._progress.epoch_ms
-        logs["ratio"] = float(np.median(epoch_ms)) / full_ms if full_ms and epoch_ms else float("nan")
-        logs["selected"] = (
-            len(self.model.trainable_variables)
-            if self._tensors.mask is None
-            else int(self._tensors.mask.sum())
-        )
-        self._progress.epoch_done(self._watch.training())
+        self._end_training()
+        state = self.run_state
+        assert logs is not None and state.policy is not None
+        ratio = state.ratio(state.epoch_step_ms())
+        logs["ratio"] = float("nan") if ratio is None else ratio
+        mask = state.policy.mask
+        logs["selected"] = len(state.model.trainable_variables) if mask is None else int(mask.sum())
 
-    def __call__(self, iterator: Iterator[Any]) -> Dict[str, Any]:
+    def __call__(self, iterator: Any) -> Dict[str, Any]:
         """Train on the next minibatch of `iterator`; returns the metrics so far."""
-
-        def fetch() -> Tuple[Any, compiled.Targets]:
-            x, *targets = tf.keras.utils.unpack_x_y_sample_weight(without_optionals(next(iterator)))
-            return x, tuple(targets)
-
-        if self._tensors is None:
-            first = fetch()
-            self._begin(iterator, *first)
-            self._train(lambda: first)
+        if self.run_state.policy is None:
+            first = self._fetch(iterator)
+            self.build(first, iterator.element_spec)
+            self.calibrate()
+            self._step(lambda: first)
         else:
-            self._train(fetch)
-        if hasattr(self.model, "_train_counter"):
-            self.model._train_counter.assign_add(1)
-        return self._metrics.results()
+            self._step(lambda: self._fetch(iterator))
+        count_step(self.run_state.model)
+        return self.metrics.results()
 
-    def close(self) -> None:
-        """Let go of what is held."""
-        if self._tensors is not None:
-            self._tensors.close()
+    # What Trainer.fit calls
 
-    def figures(self) -> Dict[str, Any]:
-        """Of the whole `fit`, see `Trainer.fit`."""
-        progress = self._progress
-        full_s = self._stepper.full_training_s() if self._tensors is not None else None
-        seconds = dict(self._watch.seconds)
-        return {
-            "rho_requested": self._trainer.selection.rho if self._selects else None,
-            "rho_predicted": progress.predicted_ratio / progress.step
-            if progress.step and self.timings is not None
-            else None,
-            "rho_achieved": self._watch.training() / full_s if full_s else None,
-            "train_seconds": self._watch.training(),
-            "seconds": seconds,
-            "steps": progress.step,
-            "flops_total": progress.flops or None,
-            "selections": self._records,
-        }
+    def start_at(self, epoch: int) -> None:
+        """The run's first epoch is number `epoch` to Keras."""
+        self._first_epoch = epoch
+        self.run_state.epochs -= epoch
 
-    def _begin(self, iterator: Any, x: Any, y: compiled.Targets) -> None:
-        """At the first minibatch: build, profile, and set up."""
-        trainer, model = self._trainer, self.model
-        compiled.build(model, x, y)
+    def build_on(self, data: tf.data.Dataset) -> None:
+        """`build` by the first minibatch of `data`."""
+        self.build(self._fetch(iter(data)), data.element_spec)
+
+    def build(self, minibatch: Minibatch, spec: Any) -> None:
+        """Make variables, profile and policy, before the first step.
+
+        Args:
+            minibatch: of a full size.
+            spec: tf.TensorSpecs of any minibatch of the data.
+        """
+        state, model, scheme = self.run_state, self.run_state.model, self._scheme
+        compiled.build(model, *minibatch)
         if not model.trainable_variables:
             raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
         optimizers.build(model.optimizer, model.trainable_variables)
-        objective = compiled.CompiledObjective(model, None, trainer.scheme.penalty(model))
-        self._metrics = compiled.CompiledMetrics(model)
-        if self._selects and self.timings is None:
-            self._say("profiling the model")
-            self.timings = profile_model(model, objective, (x, y), model.optimizer, metrics=(self._metrics,))
-            self._say(f"full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
-        steps = StepCache(objective, model.optimizer, [self._metrics])
-        self._tensors = self._selected_tensors(steps) if self._selects else self._fixed_tensors()
-        x_spec, *others = tf.keras.utils.unpack_x_y_sample_weight(iterator.element_spec)
-        self._stepper = Stepper(self._tensors, steps, self._watch, self._progress, (x_spec, tuple(others)))
-
-    def _fixed_tensors(self) -> FixedTensors:
-        trainer, model = self._trainer, self.model
-        if self.timings is not None:
-            check_tensors(self.timings, len(model.trainable_variables))
-        return FixedTensors(
-            trainer.scheme,
-            model,
-            model.optimizer,
-            trainer.selection.interval,
+        self._recent.append(minibatch)
+        self._spec = self._unpacked(spec)
+        self.metrics = compiled.CompiledMetrics(model)
+        mean = state.workers.mean if state.workers else None
+        objective = compiled.CompiledObjective(model, None, scheme.penalty(model), mean)
+        self._steps = StepCache(objective, model.optimizer, [self.metrics])
+        if state.rho is not None and self.timings is None:
+            with state.watch.lap(CALIBRATION):
+                state.say("profiling the model")
+                self.timings = profile_model(
+                    model, objective, minibatch, model.optimizer, metrics=(self.metrics,)
+                )
+                state.say(f"full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
+        state.policy = make_policy(
+            scheme,
+            self._settings,
             self.timings,
-            self._records.append,
+            state.epochs,
+            state.steps_per_epoch,
+            self._steps,
+            state.watch,
+            self._probe_minibatches,
+            self._note_selection,
+            state.say,
+            self._keep_profile,
         )
 
-    def _selected_tensors(self, steps: StepCache) -> SelectedTensors:
-        trainer = self._trainer
-        trainer.selection.check_profile(self.timings, len(self.model.trainable_variables))
-        return SelectedTensors(
-            trainer.selection,
-            trainer.scheme.importance_metric,
-            self.timings,
-            Plan(self._epochs - self._first_epoch, self.params["steps"], trainer.selection.interval),
-            steps,
-            self._watch,
-            probe=lambda step: iter(list(self._recent)),
-            log=lambda record: self._records.append({"epoch": self._progress.epoch, **record}),
-            say=self._say,
-            keep_profile=self._keep_profile,
-        )
+    def resume(self) -> None:
+        """The run's variables and state are as it goes on with them: at its beginning, or restored."""
+        state = self.run_state
+        if state.progress.batch:  # Keras resets the metrics where this epoch goes on
+            self._metric_values = [variable.numpy() for variable in state.metric_variables()]
+        if not state.progress.step:
+            self.calibrate()
 
-    def _train(self, fetch: Callable[[], Tuple[Any, compiled.Targets]]) -> None:
-        with self._watch.lap(LOOP):
-            taken = self._stepper.take(fetch)
-        if taken.whole:
-            self._recent.append(taken.batch)
+    def calibrate(self) -> None:
+        """Time full steps for a scheme that makes none, and leave no trace of them."""
+        policy, model = self.run_state.policy, self.run_state.model
+        if not isinstance(policy, FixedPolicy) or policy.mask.all():
+            return
+        with self.run_state.watch.lap(CALIBRATION):
+            objective = compiled.CompiledObjective(model, None)
+            step = CompiledStep(objective, model.optimizer, model.trainable_variables, [self.metrics])
+            first, *others = itertools.islice(
+                self._probe_minibatches(self.run_state.progress.step), _WARM_UP + _CALIBRATION_STEPS
+            )
+            step.trace(*first)
+            minibatches = itertools.cycle([first, *others])
+            with restored([*step.state(), *optimizers.variables_of(model.optimizer)]):
+                for k in range(_WARM_UP + _CALIBRATION_STEPS):
+                    start = time.perf_counter()
+                    float(step(*next(minibatches)))
+                    if k >= _WARM_UP:
+                        policy.full_apart_ms.append(1e3 * (time.perf_counter() - start))
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        self._training.close()
+        if self.run_state.policy is not None:
+            self.run_state.policy.close()
+
+    # A step
+
+    def _step(self, fetch: Callable[[], Minibatch]) -> None:
+        """Decide what trains, fetch the minibatch, run the step, time it, and account for it."""
+        state, progress, watch = self.run_state, self.run_state.progress, self.run_state.watch
+        policy: Any = state.policy
+        step = progress.step
+        with watch.lap(SELECTION):
+            mask = policy.next_mask(step, progress.epoch, progress.batch)
+        new = not self._steps.has(mask)
+        building = watch.lap(FULL_TRACING if mask.all() else TRACING) if new else contextlib.nullcontext()
+        start = time.perf_counter()
+        with policy.stepping(), watch.lap(STEPS):
+            with contextlib.nullcontext() if progress.batch else watch.lap(LOOP):
+                minibatch = fetch()
+            waited_ms = 0.0 if progress.batch else 1e3 * (time.perf_counter() - start)
+            with building:  # the first run included
+                compiled_step = self._steps.get(mask)
+                if new:
+                    compiled_step.trace(*self._spec)
+                loss = float(compiled_step(*minibatch))
+        ms = 1e3 * (time.perf_counter() - start)
+        size = int(tf.nest.flatten(minibatch[0])[0].shape[0])
+        self._size = self._size or size
+        if size == self._size:  # the last minibatch of an epoch may be smaller; its time would say nothing
+            if not new:
+                progress.step_took(ms)
+            policy.step_taken(step, ms - waited_ms, minibatch, new)
+            self._recent.append(minibatch)
+        if policy.timings is not None:
+            progress.predicted_ratio += policy.timings.step_time(mask) / policy.timings.full_ms
+            progress.flops += policy.timings.step_flops(mask) or 0.0
+        progress.step_done(loss)
+        state.loss, state.step_ms = loss, ms
+
+    def _fetch(self, iterator: Iterator[Any]) -> Minibatch:
+        try:
+            return self._unpacked(next(iterator))
+        except tf.errors.OutOfRangeError:
+            raise
+        except tf.errors.OpError as error:
+            raise DataError(f"reading the training data failed: {error.message}") from error
+
+    def _unpacked(self, data: Any) -> Minibatch:
+        x, *targets = tf.keras.utils.unpack_x_y_sample_weight(without_optionals(data))
+        return x, (targets[0], targets[1])
+
+    def _probe_minibatches(self, step: int) -> Iterator[Minibatch]:
+        if self._probe is None:
+            return iter(list(self._recent))
+        return map(self._unpacked, self._probe(step))
+
+    def _note_selection(self, record: Dict[str, Any]) -> None:
+        record = {"epoch": self.run_state.progress.epoch, **record}
+        self.run_state.selections.append(record)
+        for callback in self._callbacks:
+            callback.on_selection(record)
 
     def _keep_profile(self, timings: TensorTimings) -> None:
         self.timings = timings
+        for callback in self._callbacks:
+            callback.on_profile(timings)
 
-    def _say(self, line: str) -> None:
-        if not self._quiet:
-            print(line, flush=True)
+    def _end_training(self) -> None:
+        if self._going_on:
+            self._tell(False)
+        self._training.close()
+
+    def _tell(self, going_on: bool) -> None:
+        self._going_on = going_on
+        for callback in self._callbacks:
+            callback.on_training(going_on)

@@ -1,10 +1,10 @@
-"""How far a run is: everything but variables that a checkpoint keeps."""
+"""How far a run is: counters and sums over its steps."""
 
 import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Dict, List
 
-_RECENT = 10_000
+_RECENT = 10_000  # step times that the run's median is of: enough for it, and a checkpoint stays small
 
 
 @dataclass
@@ -20,12 +20,7 @@ class Progress:
         recent_ms: the latest step times of the run, 10,000 at most.
         predicted_ratio: sum over the steps done of what the profile predicts, over a full step.
         flops: floating point operations of the steps done, as far as the profile counts them.
-        trained_s: training seconds up to the end of the latest finished epoch.
-        seconds: the stopwatch.
-        tensors: the state of `FixedTensors` or `SelectedTensors`.
-        joules: spent on training, by this device's sensor.
-        intervals: [begin, end] of training without validation, in Unix time.
-        selections_logged: lines of selections.jsonl; metrics.jsonl has one for each finished epoch.
+        trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
     """
 
     epoch: int = 0
@@ -37,18 +32,7 @@ class Progress:
     predicted_ratio: float = 0.0
     flops: float = 0.0
     trained_s: float = 0.0
-    seconds: Dict[str, float] = field(default_factory=dict)
-    tensors: Dict[str, Any] = field(default_factory=dict)
-    joules: float = 0.0
-    intervals: List[List[float]] = field(default_factory=list)
-    selections_logged: int = 0
-
-    def trained_between(self, begin: float, end: float) -> None:
-        """One more interval of training, or the going on of the latest one."""
-        if self.intervals and self.intervals[-1][1] == begin:
-            self.intervals[-1][1] = end
-        else:
-            self.intervals.append([begin, end])
+    epochs_flops: float = 0.0
 
     def step_took(self, ms: float) -> None:
         """A step's time, to be part of the medians."""
@@ -70,6 +54,7 @@ class Progress:
         self.loss_sum = 0.0
         self.epoch_ms = []
         self.trained_s = trained_s
+        self.epochs_flops = self.flops
 
     def to_json(self) -> Dict[str, Any]:
         """What `Progress(**...)` takes."""

@@ -1,13 +1,22 @@
 """What a run shows while it goes: a progress bar or plain lines, and TensorBoard."""
 
 import sys
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Dict, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.training.state import RunState
 
+_TRAIN_SCALARS = (
+    "train_loss",
+    "train_accuracy",
+    "step_ms_median",
+    "train_seconds",
+    "learning_rate",
+    "ratio",
+)
 _MAP_ROWS = 24  # a run of hundreds of selections must not write ever larger pictures
 
 
@@ -45,15 +54,15 @@ class Report:
                 total=steps, initial=done, desc=f"epoch {epoch + 1}/{epochs}", unit="step", leave=False
             )
 
-    def step_done(
-        self, loss: float, accuracy: Any, step_ms: float, ratio_of: Callable[[float], Optional[float]]
-    ) -> None:
-        """`accuracy`, a metric, and `ratio_of`, from ms to the ratio, are asked only when there is a bar to show them."""
+    def step_done(self, state: RunState, logs: Dict[str, Any]) -> None:
+        """A step more; metrics (`logs`) and ratio are read only when there is a bar to show them."""
         if self._bar is None:
             return
         if self._bar.n % 10 == 0:
-            shown = {"loss": f"{loss:.3f}", "acc": f"{float(accuracy.result()):.3f}", "ms": f"{step_ms:.0f}"}
-            ratio = ratio_of(step_ms)
+            shown = {"loss": f"{state.loss:.3f}", "ms": f"{state.step_ms:.0f}"}
+            if "accuracy" in logs:
+                shown["acc"] = f"{float(logs['accuracy']):.3f}"
+            ratio = state.ratio(state.step_ms)
             if ratio is not None:
                 shown["ratio"] = f"{ratio:.2f}"
             self._bar.set_postfix(shown, refresh=False)
@@ -61,31 +70,25 @@ class Report:
 
     def epoch_ends(self, epoch: int, epochs: int, step: int, record: Dict[str, Any]) -> None:
         """`record`: the epoch's line of metrics.jsonl."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-        ratio = "" if record["ratio"] is None else f"  ratio {record['ratio']:.3f}"
-        self.say(
-            f"epoch {epoch + 1:>{len(str(epochs))}}/{epochs}  loss {record['train_loss']:.4f}  "
-            f"accuracy {100 * record['train_accuracy']:.1f} %  test loss {record['test_loss']:.4f}  "
-            f"test accuracy {100 * record['test_accuracy']:.1f} %  {record['step_ms_median']:.1f} ms/step{ratio}  "
-            f"{record['train_seconds']:.1f} s"
-        )
-        for split, keys in {
-            "train": (
-                "train_loss",
-                "train_accuracy",
-                "step_ms_median",
-                "train_seconds",
-                "learning_rate",
-                "ratio",
-            ),
-            "test": ("test_loss", "test_accuracy"),
-        }.items():
-            self._scalars(split, step, {key: record[key] for key in keys if record.get(key) is not None})
+        self._close_bar()
+        words = [f"epoch {epoch + 1:>{len(str(epochs))}}/{epochs}"]
+        for key, name, scale, digits in (
+            ("train_loss", "loss {}", 1, 4),
+            ("train_accuracy", "accuracy {} %", 100, 1),
+            ("test_loss", "test loss {}", 1, 4),
+            ("test_accuracy", "test accuracy {} %", 100, 1),
+            ("step_ms_median", "{} ms/step", 1, 1),
+            ("ratio", "ratio {}", 1, 3),
+            ("train_seconds", "{} s", 1, 1),
+        ):
+            if record[key] is not None:
+                words.append(name.format(f"{scale * record[key]:.{digits}f}"))
+        self.say("  ".join(words))
+        self._scalars("train", step, record, _TRAIN_SCALARS)
+        self._scalars("test", step, record, ("test_loss", "test_accuracy"))
 
     def selection_map(self, step: int, masks: np.ndarray) -> None:
-        """`masks`: (intervals, N) bool; the latest ones are drawn, tensors from input (left) to output, the last one below."""
+        """Draw the latest of `masks` (selections, N) bool: the last one below, tensors from input to output."""
         writer = self._writers["train"]
         if writer is None:
             return
@@ -97,20 +100,24 @@ class Report:
             tf.summary.image("train/selection", pixels, step=step)
             writer.flush()
 
-    def _scalars(self, split: str, step: int, values: Dict[str, float]) -> None:
+    def _scalars(self, split: str, step: int, record: Dict[str, Any], keys: Sequence[str]) -> None:
         writer = self._writers[split]
         if writer is None:
             return
         with writer.as_default():
-            for key, value in values.items():
-                name = key if key.startswith(split + "_") else f"{split}_{key}"
-                tf.summary.scalar(f"{split}/{name[len(split) + 1 :]}", value, step=step)
+            for key in keys:
+                if record[key] is not None:
+                    tf.summary.scalar(f"{split}/{key.removeprefix(split + '_')}", record[key], step=step)
             writer.flush()
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        """Let go of the terminal and of files."""
+        self._close_bar()
         for writer in self._writers.values():
             if writer is not None:
                 writer.close()
+
+    def _close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

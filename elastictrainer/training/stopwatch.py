@@ -1,25 +1,14 @@
-"""Where the time of a run goes."""
+"""Where the time of a run goes: the clock of its policy, and of the loop."""
 
 import contextlib
 import time
 from collections import defaultdict
 from typing import Callable, Dict, Iterator, List
 
-# The laps of a run.
 STEPS = "steps"  # training steps whose graph was there
-FULL_TRACING = "full_tracing"  # building the graph of the full step, its first run included
-TRACING = "tracing"  # building the graph of a selection, its first run included
-IMPORTANCE = "importance"  # scoring the tensors
-SELECTION = "selection"  # choosing among them
-PROFILING = "profiling"  # renewing the profile
-LOOP = "loop"  # around the steps: waiting for the first minibatch of an epoch, the progress shown
-CHECKPOINT = "checkpoint"
 VALIDATION = "validation"
-CALIBRATION = "calibration"  # full steps measured apart for comparison
+CALIBRATION = "calibration"  # the first profile, and full steps for comparison, beside the run
 
-SELECTING = (IMPORTANCE, SELECTION, TRACING, PROFILING)  # what full training does not do
-RECURRING = (LOOP, CHECKPOINT)  # beside the steps, whatever trains
-SHARED = (*RECURRING, FULL_TRACING)  # what full training takes as well, beside its steps
 NOT_TRAINING = (VALIDATION, CALIBRATION)
 
 
@@ -65,5 +54,5 @@ class Stopwatch:
         return sum(self.seconds[name] for name in names)
 
     def training(self) -> float:
-        """Seconds of training: all but validation and calibration."""
+        """Seconds of training, which `rho_achieved` counts: all laps but validation and calibration."""
         return self.total(*NOT_TRAINING)

@@ -1,7 +1,8 @@
-"""Train in a program of one's own, in the conventions of Keras: compile, then fit."""
+"""Train in the conventions of Keras: compile, then fit."""
 
+import contextlib
 import inspect
-from typing import Any, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import tensorflow as tf
 
@@ -10,7 +11,13 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled
-from elastictrainer.training.loop import ElasticSteps
+from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.checkpointing import Checkpointing
+from elastictrainer.training.loop import Loop, Probe
+from elastictrainer.training.state import RunState
+from elastictrainer.training.workers import Workers
+
+Stream = Callable[[int, int], tf.data.Dataset]
 
 
 class Trainer:
@@ -18,10 +25,10 @@ class Trainer:
 
     Keras' own loop runs: its data formats, callbacks, metrics and validation. The training step is replaced.
 
-    >>> trainer = Trainer(model, rho=0.5, interval=3)                                              # doctest: +SKIP
-    >>> trainer.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])           # doctest: +SKIP
-    >>> history = trainer.fit(train, validation_data=test, epochs=12)                              # doctest: +SKIP
-    >>> history.history["ratio"], history.elastic["rho_achieved"]                                  # doctest: +SKIP
+    >>> trainer = Trainer(model, rho=0.5, interval=3)                                     # doctest: +SKIP
+    >>> trainer.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])  # doctest: +SKIP
+    >>> history = trainer.fit(train, validation_data=test, epochs=12)                     # doctest: +SKIP
+    >>> history.history["ratio"], history.elastic["rho_achieved"]                         # doctest: +SKIP
     """
 
     def __init__(
@@ -30,60 +37,169 @@ class Trainer:
         *,
         scheme: Union[str, schemes.Scheme] = "elastic",
         timings: Optional[TensorTimings] = None,
+        probe: Optional[Probe] = None,
+        workers: Optional[Workers] = None,
+        say: Optional[Callable[[str], None]] = None,
         **selection: Any,
     ):
         """
         Args:
             model: any Keras model that is trained with the default `train_step`; frozen layers stay frozen.
             scheme: a name of `schemes.SCHEMES`, or an object like them.
-            timings: the model's profile, from `profile_model` or an earlier `fit` (`trainer.timings`); None: made at the
-                first minibatch, which takes some tens of steps.
-            selection: rho (0.5), interval (4 epochs), importance_batches (5), solver, feedback, reprofile: see
-                SelectionSettings.
+            timings: the model's profile, from `profile_model` or an earlier `fit` (`trainer.timings`); None:
+                made at the first minibatch, which takes some tens of steps.
+            probe: from a step's number to the minibatches that tensors are scored on and full steps timed
+                with; None: the latest ones trained on.
+            workers: the processes that train together; the data is then this one's share of every minibatch.
+                Measured times differ between them and must not steer the selection: pass feedback=False.
+            say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
+            selection: rho (0.5), interval (4 epochs), importance_batches (5), solver, feedback, reprofile:
+                see SelectionSettings.
 
         Raises:
             UsageError: an argument out of range, an unknown scheme.
         """
         self.model = model
         self.scheme = schemes.create(scheme) if isinstance(scheme, str) else scheme
+        self.scheme_name = scheme if isinstance(scheme, str) else type(scheme).__name__
         self.timings = timings
         self.selection = SelectionSettings(**selection)
+        if workers is not None and self.selection.feedback:
+            raise UsageError("processes that train together must select alike: pass feedback=False.")
+        self._probe, self._workers, self._say = probe, workers, say
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """As `Model.compile`, without XLA unless asked for; a model that is compiled already need not be compiled again."""
+        """As `Model.compile`, without XLA unless asked for; a compiled model need not be compiled again."""
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
-        options = (
-            {"jit_compile": False, **options} if "jit_compile" not in given else options
-        )  # Keras 3: "auto"
+        if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
+            options = {"jit_compile": False, **options}
         self.model.compile(*arguments, **options)
 
     def fit(self, *arguments: Any, **options: Any) -> tf.keras.callbacks.History:
         """As `Model.fit`, which see for the arguments.
 
-        Probe minibatches of the importance are the latest ones trained on.
+        The data may also be a function of (epoch, first): a tf.data.Dataset of the minibatches from number
+        `first` of that epoch on, the same whenever it is called, through all epochs to come. Pass
+        `steps_per_epoch` with it. A run can only be resumed on such data; see `Checkpointing`.
 
         Returns:
-            Keras' History. `history["ratio"]` has each epoch's median step time over that of a full step,
-            `history["selected"]` how many tensors were in training at its end; `elastic` is a dict of the run's figures:
-            rho_requested, rho_predicted, rho_achieved, selections (what `et-train` writes to selections.jsonl), seconds, steps,
-            flops_total.
+            Keras' History, with three additions. `history["ratio"]` has each epoch's median step time over
+            that of a full step, `history["selected"]` how many tensors were in training at its end;
+            `elastic` is a dict of the run's figures, see `RunState.figures`; `selections` lists what
+            `et-train` writes to selections.jsonl.
 
         Raises:
             UsageError: a model or an argument that leaves no room for this, each with what to change.
+            RunError: the data cannot be read, and what callbacks raise.
         """
         compiled.check(self.model)
-        given = inspect.signature(self.model.fit).bind(*arguments, **options).arguments
-        callbacks = given.pop("callbacks", None) or []
-        if isinstance(callbacks, tf.keras.callbacks.CallbackList):
-            raise UsageError("callbacks must be a list of callbacks, not a CallbackList.")
-        callbacks = [callbacks] if isinstance(callbacks, tf.keras.callbacks.Callback) else list(callbacks)
-        steps = ElasticSteps(self, given.get("epochs", 1), quiet=given.get("verbose") == 0)
-        self.model.train_function = steps
-        try:
-            history = self.model.fit(**given, callbacks=[steps, *callbacks])
-        finally:
-            self.model.train_function = None
-            steps.close()
-        history.elastic = steps.figures()
-        self.timings = steps.timings or self.timings
+        given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
+        callbacks = _as_list(given.pop("callbacks", None))
+        ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
+        savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
+        epochs = given.setdefault("epochs", 1)
+        if epochs < 1:
+            raise UsageError(f"epochs must be at least 1, not {epochs}.")
+        say = self._say or (_silence if given.get("verbose") == 0 else _print)
+        selects = self.scheme.importance_metric is not None
+        rho = self.selection.rho if selects else None
+        state = RunState(self.model, self.scheme_name, rho, epochs, say, self._workers)
+        for callback in ours:
+            callback.run_state = state
+        state.callbacks = ours
+        loop = Loop(state, self.scheme, self.selection, self.timings, self._probe, ours)
+        epoch_done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
+        # The loop notes the end of training before others look; what is saved is that an epoch is done.
+        others = [callback for callback in callbacks if callback not in savers]
+        given["callbacks"] = [loop, *others, epoch_done, *savers]
+        with contextlib.ExitStack() as stack:
+            stack.callback(loop.close)
+            for callback in ours:
+                stack.enter_context(callback.fitting())
+            self.model.train_function = loop
+            stack.callback(setattr, self.model, "train_function", None)
+            if callable(given.get("x")):
+                history = self._fit_stream(loop, given, savers)
+            elif any(saver.resume for saver in savers):
+                raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
+            else:
+                history = self.model.fit(**given)
+            loop.calibrate()
+            figures = state.figures()
+            for callback in ours:
+                figures.update(callback.figures())
+            for callback in ours:
+                callback.finished(figures)
+        history.elastic, history.selections = figures, state.selections
+        self.timings = loop.timings or self.timings
         return history
+
+    def _fit_stream(
+        self, loop: Loop, given: Dict[str, Any], savers: List[Checkpointing]
+    ) -> tf.keras.callbacks.History:
+        """Fit on a `Stream`; what is left of a run, where one is resumed."""
+        stream: Stream = given.pop("x")
+        state, first_epoch = loop.run_state, given.get("initial_epoch", 0)
+        state.steps_per_epoch = given.pop("steps_per_epoch", None) or 0
+        if not state.steps_per_epoch:
+            raise UsageError("data that comes from a function has no length: pass steps_per_epoch.")
+        given.setdefault("shuffle", False)  # Keras 3 warns that it leaves the order as it is
+        loop.start_at(first_epoch)
+        loop.build_on(stream(first_epoch, 0))
+        for saver in savers:
+            if saver.resume:
+                saver.restore_run()
+        loop.resume()
+        history = tf.keras.callbacks.History()
+        history.epoch, history.history = [], {}
+        for part in self._parts(loop, stream, first_epoch, given):
+            history.epoch += part.epoch
+            for name, values in part.history.items():
+                history.history.setdefault(name, []).extend(values)
+        return history
+
+    def _parts(
+        self, loop: Loop, stream: Stream, first_epoch: int, given: Dict[str, Any]
+    ) -> Iterator[tf.keras.callbacks.History]:
+        """Fit what is left of the epoch going on, then the epochs after it."""
+        state, steps = loop.run_state, loop.run_state.steps_per_epoch
+        epoch, batch = first_epoch + state.progress.epoch, state.progress.batch
+        if batch == steps:  # interrupted while it was evaluated
+            yield self._end_epoch(loop, epoch, given["callbacks"])
+        elif batch:
+            part = {**given, "initial_epoch": epoch, "epochs": epoch + 1, "steps_per_epoch": steps - batch}
+            yield self.model.fit(stream(epoch, batch), **part)
+        epoch += bool(batch)
+        if epoch < given["epochs"] and not (batch and self.model.stop_training):
+            part = {**given, "initial_epoch": epoch, "steps_per_epoch": steps}
+            yield self.model.fit(stream(epoch, 0), **part)
+
+    def _end_epoch(self, loop: Loop, epoch: int, callbacks: List[Any]) -> tf.keras.callbacks.History:
+        """What Keras does at the end of an epoch whose steps are all done."""
+        self.model.stop_training = False
+        history = tf.keras.callbacks.History()
+        listed = tf.keras.callbacks.CallbackList(
+            [history, *callbacks], model=self.model, epochs=epoch + 1, steps=loop.run_state.steps_per_epoch
+        )
+        listed.on_train_begin()
+        listed.on_epoch_begin(epoch)
+        logs = {name: float(value) for name, value in loop.metrics.results().items()}
+        listed.on_epoch_end(epoch, logs)
+        listed.on_train_end(logs)
+        return history
+
+
+def _as_list(callbacks: Any) -> List[Any]:
+    if isinstance(callbacks, tf.keras.callbacks.CallbackList):
+        raise UsageError("callbacks must be a list of callbacks, not a CallbackList.")
+    if isinstance(callbacks, tf.keras.callbacks.Callback):
+        return [callbacks]
+    return list(callbacks or [])
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _silence(line: str) -> None:
+    """Say nothing."""

@@ -46,20 +46,20 @@ class Workers:
         """Each of `values` (tensors, IndexedSlices) averaged over the processes; inside a tf.function only."""
         return self._reduced(values, tf.distribute.ReduceOp.MEAN)
 
-    def everyones(self, values: Sequence[float]) -> np.ndarray:
+    def gather(self, values: Sequence[float]) -> np.ndarray:
         """(count, len(values)) float64: what each process passed, by rank. All of them must ask."""
         own = np.zeros((self.count, len(values)))
         own[self.rank] = values
         return self._sum([tf.constant(own)])[0].numpy()
 
-    def of_first(self, make: Callable[[], Any]) -> Any:
+    def broadcast(self, make: Callable[[], Any]) -> Any:
         """The JSON value that the first process makes, in every process; the others wait for it."""
         own = json.dumps(make()).encode() if self.rank == 0 else b""
-        text = np.zeros(int(self.everyones([len(own)])[0, 0]))
+        text = np.zeros(int(self.gather([len(own)])[0, 0]))
         text[: len(own)] = list(own)
         return json.loads(self._sum([tf.constant(text)])[0].numpy().astype(np.uint8).tobytes())
 
-    def start_alike(self, variables: Iterable[Any]) -> None:
+    def broadcast_variables(self, variables: Iterable[Any]) -> None:
         """Give every process the values that the first one's variables have."""
         own = [v for v in tf_variables(variables) if v.dtype.is_floating]
         values = self._sum([v.read_value() if self.rank == 0 else tf.zeros_like(v) for v in own])
@@ -67,7 +67,7 @@ class Workers:
             variable.assign(value)
 
     @contextlib.contextmanager
-    def told_when_alone(self) -> Iterator[None]:
+    def explaining_lost_peers(self) -> Iterator[None]:
         """Turn TensorFlow's errors about a process that is gone into a RunError."""
         try:
             yield
@@ -92,7 +92,7 @@ class Workers:
         return list(self._strategy.run(reduce)) if values else []
 
 
-def draw_apart(model: tf.keras.Model, rank: int) -> None:
+def decorrelate(model: tf.keras.Model, rank: int) -> None:
     """Let the process of this `rank` draw random numbers of its own (augmentation, dropout) with a model made alike in all."""
     for state in random_states(model):
         values = state.numpy()

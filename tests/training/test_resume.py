@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_timings, small_network
+from builders import ArrayData, invented_timings, small_network, train_classifier
 from elastictrainer import RunError, UsageError
 from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
@@ -15,7 +15,6 @@ from elastictrainer.selection.schemes import SCHEMES
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.training.checkpoints import Checkpoints
-from elastictrainer.training.training import Training
 
 STEPS, EPOCHS = 16, 4
 
@@ -36,7 +35,7 @@ class InterruptedData(ArrayData):
 
     def test(self):
         self.evaluations += 1
-        for batch in super().train(0):
+        for batch in super().test():
             if self.when == ("test", self.evaluations):
                 os.kill(os.getpid(), signal.SIGINT)
                 self.when = None
@@ -48,38 +47,45 @@ def timings(tf):
     return invented_timings(small_network(tf))
 
 
-def trainer(tf, timings, folder, scheme):
-    tf.keras.utils.set_random_seed(3)
-    model = small_network(tf)
-    run = RunFolder(folder)
-    folder.mkdir(exist_ok=True)
-    run.write_config({"scheme": scheme, "rho": 0.9})
-    optimizer = optimizers.make("sgd", 0.05, decay_steps=STEPS * EPOCHS)
-    return Training(
-        model,
-        optimizer,
-        scheme=scheme,
-        timings=timings,
-        rho=0.9,
-        epochs=EPOCHS,
-        interval=1,
-        importance_batches=2,
-        feedback=False,
-        run=run,
-        quiet=True,
-    )
+class Run:
+    """A model to train into a folder; every one made alike."""
 
+    def __init__(self, tf, timings, folder, scheme):
+        tf.keras.utils.set_random_seed(3)
+        self._tf, self._timings, self._scheme = tf, timings, scheme
+        self.model = small_network(tf)
+        self.folder = RunFolder(folder)
+        folder.mkdir(exist_ok=True)
+        self.folder.write_config({"scheme": scheme, "rho": 0.9})
+        self.optimizer = optimizers.make("sgd", 0.05, decay_steps=STEPS * EPOCHS)
 
-def result(trained):
-    """What must be equal: weights, slots, random states, metrics and selections, without what a clock measured."""
-    clocked = ("step_ms_median", "ratio", "train_seconds", "train_seconds_total")
-    metrics = [{k: v for k, v in record.items() if k not in clocked} for record in trained.run.metrics()]
-    variables = [
-        *trained.model.variables,
-        *optimizers.variables_of(trained.optimizer),
-        *random_states(trained.model),
-    ]
-    return [v.numpy() for v in variables], metrics, trained.run.selections()
+    def fit(self, data, resume=False):
+        return train_classifier(
+            self._tf,
+            self.model,
+            data,
+            self.optimizer,
+            scheme=self._scheme,
+            timings=self._timings,
+            rho=0.9,
+            epochs=EPOCHS,
+            interval=1,
+            importance_batches=2,
+            feedback=False,
+            run=self.folder,
+            resume=resume,
+        )
+
+    def result(self):
+        """What must be equal: weights, slots, random states, metrics and selections, without what a clock measured."""
+        clocked = ("step_ms_median", "ratio", "train_seconds", "train_seconds_total")
+        metrics = [{k: v for k, v in record.items() if k not in clocked} for record in self.folder.metrics()]
+        variables = [
+            *self.model.variables,
+            *optimizers.variables_of(self.optimizer),
+            *random_states(self.model),
+        ]
+        return [v.numpy() for v in variables], metrics, self.folder.selections()
 
 
 @pytest.fixture
@@ -93,19 +99,19 @@ def sigint():
 @pytest.mark.usefixtures("sigint")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_resumed_equals_uninterrupted(tf, timings, tmp_path, scheme):
-    whole = trainer(tf, timings, tmp_path / "whole", scheme)
+    whole = Run(tf, timings, tmp_path / "whole", scheme)
     whole.fit(ArrayData(tf, steps=STEPS))
     # In the middle of an epoch, at the last step of one, and while one is evaluated: every time a new model goes on.
     for resume, when in enumerate((("train", 0, 9), ("train", 1, STEPS - 1), ("test", 2), None)):
-        parts = trainer(tf, timings, tmp_path / "parts", scheme)
+        parts = Run(tf, timings, tmp_path / "parts", scheme)
         data = InterruptedData(tf, when)
         if when:
             with pytest.raises(Interrupted, match="et-train --resume"):
                 parts.fit(data, resume=bool(resume))
             assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         else:
-            summary = parts.fit(data, resume=True)
-    (values, metrics, selections), (others, other_metrics, other_selections) = result(whole), result(parts)
+            summary = parts.fit(data, resume=True).elastic
+    (values, metrics, selections), (others, other_metrics, other_selections) = whole.result(), parts.result()
     assert metrics == other_metrics and selections == other_selections
     assert len(values) == len(others) > 20
     for value, other in zip(values, others):
@@ -197,23 +203,31 @@ def test_what_is_not_finite_is_not_saved(tf, timings, tmp_path, when, message):
             ]  # behind every activation: on some CPUs ReLU turns NaN into 0
             bias.assign(tf.fill(bias.shape, np.nan))
 
-    poisoned = trainer(tf, timings, tmp_path / "run", "full")
+    poisoned = Run(tf, timings, tmp_path / "run", "full")
     with pytest.raises(RunError, match=rf"{message} at step {2 * STEPS}.*learning-rate.*step-0000000{STEPS}"):
         poisoned.fit(Poisoned(tf, steps=STEPS))
-    again = trainer(tf, timings, tmp_path / "run", "full")
-    assert again.fit(ArrayData(tf, steps=STEPS), resume=True)["steps"] == STEPS * EPOCHS
+    again = Run(tf, timings, tmp_path / "run", "full")
+    assert again.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["steps"] == STEPS * EPOCHS
 
 
 def test_a_run_without_a_checkpoint_starts_anew(tf, timings, tmp_path):
-    fresh = trainer(tf, timings, tmp_path / "run", "full")
-    fresh.run.add_metrics({"epoch": 1})  # what a killed process may have left
-    assert fresh.fit(ArrayData(tf, steps=STEPS), resume=True)["epochs"] == EPOCHS
-    assert [record["epoch"] for record in fresh.run.metrics()] == [1, 2, 3, 4]
+    fresh = Run(tf, timings, tmp_path / "run", "full")
+    fresh.folder.add_metrics({"epoch": 1})  # what a killed process may have left
+    assert fresh.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["epochs"] == EPOCHS
+    assert [record["epoch"] for record in fresh.folder.metrics()] == [1, 2, 3, 4]
 
 
-def test_resume_needs_a_run_folder(tf):
-    with pytest.raises(UsageError, match="run folder"):
-        Training(small_network(tf), scheme="full", quiet=True).fit(ArrayData(tf), resume=True)
+def test_only_data_from_a_function_can_be_resumed(tf, tmp_path):
+    from elastictrainer import Trainer
+    from elastictrainer.training.checkpointing import Checkpointing
+
+    trainer = Trainer(small_network(tf), scheme="full")
+    trainer.compile("sgd", "mse")
+    saver = Checkpointing(RunFolder.create(tmp_path / "run"), resume=True)
+    with pytest.raises(UsageError, match=r"function of \(epoch, first\)"):
+        trainer.fit(np.zeros((8, 8, 8, 3)), np.zeros((8, 3)), callbacks=[saver])
+    with pytest.raises(UsageError, match="pass steps_per_epoch"):
+        trainer.fit(ArrayData(tf).stream)
 
 
 def test_torn_and_later_lines_are_cut(tmp_path):

@@ -75,7 +75,7 @@ def test_an_image_model_learns_with_arrays_validation_and_callbacks(tf, keras, t
     assert len(seen) == 8 * 16 and seen[0] == (0, ["accuracy", "loss"])
     assert "ratio" in (tmp_path / "log.csv").read_text()
     assert keras.models.load_model(tmp_path / "best.keras").evaluate(x, y, verbose=0)[1] > 0.9
-    made = [record for record in history.elastic["selections"] if not record["corrected"]]
+    made = [record for record in history.selections if not record["corrected"]]
     assert [record["step"] for record in made] == [4, 16, 48, 80] and history.elastic["steps"] == 128
     assert 0 < history.elastic["rho_predicted"] <= 1 and history.elastic["rho_achieved"] > 0
 
@@ -127,7 +127,7 @@ def test_tensors_at_rest_do_not_move_and_frozen_layers_stay_frozen(tf, keras):
     history = trainer.fit(x, y, batch_size=8, epochs=1, callbacks=[Watch()], verbose=0)
     for before, after in zip(frozen, model.layers[0].get_weights()):
         np.testing.assert_array_equal(before, after)
-    (selection,) = [r for r in history.elastic["selections"] if not r["corrected"]]
+    (selection,) = [r for r in history.selections if not r["corrected"]]
     begin = selection["step"]
     assert 0 < len(selection["selected"]) < 6
     for index, (before, after) in enumerate(zip(weights[begin], weights[len(weights) - 1])):
@@ -175,7 +175,7 @@ def test_a_text_classifier_with_an_embedding_and_a_gru(tf, keras):
     )
     history = trainer.fit(data, epochs=10, verbose=0)
     assert history.history["binary_accuracy"][-1] > 0.9
-    assert history.elastic["selections"]
+    assert history.selections
 
 
 def test_regression_with_two_outputs_and_a_generator(tf, keras):

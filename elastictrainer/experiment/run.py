@@ -1,0 +1,184 @@
+"""A run of et-train: everything made from its settings, trained, and left in its folder."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import sys
+from typing import Any, Dict, Optional, Tuple
+
+import tensorflow as tf
+
+from elastictrainer.data.datasets import ImageData
+from elastictrainer.errors import DataError, UsageError
+from elastictrainer.experiment import assembly
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.models import warm_start
+from elastictrainer.models.export import export_run
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs import environment
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection import schemes
+from elastictrainer.selection.settings import SelectionSettings
+from elastictrainer.steps.compiled_step import exempt_from_collection
+from elastictrainer.steps.objective import classification_loss
+from elastictrainer.training import energy, workers
+from elastictrainer.training.checkpointing import Checkpointing
+from elastictrainer.training.evaluation import Evaluation
+from elastictrainer.training.metering import EnergyMetering
+from elastictrainer.training.run_record import RunRecord
+from elastictrainer.training.trainer import Trainer
+from elastictrainer.training.workers import Workers
+
+
+def train(settings: TrainSettings, run: RunFolder, resume: bool) -> Dict[str, Any]:
+    """Train into the folder `run`, alone or as one of several processes; returns the summary."""
+    group = workers.create(settings.strategy)
+    with group.explaining_lost_peers() if group else contextlib.nullcontext():
+        return _train(settings, run, resume, group)
+
+
+def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers]) -> Dict[str, Any]:
+    selection = SelectionSettings(
+        rho=settings.rho,
+        interval=settings.interval,
+        importance_batches=settings.importance_batches,
+        solver=settings.solver,
+        feedback=not settings.deterministic and group is None,
+        reprofile=settings.reprofile,
+    )
+    if settings.meter:
+        energy.from_log(settings.meter, [])  # what is wrong with it is said now
+    schemes.check(settings.scheme)
+    assembly.configure(settings.seed, settings.deterministic)
+    data, model = _data_and_model(settings, group)
+    print(
+        f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, "
+        f"{data.train_split.count} training and {data.test_split.count} test images, "
+        f"{len(model.trainable_weights)} trainable tensors"
+    )
+    if data.imbalance():
+        print(data.imbalance())
+    print(f"run: {run.path}")
+    optimizer = assembly.make_optimizer(settings, settings.epochs * data.steps_per_epoch)
+    timings = _profile(settings, data, model, optimizer, group)
+    sensor, source = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
+    metered = sensor or settings.meter
+    print(f"energy: {source}" if metered else f"energy is not measured: {source}")
+
+    record = RunRecord(run, seed=settings.seed)
+    trainer = Trainer(
+        model,
+        scheme=settings.scheme,
+        timings=timings,
+        probe=data.probe,
+        workers=group,
+        say=record.say,
+        **dataclasses.asdict(selection),
+    )
+    accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    trainer.compile(optimizer, classification_loss(), metrics=[accuracy])
+    checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
+    callbacks = [
+        EnergyMetering(sensor),
+        Evaluation(data.test, checkpointing.stop_if_asked),
+        record,
+        checkpointing,
+    ]
+    _begin(settings, run, resume, timings, data.class_names)
+    exempt_from_collection()
+    try:
+        history = trainer.fit(
+            data.stream,
+            epochs=settings.epochs,
+            steps_per_epoch=data.steps_per_epoch,
+            callbacks=callbacks,
+            verbose=0,
+        )
+    except DataError as error:
+        raise data.unreadable(data.train_split, str(error)) from None
+    summary: Dict[str, Any] = history.elastic
+    if settings.meter:
+        summary = _with_metered_energy(summary, settings.meter, run)
+    if settings.export and not (group and group.rank):
+        for path in export_run(run, settings.export.split(",")):
+            print(f"written: {path}")
+    return summary
+
+
+def _data_and_model(settings: TrainSettings, group: Optional[Workers]) -> Tuple[ImageData, tf.keras.Model]:
+    """The images, or this process' share of every minibatch, and the model, the same in all processes."""
+    data = assembly.load_data(settings).cached(settings.cache, print)
+    if group:
+        data = dataclasses.replace(data, part=(group.rank, group.count))
+    if settings.init_from:
+        model = warm_start.model_of(RunFolder(settings.init_from), data.class_names)
+    else:
+        model = assembly.make_model(settings, len(data.class_names))
+    if group:
+        group.broadcast_variables(model.variables)
+        workers.decorrelate(model, group.rank)
+    return data, model
+
+
+def _profile(
+    settings: TrainSettings, data: ImageData, model: tf.keras.Model, optimizer: Any, group: Optional[Workers]
+) -> Optional[TensorTimings]:
+    """The profile to train with, of what one process does; None where there is none and none is needed."""
+    share = dataclasses.replace(settings, batch_size=settings.batch_size // (group.count if group else 1))
+    image_shape = (*data.image_size, model.input_shape[-1])
+    obtain = functools.partial(
+        assembly.obtain_profile,
+        settings,
+        model,
+        assembly.profile_metadata(share, image_shape, len(data.class_names)),
+        lambda: next(data.train(0)),
+        optimizer,
+        schemes.create(settings.scheme).importance_metric is not None,
+        print,
+    )
+    if group is None:
+        return obtain()
+
+    def as_json() -> Any:
+        timings = obtain()
+        return timings and timings.to_json()
+
+    # One profile for all, or they would select differently.
+    received = group.broadcast(as_json)
+    return TensorTimings.from_json(received) if received else None
+
+
+def _begin(
+    settings: TrainSettings,
+    run: RunFolder,
+    resume: bool,
+    timings: Optional[TensorTimings],
+    class_names: Tuple[str, ...],
+) -> None:
+    """Write what a run can be resumed by, and what it ran on."""
+    if not resume:
+        run.clear()
+        run.write_config(dataclasses.asdict(settings))  # from here on it can be resumed
+    if timings is not None and not run.profile_path.exists():
+        timings.save(run.profile_path)
+    if not run.environment_path.exists():
+        about = {
+            "seed": settings.seed,
+            "arguments": sys.argv[1:],
+            "directory": os.getcwd(),
+            "class_names": list(class_names),
+        }
+        run.write_environment({**environment.describe(), **about})
+
+
+def _with_metered_energy(summary: Dict[str, Any], meter: str, run: RunFolder) -> Dict[str, Any]:
+    """The summary with the energy that an external meter logged; as it was where the log is no good."""
+    try:
+        joules = energy.from_log(meter, summary["training_intervals"])
+    except UsageError as error:  # the run itself is fine
+        print(f"no energy: {error}", file=sys.stderr)
+        return summary
+    summary = {**summary, "energy_joules": joules, "energy_source": f"log {meter}"}
+    run.write_summary(summary)
+    return summary

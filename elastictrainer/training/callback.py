@@ -1,0 +1,45 @@
+"""A callback of Keras' that also sees the run: what checkpoints, records and meters have in common."""
+
+import contextlib
+from typing import Any, ContextManager, Dict
+
+import tensorflow as tf
+
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.training.state import RunState
+
+
+class TrainerCallback(tf.keras.callbacks.Callback):
+    """A callback for `Trainer.fit`. What it does beyond Keras' own events is in the methods here.
+
+    Attributes:
+        run_state: set before any event.
+    """
+
+    run_state: RunState
+
+    def fitting(self) -> ContextManager[Any]:
+        """What `fit` runs in, `finished` included."""
+        return contextlib.nullcontext()
+
+    def on_training(self, going_on: bool) -> None:
+        """Training begins or goes on, or is over for now: around the steps of each epoch."""
+
+    def on_selection(self, record: Dict[str, Any]) -> None:
+        """Tensors were selected; `record` is the line of selections.jsonl."""
+
+    def on_profile(self, timings: TensorTimings) -> None:
+        """The profile was renewed during the run."""
+
+    def state(self) -> Any:
+        """What `restore` needs, as JSON values; a checkpoint keeps it under the class' name."""
+
+    def restore(self, state: Any) -> None:
+        """Go on from `state`; of a class without state: None."""
+
+    def figures(self) -> Dict[str, Any]:
+        """What it adds to the figures of the run."""
+        return {}
+
+    def finished(self, figures: Dict[str, Any]) -> None:
+        """The run is over; `figures` are those of summary.json."""

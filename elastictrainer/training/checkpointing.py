@@ -1,0 +1,131 @@
+"""Checkpoints of a run: after every epoch, every few minutes, and when a signal asks the run to end."""
+
+import functools
+import math
+import time
+from typing import Any, ContextManager, Dict, Optional
+
+import tensorflow as tf
+
+from elastictrainer.errors import Interrupted
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection.clock import CHECKPOINT
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat import name_of, random_states
+from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.checkpoints import Checkpoints
+from elastictrainer.training.interruption import Interruption
+from elastictrainer.training.progress import Progress
+
+_STEPS_BETWEEN_AGREEMENTS = 5  # of processes that train together: an exchange takes milliseconds
+
+
+class Checkpointing(TrainerCallback):
+    """Writes a run's checkpoints, and lets it go on from the newest one, equal to the bit.
+
+    SIGINT and SIGTERM finish the step, write one more checkpoint, and raise Interrupted; a second one ends the
+    process at once. The latest two checkpoints are kept. What is not finite is not saved: RunError.
+    """
+
+    def __init__(self, run: RunFolder, minutes: float = 10.0, resume: bool = False):
+        """
+        Args:
+            run: where checkpoints are kept.
+            minutes: between two of them within an epoch; one follows every epoch anyhow.
+            resume: go on from the newest whole one. Model, data and settings must be the same.
+        """
+        super().__init__()
+        self.resume = resume
+        self._run, self._minutes = run, minutes
+        self._interruption = Interruption()
+        self._saved_at = time.monotonic()
+
+    def fitting(self) -> ContextManager[Any]:
+        """See `TrainerCallback`: signals are held back."""
+        return self._interruption
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Stop or save if it is time to, among processes that train together after the same step."""
+        state = self.run_state
+        if not math.isfinite(state.loss):
+            raise state.diverged(f"the loss is {state.loss}")
+        stop, save = self._interruption.asked, time.monotonic() - self._saved_at > 60 * self._minutes
+        if state.workers:
+            if state.progress.step % _STEPS_BETWEEN_AGREEMENTS:
+                return
+            stop, save = state.workers.gather([stop, save]).any(axis=0)
+        if stop:
+            self._stop()
+        if save:
+            self.save()
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Save."""
+        self.save()
+
+    def stop_if_asked(self) -> None:
+        """Save and raise Interrupted if a signal has come; not among processes that train together."""
+        if self._interruption.asked and not self.run_state.workers:
+            self._stop()
+
+    def save(self) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            RunError: a weight is not finite (nothing is written then), or the checkpoint cannot be written.
+        """
+        state = self.run_state
+        for variable in state.model.trainable_weights:
+            if not bool(tf.reduce_all(tf.math.is_finite(variable))):
+                raise state.diverged(f"{name_of(variable)} is not finite")
+        assert state.policy is not None
+        with state.watch.lap(CHECKPOINT):
+            values = {
+                "progress": state.progress.to_json(),
+                "seconds": state.watch.so_far(),
+                "policy": state.policy.state(),
+                "callbacks": {type(c).__name__: c.state() for c in state.callbacks},
+            }
+            self._checkpoints.save(state.progress.step, values)
+        state.last_checkpoint = self._checkpoints.saved()[0]
+        self._saved_at = time.monotonic()
+
+    def restore_run(self) -> None:
+        """Go on where the newest whole checkpoint was written; from the start where there is none.
+
+        Raises:
+            RunError: there are checkpoints, and all are damaged.
+        """
+        state, workers = self.run_state, self.run_state.workers
+        agree = (lambda step: int(workers.gather([step]).min())) if workers else None
+        saved = self._checkpoints.restore(state.say, agree)
+        for callback in state.callbacks:
+            callback.restore(saved and saved["callbacks"].get(type(callback).__name__))
+        if saved is None:
+            state.say(f"{self._run.path} has no checkpoint to go on from: starting from the beginning")
+            return
+        state.progress = Progress(**saved["progress"])
+        state.watch.seconds.update(saved["seconds"])
+        assert state.policy is not None
+        state.policy.restore(saved["policy"])
+        state.last_checkpoint = self._checkpoints.saved()[0]
+        state.say(
+            f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1} of {state.epochs}"
+        )
+
+    @functools.cached_property
+    def _checkpoints(self) -> Checkpoints:
+        state = self.run_state
+        return Checkpoints(
+            self._run.checkpoints_path,
+            model=state.model.variables,
+            optimizer=optimizers.variables_of(state.model.optimizer),
+            metrics=state.metric_variables(),
+            random=random_states(state.model),
+        )
+
+    def _stop(self) -> None:
+        self.save()
+        raise Interrupted(
+            f"Saved after step {self.run_state.progress.step}. Go on with: et-train --resume {self._run.path}"
+        )

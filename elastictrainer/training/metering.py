@@ -1,0 +1,51 @@
+"""The energy and the hours of training, without validation."""
+
+import time
+from typing import Any, ContextManager, Dict, List, Optional
+
+from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.energy import EnergyMeter, Sensor
+
+
+class EnergyMetering(TrainerCallback):
+    """Meters the energy of training with this device's sensor, and notes when training went on."""
+
+    def __init__(self, sensor: Optional[Sensor] = None) -> None:
+        """`sensor`: see `energy.find_sensor`; None: only times are noted, for an external meter's log."""
+        super().__init__()
+        self._sensor = sensor
+        self._meter = EnergyMeter(sensor)
+        self._intervals: List[List[float]] = []  # [begin, end] of training, in Unix time
+        self._going_on = False
+
+    def fitting(self) -> ContextManager[Any]:
+        """See `TrainerCallback`: the sensor is read in the background."""
+        return self._meter
+
+    def on_training(self, going_on: bool) -> None:
+        """See `TrainerCallback`."""
+        now = time.time()
+        if self._going_on:
+            self._intervals[-1][1] = now
+        elif going_on:
+            self._intervals.append([now, now])
+        self._going_on = going_on
+        self._meter.run(going_on)
+
+    def state(self) -> Dict[str, Any]:
+        """See `TrainerCallback`."""
+        self.on_training(self._going_on)
+        return {"joules": self._meter.joules, "intervals": self._intervals}
+
+    def restore(self, state: Optional[Dict[str, Any]]) -> None:
+        """See `TrainerCallback`."""
+        if state is not None:
+            self._meter.joules, self._intervals = state["joules"], state["intervals"]
+
+    def figures(self) -> Dict[str, Any]:
+        """See `TrainerCallback`."""
+        return {
+            "energy_joules": self._meter.joules if self._sensor else None,
+            "energy_source": self._sensor.name if self._sensor else None,
+            "training_intervals": self._intervals,
+        }

@@ -1,0 +1,115 @@
+"""What a run leaves in its folder, and shows while it goes."""
+
+import contextlib
+from typing import Any, ContextManager, Dict, Optional
+
+import numpy as np
+
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs import environment
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.steps import optimizers
+from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.report import Report
+
+
+class RunRecord(TrainerCallback):
+    """Writes metrics.jsonl, selections.jsonl, a renewed profile, TensorBoard events, the trained model and
+    summary.json, and shows each epoch. Pass it after `Evaluation`, whose results it records.
+    """
+
+    def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False, **about: Any) -> None:
+        """
+        Args:
+            run: where to write; None: nothing is written.
+            quiet: print nothing.
+            about: more figures for summary.json, such as the seed.
+        """
+        super().__init__()
+        self._run, self._about = run, about
+        self._report = Report(run, quiet)
+        self._lines = {"metrics": 0, "selections": 0}
+        self.say = self._report.say
+
+    def fitting(self) -> ContextManager[Any]:
+        """See `TrainerCallback`."""
+        return contextlib.closing(self._report)
+
+    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Show that an epoch begins."""
+        state = self.run_state
+        self._report.epoch_begins(
+            state.progress.epoch, state.epochs, state.steps_per_epoch, state.progress.batch
+        )
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Show the step."""
+        self._report.step_done(self.run_state, logs or {})
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Write and show the epoch's line."""
+        state, progress, logs = self.run_state, self.run_state.progress, logs or {}
+        trained_s, step_ms = state.watch.training(), state.epoch_step_ms()
+        record = {
+            "epoch": progress.epoch + 1,
+            "step": progress.step,
+            "train_loss": progress.loss_sum / progress.batch,
+            "train_accuracy": _number(logs, "accuracy"),
+            "step_ms_median": step_ms or 0.0,
+            "test_loss": _number(logs, "val_loss"),
+            "test_accuracy": _number(logs, "val_accuracy"),
+            "ratio": state.ratio(step_ms),
+            "train_seconds": trained_s - progress.trained_s,
+            "train_seconds_total": trained_s,
+            "flops": progress.flops - progress.epochs_flops or None,
+            "flops_total": progress.flops or None,
+            "learning_rate": optimizers.learning_rate_of(state.model.optimizer),
+        }
+        if self._run:
+            self._run.add_metrics(record)
+            self._lines["metrics"] += 1
+        self._report.epoch_ends(progress.epoch, state.epochs, progress.step, record)
+
+    def on_selection(self, record: Dict[str, Any]) -> None:
+        """See `TrainerCallback`."""
+        if self._run is None:
+            return
+        self._run.add_selection(record)
+        self._lines["selections"] += 1
+        policy = self.run_state.policy
+        if "selected" in record and policy is not None:
+            self._report.selection_map(record["step"], np.array(policy.masks))
+
+    def on_profile(self, timings: TensorTimings) -> None:
+        """See `TrainerCallback`."""
+        if self._run is not None:
+            timings.save(self._run.profile_path)
+
+    def state(self) -> Dict[str, int]:
+        """See `TrainerCallback`."""
+        return self._lines
+
+    def restore(self, state: Optional[Dict[str, int]]) -> None:
+        """See `TrainerCallback`: what was written after the checkpoint is removed."""
+        self._lines = state or {"metrics": 0, "selections": 0}
+        if self._run is not None:
+            self._run.rewind(self._lines["metrics"], self._lines["selections"])
+            self.run_state.selections[:] = self._run.selections()
+
+    def figures(self) -> Dict[str, Any]:
+        """See `TrainerCallback`."""
+        return {
+            "peak_rss_bytes": environment.peak_rss_bytes(),
+            "peak_gpu_bytes": environment.peak_gpu_bytes(),
+            **self._about,
+        }
+
+    def finished(self, figures: Dict[str, Any]) -> None:
+        """See `TrainerCallback`."""
+        if self._run is not None:
+            self._run.save_model(self.run_state.model)
+            self._run.write_summary(figures)
+
+
+def _number(logs: Dict[str, Any], name: str) -> Optional[float]:
+    return float(logs[name]) if name in logs else None
