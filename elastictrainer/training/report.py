@@ -1,5 +1,6 @@
 """What a run shows while it goes: a progress bar or plain lines, and TensorBoard."""
 
+import functools
 import sys
 from typing import Any, Dict, Optional, Sequence
 
@@ -31,8 +32,14 @@ class Report:
         """
         self._quiet = quiet
         self._bar: Any = None
-        self._writers = {
-            split: tf.summary.create_file_writer(str(run.events_path / split)) if run else None
+        self._run = run
+
+    @functools.cached_property
+    def _writers(self) -> Dict[str, Any]:
+        """TensorBoard's, by split; made when the first event is written."""
+        events = self._run and self._run.events_path
+        return {
+            split: tf.summary.create_file_writer(str(events / split)) if events else None
             for split in ("train", "test")
         }
 
@@ -113,7 +120,7 @@ class Report:
     def close(self) -> None:
         """Let go of the terminal and of files."""
         self._close_bar()
-        for writer in self._writers.values():
+        for writer in vars(self).pop("_writers", {}).values():
             if writer is not None:
                 writer.close()
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection import schemes
-from elastictrainer.selection.settings import SelectionSettings
+from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
@@ -57,7 +57,8 @@ class Trainer:
                 see SelectionSettings.
 
         Raises:
-            UsageError: an argument out of range, an unknown scheme.
+            UsageError: an argument out of range, an unknown scheme, a model without anything to train, the
+                profile of another model.
         """
         self.model = model
         self.scheme = schemes.create(scheme) if isinstance(scheme, str) else scheme
@@ -67,6 +68,20 @@ class Trainer:
         if workers is not None and self.selection.feedback:
             raise UsageError("processes that train together must select alike: pass feedback=False.")
         self._probe, self._workers, self._say = probe, workers, say
+        if model.built:
+            self._check_model()
+
+    def _check_model(self) -> None:
+        """UsageError where there is nothing to train, or the profile is none of this model or too slow."""
+        tensors = len(self.model.trainable_variables)
+        if not tensors:
+            raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
+        if self.timings is None:
+            return
+        if self.scheme.importance_metric is not None:
+            self.selection.check_profile(self.timings, tensors)
+        else:
+            check_tensors(self.timings, tensors)
 
     def compile(self, *arguments: Any, **options: Any) -> None:
         """As `Model.compile`, without XLA unless asked for; a compiled model need not be compiled again."""

@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_timings, small_network, tensor_names
+from builders import ArrayData, invented_timings, small_network, tensor_names, train_classifier
 from elastictrainer import Objective, UsageError, profile_model, select
 from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.objective import classification_loss
-from elastictrainer.training.training import Training
 
 EXPECTED = {
     "full": {
@@ -49,8 +48,8 @@ def changed(model, before):
 def test_fixed_scheme_touches_exactly_its_tensors_in_two_steps(tf, name):
     model = small_network(tf)
     before = [v.numpy() for v in model.trainable_weights]
-    trainer = Training(model, optimizers.make("sgd", 0.1), scheme=name, epochs=1, quiet=True)
-    summary = trainer.fit(ArrayData(tf))
+    sgd = optimizers.make("sgd", 0.1)
+    summary = train_classifier(tf, model, ArrayData(tf), sgd, scheme=name, epochs=1).elastic
     assert changed(model, before) == EXPECTED[name]
     assert summary["steps"] == 2 and summary["scheme"] == name
 
@@ -104,9 +103,8 @@ def test_unknown_scheme_names_the_nearest(tf):
 def test_a_scheme_of_ones_own_is_found_by_its_place(tf):
     model = small_network(tf)
     before = [v.numpy() for v in model.trainable_weights]
-    Training(model, optimizers.make("sgd", 0.1), scheme="userschemes:OddTensors", epochs=1, quiet=True).fit(
-        ArrayData(tf)
-    )
+    sgd = optimizers.make("sgd", 0.1)
+    train_classifier(tf, model, ArrayData(tf), sgd, scheme="userschemes:OddTensors", epochs=1)
     odd = set(tensor_names(model)[1::2])
     assert changed(model, before) <= odd and changed(model, before)
 
@@ -118,16 +116,9 @@ def test_a_metric_of_ones_own_scores_the_tensors(tf):
     data = ArrayData(tf, steps=16)
     scheme = schemes.create("by-largest-gradient")
     assert isinstance(scheme, userschemes.ByLargestGradient)
-    trainer = Training(
-        model,
-        optimizers.make("sgd", 0.05),
-        scheme=scheme,
-        timings=invented_timings(model),
-        rho=0.9,
-        epochs=1,
-        quiet=True,
-    )
-    assert trainer.fit(data)["selections"] == 1
+    options = {"scheme": scheme, "timings": invented_timings(model), "rho": 0.9}
+    history = train_classifier(tf, model, data, optimizers.make("sgd", 0.05), epochs=1, **options)
+    assert history.elastic["selections"] == 1
 
 
 def test_an_installed_packages_scheme_is_found(monkeypatch):

@@ -345,14 +345,14 @@ def test_each_process_draws_random_numbers_of_its_own():
     import tensorflow as tf
 
     from elastictrainer.experiment import assembly
-    from elastictrainer.training.workers import draw_apart
+    from elastictrainer.training.workers import decorrelate
 
     def drawn(rank):
         assembly.configure(seed=3)
         model = tf.keras.Sequential(
             [tf.keras.Input((100,)), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(1)]
         )
-        draw_apart(model, rank)
+        decorrelate(model, rank)
         return [model.layers[0](np.ones((1, 100), "float32"), training=True).numpy() for _ in range(2)]
 
     first, again, second = drawn(0), drawn(0), drawn(1)
