@@ -1,7 +1,6 @@
 """The loop over minibatches: what Keras' `fit` calls for each of them, and tells of its epochs."""
 
 import contextlib
-import itertools
 import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
@@ -19,15 +18,13 @@ from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import count_step, without_optionals
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.training.calibration import time_steps
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION
 
 Minibatch = Tuple[Any, compiled.Targets]
 Probe = Callable[[int], Iterable[Any]]
-_CALIBRATION_STEPS = 12  # full steps whose mean a scheme without any is compared with; noise falls to a third
-_WARM_UP = 2  # the first run builds the graph, the second one still allocates
 
 
 class Loop(tf.keras.callbacks.Callback):
@@ -178,19 +175,14 @@ class Loop(tf.keras.callbacks.Callback):
         if not isinstance(policy, FixedPolicy) or policy.mask.all():
             return
         with self.run_state.watch.lap(CALIBRATION):
-            objective = compiled.CompiledObjective(model, None)
-            step = CompiledStep(objective, model.optimizer, model.trainable_variables, [self.metrics])
-            first, *others = itertools.islice(
-                self._probe_minibatches(self.run_state.progress.step), _WARM_UP + _CALIBRATION_STEPS
+            step = CompiledStep(
+                compiled.CompiledObjective(model, None),
+                model.optimizer,
+                model.trainable_variables,
+                [self.metrics],
             )
-            step.trace(*first)
-            minibatches = itertools.cycle([first, *others])
-            with restored([*step.state(), *optimizers.variables_of(model.optimizer)]):
-                for k in range(_WARM_UP + _CALIBRATION_STEPS):
-                    start = time.perf_counter()
-                    float(step(*next(minibatches)))
-                    if k >= _WARM_UP:
-                        policy.full_apart_ms.append(1e3 * (time.perf_counter() - start))
+            minibatches = self._probe_minibatches(self.run_state.progress.step)
+            policy.full_apart_ms += time_steps(step, minibatches)
 
     def close(self) -> None:
         """Let go of what is held."""

@@ -73,7 +73,7 @@ def hundred(options, name: str, count: int) -> list:
     batches = made.minibatches()
     sizes = []
     for k in range(count):
-        importance = evaluator(itertools.islice(made.data.train(1_000_000 + k), 1))
+        importance = evaluator(itertools.islice(made.data.probe(k), 1))
         importance = np.abs(importance) * np.random.default_rng(k).lognormal(0, 1, len(importance))
         mask = select(made.timings, importance, 0.5).mask
         for step in (made.timings.connected, mask, mask, mask):

@@ -9,6 +9,7 @@ Target: importance, selection and compilation 1 %; renewing the profile 1 %. "fi
 where its graph is not compiled yet, once in a run.
 """
 
+import functools
 import itertools
 import time
 
@@ -23,7 +24,7 @@ INTERVAL_STEPS = 3 * 1500
 def measure(made: bench.Bench, batches: int, repeats: int, rho: float) -> dict:
     from elastictrainer.profiler.capture import Tracing
     from elastictrainer.profiler.charging import renewed
-    from elastictrainer.selection.elastic import SelectedTensors
+    from elastictrainer.selection.elastic import ElasticPolicy
 
     evaluator = made.evaluator()
     stream = made.minibatches()
@@ -43,15 +44,14 @@ def measure(made: bench.Bench, batches: int, repeats: int, rho: float) -> dict:
         return time.perf_counter() - start
 
     start = time.perf_counter()
-    evaluator(itertools.islice(made.data.train(999_999), 1))  # its graph is compiled once in a run
+    evaluator(itertools.islice(made.data.probe(repeats), 1))  # its graph is compiled once in a run
     first_s = time.perf_counter() - start
     for k in range(repeats):
-        importance = timed(
-            "importance", lambda: evaluator(itertools.islice(made.data.train(1_000_000 + k), batches))
-        )
+        minibatches = itertools.islice(made.data.probe(k), batches)
+        importance = timed("importance", functools.partial(evaluator, minibatches))
         random = np.random.default_rng(k)
         importance = importance * random.uniform(0.5, 1.5, len(importance))  # another selection each time
-        mask = timed("selection", lambda: select(made.timings, importance, rho)).mask
+        mask = timed("selection", functools.partial(select, made.timings, importance, rho)).mask
         first = train(mask)
         later = [train(mask) for _ in range(6)][1:]
         seconds["compilation"].append(first - float(np.median(later)))
@@ -60,13 +60,13 @@ def measure(made: bench.Bench, batches: int, repeats: int, rho: float) -> dict:
 
         start = time.perf_counter()
         tracing = Tracing()
-        for _ in range(SelectedTensors.TRACED):
+        for _ in range(ElasticPolicy.TRACED):
             with tracing.step():
                 train(everything)
         full = made.steps.get(everything)
         full.trace(*next(stream))
         renewed(made.timings, full, tracing.finish(), full_ms, 0)
-        seconds["profiling"].append(time.perf_counter() - start - 1e-3 * SelectedTensors.TRACED * full_ms)
+        seconds["profiling"].append(time.perf_counter() - start - 1e-3 * ElasticPolicy.TRACED * full_ms)
     interval_s = INTERVAL_STEPS * float(np.median(steps))
     median = {name: float(np.median(values)) for name, values in seconds.items()}
     selecting = sum(median[name] for name in ("importance", "selection", "compilation"))

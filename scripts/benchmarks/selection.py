@@ -69,7 +69,7 @@ def main() -> None:
         made = bench.prepare(name, options)
         evaluator = made.evaluator()
         draws = [
-            evaluator(itertools.islice(made.data.train(1_000_000 + k), options.importance_batches))
+            evaluator(itertools.islice(made.data.probe(k), options.importance_batches))
             for k in range(options.draws)
         ]
         for rho in options.rho:

@@ -163,7 +163,7 @@ def main() -> None:
         for k in range(INTERVALS):
             start = time.perf_counter()
             scores.append(
-                evaluator(itertools.islice(made.data.train(1_000_000 + k), options.importance_batches))
+                evaluator(itertools.islice(made.data.probe(k), options.importance_batches))
             )
             seconds.append(time.perf_counter() - start)
         for rho in options.rho:

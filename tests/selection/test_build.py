@@ -44,7 +44,7 @@ class Made:
             steps_per_epoch,
             self.steps,
             self.clock,
-            lambda step: self.data.train(1_000_000 + step),
+            self.data.probe,
             self.records.append,
             self.said.append,
             self.kept.append,
