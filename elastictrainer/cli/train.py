@@ -140,9 +140,11 @@ def _print_summary(summary: Dict[str, Any]) -> None:
         if summary[key] is not None
     ]
     print(
-        f"test accuracy: best {100 * summary['accuracy_best']:.2f} %, last {100 * summary['accuracy_last']:.2f} %\n"
-        f"training time: {summary['train_seconds']:.1f} s, of these importance {summary['importance_seconds']:.1f} s, "
-        f"selection {summary['selection_seconds']:.2f} s, tracing {summary['trace_seconds']:.1f} s\n"
+        f"test accuracy: best {100 * summary['accuracy_best']:.2f} %, "
+        f"last {100 * summary['accuracy_last']:.2f} %\n"
+        f"training time: {summary['train_seconds']:.1f} s, of these "
+        f"importance {summary['importance_seconds']:.1f} s, selection {summary['selection_seconds']:.2f} s, "
+        f"tracing {summary['trace_seconds']:.1f} s\n"
         f"ratio to full training: {', '.join(ratios)}"
         + (
             f"\nenergy of training: {summary['energy_joules']:.0f} J"

@@ -1,4 +1,4 @@
-"""Decoded images kept in memory or in a file, for devices on which decoding them again in every epoch costs more than room."""
+"""Decoded images kept in memory or in a file, where decoding them in every epoch costs more than room."""
 
 import hashlib
 import os
@@ -47,7 +47,7 @@ class CachedSplit(IndexedSplit):
             try:
                 if place == "disk":
                     remove_unfinished(FOLDER, _ABANDONED_S)  # another process may be writing here
-                    # In sequence: where the disk is full, writing to a mapped file would end the process without a word.
+                    # In sequence: on a full disk, writing to a mapped file would end the process silently.
                     with written_beside(file) as beside, open(beside, "wb") as stream:
                         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
                         np.lib.format.write_array_header_1_0(stream, header)
@@ -55,9 +55,10 @@ class CachedSplit(IndexedSplit):
                             stream.write(image.tobytes())
                     self._images = _read(file, shape)
                 else:
-                    self._images = np.empty(shape, np.uint8)
+                    images = np.empty(shape, np.uint8)
                     for k, image in enumerate(_decoded(split, size, workers)):
-                        self._images[k] = image
+                        images[k] = image
+                    self._images = images
             except tf.errors.OpError as error:
                 raise RunError(split.culprit() or f"reading the images failed: {error.message}") from None
             except OSError as error:
@@ -67,12 +68,17 @@ class CachedSplit(IndexedSplit):
         self.labels = split.labels
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
+        """See `IndexedSplit`."""
+        images = self._images
+        assert images is not None
+
         def image(number: np.ndarray) -> np.ndarray:
-            return self._images[number].astype(np.float32)
+            return images[number].astype(np.float32)
 
         return lambda number: tf.ensure_shape(tf.numpy_function(image, [number], tf.float32), (*self.size, 3))
 
     def culprit(self) -> str:
+        """See `Split`."""
         return self._culprit()
 
 
@@ -94,7 +100,7 @@ def _read(file: Path, shape: Tuple[int, ...]) -> Optional[np.ndarray]:
 def _digest(split: Any, size: Tuple[int, int]) -> str:
     """Of what is kept: the files, their sizes and times."""
     about = [
-        (str(file), found.st_size, found.st_mtime_ns) for file in split.files for found in [os.stat(file)]
+        (str(file), status.st_size, status.st_mtime_ns) for file in split.files for status in [os.stat(file)]
     ]
     return hashlib.sha1(repr((about, size)).encode()).hexdigest()[:12]
 
@@ -104,5 +110,6 @@ def check(place: str, split: Any) -> None:
     CACHE.check(place)
     if place != "none" and not hasattr(split, "files"):
         raise UsageError(
-            "--cache is for images in files of their own (a folder, a .csv table); these are in memory, or read by tensorflow-datasets."
+            "--cache is for images in files of their own (a folder, a .csv table); these are in memory, or "
+            "read by tensorflow-datasets."
         )

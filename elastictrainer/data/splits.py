@@ -1,5 +1,6 @@
 """One part of a data set: how its images come, in an order that can be repeated."""
 
+from dataclasses import dataclass
 from typing import Any, Callable, Optional, Protocol, Tuple
 
 import numpy as np
@@ -65,6 +66,19 @@ class IndexedSplit:
     def culprit(self) -> str:
         """See `Split`."""
         return ""
+
+
+@dataclass
+class ArraySplit(IndexedSplit):
+    """Images in memory: (n, H, W, 3) in 0..255, and (n,) labels."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
+        """See `IndexedSplit`."""
+        images = tf.constant(self.images)
+        return lambda number: prepare_image(images[number], size)
 
 
 def stored(split: Split, size: Tuple[int, int], workers: int) -> tf.data.Dataset:

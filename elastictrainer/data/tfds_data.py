@@ -1,4 +1,4 @@
-"""Data sets of tensorflow-datasets: the paper's three by name, and any folder that one of its builders has prepared."""
+"""Data sets of tensorflow-datasets: the paper's three by name, and any folder its builders have prepared."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,11 @@ class TfdsSplit:
 
 
 def registered(name: str, data_dir: Optional[str]) -> Tuple[List[str], List[TfdsSplit]]:
-    """Class names and the splits train and test of one of TFDS_CLASSES, fetched if need be; UsageError where it cannot be."""
+    """Class names and the splits train and test of one of TFDS_CLASSES, fetched if need be.
+
+    Raises:
+        UsageError: it cannot be fetched.
+    """
     import tensorflow_datasets as tfds
 
     home = data_dir or "~/tensorflow_datasets"
@@ -72,8 +76,9 @@ def registered(name: str, data_dir: Optional[str]) -> Tuple[List[str], List[Tfds
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(
             f"{name} is not in {home} and could not be downloaded ({reason}). Copy a prepared data set to "
-            f"{home}/{name}, or its archives to {home}/downloads/manual, or name another place with --data-dir; "
-            "--dataset also takes a folder of your own images. For a first look without any data: bash scripts/demo.sh"
+            f"{home}/{name}, or its archives to {home}/downloads/manual, or name another place with "
+            "--data-dir; --dataset also takes a folder of your own images. For a first look without any "
+            "data: bash scripts/demo.sh"
         ) from None
     return _parts(builder, name)
 
@@ -84,7 +89,7 @@ def is_prepared(folder: Path) -> bool:
 
 
 def prepared(folder: Path) -> Tuple[List[str], List[TfdsSplit]]:
-    """Class names and the splits train and test (or validation) of a folder like `~/tensorflow_datasets/NAME/1.0.0`.
+    """Class names and the splits train and test (or validation) of `~/tensorflow_datasets/NAME/1.0.0` .
 
     Raises:
         UsageError: it cannot be read, or holds no labelled images in two such splits.
@@ -102,7 +107,8 @@ def _parts(builder: Any, name: str) -> Tuple[List[str], List[TfdsSplit]]:
     features, splits = builder.info.features, builder.info.splits
     if not {"image", "label"} <= set(features.keys()) or not getattr(features["label"], "names", None):
         raise UsageError(
-            f"{name} has the features {', '.join(sorted(features.keys()))}; an image and a label with class names are needed."
+            f"{name} has the features {', '.join(sorted(features.keys()))}; needed: an image, and a label with "
+            "class names."
         )
     test = next((part for part in ("test", "validation") if part in splits), None)
     if "train" not in splits or test is None:

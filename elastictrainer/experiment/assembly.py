@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import tensorflow as tf
 
 from elastictrainer.data import datasets
+from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.models import zoo
@@ -38,7 +39,7 @@ def classes(settings: CommonSettings) -> int:
     return settings.classes or datasets.classes_of(settings.dataset, settings.validation_split)
 
 
-def load_data(settings: CommonSettings) -> datasets.ImageData:
+def load_data(settings: CommonSettings) -> ImageData:
     """The data set, sized for the model."""
     size = settings.image_size or zoo.default_image_size(settings.model)
     data = datasets.load(
@@ -53,10 +54,10 @@ def load_data(settings: CommonSettings) -> datasets.ImageData:
     return data
 
 
-def _agree(settings: CommonSettings, found: int) -> None:
-    if settings.classes and settings.classes != found:
+def _agree(settings: CommonSettings, class_count: int) -> None:
+    if settings.classes and settings.classes != class_count:
         raise UsageError(
-            f"--classes {settings.classes}: {settings.dataset} has {found}. Leave --classes out."
+            f"--classes {settings.classes}: {settings.dataset} has {class_count}. Leave --classes out."
         )
 
 
@@ -101,28 +102,28 @@ def profile_path(metadata: Dict[str, Any]) -> Path:
     short = hashlib.sha1(everything.encode()).hexdigest()[:6]
     model = re.sub(r"[^A-Za-z0-9]+", "-", metadata["model"]).strip("-")
     shape = "x".join(str(d) for d in metadata["input_shape"][:-1])
-    name = f"{model}_{shape}_c{metadata['classes']}_b{metadata['batch_size']}_{metadata['optimizer']}_{short}.json"
-    return PROFILES / name
+    data = f"{shape}_c{metadata['classes']}_b{metadata['batch_size']}"
+    return PROFILES / f"{model}_{data}_{metadata['optimizer']}_{short}.json"
 
 
 def differences(timings: TensorTimings, model: tf.keras.Model, metadata: Dict[str, Any]) -> List[str]:
     """In what a profile is not of this model, data shape, optimizer and device; empty where it is."""
     wanted = {**metadata, "device": environment.device(), "threads": environment.threads()}
-    found = [
+    differing = [
         f"{key}: profile {timings.metadata.get(key)}, here {value}"
         for key, value in wanted.items()
         if timings.metadata.get(key) != value
     ]
     shapes = tuple(tuple(int(d) for d in v.shape) for v in model.trainable_weights)
     if shapes != timings.shapes:
-        found.append(f"trainable tensors: profile {len(timings)}, here {len(shapes)}, or of other shapes")
-    return found
+        differing.append(f"trainable tensors: profile {len(timings)}, here {len(shapes)}, or of other shapes")
+    return differing
 
 
 def find_profile(
     settings: TrainSettings, model: tf.keras.Model, metadata: Dict[str, Any], wanted: bool
-) -> Tuple[Optional[TensorTimings], Optional[Path]]:
-    """The profile to train with, if there is one.
+) -> Tuple[Optional[TensorTimings], Path]:
+    """The profile to train with, if there is one, and where it is or belongs.
 
     Args:
         settings: its `profile` names a file, which must fit.
@@ -130,7 +131,7 @@ def find_profile(
         wanted: whether the scheme cannot do without.
 
     Raises:
-        UsageError: the named file is missing, damaged, or a profile of something else (the differences are named).
+        UsageError: the named file is missing, damaged, or a profile of something else; with the differences.
     """
     path = Path(settings.profile) if settings.profile else profile_path(metadata)
     if not settings.profile and not path.exists():
@@ -144,8 +145,8 @@ def find_profile(
     differing = differences(timings, model, metadata)
     if differing and (settings.profile or wanted):
         raise UsageError(
-            f"{path} is a profile of something else ({'; '.join(differing)}). Make one of this: leave --profile out, "
-            "or run et-profile with the same options."
+            f"{path} is a profile of something else ({'; '.join(differing)}). Make one of this: leave "
+            "--profile out, or run et-profile with the same options."
         )
     return (None if differing else timings), path
 
@@ -159,7 +160,10 @@ def obtain_profile(
     wanted: bool,
     say: Callable[[str], None],
 ) -> Optional[TensorTimings]:
-    """The profile to train with, made and written if it is `wanted` and there is none; see `find_profile` and `make_profile`."""
+    """The profile to train with, made and written if it is `wanted` and there is none.
+
+    See `find_profile` and `make_profile`; `batch` makes the minibatch to profile with.
+    """
     timings, path = find_profile(settings, model, metadata, wanted)
     if timings is not None:
         say(f"profile: {path}")

@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.data.datasets import ImageData
+from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import DataError, UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.settings import TrainSettings

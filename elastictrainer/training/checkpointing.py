@@ -23,8 +23,8 @@ _STEPS_BETWEEN_AGREEMENTS = 5  # of processes that train together: an exchange t
 class Checkpointing(TrainerCallback):
     """Writes a run's checkpoints, and lets it go on from the newest one, equal to the bit.
 
-    SIGINT and SIGTERM finish the step, write one more checkpoint, and raise Interrupted; a second one ends the
-    process at once. The latest two checkpoints are kept. What is not finite is not saved: RunError.
+    SIGINT and SIGTERM finish the step, write one more checkpoint, and raise Interrupted; a second one ends
+    the process at once. The latest two checkpoints are kept. What is not finite is not saved: RunError.
     """
 
     def __init__(self, run: RunFolder, minutes: float = 10.0, resume: bool = False):

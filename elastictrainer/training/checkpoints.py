@@ -1,4 +1,4 @@
-"""A run's checkpoints: every variable that training changes, and how far the run is, in TensorFlow's own format."""
+"""A run's checkpoints: every variable that training changes, and its state, in TensorFlow's own format."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from elastictrainer.errors import RunError
 from elastictrainer.runs.files import remove_unfinished, written_beside
 from elastictrainer.steps.keras_compat import tf_variables
 
-_KEEP = 2
+_KEEP = 2  # the newest, and one more should it be damaged
 _VARIABLES = "variables"
 
 
@@ -24,29 +24,28 @@ class Checkpoints:
             variables: what to save, lists of variables by a name of the caller's. All exist already.
         """
         self.folder = folder
-        self._progress = tf.Variable("", dtype=tf.string, trainable=False)
-        self._variables = [variable for of_it in variables.values() for variable in tf_variables(of_it)]
-        # How far the run is stands among the variables, so that TensorFlow's checksums cover it too.
-        self._checkpoint = tf.train.Checkpoint(
-            progress=self._progress, **{name: tf_variables(of_it) for name, of_it in variables.items()}
-        )
+        groups = {name: tf_variables(members) for name, members in variables.items()}
+        self._variables = [variable for members in groups.values() for variable in members]
+        # The state stands among the variables, so that TensorFlow's checksums cover it too.
+        self._state = tf.Variable("", dtype=tf.string, trainable=False)
+        self._checkpoint = tf.train.Checkpoint(state=self._state, **groups)
 
     def saved(self) -> List[Path]:
         """The checkpoints there are, the newest first."""
         return sorted(self.folder.glob("step-*"), reverse=True)
 
-    def save(self, step: int, progress: Dict[str, Any]) -> None:
+    def save(self, step: int, state: Dict[str, Any]) -> None:
         """Write a checkpoint, then remove those that are too old.
 
         Args:
             step: training steps done; names the checkpoint.
-            progress: JSON values; `restore` returns them.
+            state: JSON values; `restore` returns them.
 
         Raises:
             RunError: it cannot be written. The checkpoints before it are as they were.
         """
         path = self._path(step)
-        self._progress.assign(json.dumps(progress))
+        self._state.assign(json.dumps(state))
         try:
             if not path.exists():
                 with written_beside(path) as beside:
@@ -69,57 +68,64 @@ class Checkpoints:
 
         Args:
             say: told of every checkpoint that is damaged and passed over.
-            agree: from the newest step there is here (0 without any, -1 where all are damaged) to the one to go on from:
-                processes that train together go on from the newest that all of them have. None: this one is alone.
+            agree: for processes that train together, which go on from the newest step that all of them have:
+                from this process' newest (0 without any, -1 where all are damaged) to that. None: this one
+                is alone.
 
         Returns:
-            The progress saved with it; None where there is none, or where this is the first and not all have it yet: the variables are as they were.
+            The state saved with it. None where there is none, or where it is the first one here and another
+            process has none: the variables are as they were.
 
         Raises:
             RunError: there are checkpoints, and all are damaged; or not the one agreed upon.
         """
         remove_unfinished(self.folder)
         beginning = [variable.numpy() for variable in self._variables] if agree else []
-        passed: List[Path] = []
-        found = self._newest(passed, say)
-        own = found[0] if found else -1 if passed else 0
-        agreed = agree(own) if agree else own
-        if own < 0:
+        passed_over: List[Path] = []
+        newest = self._read_newest(passed_over, say)
+        step = newest[0] if newest else -1 if passed_over else 0
+        agreed = agree(step) if agree else step
+        if step < 0:
             raise RunError(
                 f"no checkpoint in {self.folder} can be read. Start the run anew with --overwrite."
             )
-        if (
-            own and agreed == 0 and len(self.saved()) == 1
-        ):  # another one was stopped before it had written its first
+        if step and agreed == 0 and len(self.saved()) == 1:
+            # Another process was stopped before it had written its first.
             for variable, value in zip(self._variables, beginning):
                 variable.assign(value)
-            _remove(self._path(own))
+            _remove(self._path(step))
             return None
-        while found and found[0] > agreed:
-            passed.append(self._path(found[0]))
-            found = self._newest(passed, say)
-        if (found[0] if found else 0) != agreed or own and not found:
+        while newest and newest[0] > agreed:
+            passed_over.append(self._path(newest[0]))
+            newest = self._read_newest(passed_over, say)
+        if (newest[0] if newest else 0) != agreed or step and not newest:
             why = {
                 0: "another process has no checkpoint",
                 -1: "another process has damaged checkpoints only",
             }.get(agreed, f"it has no checkpoint of step {agreed}, from which the other processes go on")
             raise RunError(f"cannot go on from {self.folder}: {why}. Start anew with --overwrite.")
-        for path in passed:
+        for path in passed_over:
             _remove(path)
-        return found and found[1]
+        return newest[1] if newest else None
 
-    def _newest(self, passed: List[Path], say: Callable[[str], None]) -> Optional[Tuple[int, Dict[str, Any]]]:
-        """Read the newest checkpoint that is none of `passed`, to which damaged ones are added; its step and progress."""
+    def _read_newest(
+        self, passed_over: List[Path], say: Callable[[str], None]
+    ) -> Optional[Tuple[int, Dict[str, Any]]]:
+        """Read the newest checkpoint that is not `passed_over`, which damaged ones are added to.
+
+        Returns:
+            Its step and state; None where there is none.
+        """
         for path in self.saved():
-            if path in passed:
+            if path in passed_over:
                 continue
             try:
                 self._checkpoint.read(str(path / _VARIABLES)).assert_consumed()
-                return int(path.name.split("-")[1]), json.loads(self._progress.numpy())
+                return int(path.name.split("-")[1]), json.loads(self._state.numpy())
             except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
                 reason = (str(error).splitlines() or [""])[0]
                 say(f"the checkpoint {path} is damaged and passed over ({type(error).__name__}: {reason})")
-                passed.append(path)
+                passed_over.append(path)
         return None
 
     def _path(self, step: int) -> Path:

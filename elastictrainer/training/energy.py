@@ -1,4 +1,4 @@
-"""Energy of training: the board's or processor's own sensor sampled in the background, or an external meter's log."""
+"""Energy of training: a sensor of this device, sampled in the background, or an external meter's log."""
 
 import csv
 import threading
@@ -10,9 +10,10 @@ import numpy as np
 
 from elastictrainer.errors import UsageError
 
-# The rail that feeds everything: Jetson TX2, Xavier NX and Orin; Nano; AGX Xavier and Orin have none and add theirs up.
+# The rail that feeds everything: of Jetson TX2, Xavier NX and Orin; of Nano. AGX Xavier and Orin have none, and
+# add theirs up.
 TOTAL_RAILS = ("VDD_IN", "POM_5V_IN")
-_INTERVAL_S = 0.5
+_INTERVAL_S = 0.5  # power changes with the steps; a counter of 32 bits in microjoules turns over in minutes
 
 
 class Sensor(Protocol):
@@ -63,8 +64,8 @@ class CounterSensor:
 def find_sensor(sys: Path = Path("/sys")) -> Tuple[Optional[Sensor], str]:
     """This device's sensor, and its name; None and the reason where there is none that can be read.
 
-    Looks for the INA3221 of Jetson boards (JetPack 4: `iio:device*`, mW; JetPack 5 and later: `hwmon`, mV and mA), then for
-    the packages of x86 RAPL.
+    Looks for the INA3221 of Jetson boards (JetPack 4: `iio:device*`, mW; JetPack 5 and later: `hwmon`, mV and
+    mA), then for the packages of x86 RAPL.
     """
     try:
         rails = _jetson_rails(sys)
@@ -89,18 +90,26 @@ def find_sensor(sys: Path = Path("/sys")) -> Tuple[Optional[Sensor], str]:
 
 def _jetson_rails(sys: Path) -> List[Tuple[str, Callable[[], float]]]:
     """(label, watts) of the rails to add up: the total rail where there is one, else all of them."""
-    found: List[Tuple[str, Callable[[], float]]] = []
+    rails: List[Tuple[str, Callable[[], float]]] = []
+
+    def milli(path: Path) -> Callable[[], float]:
+        return lambda: _number(path) / 1e3
+
     for label in sorted(sys.glob("bus/i2c/drivers/ina3221x/*/iio:device*/rail_name_*")):
         power = label.with_name(f"in_power{label.name[len('rail_name_') :]}_input")
         if power.exists():
-            found.append((_text(label), lambda power=power: _number(power) / 1e3))
+            rails.append((_text(label), milli(power)))
     for label in sorted(sys.glob("bus/i2c/drivers/ina3221/*/hwmon/hwmon*/in*_label")):
         number = label.name[len("in") : -len("_label")]
         volts, amperes = label.with_name(f"in{number}_input"), label.with_name(f"curr{number}_input")
         if volts.exists() and amperes.exists():
-            found.append((_text(label), lambda v=volts, a=amperes: _number(v) * _number(a) / 1e6))
-    total = [rail for rail in found if rail[0] in TOTAL_RAILS]
-    return total or found
+            rails.append((_text(label), _product(milli(volts), milli(amperes))))
+    total = [rail for rail in rails if rail[0] in TOTAL_RAILS]
+    return total or rails
+
+
+def _product(volts: Callable[[], float], amperes: Callable[[], float]) -> Callable[[], float]:
+    return lambda: volts() * amperes()
 
 
 class EnergyMeter:
@@ -143,6 +152,7 @@ class EnergyMeter:
                 self._read()
 
     def _read(self) -> None:
+        assert self._sensor is not None
         now = self._sensor.joules()
         if self._running and self._last is not None:
             self.joules += now - self._last
@@ -153,7 +163,7 @@ def from_log(path: Union[str, Path], intervals: Sequence[Tuple[float, float]]) -
     """Joules that an external meter logged within some intervals.
 
     Args:
-        path: CSV with a column of Unix time in seconds and a column of watts, in ascending time; a header may come first.
+        path: CSV with Unix time in seconds, ascending, and watts in each line; a header may come first.
         intervals: (begin, end) in Unix time.
 
     Raises:

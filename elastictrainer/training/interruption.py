@@ -1,16 +1,14 @@
-"""Ctrl-C and a request to terminate: the work at hand is finished first, a second one ends the process at once."""
+"""Ctrl-C and a request to terminate: the step is finished first; a second one ends the process at once."""
 
 import signal
 import threading
 from typing import Any, Dict
 
-from elastictrainer.errors import Interrupted
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """While entered, holds SIGINT and SIGTERM back until `check` is called. In other threads than the main one: inert.
+    """While entered, notes SIGINT and SIGTERM instead of obeying them. Inert outside the main thread.
 
     Attributes:
         asked: whether a signal has come.
@@ -34,12 +32,6 @@ class Interruption:
 
     def _note(self, number: int, frame: Any) -> None:
         self.asked = True
-        for (
-            held
-        ) in self._before:  # the next one is the operating system's to deal with, even inside a long op
+        # The next one is the operating system's to deal with, even inside a long op.
+        for held in self._before:
             signal.signal(held, signal.SIG_DFL)
-
-    def check(self) -> None:
-        """Raise Interrupted if a signal has come."""
-        if self.asked:
-            raise Interrupted

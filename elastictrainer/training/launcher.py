@@ -1,4 +1,4 @@
-"""The strategy "mirrored": a process for each device of this machine, started and watched by one that trains nothing."""
+"""The strategy "mirrored": one process for each device of this machine, and one that watches them."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from elastictrainer.errors import RunError, UsageError
 from elastictrainer.runs import environment
 
 _MARK = "ELASTICTRAINER_REPLICA"  # in a replica's environment: their number
-_PATIENCE_S = 5.0
+_PATIENCE_S = 5.0  # for the others to say what is wrong, too, and end
 _INTERRUPTED = (130, -signal.SIGINT, -signal.SIGTERM)  # the latter two while Python itself was starting
 _ERROR = "et-train: "  # how its line begins
 
@@ -43,35 +43,34 @@ def devices(asked: Optional[int]) -> List[Optional[str]]:
     """
     import tensorflow as tf
 
-    found = len(tf.config.list_physical_devices("GPU"))
+    count = len(tf.config.list_physical_devices("GPU"))
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = named.split(",") if named else [str(k) for k in range(found)]
-    if not found and asked is None:
+    gpus = named.split(",") if named else [str(k) for k in range(count)]
+    if not count and asked is None:
         raise UsageError(
-            "--strategy mirrored makes a process for each GPU, and TensorFlow sees none here. --replicas 2 makes two that share the "
-            "processors; leave --strategy out to train in one."
+            "--strategy mirrored makes a process for each GPU, and TensorFlow sees none here. --replicas 2 "
+            "makes two that share the processors; leave --strategy out to train in one."
         )
-    if found and asked is not None and asked > found:
+    if count and asked is not None and asked > count:
         raise UsageError(
-            f"--replicas {asked}: TensorFlow sees {found} GPUs. Ask for at most as many, or leave it out."
+            f"--replicas {asked}: TensorFlow sees {count} GPUs. Ask for at most as many, or leave it out."
         )
-    return list(gpus[: asked or found]) if found else [None] * (asked or 0)
+    return list(gpus[: asked or count]) if count else [None] * (asked or 0)
 
 
 def end_with_launcher() -> None:
-    """In a replica: stop as if asked to terminate once the process that started it is gone, however it ended."""
+    """In a replica: stop, as if asked to terminate, once the process that started it has ended in any way."""
 
     def wait() -> None:
-        os.read(
-            sys.stdin.fileno(), 1
-        )  # the launcher writes nothing: this returns when its end of the pipe is closed
+        # The launcher writes nothing: this returns when its end of the pipe is closed.
+        os.read(sys.stdin.fileno(), 1)
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, daemon=True).start()
 
 
 def divide_processors() -> None:
-    """In a replica without a GPU: use a share of the processors. Before anything else of TensorFlow's runs."""
+    """In a replica without a GPU: use a share of the processors. Call it before any op of TensorFlow's."""
     import tensorflow as tf
 
     if not tf.config.list_physical_devices("GPU"):
@@ -82,7 +81,7 @@ def divide_processors() -> None:
 
 
 def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run: str) -> None:
-    """Run a process for each of `commands` to its end. The first one's output is this process'; a signal goes to all.
+    """Run a process for each of `commands` to its end. A signal goes to all; the first one's output is shown.
 
     Args:
         commands: arguments of et-train, the first replica's first.
@@ -98,11 +97,14 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
         said = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in commands]
         try:
             for rank, (command, variables) in enumerate(zip(commands, _environments(seen))):
-                output = {"stdout": subprocess.DEVNULL, "stderr": said[rank]} if rank else {}
-                argv = [sys.executable, "-m", "elastictrainer.cli.train", *command]
                 started.append(
                     subprocess.Popen(
-                        argv, env=variables, start_new_session=True, stdin=subprocess.PIPE, **output
+                        [sys.executable, "-m", "elastictrainer.cli.train", *command],
+                        env=variables,
+                        start_new_session=True,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.DEVNULL if rank else None,
+                        stderr=said[rank] if rank else None,
                     )
                 )
             try:
@@ -115,12 +117,12 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
             for process in started:
                 process.kill()
                 process.wait()
-                process.stdin.close()
+                if process.stdin is not None:
+                    process.stdin.close()
         if started[0].returncode == 2:  # what is asked wrongly is wrong for all, and they end in any order
             failed = 0
-        if (
-            failed or failed == 0 and started[0].returncode < 0
-        ):  # the first one says itself what is wrong, unless it was killed
+        # The first one says itself what is wrong, unless it was killed.
+        if failed or failed == 0 and started[0].returncode < 0:
             said[failed].seek(0)
             lines = [line.strip() for line in said[failed] if line.startswith(_ERROR)]
             why = lines[-1][len(_ERROR) :] if lines else "it was killed."
@@ -134,7 +136,7 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
 
 
 def _watch(started: Sequence[subprocess.Popen]) -> Optional[int]:
-    """Wait for all to end; returns the first that failed. Where one does, the others, which wait for it, may say so and end."""
+    """Wait for all to end; returns the first that failed. The others, which wait for it, may then end too."""
     failed: Optional[int] = None
     since = 0.0
     while any(process.poll() is None for process in started):

@@ -27,8 +27,8 @@ Minibatch = Tuple[Any, compiled.Targets]
 Probe = Callable[[int], Iterable[Any]]
 
 
-class Loop(tf.keras.callbacks.Callback):
-    """Takes the steps of a run. Keras calls it as a model's `train_function`, and as a callback."""
+class TrainFunction(tf.keras.callbacks.Callback):
+    """Takes the steps of a run: the model's `train_function`, called by Keras, and a callback of its `fit`."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ _MAP_ROWS = 24  # a run of hundreds of selections must not write ever larger pic
 
 
 class Report:
-    """Says how a run is going. On a terminal the steps of an epoch are a bar, elsewhere each epoch is a line."""
+    """Shows how a run is going: each epoch is a line, and on a terminal its steps are a progress bar."""
 
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False):
         """
@@ -95,7 +95,7 @@ class Report:
         self._scalars("test", step, record, ("test_loss", "test_accuracy"))
 
     def selection_map(self, step: int, masks: np.ndarray) -> None:
-        """Draw the latest of `masks` (selections, N) bool: the last one below, tensors from input to output."""
+        """Draw the latest `masks`, (selections, N) bool, the last one below; tensors from input to output."""
         writer = self._writers["train"]
         if writer is None:
             return

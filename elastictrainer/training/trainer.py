@@ -13,7 +13,7 @@ from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.loop import Loop, Probe
+from elastictrainer.training.loop import Probe, TrainFunction
 from elastictrainer.training.state import RunState
 from elastictrainer.training.workers import Workers
 
@@ -122,7 +122,7 @@ class Trainer:
         for callback in ours:
             callback.run_state = state
         state.callbacks = ours
-        loop = Loop(state, self.scheme, self.selection, self.timings, self._probe, ours)
+        loop = TrainFunction(state, self.scheme, self.selection, self.timings, self._probe, ours)
         epoch_done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
         # The loop notes the end of training before others look; what is saved is that an epoch is done.
         others = [callback for callback in callbacks if callback not in savers]
@@ -150,7 +150,7 @@ class Trainer:
         return history
 
     def _fit_stream(
-        self, loop: Loop, given: Dict[str, Any], savers: List[Checkpointing]
+        self, loop: TrainFunction, given: Dict[str, Any], savers: List[Checkpointing]
     ) -> tf.keras.callbacks.History:
         """Fit on a `Stream`; what is left of a run, where one is resumed."""
         stream: Stream = given.pop("x")
@@ -174,7 +174,7 @@ class Trainer:
         return history
 
     def _parts(
-        self, loop: Loop, stream: Stream, first_epoch: int, given: Dict[str, Any]
+        self, loop: TrainFunction, stream: Stream, first_epoch: int, given: Dict[str, Any]
     ) -> Iterator[tf.keras.callbacks.History]:
         """Fit what is left of the epoch going on, then the epochs after it."""
         state, steps = loop.run_state, loop.run_state.steps_per_epoch
@@ -189,7 +189,7 @@ class Trainer:
             part = {**given, "initial_epoch": epoch, "steps_per_epoch": steps}
             yield self.model.fit(stream(epoch, 0), **part)
 
-    def _end_epoch(self, loop: Loop, epoch: int, callbacks: List[Any]) -> tf.keras.callbacks.History:
+    def _end_epoch(self, loop: TrainFunction, epoch: int, callbacks: List[Any]) -> tf.keras.callbacks.History:
         """What Keras does at the end of an epoch whose steps are all done."""
         self.model.stop_training = False
         history = tf.keras.callbacks.History()

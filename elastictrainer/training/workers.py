@@ -17,10 +17,10 @@ _FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": 
 
 
 class Workers:
-    """This process among its fellows, which TF_CONFIG names as TensorFlow defines it.
+    """The processes that train together, as this one sees them; TF_CONFIG names them.
 
-    Every process keeps variables of its own; gradients are averaged, so that all make the same updates and come to the
-    same importances. Make it before anything else of TensorFlow's runs.
+    Every process keeps its own variables. Gradients are averaged by all-reduce, so that all make the same
+    updates and come to the same importances. Make it before anything else of TensorFlow's runs.
 
     Attributes:
         rank: of this process, from 0.
@@ -37,38 +37,38 @@ class Workers:
             ) from None
         if self._strategy.num_replicas_in_sync != self.count:
             raise UsageError(
-                f"{self.count} workers have {self._strategy.num_replicas_in_sync} devices together. Start one process for each "
-                "device, and show it that one only (CUDA_VISIBLE_DEVICES)."
+                f"{self.count} workers have {self._strategy.num_replicas_in_sync} devices together. Start "
+                "one process for each device, and show it that one only (CUDA_VISIBLE_DEVICES)."
             )
         self._sum = tf.function(lambda values: self._reduced(values, tf.distribute.ReduceOp.SUM))
 
     def mean(self, values: List[Any]) -> List[Any]:
-        """Each of `values` (tensors, IndexedSlices) averaged over the processes; inside a tf.function only."""
+        """`values` (tensors, IndexedSlices), each averaged over the processes; only in a tf.function."""
         return self._reduced(values, tf.distribute.ReduceOp.MEAN)
 
     def gather(self, values: Sequence[float]) -> np.ndarray:
-        """(count, len(values)) float64: what each process passed, by rank. All of them must ask."""
-        own = np.zeros((self.count, len(values)))
-        own[self.rank] = values
-        return self._sum([tf.constant(own)])[0].numpy()
+        """(count, len(values)) float64: what each process passed, by rank. All processes must call this."""
+        rows = np.zeros((self.count, len(values)))
+        rows[self.rank] = values
+        return self._sum([tf.constant(rows)])[0].numpy()
 
     def broadcast(self, make: Callable[[], Any]) -> Any:
         """The JSON value that the first process makes, in every process; the others wait for it."""
-        own = json.dumps(make()).encode() if self.rank == 0 else b""
-        text = np.zeros(int(self.gather([len(own)])[0, 0]))
-        text[: len(own)] = list(own)
+        made = json.dumps(make()).encode() if self.rank == 0 else b""
+        text = np.zeros(int(self.gather([len(made)])[0, 0]))
+        text[: len(made)] = list(made)
         return json.loads(self._sum([tf.constant(text)])[0].numpy().astype(np.uint8).tobytes())
 
     def broadcast_variables(self, variables: Iterable[Any]) -> None:
         """Give every process the values that the first one's variables have."""
-        own = [v for v in tf_variables(variables) if v.dtype.is_floating]
-        values = self._sum([v.read_value() if self.rank == 0 else tf.zeros_like(v) for v in own])
-        for variable, value in zip(own, values):
+        floating = [v for v in tf_variables(variables) if v.dtype.is_floating]
+        values = self._sum([v.read_value() if self.rank == 0 else tf.zeros_like(v) for v in floating])
+        for variable, value in zip(floating, values):
             variable.assign(value)
 
     @contextlib.contextmanager
     def explaining_lost_peers(self) -> Iterator[None]:
-        """Turn TensorFlow's errors about a process that is gone into a RunError."""
+        """Turn TensorFlow's errors about a lost process into a RunError."""
         try:
             yield
         except (
@@ -78,22 +78,21 @@ class Workers:
             tf.errors.DeadlineExceededError,
         ) as error:
             raise RunError(
-                f"another process of the {self.count} that train together is gone ({type(error).__name__}). Start all of them again, "
-                "each with --resume and its run folder."
+                f"another process of the {self.count} that train together is gone ({type(error).__name__}). "
+                "Start all of them again, each with --resume and its run folder."
             ) from None
 
     def _reduced(self, values: List[Any], how: tf.distribute.ReduceOp) -> List[Any]:
         def reduce() -> Any:
-            here = tf.nest.map_structure(
-                tf.identity, values, expand_composites=True
-            )  # on this replica's device
+            # On this replica's device.
+            here = tf.nest.map_structure(tf.identity, values, expand_composites=True)
             return tf.distribute.get_replica_context().all_reduce(how, here)
 
         return list(self._strategy.run(reduce)) if values else []
 
 
 def decorrelate(model: tf.keras.Model, rank: int) -> None:
-    """Let the process of this `rank` draw random numbers of its own (augmentation, dropout) with a model made alike in all."""
+    """Draw other random numbers (augmentation, dropout) in each process, whose models have equal states."""
     for state in random_states(model):
         values = state.numpy()
         state.assign(values + values.dtype.type(rank))
@@ -113,7 +112,7 @@ def create(strategy: str) -> Optional[Workers]:
 
 
 def task() -> Tuple[int, int]:
-    """This process' rank and the number of workers, from TF_CONFIG; UsageError where it is missing or wrong."""
+    """This process' rank and the number of workers, from TF_CONFIG; UsageError if it is missing or wrong."""
     text = os.environ.get("TF_CONFIG", "")
     try:
         config = json.loads(text)

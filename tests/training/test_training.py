@@ -8,7 +8,7 @@ from builders import ArrayData, invented_timings, small_network, train_classifie
 from elastictrainer import RunError, TensorTimings, UsageError
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
-from elastictrainer.training.loop import Loop
+from elastictrainer.training.loop import TrainFunction
 
 SUMMARY = {
     "scheme",
@@ -117,7 +117,7 @@ def test_a_scheme_without_full_steps_measures_them_apart_and_leaves_no_trace(tf,
     def train(calibrated):
         tf.keras.utils.set_random_seed(1)
         if not calibrated:
-            monkeypatch.setattr(Loop, "calibrate", lambda self: None)
+            monkeypatch.setattr(TrainFunction, "calibrate", lambda self: None)
         model, sgd = small_network(tf), optimizers.make("sgd", 0.05)
         data = ArrayData(tf, steps=5)
         history = train_classifier(tf, model, data, sgd, scheme="traditional-tl", epochs=2)

@@ -1,0 +1,155 @@
+"""Images as minibatches: one input pipeline for all data sets."""
+
+import os
+from dataclasses import dataclass, replace
+from typing import Callable, Iterator, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.data.cached_images import CachedSplit, check
+from elastictrainer.data.splits import Split
+from elastictrainer.errors import RunError, UsageError
+
+Minibatch = Tuple[tf.Tensor, tf.Tensor]  # images (batch, H, W, 3) float32 in 0..255, labels (batch,) int64
+
+_PREFETCH_BATCHES = 4  # decoding in parallel comes in bursts
+_PROBE = 1  # sets the orders of probe minibatches apart from those of epochs
+
+
+@dataclass
+class ImageData:
+    """A data set as minibatches.
+
+    Attributes:
+        name: what to call it.
+        class_names: by label.
+        train_split, test_split: the two parts.
+        batch_size: of training.
+        image_size: height and width that images are resized to.
+        seed: of the order of training images.
+        part: k and n: of every minibatch, only each n-th image from number k on; one process' share.
+    """
+
+    name: str
+    class_names: Tuple[str, ...]
+    train_split: Split
+    test_split: Split
+    batch_size: int
+    image_size: Tuple[int, int]
+    seed: int = 0
+    part: Tuple[int, int] = (0, 1)
+
+    def __post_init__(self) -> None:
+        if self.train_split.count < self.batch_size:
+            raise UsageError(
+                f"{self.name} has {self.train_split.count} training images, fewer than one minibatch of "
+                f"{self.batch_size}; lower --batch-size."
+            )
+        if self.batch_size % self.part[1]:
+            raise UsageError(
+                f"--batch-size {self.batch_size} cannot be divided among {self.part[1]} processes."
+            )
+
+    def imbalance(self) -> str:
+        """Which class has the fewest and the most training images, if twice as many; else an empty string."""
+        labels = getattr(self.train_split, "labels", None)
+        if labels is None:
+            return ""
+        counts = np.bincount(labels, minlength=len(self.class_names))
+        few, many = int(counts.argmin()), int(counts.argmax())
+        if counts[many] < 2 * counts[few]:
+            return ""
+        fewest, most = (
+            f"{counts[few]} ({self.class_names[few]})",
+            f"{counts[many]} ({self.class_names[many]})",
+        )
+        return f"training images by class: {fewest} to {most}"
+
+    def cached(self, place: str, say: Callable[[str], None]) -> "ImageData":
+        """The same data, its images decoded once and kept in "memory" or on "disk"; "none": as it is.
+
+        See `CachedSplit`, which says what it does through `say`.
+        """
+        check(place, self.train_split)
+        if place == "none":
+            return self
+        kept = [
+            CachedSplit(split, self.image_size, place, _workers(), say)
+            for split in (self.train_split, self.test_split)
+        ]
+        return replace(self, train_split=kept[0], test_split=kept[1])
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full minibatches in an epoch; the few images left over differ from epoch to epoch."""
+        return self.train_split.count // self.batch_size
+
+    def stream(self, epoch: int = 0, first: int = 0) -> tf.data.Dataset:
+        """Minibatches from number `first` of an epoch on, epoch after epoch without end.
+
+        The order of an epoch depends on `seed` and its number alone: any part can be repeated. What comes
+        before `first` is not decoded.
+
+        Returns:
+            Minibatches, or this process' part of each: images (batch, H, W, 3) float32 in 0..255, labels
+            (batch,) int64.
+        """
+        return self._shuffled(lambda number: tf.stack([self.seed, number]), epoch, first)
+
+    def train(self, epoch: int, first: int = 0) -> Iterator[Minibatch]:
+        """The minibatches of one epoch from number `first` on; see `stream`."""
+        yield from self._read(self.stream(epoch, first).take(self.steps_per_epoch - first), self.train_split)
+
+    def probe(self, number: int) -> Iterator[Minibatch]:
+        """As many minibatches as an epoch has, in an order of no epoch; another for each `number`."""
+
+        def seed(epoch: tf.Tensor) -> tf.Tensor:
+            return tf.random.experimental.stateless_fold_in(tf.stack([self.seed, epoch]), _PROBE)
+
+        yield from self._read(self._shuffled(seed, number).take(self.steps_per_epoch), self.train_split)
+
+    def test(self, batch_size: int = 32) -> Iterator[Minibatch]:
+        """All test images as stored, or this process' part of them; the last minibatch may be smaller."""
+        examples = self.test_split.ordered()(None).shard(self.part[1], self.part[0])
+        yield from self._read(self._decoded(examples, self.test_split, batch_size), self.test_split)
+
+    def unreadable(self, split: Split, message: str) -> RunError:
+        """The error to raise when reading `split` failed with `message`: it names the image if it can."""
+        return RunError(split.culprit() or f"reading {self.name} failed: {message}")
+
+    def _shuffled(
+        self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0
+    ) -> tf.data.Dataset:
+        """Minibatches as of `stream`; `seed_of` an epoch's number is the seed of its order, (2,) int64."""
+        ordered = self.train_split.ordered()
+
+        def examples(number: tf.Tensor) -> tf.data.Dataset:
+            skipped = tf.where(tf.equal(number, epoch), first * self.batch_size, 0)
+            full = ordered(seed_of(number)).take(self.steps_per_epoch * self.batch_size)
+            return full.skip(tf.cast(skipped, tf.int64)).shard(self.part[1], self.part[0])
+
+        endless = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples)
+        return self._decoded(endless, self.train_split, self.batch_size // self.part[1], drop_remainder=True)
+
+    def _decoded(
+        self, examples: tf.data.Dataset, split: Split, batch_size: int, drop_remainder: bool = False
+    ) -> tf.data.Dataset:
+        """Minibatches of undecoded examples."""
+        dataset = examples.map(split.decoder(self.image_size), num_parallel_calls=_workers())
+        dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # its thread stalls the end of an epoch by up to a minute
+        options.deterministic = True
+        return dataset.with_options(options)
+
+    def _read(self, dataset: tf.data.Dataset, split: Split) -> Iterator[Minibatch]:
+        try:
+            yield from dataset
+        except tf.errors.OpError as error:
+            raise self.unreadable(split, error.message) from None
+
+
+def _workers() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
