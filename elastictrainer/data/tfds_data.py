@@ -107,8 +107,8 @@ def _parts(builder: Any, name: str) -> Tuple[List[str], List[TfdsSplit]]:
     features, splits = builder.info.features, builder.info.splits
     if not {"image", "label"} <= set(features.keys()) or not getattr(features["label"], "names", None):
         raise UsageError(
-            f"{name} has the features {', '.join(sorted(features.keys()))}; needed: an image, and a label with "
-            "class names."
+            f"{name} has the features {', '.join(sorted(features.keys()))}; needed: an image, and a label "
+            "with class names."
         )
     test = next((part for part in ("test", "validation") if part in splits), None)
     if "train" not in splits or test is None:
