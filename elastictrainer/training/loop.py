@@ -28,7 +28,7 @@ Probe = Callable[[int], Iterable[Any]]
 
 
 class TrainFunction(tf.keras.callbacks.Callback):
-    """Takes the steps of a run: as a model's `train_function`, called by Keras, and as a callback of `fit`."""
+    """Takes the steps of a run: as a model's `train_function`, which Keras calls, and its callback."""
 
     def __init__(
         self,
