@@ -126,6 +126,6 @@ class Checkpointing(TrainerCallback):
 
     def _stop(self) -> None:
         self.save()
-        raise Interrupted(
-            f"Saved after step {self.run_state.progress.step}. Go on with: et-train --resume {self._run.path}"
-        )
+        by_command = self._run.config_path.exists()
+        how = f"et-train --resume {self._run.path}" if by_command else "Checkpointing(run, resume=True)"
+        raise Interrupted(f"Saved after step {self.run_state.progress.step}. Go on with: {how}")

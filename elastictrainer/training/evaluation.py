@@ -55,6 +55,8 @@ class Evaluation(TrainerCallback):
 
     def figures(self) -> Dict[str, Any]:
         """See `TrainerCallback`."""
+        if not self._results:
+            return {}
         losses, accuracies = zip(*self._results)
         return {
             "accuracy_best": max(accuracies),

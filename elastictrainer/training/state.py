@@ -66,7 +66,7 @@ class RunState:
         kept = f"; the last good checkpoint is {self.last_checkpoint}" if self.last_checkpoint else ""
         return RunError(
             f"{what} at step {self.progress.step} (epoch {self.progress.epoch + 1}): training diverged. "
-            f"Try a lower --learning-rate{kept}."
+            f"Try a lower learning rate (--learning-rate){kept}."
         )
 
     def epoch_step_ms(self) -> Optional[float]:
@@ -98,8 +98,9 @@ class RunState:
         """The run's figures so far, as in summary.json.
 
         `seconds` holds all times by what they were spent on, and others add some of them up.
-        `rho_achieved` is the training time over that of full training for the same steps. Training time is
-        all that `fit` takes but validation and what is measured beside the run; see `Stopwatch.training`.
+        `rho_achieved` is the training time over that of full training for the same steps. Training time runs
+        from the beginning of each epoch to its last step, and while a checkpoint is written. What is measured
+        beside the run, validation, and what other callbacks do after the last step are not in it.
         """
         progress, watch, policy = self.progress, self.watch, self.policy
         steps, flops = progress.step, progress.flops or None
