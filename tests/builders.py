@@ -48,6 +48,35 @@ def invented_timings(model):
     return TensorTimings.from_chain(names, 1.0, [0.2] * len(names), [0.1] * len(names))
 
 
+def random_timings(random, n=9, groups=12, frozen_saving=0.0):
+    """A random profile of `n` tensors, whose dy groups need not be nested.
+
+    Args:
+        random: NumPy's generator.
+        groups: dy groups at most; of each drawn set, those with one member at most are left out.
+    """
+    from elastictrainer import TensorTimings
+    from elastictrainer.profiler.cost_groups import CostGroups
+
+    sets = [np.flatnonzero(random.random(n) < 0.5) for _ in range(groups)]
+    sets = [s for s in sets if len(s) > 1]
+    forward = [(), *(np.arange(k) for k in range(1, n))]
+    return TensorTimings(
+        names=tuple(f"w{i}" for i in range(n)),
+        shapes=((2, 3),) * n,
+        dw=CostGroups.singletons(random.random(n)),
+        dy=CostGroups.from_sets(n, sets, random.random(len(sets))),
+        forward=CostGroups.from_sets(n, forward, random.random(len(forward))),
+        t_update=random.random(n) / 10,
+        connected=np.ones(n, bool),
+        estimated=np.zeros(n, bool),
+        frozen_saving=frozen_saving,
+        overlap=-0.2,
+        metadata={"model": "m"},
+        validation=[{"selected": [1], "predicted_ms": 1.0, "measured_ms": 2.0}],
+    )
+
+
 def small_network(tf, classes=3, dropout=0.2):
     """Two convolutions with batch norm around a shortcut, and a dense head: 10 trainable tensors."""
     layers = tf.keras.layers

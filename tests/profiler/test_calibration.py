@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from test_timings import random_timings
 
+from builders import random_timings
 from elastictrainer.profiler.calibration import calibrated, cheapest, deepest, with_overlap
 from elastictrainer.profiler.timings import TensorTimings
 

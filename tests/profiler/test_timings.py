@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 
+from builders import random_timings
 from elastictrainer import TensorTimings, UsageError, select
 from elastictrainer.profiler.cost_groups import CostGroups
 
@@ -41,26 +42,6 @@ def test_rho_min_is_the_cheapest_single_tensor():
 def test_chain_refuses_malformed_times(t_dw, t_dy):
     with pytest.raises(UsageError):
         TensorTimings.from_chain(["a", "b"], 1.0, t_dw, t_dy)
-
-
-def random_timings(random, n=9, groups=12, frozen_saving=0.0):
-    sets = [np.flatnonzero(random.random(n) < 0.5) for _ in range(groups)]
-    sets = [s for s in sets if len(s) > 1]
-    forward = [(), *(np.arange(k) for k in range(1, n))]
-    return TensorTimings(
-        names=tuple(f"w{i}" for i in range(n)),
-        shapes=((2, 3),) * n,
-        dw=CostGroups.singletons(random.random(n)),
-        dy=CostGroups.from_sets(n, sets, random.random(len(sets))),
-        forward=CostGroups.from_sets(n, forward, random.random(len(forward))),
-        t_update=random.random(n) / 10,
-        connected=np.ones(n, bool),
-        estimated=np.zeros(n, bool),
-        frozen_saving=frozen_saving,
-        overlap=-0.2,
-        metadata={"model": "m"},
-        validation=[{"selected": [1], "predicted_ms": 1.0, "measured_ms": 2.0}],
-    )
 
 
 @pytest.mark.parametrize("frozen_saving", [0.0, 0.3])

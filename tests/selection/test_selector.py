@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from builders import random_timings
 from elastictrainer import TensorTimings, UsageError, select
 from elastictrainer.selection.knapsack import solve_chain
-from profiler.test_timings import random_timings
 
 PROFILES = sorted((Path(__file__).parent.parent / "files" / "profiles").glob("*.json"))
 
