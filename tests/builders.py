@@ -31,6 +31,20 @@ def tensor_names(model):
     return [name_of(v) for v in model.trainable_weights]
 
 
+def weights_of(model):
+    """Copies of the trainable tensors, in order."""
+    return [v.numpy() for v in model.trainable_weights]
+
+
+def changed_tensors(model, before):
+    """Names of the trainable tensors that are no longer what `weights_of` returned."""
+    return {
+        name
+        for name, now, then in zip(tensor_names(model), weights_of(model), before)
+        if not np.array_equal(now, then)
+    }
+
+
 def quick_profile(model, batch, loss=None, optimizer=None, **options):
     """A profile of `model` for classification, measured in a second or two: its times are rough."""
     from elastictrainer import profile_model

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from made_up import chain, simulate
+from simulation import chain, simulate
 
 from elastictrainer.selection.budget import Budget, typical_ms
 from elastictrainer.selection.schedule import Schedule
