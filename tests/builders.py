@@ -1,5 +1,7 @@
 """What tests build: data, networks, profiles and images of their own."""
 
+import itertools
+
 import numpy as np
 
 ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -89,6 +91,13 @@ def random_timings(random, n=9, groups=12, frozen_saving=0.0):
         metadata={"model": "m"},
         validation=[{"selected": [1], "predicted_ms": 1.0, "measured_ms": 2.0}],
     )
+
+
+def best_by_brute_force(timings, importance, rho):
+    """The largest importance that any of the 2^N selections reaches within `rho` of the full step."""
+    masks = np.array(list(itertools.product([False, True], repeat=len(timings))))
+    budget = rho * timings.full_ms * (1 + 1e-12)
+    return max(importance[m].sum() for m in masks if timings.step_time(m) <= budget)
 
 
 def small_network(tf, classes=3, dropout=0.2):

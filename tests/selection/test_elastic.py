@@ -88,7 +88,7 @@ def test_the_record_of_a_selection_has_the_keys_of_the_log():
     assert run.said[0].startswith(f"selected {len(record['selected'])} of 40 tensors, predicted 0.")
 
 
-def test_a_selection_that_takes_longer_than_it_may_is_corrected_by_the_same_scores():
+def test_a_selection_that_exceeds_its_budget_is_corrected_by_the_same_scores():
     run = SimulatedRun(
         chain(40), 100.0, 80.0, epochs=1, steps_per_epoch=1500, rho=0.6, reprofile="never"
     ).go()
@@ -114,7 +114,7 @@ def test_a_selection_that_takes_more_than_asked_for_says_so():
         CHAIN, 46.0, 23.0, steps_per_epoch=20, feedback=False, score=lambda step: np.array([5.0, 1, 1, -1])
     )
     run.go()
-    assert all("over the 0.500 to be had" in line for line in run.said)
+    assert all("over the budget of 0.500" in line for line in run.said)
     assert all(record["over_budget"] and not record["kept_previous"] for record in run.records)
 
 
@@ -123,7 +123,7 @@ def test_where_importance_fades_the_selection_stays():
     run.policy._score = lambda step: np.full(40, -1.0 if step > 100 else 1.0)
     run.go()
     assert [record["kept_previous"] for record in run.records] == [False, True, True]
-    assert (run.policy.masks[0] == run.policy.masks[2]).all() and "kept from before" in run.said[-1]
+    assert (run.policy.masks[0] == run.policy.masks[2]).all() and "as before: no tensor" in run.said[-1]
 
 
 @pytest.mark.parametrize("at", [30, 400, 897, 1000])

@@ -1,21 +1,14 @@
-import itertools
+"""The selector, against brute force and against the exact solver. No TensorFlow."""
+
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from builders import random_timings
+from builders import best_by_brute_force, random_timings
 from elastictrainer import TensorTimings, UsageError, select
-from elastictrainer.selection.knapsack import solve_chain
 
 PROFILES = sorted((Path(__file__).parent.parent / "files" / "profiles").glob("*.json"))
-
-
-def best_by_brute_force(timings, importance, rho):
-    n = len(timings)
-    masks = np.array(list(itertools.product([False, True], repeat=n)))
-    budget = rho * timings.full_ms * (1 + 1e-12)
-    return max(importance[m].sum() for m in masks if timings.step_time(m) <= budget)
 
 
 def random_chain(random, n):
@@ -35,51 +28,6 @@ def test_dp_is_exact_on_500_random_chains():
         assert found.importance == pytest.approx(best_by_brute_force(timings, importance, rho))
 
 
-def test_rounded_knapsack_is_exact_where_costs_are_whole_cells(monkeypatch):
-    monkeypatch.setattr("elastictrainer.selection.knapsack._solve_chain_exactly", lambda *a: None)
-    random = np.random.default_rng(1)
-    for _ in range(300):
-        n = int(random.integers(1, 9))
-        t_dw, t_dy = random.integers(0, 20, n).astype(float), random.integers(0, 20, n).astype(float)
-        importance = random.integers(-5, 20, n) / 7.0
-        budget = int(random.integers(1, 120))
-        mask = solve_chain(t_dw, t_dy, importance, float(budget), budget)
-        masks = np.array(list(itertools.product([False, True], repeat=n)))
-        paid = [t_dw[m].sum() + (t_dy[: np.flatnonzero(m)[-1] + 1].sum() if m.any() else 0) for m in masks]
-        assert importance[mask].sum() == pytest.approx(
-            max(importance[m].sum() for m, c in zip(masks, paid) if c <= budget)
-        )
-
-
-def test_rounded_knapsack_never_exceeds_the_budget_and_comes_close(monkeypatch):
-    random = np.random.default_rng(2)
-    ratios = []
-    for _ in range(100):
-        t_dw, t_dy, importance = random.random((3, 40))
-        budget = random.uniform(2, 20)
-        exact = solve_chain(t_dw, t_dy, importance, budget, 10**6)
-        with monkeypatch.context() as patch:
-            patch.setattr("elastictrainer.selection.knapsack._solve_chain_exactly", lambda *a: None)
-            rounded = solve_chain(t_dw, t_dy, importance, budget, 10_000)
-        assert t_dw[rounded].sum() + t_dy[: np.flatnonzero(rounded)[-1] + 1].sum() <= budget
-        ratios.append(importance[rounded].sum() / importance[exact].sum())
-    assert max(ratios) <= 1 + 1e-9 and np.mean(ratios) > 0.999
-
-
-def test_milp_is_exact_on_500_random_group_models():
-    random = np.random.default_rng(2)
-    for k in range(500):
-        n = int(random.integers(2, 8))
-        timings = random_timings(random, n=n, groups=6, frozen_saving=0.3 * (k % 2))
-        importance = random.normal(0.5, 1, n)
-        rho = random.uniform(timings.rho_min, 1)
-        found = select(timings, importance, rho, solver="milp")
-        assert found.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-        assert found.importance == pytest.approx(
-            max(best_by_brute_force(timings, importance, rho), 0.0), abs=1e-9
-        )
-
-
 def test_dp_keeps_the_group_budget_where_groups_are_no_chain():
     random = np.random.default_rng(3)
     for _ in range(200):
@@ -89,13 +37,6 @@ def test_dp_keeps_the_group_budget_where_groups_are_no_chain():
         found = select(timings, importance, rho)
         assert found.step_ms <= rho * timings.full_ms * (1 + 1e-11)
         assert found.importance <= select(timings, importance, rho, solver="milp").importance + 1e-9
-
-
-def test_the_published_solvers_missing_case_is_found():
-    # The best answer skips a cheap tensor near the output for a costly one behind it, down to the innermost
-    # tensor.
-    mask = solve_chain(np.array([1.0, 1.0, 3.0]), np.zeros(3), np.array([1.0, 2.0, 9.0]), 4.0, 4)
-    assert mask.tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.stem)
