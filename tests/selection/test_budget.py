@@ -57,12 +57,10 @@ def test_steps_that_take_longer_after_a_change_of_graph_do_not_mislead():
 @pytest.mark.parametrize("off", [0.8, 1.2])
 def test_a_wrong_profile_is_corrected_within_the_first_interval(off):
     ratios, _ = simulate(0.6, selected_takes=off, compiling_s=0.2)
-    first_interval = (
-        1380 * ratios[1379] - 100 * ratios[99]
-    ) / 1280  # without opening, correcting and priming
-    assert first_interval == pytest.approx(
-        0.57, abs=0.03
-    )  # what the steps have when selecting and full steps are paid
+    # Without opening, correction and priming.
+    first_interval = (1380 * ratios[1379] - 100 * ratios[99]) / 1280
+    # What is left for the steps when selections and full steps are paid.
+    assert first_interval == pytest.approx(0.57, abs=0.03)
     assert ratios[-1] == pytest.approx(0.6, abs=0.02)
 
 

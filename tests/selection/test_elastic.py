@@ -1,4 +1,4 @@
-"""The policy that selects, on a chain made by hand and with made-up times. No TensorFlow."""
+"""The policy that selects, on a chain made by hand and with simulated times. No TensorFlow."""
 
 import json
 import subprocess
@@ -23,13 +23,8 @@ PREVIOUS = np.array([False, True, False, True])
     [
         ([1, 1, 2, 3], 1.0, None, [0, 1, 2, 3], None),
         ([9, 1, 2, 3], 0.65, None, [2, 3], None),
-        (
-            [5, 1, 1, -1],
-            0.5,
-            None,
-            [2],
-            OVER_BUDGET,
-        ),  # of the tensors of importance the cheapest, whatever it takes
+        # All tensors of positive importance exceed the budget: the cheapest of them.
+        ([5, 1, 1, -1], 0.5, None, [2], OVER_BUDGET),
         ([5, 1, 1, -1], 0.5, PREVIOUS, [2], OVER_BUDGET),
         ([-1, 0, -2, -1], 0.8, PREVIOUS, [1, 3], KEPT),
     ],
@@ -140,21 +135,21 @@ def test_a_restored_run_goes_on_as_if_it_had_not_stopped(at):
             renewal=FakeRenewal(chain(40)),
         )
 
-    whole = made().go()
+    uninterrupted = made().go()
     before, after = made().go(at), made()
     after.policy.restore(json.loads(json.dumps(before.policy.state(), allow_nan=False)))
     after.masks[:], after.records[:] = before.masks, before.records
     after.clock.seconds.update(before.clock.seconds)
     assert after.policy.state() == before.policy.state()
     after.go()
-    np.testing.assert_array_equal(after.masks, whole.masks)
-    assert after.records == whole.records
-    np.testing.assert_array_equal(after.policy.masks, whole.policy.masks)
+    np.testing.assert_array_equal(after.masks, uninterrupted.masks)
+    assert after.records == uninterrupted.records
+    np.testing.assert_array_equal(after.policy.masks, uninterrupted.policy.masks)
     assert (after.policy.selections, after.policy.corrections) == (
-        whole.policy.selections,
-        whole.policy.corrections,
+        uninterrupted.policy.selections,
+        uninterrupted.policy.corrections,
     )
-    assert after.policy.full_training_ms(1800) == whole.policy.full_training_ms(1800)
+    assert after.policy.full_training_ms(1800) == uninterrupted.policy.full_training_ms(1800)
 
 
 def test_policies_need_no_tensorflow():

@@ -15,9 +15,9 @@ def test_milp_is_exact_on_500_random_group_models():
         timings = random_timings(random, n=n, groups=6, frozen_saving=0.3 * (k % 2))
         importance = random.normal(0.5, 1, n)
         rho = random.uniform(timings.rho_min, 1)
-        found = select(timings, importance, rho, solver="milp")
-        assert found.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-        assert found.importance == pytest.approx(
+        selection = select(timings, importance, rho, solver="milp")
+        assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-11)
+        assert selection.importance == pytest.approx(
             max(best_by_brute_force(timings, importance, rho), 0.0), abs=1e-9
         )
 

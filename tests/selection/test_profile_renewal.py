@@ -1,10 +1,10 @@
-"""When the policy renews its profile, by made-up times and a made-up renewal. No TensorFlow."""
+"""When the policy renews its profile, with simulated times and a fake renewal. No TensorFlow."""
 
 import pytest
 from simulation import FakeRenewal, SimulatedRun, chain
 
 
-def test_a_profile_that_the_clock_contradicts_at_two_checks_in_a_row_is_renewed():
+def test_a_profile_that_the_clock_contradicts_at_two_reviews_in_a_row_is_renewed():
     right = chain(40, full_ms=200.0)
     renewal = FakeRenewal(right)
     run = SimulatedRun(chain(40), 100.0, 80.0, renewal=renewal).go()

@@ -23,9 +23,9 @@ def test_dp_is_exact_on_500_random_chains():
         timings = random_chain(random, int(random.integers(1, 9)))
         importance = random.normal(1, 1, len(timings))
         rho = random.uniform(timings.rho_min, 1)
-        found = select(timings, importance, rho)
-        assert found.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-        assert found.importance == pytest.approx(best_by_brute_force(timings, importance, rho))
+        selection = select(timings, importance, rho)
+        assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-11)
+        assert selection.importance == pytest.approx(best_by_brute_force(timings, importance, rho))
 
 
 def test_dp_keeps_the_group_budget_where_groups_are_no_chain():
@@ -34,9 +34,9 @@ def test_dp_keeps_the_group_budget_where_groups_are_no_chain():
         timings = random_timings(random, n=8, groups=6)
         importance = random.normal(0.5, 1, 8)
         rho = random.uniform(timings.rho_min, 1)
-        found = select(timings, importance, rho)
-        assert found.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-        assert found.importance <= select(timings, importance, rho, solver="milp").importance + 1e-9
+        selection = select(timings, importance, rho)
+        assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-11)
+        assert selection.importance <= select(timings, importance, rho, solver="milp").importance + 1e-9
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.stem)
@@ -48,8 +48,8 @@ def test_on_real_profiles_dp_keeps_the_budget_and_comes_close_to_milp(path, rho)
     sizes = np.array([np.prod(shape) for shape in timings.shapes])
     importance = np.random.default_rng(4).lognormal(0, 2, len(timings)) * np.sqrt(sizes)
     dp, milp = (select(timings, importance, rho, solver=solver) for solver in ("dp", "milp"))
-    for found in (dp, milp):
-        assert found.step_ms == timings.step_time(found.mask) <= rho * timings.full_ms * (1 + 1e-11)
+    for selection in (dp, milp):
+        assert selection.step_ms == timings.step_time(selection.mask) <= rho * timings.full_ms * (1 + 1e-11)
     assert 0.97 * milp.importance <= dp.importance <= milp.importance * (1 + 1e-6)
 
 
@@ -67,8 +67,8 @@ def test_all_tensors_at_rho_one():
 
 
 def test_nothing_where_no_importance_is_positive():
-    found = select(chain(), [-1.0, 0.0, -2.0, 0.0], 0.8)
-    assert not found.mask.any() and found.importance == 0
+    selection = select(chain(), [-1.0, 0.0, -2.0, 0.0], 0.8)
+    assert not selection.mask.any() and selection.importance == 0
 
 
 def test_unconnected_tensor_is_never_selected():
