@@ -114,9 +114,13 @@ def test_a_selection_that_takes_more_than_asked_for_says_so():
 
 
 def test_where_importance_fades_the_selection_stays():
-    run = SimulatedRun(chain(40), 100.0, epochs=3, interval=1)
-    run.policy._score = lambda step: np.full(40, -1.0 if step > 100 else 1.0)
-    run.go()
+    run = SimulatedRun(
+        chain(40),
+        100.0,
+        epochs=3,
+        interval=1,
+        score=lambda step: np.full(40, -1.0 if step > 100 else 1.0),
+    ).go()
     assert [record["kept_previous"] for record in run.records] == [False, True, True]
     assert (run.policy.masks[0] == run.policy.masks[2]).all() and "as before: no tensor" in run.said[-1]
 
