@@ -115,7 +115,7 @@ def compiled_functions(library: Any) -> Set[str]:
 def bodies_of(
     graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
 ) -> Tuple[Bodies, Dict[str, Charge]]:
-    """What stands inside the functions that the graph's ops call.
+    """What is inside the functions that the graph's ops call.
 
     Args:
         graph: of a traced training step.

@@ -13,7 +13,7 @@ from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.runs.files import write_json
 
 FORMAT = "elastictrainer-profile"
-VERSION = 1
+VERSION = 1  # raised by a change after which an older program would misread a file
 _Profile = TypeVar("_Profile")
 
 

@@ -86,6 +86,6 @@ def _called_from(nodes: Iterable[Any], library: Any, compiled: Set[str]) -> Set[
 
 
 def _functions_of(node: Any) -> List[str]:
-    """The functions that stand in a node's attributes."""
+    """The functions that a node's attributes name."""
     values = node.attr.values()
     return [f.name for value in values for f in (value.func, *value.list.func) if f.name]

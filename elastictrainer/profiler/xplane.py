@@ -221,7 +221,7 @@ def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int
 def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
     """For each traced op name, the index of the graph op it belongs to, or -1.
 
-    Graph optimisation renames: what replaces an op, or stands in a loop's or function's body, is named below
+    Graph optimisation renames: what replaces an op, or is in the body of a loop or function, is named below
     it. The longest known name that is a path prefix is the op to charge; failing that, the same with the
     leading path components (the optimizer's scope) taken off. An arithmetic rewrite is named beside the
     op it replaces, as `scope/ArithmeticOptimizer/REWRITE_op`.

@@ -36,7 +36,7 @@ class PruneTrain(Scheme):
     """
 
     RATIO = 0.25  # of the penalty to penalty plus loss at the start: it steers, and the loss prevails
-    THRESHOLD = 1e-4  # a channel whose weights are all smaller adds nothing that float32 training notices
+    THRESHOLD = 1e-4  # no weight of a faded channel is larger: hundreds of times smaller than at the start
 
     def penalty(self, model: tf.keras.Model) -> Callable[[], tf.Tensor]:
         kernels = convolution_kernels(model)

@@ -15,7 +15,7 @@ from elastictrainer.selection.milp import solve_groups
 KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
 _LARGEST = 1e100  # of an importance: sums and quotients of such numbers stay finite
-_REFINEMENTS = 6  # halvings of what the chain overestimates: the budget is met within a 64th of it
+_REFINEMENTS = 6  # halvings of what the chain overestimates: the budget is met within a 32nd of it
 _ADDITIONS = 8  # passes that spend the rest of a budget; each starts one more shared group
 
 

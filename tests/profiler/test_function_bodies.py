@@ -47,7 +47,7 @@ def test_a_name_in_both_goes_to_the_nearest_in_time():
     )
 
 
-def test_without_any_clue_the_events_of_a_step_are_dealt_out_in_order():
+def test_without_any_clue_the_events_of_a_step_are_divided_in_order():
     loop = [("while/body/_1/Mul", k, k + 1) for k in range(4)]
     again = [("while/body/_1/Mul", 100 + 2 * k, 102 + 2 * k) for k in range(4)]
     charged = charge_calls(trace(*loop, *again, steps=((0, 50), (100, 150))), ["gru", "lstm"], BODIES)

@@ -31,7 +31,7 @@ def test_an_elastic_policy_scores_selects_and_renews_the_profile_of_a_real_model
     assert sum("the profile was renewed" in line for line in run.said) == 2
 
 
-def test_the_momentum_of_resting_tensors_is_forgotten(tf, timings):
+def test_the_momentum_of_resting_tensors_is_zeroed(tf, timings):
     run = PolicyRun(tf, Elastic(), timings, epochs=1, rho=(1 + timings.rho_min) / 2, feedback=False)
     run.train(1)
     model, mask = run.steps.objective.model, run.policy.mask
