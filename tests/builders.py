@@ -77,6 +77,20 @@ def tensor_names(model):
     return [name_of(v) for v in model.trainable_weights]
 
 
+def weights_of(model):
+    """Copies of the trainable tensors, in order."""
+    return [v.numpy() for v in model.trainable_weights]
+
+
+def changed_tensors(model, before):
+    """Names of the trainable tensors that are no longer what `weights_of` returned."""
+    return {
+        name
+        for name, now, then in zip(tensor_names(model), weights_of(model), before)
+        if not np.array_equal(now, then)
+    }
+
+
 def quick_profile(model, batch, loss=None, optimizer=None, **options):
     """A profile of `model` for classification, measured in a second or two: its times are rough."""
     from elastictrainer import profile_model
@@ -92,6 +106,42 @@ def invented_timings(model):
 
     names = tensor_names(model)
     return TensorTimings.from_chain(names, 1.0, [0.2] * len(names), [0.1] * len(names))
+
+
+def random_timings(random, n=9, groups=12, frozen_saving=0.0):
+    """A random profile of `n` tensors, whose dy groups need not be nested.
+
+    Args:
+        random: NumPy's generator.
+        groups: dy groups at most; of each drawn set, those with one member at most are left out.
+    """
+    from elastictrainer import TensorTimings
+    from elastictrainer.profiler.cost_groups import CostGroups
+
+    sets = [np.flatnonzero(random.random(n) < 0.5) for _ in range(groups)]
+    sets = [s for s in sets if len(s) > 1]
+    forward = [(), *(np.arange(k) for k in range(1, n))]
+    return TensorTimings(
+        names=tuple(f"w{i}" for i in range(n)),
+        shapes=((2, 3),) * n,
+        dw=CostGroups.singletons(random.random(n)),
+        dy=CostGroups.from_sets(n, sets, random.random(len(sets))),
+        forward=CostGroups.from_sets(n, forward, random.random(len(forward))),
+        t_update=random.random(n) / 10,
+        connected=np.ones(n, bool),
+        estimated=np.zeros(n, bool),
+        frozen_saving=frozen_saving,
+        overlap=-0.2,
+        metadata={"model": "m"},
+        validation=[{"selected": [1], "predicted_ms": 1.0, "measured_ms": 2.0}],
+    )
+
+
+def best_by_brute_force(timings, importance, rho):
+    """The largest importance that any of the 2^N selections reaches within `rho` of the full step."""
+    masks = np.array(list(itertools.product([False, True], repeat=len(timings))))
+    budget = rho * timings.full_ms * (1 + 1e-12)
+    return max(importance[m].sum() for m in masks if timings.step_time(m) <= budget)
 
 
 def small_network(tf, classes=3, dropout=0.2):

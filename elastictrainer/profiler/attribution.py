@@ -15,8 +15,8 @@ class Charge:
 
     Attributes:
         kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (runs
-            when a member is updated) or NEVER (stands in the graph, and nothing needs it: a gradient of the
-            input, say).
+            when a member is updated) or NEVER (in the graph, but nothing needs it: a gradient of the input,
+            for example).
         members: for BACKWARD and UPDATE the tensors S(op) any of which makes it run, for FORWARD the tensors
             R(op) it depends on; as bits, tensor i being bit i.
     """
@@ -74,8 +74,8 @@ def attribute(
         for source in inputs[k]:
             depends_on[k] |= depends_on[source]
 
-    # Updates: ops with a side effect on the tensor's own handle, else downstream of its gradient; and what
-    # they need.
+    # Updates: ops with a side effect on a tensor's handle; else ops with a side effect that follow its
+    # gradient; and what these need.
     handle_bit = {handle.op.name: 1 << i for i, handle in enumerate(handles) if handle is not None}
     follows = [0] * count
     updates = [0] * count

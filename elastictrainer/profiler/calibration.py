@@ -1,4 +1,4 @@
-"""What a trace of full steps cannot tell, from the clock: two selections are timed. NumPy only."""
+"""Correct a traced profile by the measured times of two selections. NumPy only."""
 
 import dataclasses
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
 
-_MOST = 0.9  # of any time that may be taken away from where the trace shows it
-_PASSES = 3  # each of the two figures depends a little on the other
+_MOST = 0.9  # share of a traced time that a correction may move: measured noise must leave no time at zero
+_PASSES = 3  # overlap and frozen saving depend a little on each other; three settle them to a thousandth
 
 
 def cheapest(timings: TensorTimings) -> np.ndarray:
@@ -24,10 +24,10 @@ def deepest(timings: TensorTimings) -> np.ndarray:
 def calibrated(timings: TensorTimings, cheapest_ratio: float, deepest_ratio: float) -> TensorTimings:
     """The profile that predicts the measured times of `cheapest` and `deepest`; the full step stays.
 
-    Frozen forward work is fused and forgotten, which makes it cheaper (`frozen_saving`). A tensor's own
-    gradient is computed beside the gradient on its way; how much of a step is saved by leaving it out depends
-    on how well the two share the processors and the memory, and is not the share of time that it has in a
-    full step (`overlap`).
+    TensorFlow fuses frozen forward work and keeps no activation of it, which makes it cheaper
+    (`frozen_saving`). It computes a weight gradient (dW) beside the activation gradient (dy). What a step
+    saves without the dW depends on how well the two share processors and memory; it is not the share of time
+    that the dW has in a full step (`overlap`).
 
     Args:
         timings: from a trace, without either figure.

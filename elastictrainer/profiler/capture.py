@@ -13,8 +13,9 @@ from elastictrainer.errors import RunError
 from elastictrainer.profiler.xplane import STEP_EVENT, Trace, read_trace
 from elastictrainer.steps.compiled_step import CompiledStep
 
-SETTLED = 100  # runs after which a compiled step is as fast as it becomes
-_LEAST, _WARMING_S = 3, 5.0
+SETTLED = 100  # runs after which a compiled step is as fast as it becomes; `warm_up` says why
+_LEAST_RUNS = 3  # of a warm-up, however long a step takes: the first builds the graph and fills caches
+_MOST_S = 5.0  # of a warm-up: a step that runs less than a hundred times in it has few short ops to settle
 
 
 def step_ms(step: CompiledStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
@@ -33,17 +34,17 @@ def warm_up(
     runs: int = SETTLED,
     clock: Callable[[], float] = time.perf_counter,
 ) -> int:
-    """Run `step` until it has run `runs` times, for five seconds at most, but not less than three times.
+    """Run `step` until it has run `runs` times: for five seconds at most, but three times at least.
 
-    TensorFlow's executor takes every op for a long one at first and hands it to another thread. What it
-    believes falls by a tenth with every run, and after some ninety, short ops run where they are: steps of
-    many small ops are faster then. A training run is there soon, a measurement has to wait for it.
+    TensorFlow's executor first estimates every op as a long one, and hands it to another thread. The estimate
+    falls by a tenth with every run. After about ninety runs short ops stay on their thread, and steps of many
+    small ops are faster. A training run soon gets there; a measurement has to wait for it.
 
     Returns:
         How many steps were made.
     """
     start, made = clock(), 0
-    while step.runs < runs and (made < _LEAST or clock() - start < _WARMING_S):
+    while step.runs < runs and (made < _LEAST_RUNS or clock() - start < _MOST_S):
         float(step(*batch))
         made += 1
     return made

@@ -6,7 +6,7 @@ import numpy as np
 
 from elastictrainer.errors import UsageError
 
-_ROWS_AT_ONCE = 1024
+_ROWS_AT_ONCE = 1024  # unpacked: 10 MB for 10,000 tensors
 _MOST_CELLS = 10**9  # as many groups x tensors as fit into 1 GB while a file is read
 
 Amounts = Union[Sequence[float], np.ndarray]
@@ -79,7 +79,7 @@ class CostGroups:
         return self.bits.any(axis=1)
 
     def _blocks(self) -> Iterator[Tuple[slice, np.ndarray]]:
-        """The rows as (rows, N) bool, a thousand at a time."""
+        """The rows as (rows, N) bool, `_ROWS_AT_ONCE` at a time."""
         for low in range(0, len(self), _ROWS_AT_ONCE):
             rows = slice(low, min(low + _ROWS_AT_ONCE, len(self)))
             yield rows, np.unpackbits(self.bits[rows], axis=1, count=self.tensors).view(bool)

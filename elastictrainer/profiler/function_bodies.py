@@ -1,8 +1,8 @@
 """The functions that a graph calls: what their ops are needed for, and which traced events are theirs.
 
-TensorFlow inlines most functions, and what runs is then named below the call. Where it does not (the loops of
-Keras' GRU and LSTM), an event is named as in the function's body, and two layers of a kind have the same
-names.
+TensorFlow inlines most functions; their events have names below that of the call. Where it does not (the
+loops of Keras' GRU and LSTM), an event has its name in the function's body, and two layers of a kind have the
+same names.
 """
 
 import re
@@ -16,7 +16,7 @@ from elastictrainer.profiler.xplane import Trace, charge_to
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 LOOPS = ("While", "StatelessWhile")
-_LOWERED = re.compile(r"/(body|cond)/_\d+/")  # a loop that was taken apart numbers its body
+_LOWERED = re.compile(r"/(body|cond)/_\d+/")  # TensorFlow takes a loop apart into ops, and numbers its body
 
 Labels = Dict[str, int]
 Bodies = Dict[str, Dict[str, str]]
@@ -92,12 +92,12 @@ class Functions:
             return self.labelled(node.attr["f"].func.name, outputs)
         wanted = [of_output.get(k, 0) for k in range(len(node.attr["T"].list.type))]
         inside: Labels = {}
-        while True:  # what an iteration hands to the next is wanted for what that one is wanted for
+        while True:  # an iteration's results are wanted for whatever the next iteration is wanted for
             inputs, body = self.labelled(node.attr["body"].func.name, wanted)
-            anything = 0
+            any_output = 0
             for label in wanted:
-                anything |= label
-            read, condition = self.labelled(node.attr["cond"].func.name, [anything])
+                any_output |= label
+            read, condition = self.labelled(node.attr["cond"].func.name, [any_output])
             merged = [a | b | c for a, b, c in zip(wanted, inputs, read)]
             if merged == wanted:
                 break
@@ -115,7 +115,7 @@ def compiled_functions(library: Any) -> Set[str]:
 def bodies_of(
     graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
 ) -> Tuple[Bodies, Dict[str, Charge]]:
-    """What stands inside the functions that the graph's ops call.
+    """What is inside the functions that the graph's ops call.
 
     Args:
         graph: of a traced training step.
@@ -123,9 +123,8 @@ def bodies_of(
         gradients: per trainable tensor a tensor, an IndexedSlices or None.
 
     Returns:
-        For each calling op, in graph order, what each op inside is to be charged to: the call, or, where an
-            op is
-        needed by some of its outputs only, a part of the call, `CALL#MEMBERS`. And the parts' charges.
+        For each calling op, in graph order, what each op inside is to be charged to: the call; or a part of
+        the call, `CALL#MEMBERS`, where not all of its outputs need the op. And the parts' charges.
     """
     operations = graph.get_operations()
     library = graph.as_graph_def().library
@@ -158,11 +157,11 @@ def bodies_of(
 
 
 def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
-    """The trace with every event inside a called function given to the op that calls, or to a part of it.
+    """The trace with every event inside a called function charged to the calling op, or to a part of it.
 
-    An event whose name stands in several functions goes to the one whose own events are nearest in time;
-    where one of them has none, the events of a step are dealt out evenly in the order in which the functions
-    are called.
+    An event whose name is in several functions goes to the one whose unambiguous events are nearest in time.
+    Where one of them has no such event, the events of a step are divided evenly, in the order in which the
+    functions are called.
 
     Args:
         trace: the events.
@@ -175,9 +174,8 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
     number = {place: k for k, place in enumerate(places)}
     call_of = {number[place]: c for c, body in enumerate(bodies.values()) for place in body.values()}
     candidates: Dict[int, List[int]] = {int(k): [] for k in lost}
-    closest = dict.fromkeys(
-        candidates, 0
-    )  # a body that knows the op itself knows better than one that knows its loop
+    # A body that has the op itself is a better match than one that has the loop around it.
+    closest = dict.fromkeys(candidates, 0)
     for body in bodies.values():
         inside = list(body)
         for k, at in zip(candidates, charge_to(lost_names, inside)):
@@ -187,7 +185,7 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
                 closest[k] = len(inside[at])
     if not any(candidates.values()):
         return trace
-    first = len(trace.ops)  # the places' own numbers among the op names
+    first = len(trace.ops)  # the places are numbered after the op names
     owner = np.arange(first)
     for k, possible in candidates.items():
         if len(possible) == 1:
@@ -209,7 +207,7 @@ def _settle_ambiguous(
 ) -> None:
     """Give each ambiguous event of one step to a place in a call; `lines` is changed in place."""
     starts = [np.where((s >= step_start) & (s < step_end), s, np.nan) for s, _, _ in lines]
-    spans = {}  # of what is known to be a call's
+    spans = {}  # first and last start of the events that are certainly of a call
     for call in {call_of[place] for possible in ambiguous.values() for place in possible}:
         its_places = [first + place for place, its_call in call_of.items() if its_call == call]
         times = np.concatenate(

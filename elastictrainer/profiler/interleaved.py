@@ -1,4 +1,4 @@
-"""Time selections in turn with the full step: what slows the machine then slows all of them alike."""
+"""Time selections in turn with the full step, so that a slower machine slows all of them alike."""
 
 from typing import Any, Callable, List, Sequence, Tuple
 
@@ -7,15 +7,15 @@ import numpy as np
 from elastictrainer.profiler.capture import SETTLED, step_ms, warm_up
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 
-_MOST_STEPS = 160  # under each selection
-_LONG_S = 0.15  # a step that takes as long is a turn of its own
+_MOST_STEPS = 160  # under each selection: more of short steps do not change the mean
+_LONG_S = 0.15  # a step that takes as long is a turn by itself; `ratios_to_full` says why
 
 Batch = Tuple[Any, Any]
 Round = List[np.ndarray]  # ms of the counted steps, one array for each selection
 
 
 class Runner:
-    """Runs steps and times them. A test puts a made-up machine in its place."""
+    """Runs steps and times them. A test replaces it by a fake."""
 
     def warm_up(self, step: CompiledStep, batch: Batch, runs: int) -> None:
         """See `capture.warm_up`."""
@@ -53,9 +53,9 @@ def ratios_to_full(
     """(K,) measured time of a step under each of `masks`, (N,) bool, over one under `full`.
 
     The selections run in turn, long steps one by one and short ones four in a row, for about `seconds`, and
-    at least `rounds` times. Other work on the machine comes and goes and adds time, so that of each
-    selection's steps the faster half counts; not the fastest tenth, which is a matter of luck where
-    processors change their clock.
+    at least `rounds` times. Other work on the machine comes and goes and adds time: only the faster half of
+    each selection's steps counts, without the fastest tenth, which depends on luck where processors change
+    their clock.
 
     Args:
         cache: makes the compiled steps.
@@ -72,9 +72,9 @@ def ratios_to_full(
     for mask in turns:
         runner.warm_up(cache.get(mask), batch, warmup)
     once_s = 1e-3 * runner.step_ms(cache.get(full), batch, 1)[0]
-    # A machine's speed goes up and down within seconds, so that turns must be shorter than that. The first of
-    # several short steps may find the caches cold, and training never changes its graph that often; a long
-    # step hides that.
+    # A machine's speed changes within seconds, so that turns must be shorter. The first of several short
+    # steps may find cold caches and does not count, for training never changes its graph that often; in a
+    # long step cold caches do not show.
     steps, cold = (1, 0) if once_s >= _LONG_S else (4, 1)
     rounds = int(np.clip(seconds / (len(turns) * steps * once_s), rounds, max(rounds, _MOST_STEPS // steps)))
     times = repeat(lambda: [runner.step_ms(cache.get(mask), batch, steps)[cold:] for mask in turns], rounds)

@@ -22,6 +22,9 @@ from elastictrainer.steps.keras_compat import name_of
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import restored
 
+_MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
+_AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine differ by 3 % at most
+
 
 def profile_model(
     model: tf.Module,
@@ -48,13 +51,13 @@ def profile_model(
         batch: inputs and labels of the size to train with.
         optimizer: the one to train with; None: the paper's SGD.
         metrics: Keras metrics that the training step updates.
-        warmup: steps at most before anything is measured, of each selection too; five seconds of them.
+        warmup: steps before a measurement, of the full step and of each selection; five seconds at most.
         steps: traced steps; times are medians over them.
         calibrate_s: about how many seconds to time the two selections of `calibration` and the full step, in
             turn.
         validate: how many random selections to measure against the prediction.
         seed: of the random selections.
-        metadata: what to say about model and data in the profile.
+        metadata: what the profile is to say about model and data.
 
     Raises:
         UsageError: the model has no trainable tensor, the loss depends on none, or XLA hides the ops.
@@ -98,12 +101,12 @@ def profile_model(
 
 
 def _quietest_capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
-    """Capture until two agree within 3 %, four times at most. The fastest counts: other work adds time."""
+    """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds time."""
     captures = [capture(step, batch, steps)]
-    while len(captures) < 4:
+    while len(captures) < _MOST_CAPTURES:
         captures.append(capture(step, batch, steps))
         medians = sorted(float(np.median(untraced)) for _, untraced in captures)
-        if medians[1] <= 1.03 * medians[0]:
+        if medians[1] <= _AGREEMENT * medians[0]:
             break
     return min(captures, key=lambda captured: float(np.median(captured[1])))
 
@@ -111,7 +114,7 @@ def _quietest_capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) ->
 def _calibrated(
     timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any], seconds: float, warmup: int
 ) -> TensorTimings:
-    """`timings` with what the clock says of the cheapest and of the deepest tensor alone."""
+    """`timings`, corrected by the measured times of the cheapest and of the deepest tensor alone."""
     masks = [calibration.cheapest(timings), calibration.deepest(timings)]
     ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=seconds, warmup=warmup)
     return calibration.calibrated(timings, *ratios)

@@ -1,4 +1,4 @@
-"""A profile as a JSON file: its keys, a JSON Schema check when it is read, and errors that name the file."""
+"""A profile as a JSON file: its keys, its JSON Schema, and errors that name the file."""
 
 import json
 from functools import lru_cache
@@ -13,7 +13,7 @@ from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.runs.files import write_json
 
 FORMAT = "elastictrainer-profile"
-VERSION = 1
+VERSION = 1  # raised by a change after which an older program would misread a file
 _Profile = TypeVar("_Profile")
 
 
@@ -36,7 +36,7 @@ def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no profile: it is not text. {again}") from None
     try:
-        return make(json.loads(text, parse_constant=_refuse))
+        return make(json.loads(text, parse_constant=_refuse_constant))
     except UsageError as error:
         raise UsageError(f"{path}: {error} {again}") from None
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
@@ -82,7 +82,7 @@ def fields(value: Any) -> Dict[str, Any]:
         raise UsageError(
             f"the profile has version {value.get('version')}, this program reads version {VERSION}."
         )
-    _check(value)
+    _refuse_against_schema(value)
     tensors = value["tensors"]
     n = len(tensors)
     if not n:
@@ -102,11 +102,11 @@ def fields(value: Any) -> Dict[str, Any]:
     )
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def _check(value: Any) -> None:
+def _refuse_against_schema(value: Any) -> None:
     import jsonschema
 
     error = jsonschema.exceptions.best_match(_validator().iter_errors(value))

@@ -11,7 +11,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler import storage
 from elastictrainer.profiler.cost_groups import Amounts, CostGroups
 
-_LONGEST_STEP_MS = 1e9  # eleven days
+_LONGEST_STEP_MS = 1e9  # no step takes eleven days; such sums come from a damaged file
 
 Mask = Union[Sequence[bool], np.ndarray]  # (N,): True for a selected tensor
 
@@ -22,9 +22,8 @@ class Group(NamedTuple):
     Attributes:
         members: ascending indices of tensors.
         ms: the work's wall-clock share of a step, in ms.
-        kind: "dw" (one tensor's weight gradient), "dy" (activation gradients), or "forward"
-            (what forward work costs more while a tensor it depends on is trained: frozen work may be fused
-            and forgotten).
+        kind: "dw" (one tensor's weight gradient), "dy" (activation gradients), or "forward" (what forward
+            work costs more while a tensor it depends on is trained; see `TensorTimings.frozen_saving`).
     """
 
     members: Tuple[int, ...]
@@ -36,8 +35,7 @@ class Group(NamedTuple):
 class TensorTimings:
     """How long each tensor's work takes on one device.
 
-    All arrays are in the order of `model.trainable_weights`; all times are wall-clock shares of a step, in
-    ms.
+    All arrays are in the order of `model.trainable_weights`; all times are wall-clock ms of a step.
 
     Attributes:
         names: N tensor names.
@@ -49,9 +47,8 @@ class TensorTimings:
             forward pass and run in every step. None in a profile that was not counted.
         frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is
             selected.
-        overlap: share of the dW work that is charged to `dy`, because leaving it out does not save
-            it; negative where leaving it out saves more than its share of a full step. `dw`, `dy` and
-            `t_update` have it in them.
+        overlap: share of the dW work that is charged to `dy`, because a step without the dW work does not
+            save it; negative where such a step saves more. `dw`, `dy` and `t_update` include it.
         t_update: (N,) the optimizer's work for each tensor.
         connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be
             trained.
@@ -133,12 +130,12 @@ class TensorTimings:
 
     @cached_property
     def shared(self) -> CostGroups:
-        """The groups that tensors have in common: dy work, and forward work that must not be frozen."""
+        """The groups that tensors have in common: dy work, and the thawed part of forward work."""
         return self.dy.joined(self._thawing) if len(self._thawing) else self.dy
 
     @cached_property
     def order(self) -> np.ndarray:
-        """(N,) indices from the output inwards: fewest dy groups first, of equals the later one first."""
+        """(N,) indices from the output inwards: fewest dy groups first; among equals, later tensors first."""
         depth = self.dy.groups_per_tensor()
         return np.lexsort((-np.arange(len(self)), depth))
 

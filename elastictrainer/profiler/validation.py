@@ -1,4 +1,4 @@
-"""Hold the time model against the clock: random selections, predicted and measured."""
+"""Compare the time model with the clock: random selections, predicted and measured."""
 
 from typing import Any, Dict, List, Sequence, Tuple
 
@@ -35,8 +35,8 @@ def validate_timings(
 ) -> List[Dict[str, Any]]:
     """Measure `count` random selections.
 
-    Each is run in turn with the full step, and their ratio is put on the profile's scale, so that a
-    machine that is slower now than when it was profiled does not count as an error of the model.
+    Each runs in turn with the full step, and the ratio of their times is multiplied by the profile's full
+    step: a machine that has become slower since then does not count as an error of the model.
 
     Returns:
         One {"selected": ascending indices, "predicted_ms", "measured_ms"} per selection.

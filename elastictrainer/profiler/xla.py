@@ -8,15 +8,15 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler.function_bodies import CALLS, compiled_functions
 
 _PASSED_ON = ("ReadVariableOp", "Identity", "Cast")  # between a tensor and the call that computes with it
-_SHOWN = 3  # names in a message
+_SHOWN = 3  # tensor names in a message: as many as identify the layer
 
 
 def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str]) -> None:
     """UsageError where XLA makes one op of work that selections must distinguish.
 
-    Let through is a call that computes with one variable and one activation, and its backward pass: both
-    gradients run together or not at all, and are charged so. Keras itself compiles grouped convolutions on
-    a CPU (ConvNeXt).
+    Allowed is a call that computes with one variable and one activation, and its backward pass: both
+    gradients run together or not at all, and are charged so. Keras itself compiles grouped convolutions on a
+    CPU (ConvNeXt).
 
     Args:
         graph: of a traced training step.
@@ -86,6 +86,6 @@ def _called_from(nodes: Iterable[Any], library: Any, compiled: Set[str]) -> Set[
 
 
 def _functions_of(node: Any) -> List[str]:
-    """The functions that stand in a node's attributes."""
+    """The functions that a node's attributes name."""
     values = node.attr.values()
     return [f.name for value in values for f in (value.func, *value.list.func) if f.name]

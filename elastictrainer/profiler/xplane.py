@@ -10,13 +10,13 @@ import numpy as np
 from elastictrainer.errors import RunError
 
 STEP_EVENT = "elastictrainer_step"
-_STEP, _NEITHER = -1, -2
-# An op's event is "scope/op_name:OpType"; the executor's own events have no such colon or a blank after it.
+# Kinds of events that are no op's index: the marker of a step, one of no interest, an asynchronous op's.
+_STEP, _NEITHER, _ASYNC = -1, -2, -3
+# An op's event is "scope/op_name:OpType"; the executor's events have no colon, or a blank after it.
 _OP_EVENT = re.compile(r"^([A-Za-z0-9_.\\/>-]+):([A-Za-z_]\w*)$")
 # An op that may return before its work is done, such as a call of what XLA compiled, has this event, named in
 # a stat.
 _ASYNC_EVENT = "ExecutorState::ProcessAsync::Start"
-_ASYNC = -3
 _REWRITTEN = re.compile(r"^(.*/)ArithmeticOptimizer/(\w+)$")
 
 
@@ -116,7 +116,7 @@ def _host_kinds(plane: Any, line: Any, kind_of: Dict[int, int], op_index: Dict[s
 
 
 def _kernel_kinds(plane: Any, line: Any, op_index: Dict[str, int]) -> List[int]:
-    """For each event of a GPU's stream the index of its op; a kernel of no op goes by its own name."""
+    """For each event of a GPU's stream the index of its op; a kernel of no op keeps its kernel name."""
     kinds = []
     for event in line.events:
         metadata = plane.event_metadata[event.metadata_id]
@@ -221,9 +221,9 @@ def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int
 def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
     """For each traced op name, the index of the graph op it belongs to, or -1.
 
-    Graph optimisation renames: what replaces an op, or stands in a loop's or function's body, is named below
+    Graph optimisation renames: what replaces an op, or is in the body of a loop or function, is named below
     it. The longest known name that is a path prefix is the op to charge; failing that, the same with the
-    leading path components (the optimizer's own scope) taken off. An arithmetic rewrite is named beside the
+    leading path components (the optimizer's scope) taken off. An arithmetic rewrite is named beside the
     op it replaces, as `scope/ArithmeticOptimizer/REWRITE_op`.
     """
     index = {name: i for i, name in enumerate(known)}

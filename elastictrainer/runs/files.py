@@ -1,4 +1,4 @@
-"""Writing files and folders so that a reader never sees half of one."""
+"""Write files and folders such that a reader never sees half of one."""
 
 import contextlib
 import json
@@ -36,9 +36,12 @@ def written_beside(path: Union[str, Path]) -> Iterator[Path]:
 
 
 def remove_unfinished(folder: Path, untouched_s: float = 0.0, of: str = "") -> None:
-    """Remove what killed writers left beside the files of `folder`, if `untouched_s` old.
+    """Remove what killed writers left beside the files of `folder`.
 
-    `of` is the name of the only file that is meant; all are if it is empty.
+    Args:
+        folder: of the files.
+        untouched_s: keep what was written to more recently: its writer may still be alive.
+        of: name of one file; leave what belongs to others. Empty: all files.
     """
     pattern = f".{Path(of).stem}.*{_PART}{Path(of).suffix}" if of else f".*{_PART}*"
     for beside in folder.glob(pattern):

@@ -21,7 +21,15 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Union[str, Path], overwrite: bool = False) -> "RunFolder":
-        """A new, empty run folder; UsageError as `claimed`."""
+        """A new, empty run folder.
+
+        Args:
+            path: of the folder.
+            overwrite: remove an earlier run that is there.
+
+        Raises:
+            UsageError: as `claimed`.
+        """
         run = cls(path)
         with run.claimed(overwrite):
             run.clear()
@@ -30,11 +38,11 @@ class RunFolder:
 
     @contextlib.contextmanager
     def claimed(self, overwrite: bool = False, resume: bool = False) -> Iterator[None]:
-        """Keep every other process out of the folder, which is made if need be; nothing in it is changed.
+        """Lock the folder against every other process; a missing one is made, and nothing in it is changed.
 
         Args:
-            overwrite: an earlier run may stand here.
-            resume: an earlier run must stand here.
+            overwrite: the folder may hold an earlier run.
+            resume: the folder must hold an earlier run.
 
         Raises:
             UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run
@@ -42,7 +50,7 @@ class RunFolder:
         """
         if resume and not self.config_path.exists():
             raise UsageError(f"{self.path} is no run folder (no config.yaml): there is nothing to resume.")
-        made_here = not self.path.exists()
+        is_new = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = open(self._lock_path, "a")
@@ -52,33 +60,29 @@ class RunFolder:
             ) from None
         with lock:
             try:
-                fcntl.flock(
-                    lock, fcntl.LOCK_EX | fcntl.LOCK_NB
-                )  # given up by the system when the process ends
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system unlocks when the process ends
             except OSError:
                 raise UsageError(
                     f"{self.path} is in use by another process. Choose another --output, or wait."
                 ) from None
-            remove_unfinished(
-                self.path, of=self.config_path.name
-            )  # of a process that was killed before its run was one
+            # Of a process that was killed before its config was written.
+            remove_unfinished(self.path, of=self.config_path.name)
             try:
                 if self._content() and not resume:
                     if not overwrite:
                         raise UsageError(
                             f"{self.path} exists. Choose another --output, go on with it by "
-                            f"--resume {self.path}, "
-                            "or replace it with --overwrite."
+                            f"--resume {self.path}, or replace it with --overwrite."
                         )
                     if not self.config_path.exists():
                         raise UsageError(f"{self.path} is not a run folder; it will not be overwritten.")
                 yield
             finally:
-                if made_here and not self._content():
+                if is_new and not self._content():
                     shutil.rmtree(self.path, ignore_errors=True)
 
     def clear(self) -> None:
-        """Remove an earlier run; its config, which tells that it was one, last."""
+        """Remove an earlier run, its config last: a half-removed run is still known as a run folder."""
         for path in sorted(self._content(), key=lambda path: path == self.config_path):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
@@ -118,7 +122,12 @@ class RunFolder:
         _append(self.selections_path, record)
 
     def rewind(self, metrics: int, selections: int) -> None:
-        """Cut the logs to their first lines: what was written after a checkpoint is written again."""
+        """Cut the logs to their first lines: a resumed run repeats what followed its checkpoint.
+
+        Args:
+            metrics: lines of `metrics.jsonl` to keep.
+            selections: lines of `selections.jsonl` to keep.
+        """
         for path, count in ((self.metrics_path, metrics), (self.selections_path, selections)):
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
             if len(lines) > count:
@@ -138,7 +147,7 @@ class RunFolder:
             raise UsageError(f"{self.config_path} is damaged ({type(error).__name__}).") from None
 
     def environment(self) -> Dict[str, Any]:
-        """What `write_environment` wrote; empty where there is none."""
+        """What `write_environment` wrote; empty where the file is missing or damaged."""
         try:
             return json.loads(self.environment_path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -174,7 +183,7 @@ def _lines(path: Path) -> Iterator[Dict[str, Any]]:
         return
     for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
         if not line.endswith("\n"):
-            return  # a power failure tore it
+            return  # a power failure cut the line short
         try:
             yield json.loads(line)
         except ValueError as error:
@@ -182,7 +191,7 @@ def _lines(path: Path) -> Iterator[Dict[str, Any]]:
 
 
 def find_runs(paths: List[str]) -> List[RunFolder]:
-    """A run folder for each path; UsageError for one that is none."""
+    """A run folder for each path; UsageError for a path that is no run folder."""
     runs = [RunFolder(p) for p in paths]
     for run in runs:
         if not run.config_path.exists():

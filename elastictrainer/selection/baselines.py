@@ -35,8 +35,8 @@ class PruneTrain(Scheme):
     step takes as long as before; the share of pruned channels is logged.
     """
 
-    RATIO = 0.25
-    THRESHOLD = 1e-4
+    RATIO = 0.25  # of the penalty to penalty plus loss at the start: it steers, and the loss prevails
+    THRESHOLD = 1e-4  # no weight of a faded channel is larger: hundreds of times smaller than at the start
 
     def penalty(self, model: tf.keras.Model) -> Callable[[], tf.Tensor]:
         kernels = convolution_kernels(model)
@@ -45,7 +45,7 @@ class PruneTrain(Scheme):
         classes = model.output_shape[-1]
 
         def lasso() -> tf.Tensor:
-            # The norm's gradient at exactly zero is not a number; a pruned channel stays where it is.
+            # The norm's gradient at exactly zero is not a number; with 1e-12 it is zero there.
             groups = [
                 tf.reduce_sum(tf.square(k), axis=axes) for k in kernels for axes in ((0, 1, 2), (0, 1, 3))
             ]

@@ -1,4 +1,4 @@
-"""Keep the training time at the requested ratio: measured steps correct the profile. NumPy only."""
+"""Keep the training time at the requested ratio: measured step times correct the profile. NumPy only."""
 
 import copy
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -12,8 +12,8 @@ from elastictrainer.selection.schedule import Schedule
 def typical_ms(measured: Sequence[float]) -> float:
     """The mean of step times, each counted as three times the median at most.
 
-    A median would leave out what now and then makes a step longer and is part of any training; a mean would
-    be at the mercy of a machine that was asleep meanwhile.
+    A median would leave out the rare long steps that are part of any training; one step during which the
+    machine slept would spoil a mean.
     """
     return float(np.minimum(measured, 3 * np.median(measured)).mean())
 
@@ -22,20 +22,20 @@ class Budget:
     """What this run's steps cost, and what time a selection may therefore have: a closed loop.
 
     Full steps, measured now and then, tell what full training would take, and rho of that is the run's
-    budget. What is left of it, over the steps that are left, is the target: what a selected step may take of
-    a full one. Selected steps measured next to full ones tell the response: how much of the predicted saving
-    the clock shows. The selector is asked for the ratio whose predicted saving, times the response, meets the
-    target. A check follows each measurement and asks for one correction at most, where that changes the step
-    time by more than noise does and moves more seconds than it costs.
+    budget. What is left of it, over the steps that are left, is the target: the ratio of a selected step's
+    time to a full one's. Selected steps measured next to full ones tell the response: how much of the
+    predicted saving the clock shows. The selector is asked for the ratio whose predicted saving, times the
+    response, meets the target. A review follows each measurement. It asks for one correction at most, where
+    that changes the step time by more than noise does and saves more seconds than it costs.
     """
 
-    # Selected steps that are compared with full ones; a new selection is checked after as many. With a first
-    # check only after the next burst, a wrong profile misses the target of the whole first interval.
+    # Selected steps that are compared with full ones; a new selection is reviewed after as many. If the first
+    # review came after the next burst, a wrong profile would miss the target of the first interval.
     WINDOW = 64
-    SMOOTHING = 1 / 3  # how far a measured response moves the response: one alone is off by some percent
+    SMOOTHING = 1 / 3  # how far one measurement moves the response: one alone is off by a few percent
     RESPONSES = 0.5, 2.0  # where little is saved, noise alone makes any response, even a negative one
     TOLERANCE = 0.05  # of the target; a selection this near stays: with less, noise makes most corrections
-    OFF = 0.1  # a profile that is off by more, at two checks in a row, is to be renewed
+    OFF = 0.1  # a profile that is off by more, in two reviews in a row, is to be renewed
 
     def __init__(self, rho: float, timings: TensorTimings, schedule: Schedule):
         """
@@ -54,8 +54,8 @@ class Budget:
         self._predicted: Optional[float] = None  # ratio of this selection
         self._measured: Optional[float] = None  # the same, by the clock
         self._was_full: Optional[bool] = None
-        self._due = False
-        self._checks_off = 0
+        self._review_due = False
+        self._reviews_off = 0
 
     def state(self) -> Dict[str, Any]:
         """What was measured so far, as JSON values."""
@@ -70,7 +70,7 @@ class Budget:
         self.timings = timings
         self._predicted = predicted_ratio
         self._response = None
-        self._checks_off = 0
+        self._reviews_off = 0
 
     def new_selection(self, predicted_ratio: float) -> None:
         """Train a selection that takes `predicted_ratio` of a full step by the profile from here on."""
@@ -79,8 +79,8 @@ class Budget:
         self._selected_ms = []
         self._selected_count = 0
         self._was_full = None
-        self._due = False
-        self._checks_off = 0
+        self._review_due = False
+        self._reviews_off = 0
 
     def record(self, step: int, ms: float, was_full: bool) -> None:
         """Training step number `step`, input pipeline included, took `ms`."""
@@ -109,7 +109,7 @@ class Budget:
             response = float(np.clip((1 - self._measured) / (1 - self._predicted), *self.RESPONSES))
             before = response if self._response is None else self._response
             self._response = before + self.SMOOTHING * (response - before)
-        self._due = True
+        self._review_due = True
 
     def full_step_ms(self) -> Optional[float]:
         """What a full step takes now, by the latest that followed one another; None before the first."""
@@ -134,13 +134,13 @@ class Budget:
     def target_ratio(
         self, step: int, spent_s: float, upcoming_s: float = 0.0, shared_s: float = 0.0
     ) -> float:
-        """What a selected step may take of a full one from `step` on, for the whole run to keep to rho.
+        """What a selected step may take of a full one from `step` on, so that the run keeps to rho.
 
         Args:
             step: steps done.
             spent_s: training seconds so far.
-            upcoming_s: what is to come beside steps, selections above all, as far as known.
-            shared_s: of the whole run beside its steps: what full training takes as well.
+            upcoming_s: the known cost that is to come beside the steps, selections above all.
+            shared_s: the run's time beside its steps, from first to last, that full training takes as well.
         """
         now_ms, so_far_ms = self.full_step_ms(), self.full_training_ms(step)
         full_left = self.schedule.full_left(step)
@@ -152,16 +152,16 @@ class Budget:
         return float(np.clip(left_ms / selected_left / now_ms, 0.0, 1.0))
 
     def rho_for_selector(self, target_ratio: float) -> float:
-        """The predicted ratio that should measure `target_ratio`, within what a selection can have."""
+        """The predicted ratio at which a step should measure `target_ratio`, from rho_min to 1."""
         response = 1.0 if self._response is None else self._response
         return float(np.clip(1 - (1 - target_ratio) / response, self.timings.rho_min, 1.0))
 
-    def check_due(self) -> bool:
-        """Whether something new was measured to hold this selection against its target."""
-        return self._due
+    def review_due(self) -> bool:
+        """Whether this selection was measured anew since the last `review`."""
+        return self._review_due
 
-    def check(self, step: int, target_ratio: float, cost_s: float) -> Tuple[bool, bool]:
-        """Hold the selection against the target, and the prediction against the clock.
+    def review(self, step: int, target_ratio: float, cost_s: float) -> Tuple[bool, bool]:
+        """Compare the selection's measured time with its target, and with its predicted time.
 
         Args:
             step: steps done.
@@ -169,15 +169,15 @@ class Budget:
             cost_s: what another selection costs, its compilation above all.
 
         Returns:
-            Whether another selection pays, and whether the profile is to be renewed.
+            Whether a correction pays, and whether the profile is to be renewed.
         """
-        self._due = False
+        self._review_due = False
         full_ms = self.full_step_ms()
         if self._measured is None or self._predicted is None or full_ms is None:
             return False, False
         off = abs(self._measured / self._predicted - 1) > self.OFF
-        self._checks_off = self._checks_off + 1 if off else 0
+        self._reviews_off = self._reviews_off + 1 if off else 0
         response = 1.0 if self._response is None else self._response
         moved = response * abs(self.rho_for_selector(target_ratio) - self._predicted)
         moved_s = 1e-3 * moved * full_ms * self.schedule.selected_left(step)
-        return moved > self.TOLERANCE * target_ratio and moved_s > cost_s, self._checks_off >= 2
+        return moved > self.TOLERANCE * target_ratio and moved_s > cost_s, self._reviews_off >= 2

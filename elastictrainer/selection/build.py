@@ -43,13 +43,13 @@ def make_policy(
         epochs, steps_per_epoch: of the run.
         steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
         clock: accounts for the run's time.
-        probe: from a step's number to the minibatches that the tensors are scored on.
+        probe: from a step's number to the probe minibatches, on which the tensors are scored.
         log: takes the record of each selection.
         say: takes a line for the user.
         keep_profile: takes a renewed profile.
 
     Raises:
-        UsageError: no profile where one is needed, that of another model, or a rho below what it allows.
+        UsageError: no profile where one is needed, that of another model, or a rho below its rho_min.
     """
     model, optimizer = steps.objective.model, steps.optimizer
     tensors = len(model.trainable_variables)

@@ -1,4 +1,4 @@
-"""The policy of a scheme that selects: at every interval anew, corrected in between. NumPy only."""
+"""The policy of a scheme that selects at every interval and corrects the selection in between. NumPy only."""
 
 import contextlib
 from typing import Any, Callable, ContextManager, Dict, List, Optional
@@ -23,8 +23,8 @@ from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
 SELECTED = "selected"  # by new importances
 REMARKS = {
     None: "",
-    KEPT: ", kept from before: no tensor's update promises to lower the loss",
-    OVER_BUDGET: ", over the {rho:.3f} to be had: nothing of importance costs less",
+    KEPT: ", as before: no tensor's update promises to lower the loss",
+    OVER_BUDGET: ", over the budget of {rho:.3f}: no tensor of positive importance costs less",
 }
 
 
@@ -34,7 +34,7 @@ class ElasticPolicy:
     Attributes:
         mask: (N,) bool: the latest selection; None before the first.
         masks: every selection so far, corrections included.
-        corrections: how many of them were made by the same importances as the one before.
+        corrections: how many of them reused the importances of the one before.
         budget: what steps cost, and what time a selection may have.
         importance: (N,) the latest; None before the first.
     """
@@ -64,7 +64,7 @@ class ElasticPolicy:
             feedback: correct the budget by measured times; else the profile alone decides, and the same
                 profile and seed give the same selections.
             solver, reprofile: see SelectionSettings.
-            at_rest: told the mask whenever tensors outside it cease to train.
+            at_rest: called with the mask whenever the tensors outside it cease to train.
             renewal: makes a new profile; None: the profile stays.
             log: takes the record of each selection.
             say: takes a line for the user.
@@ -111,8 +111,8 @@ class ElasticPolicy:
         if self.mask is not None and not full:
             if self._was_full:
                 self._at_rest(self.mask)
-            elif self._feedback and self.budget.check_due():
-                self._check(step)
+            elif self._feedback and self.budget.review_due():
+                self._review(step)
         elif self._renewal is not None and self._was_full and self._wants_trace(step):
             self._renewal.begin()
             self._tracing = self._renewal
@@ -173,10 +173,10 @@ class ElasticPolicy:
         if not self._feedback:
             return self.budget.rho
         schedule, clock = self._schedule, self._clock
-        made = len(schedule.selection_steps) - schedule.selections_left(step)
+        past = len(schedule.selection_steps) - schedule.selections_left(step)
         to_come = schedule.selections_left(step) - schedule.selection_due(step)
         # The first selection's scores tell what another may cost.
-        cost_s = clock.of(*SELECTING) / max(1, made)
+        cost_s = clock.of(*SELECTING) / max(1, past)
         begun = schedule.epochs_begun(step)
         recurring_s = clock.of(*RECURRING) / begun * (schedule.epochs - begun)
         return self.budget.target_ratio(
@@ -223,9 +223,9 @@ class ElasticPolicy:
             f"full step, with {100 * share:.0f} % of the importance{REMARKS[exception].format(rho=rho)}"
         )
 
-    def _check(self, step: int) -> None:
-        """Correct the selection where its time is off, and ask for a new profile where the old one is."""
-        pays, renew = self.budget.check(step, self.target_ratio(step), self._compile_s)
+    def _review(self, step: int) -> None:
+        """Correct the selection if its time is off; plan a new profile if the prediction is off."""
+        pays, renew = self.budget.review(step, self.target_ratio(step), self._compile_s)
         if renew and self._may_renew and self._reprofile != "never":
             self._renew, self._may_renew = True, False
         if pays:

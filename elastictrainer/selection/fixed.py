@@ -1,4 +1,4 @@
-"""The policy of a scheme that trains the same tensors all along. NumPy only."""
+"""The policy of a scheme that trains the same tensors from first to last. NumPy only."""
 
 import contextlib
 from collections import deque
@@ -11,7 +11,7 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.budget import typical_ms
 from elastictrainer.selection.policy import Log, no_log
 
-_STEPS_KEPT = 10_000  # step times that the mean is made of; as many fit a checkpoint easily
+_STEPS_KEPT = 10_000  # step times that the mean is made of: 200 kB of a checkpoint at most
 
 
 class FixedPolicy:
@@ -20,8 +20,8 @@ class FixedPolicy:
     Attributes:
         mask: (N,) bool, in the order of `model.trainable_weights`.
         timings: the model's profile, or None.
-        full_apart_ms: times of full steps that were measured beside the run, where the mask leaves tensors
-            out.
+        calibration_ms: times of full steps that were measured for comparison, beside the run, where the
+            mask leaves tensors out.
     """
 
     selects = False
@@ -48,7 +48,7 @@ class FixedPolicy:
         self.mask = mask
         self.timings = timings
         self.masks: List[NDArray[np.bool_]] = []
-        self.full_apart_ms: List[float] = []
+        self.calibration_ms: List[float] = []
         self._at_interval = at_interval
         self._interval = interval
         self._log = log
@@ -72,9 +72,9 @@ class FixedPolicy:
             self._full_ms.append(ms)
 
     def full_step_ms(self) -> Optional[float]:
-        """By the full steps beside the run, else by the run's own if they are full; None without either."""
-        if self.full_apart_ms:
-            return typical_ms(self.full_apart_ms)
+        """By the calibration steps, else by the run's steps if they are full; None without either."""
+        if self.calibration_ms:
+            return typical_ms(self.calibration_ms)
         return float(np.mean(self._full_ms)) if self._full_ms else None
 
     def full_training_ms(self, steps: int) -> Optional[float]:
@@ -84,11 +84,11 @@ class FixedPolicy:
 
     def state(self) -> Dict[str, Any]:
         """See `Policy`."""
-        return {"full_apart_ms": list(self.full_apart_ms), "full_ms": list(self._full_ms)}
+        return {"calibration_ms": list(self.calibration_ms), "full_ms": list(self._full_ms)}
 
     def restore(self, state: Dict[str, Any]) -> None:
         """See `Policy`."""
-        self.full_apart_ms = list(state["full_apart_ms"])
+        self.calibration_ms = list(state["calibration_ms"])
         self._full_ms = deque(state["full_ms"], maxlen=_STEPS_KEPT)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError, unknown
-from elastictrainer.steps.compiled_step import StepCache, CompiledStep
+from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, variables_of
@@ -18,7 +18,7 @@ Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
 
 
 class ImportanceEvaluator:
-    """Scores every trainable tensor on probe minibatches and leaves no trace of having done so."""
+    """Scores every trainable tensor on probe minibatches, and leaves model and optimizer as they were."""
 
     def __init__(
         self, objective: Objective, optimizer: Any, metric: str = "update", steps: Optional[StepCache] = None
@@ -30,8 +30,7 @@ class ImportanceEvaluator:
             metric: "update": -sum over minibatches of <gradient at w + dw, dw_i> (paper Eq. 2 and 6),
                 positive where the update lowers the loss; "weight-magnitude": sum |w_i|; "grad-magnitude":
                 sum |gradient_i|.
-            steps: the training's compiled steps; "update" uses the full one. None: it compiles one of its
-                own.
+            steps: the training's compiled steps; "update" uses the full one. None: it compiles one.
 
         Raises:
             UsageError: unknown metric.
@@ -64,7 +63,8 @@ class ImportanceEvaluator:
             RunError: a value that is not finite.
         """
         variables = self._variables()
-        if self.metric == "weight-magnitude":
+        score = METRICS[self.metric]
+        if score is None:  # "weight-magnitude" needs no minibatch
             return np.array([float(tf.reduce_sum(tf.abs(v))) for v in variables])
         build(self.optimizer, variables)
         total = np.zeros(len(variables))
@@ -72,12 +72,11 @@ class ImportanceEvaluator:
         with contextlib.ExitStack() as stack:
             for x, y in batches:
                 if not count:
-                    own = [*variables, *variables_of(self.optimizer)]
-                    put_back = stack.enter_context(restored([*self._touched(x, y), *own]))
-                before = put_back(own)[
-                    : len(variables)
-                ]  # each minibatch is scored from the same weights and slots
-                total += METRICS[self.metric](self, x, y, before)
+                    training_state = [*variables, *variables_of(self.optimizer)]
+                    restore = stack.enter_context(restored([*self._touched(x, y), *training_state]))
+                # Each minibatch is scored from the same weights and slots.
+                before = restore(training_state)[: len(variables)]
+                total += score(self, x, y, before)
                 count += 1
         if not count:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
@@ -104,10 +103,12 @@ class ImportanceEvaluator:
 
     def _dense_gradients(self, x: Any, y: Any) -> List[tf.Tensor]:
         variables = self._variables()
-        _, _, found = self.objective.gradients(x, y, variables)
-        return [tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(found, variables)]
+        _, _, gradients = self.objective.gradients(x, y, variables)
+        return [
+            tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(gradients, variables)
+        ]
 
-    # What follows returns one tensor: TensorFlow 2.15 keeps 48 bytes of every tensor that it hands out to
+    # The methods below return one tensor: TensorFlow 2.15 leaks 48 bytes for every tensor that it hands to
     # Python.
 
     def _gradient_sizes(self, x: Any, y: Any) -> tf.Tensor:
@@ -130,7 +131,8 @@ class ImportanceEvaluator:
         return self._of_gradient(x, y).numpy().astype(np.float64)
 
 
-METRICS: Dict[str, Optional[Callable]] = {
+# How each metric scores a minibatch (see `_by_update`); None: it needs none.
+METRICS: Dict[str, Optional[Callable[..., Any]]] = {
     "update": ImportanceEvaluator._by_update,
     "weight-magnitude": None,
     "grad-magnitude": ImportanceEvaluator._by_gradient,
@@ -138,9 +140,9 @@ METRICS: Dict[str, Optional[Callable]] = {
 
 
 def register(name: str) -> Callable[[Metric], Metric]:
-    """Decorator for a metric of one's own: from a probe minibatch's gradients and the variables, (N,) each.
+    """Decorator for a user's metric: from a probe minibatch's gradients and the variables to (N,) scores.
 
-    An elastic scheme uses it as `Elastic(name)`; it must be larger for tensors that matter more.
+    A tensor that matters more must score higher. An elastic scheme uses the metric as `Elastic(name)`.
     """
 
     def keep(metric: Metric) -> Metric:

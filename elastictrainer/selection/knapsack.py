@@ -5,11 +5,13 @@ from typing import Any, List, Optional, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
+_BITS = 62  # tensors of a set that is kept as the bits of one signed integer
+
 
 def solve_chain(
     t_dw: NDArray[Any], t_dy: NDArray[Any], importance: NDArray[Any], budget: float, resolution: int
 ) -> NDArray[Any]:
-    """The best selection on a chain within a backward budget, by one knapsack.
+    """The best selection on a chain within a backward budget.
 
     Going inwards from the output, best[t] is the largest importance of the tensors passed so far within dW
     time t. With tensor d as the deepest selected one, the answer is importance[d] + best[budget - dy up to d
@@ -20,19 +22,24 @@ def solve_chain(
         t_dy: (N,) ms; the entries up to the deepest selected tensor are paid.
         importance: (N,); entries <= 0 are never chosen.
         budget: ms for the backward pass and the updates.
-        resolution: cells of time. Costs are rounded up, so the budget is never exceeded. With so few tensors
-            that no more than this many sums of costs matter, nothing is rounded and the answer is exact.
+        resolution: cells of time. With so few tensors that no more than this many sums of costs matter, the
+            answer is exact (`solve_exactly`); else costs are rounded up (`solve_rounded`).
 
     Returns:
         (N,) bool mask in the order given.
     """
+    if budget <= 0:
+        return np.zeros(len(t_dw), bool)
+    exact = solve_exactly(t_dw, t_dy, importance, budget, resolution)
+    return solve_rounded(t_dw, t_dy, importance, budget, resolution) if exact is None else exact
+
+
+def solve_rounded(
+    t_dw: NDArray[Any], t_dy: NDArray[Any], importance: NDArray[Any], budget: float, resolution: int
+) -> NDArray[Any]:
+    """`solve_chain` with costs rounded up to cells of budget / resolution: the budget is never exceeded."""
     mask = np.zeros(len(t_dw), bool)
     unit = budget / resolution
-    if unit <= 0:
-        return mask
-    exact = _solve_chain_exactly(t_dw, t_dy, importance, budget, resolution)
-    if exact is not None:
-        return exact
     # The slack of 1e-9 keeps a cost of exactly k units at k, where float division gives k + 1e-16.
     with np.errstate(over="ignore"):  # far more than the budget is infinitely many units
         cells = np.ceil(np.minimum(t_dw / unit, resolution + 1) - 1e-9).astype(np.int64)
@@ -69,12 +76,12 @@ def solve_chain(
     return mask
 
 
-def _solve_chain_exactly(
+def solve_exactly(
     t_dw: NDArray[Any], t_dy: NDArray[Any], importance: NDArray[Any], budget: float, limit: int
 ) -> Optional[NDArray[Any]]:
     """`solve_chain` on unrounded costs: keeps sets that no cheaper one beats; None if more than `limit`."""
     items = np.flatnonzero(importance > 0)
-    if len(items) > 62:  # a set is the bits of one integer
+    if len(items) > _BITS:
         return None
     paid_dy = np.cumsum(t_dy)
     cost, value, chosen = np.zeros(1), np.zeros(1), np.zeros(1, np.int64)

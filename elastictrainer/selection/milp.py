@@ -1,6 +1,6 @@
 """The exact optimum on the cost groups, as a mixed-integer program."""
 
-from typing import Any
+from typing import Any, Dict, FrozenSet, List
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,27 @@ from elastictrainer.profiler.timings import TensorTimings
 def solve_groups(
     timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], budget: float
 ) -> NDArray[Any]:
-    """The exact optimum on the cost groups, by SciPy's HiGHS."""
+    """The exact optimum on the cost groups, by SciPy's HiGHS.
+
+    Args:
+        timings: the profile, N tensors.
+        importance: (N,) larger is better.
+        useful: (N,) bool: the tensors that may be selected, at least one.
+        budget: ms that a step may take.
+
+    Returns:
+        (N,) bool.
+
+    Raises:
+        UsageError: the solver found no selection, or exceeded the budget.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_matrix
 
     items = np.flatnonzero(useful)
     n = len(items)
     place = {int(item): k for k, item in enumerate(items)}
-    merged = {}
+    merged: Dict[FrozenSet[int], float] = {}
     for group in timings.groups:
         members = frozenset(place[i] for i in group.members if i in place)
         if members and group.ms > 0:
@@ -29,9 +42,11 @@ def solve_groups(
         cost[next(iter(members))] += merged.pop(members)
     sets = sorted(merged, key=len)
 
-    # paid[g] >= selected[i] for each member i. Groups are mostly nested: where h is a subset of g, paid[g] >=
-    # paid[h] says the same for all of h's members at once.
-    rows, columns, values = [], [], []
+    # A group with a selected member is paid: paid[g] >= selected[i] for each member i. Groups are mostly
+    # nested: where h is a subset of g, paid[g] >= paid[h] says the same for all of h's members at once.
+    rows: List[int] = []
+    columns: List[int] = []
+    values: List[float] = []
 
     def implies(column: int, group: int) -> None:
         row = len(rows) // 2
@@ -52,7 +67,7 @@ def solve_groups(
     objective = np.concatenate([-importance[items] / scale, np.zeros(len(sets))])
     weights = np.concatenate([cost, [merged[m] for m in sets]])
     room = budget - timings.forward_ms
-    for tighten in (0.0, 1e-7, 1e-6, 1e-5):  # the solver's own tolerance may exceed the budget by a hair
+    for tighten in (0.0, 1e-7, 1e-6, 1e-5):  # HiGHS may exceed a constraint by its tolerance of 1e-6
         constraints = [LinearConstraint(weights[None, :] / room, -np.inf, 1 - tighten)]
         if rows:
             matrix = csr_matrix((values, (rows, columns)), shape=(len(rows) // 2, n + len(sets)))

@@ -17,8 +17,8 @@ class Schedule:
 
     OPENING = 48  # full steps before the first selection: they lift a zero head off zero
     PRIMING = 20  # full steps before every other one: momentum reaches nine tenths of its steady state
-    EVERY = 300  # a burst of full steps each so many steps
-    BURST = 5
+    EVERY = 300  # a burst of full steps each so many steps: 1.7 % of a run measures what full training takes
+    BURST = 5  # the first, after a step of another graph, does not count; four are left
 
     def __init__(self, epochs: int, steps_per_epoch: int, interval: int):
         """
@@ -26,9 +26,8 @@ class Schedule:
             epochs: of the run.
             steps_per_epoch: a short epoch has fewer full steps.
             interval: epochs between two selections. A head that starts from zero says little about the
-                tensors below it, so the very first selection, early in the first epoch, is renewed after half
-                an interval. In the
-                last half interval none is made: it could hardly pay for itself.
+                tensors below it, so the first selection, early in the first epoch, is replaced after half an
+                interval. In the last half interval none is made: it could hardly pay for itself.
         """
         self.epochs = epochs
         self.steps_per_epoch = steps_per_epoch

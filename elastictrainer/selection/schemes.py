@@ -11,7 +11,7 @@ from elastictrainer.registry import named
 
 
 class Scheme:
-    """A scheme that trains the same tensors all along.
+    """A scheme that trains the same tensors from first to last.
 
     Attributes:
         importance_metric: how tensors are scored at each interval; None: the scheme does not select.
@@ -20,7 +20,7 @@ class Scheme:
     importance_metric: Optional[str] = None
 
     def mask(self, model: Any) -> np.ndarray:
-        """(N,) bool: the tensors that train, or that may be selected."""
+        """(N,) bool: the tensors that train."""
         return np.ones(len(model.trainable_weights), bool)
 
     def penalty(self, model: Any) -> Optional[Callable[[], Any]]:
@@ -34,12 +34,12 @@ class Scheme:
 
 @dataclass
 class Elastic(Scheme):
-    """At every interval, out of all tensors, those that promise most within the time (the paper's method)."""
+    """At every interval, the tensors of the largest importance within the budget (the paper's method)."""
 
     importance_metric: str = "update"
 
 
-# What makes each, or where that is: what needs TensorFlow is imported when it is asked for.
+# A factory, or where it is: a module that needs TensorFlow is imported when its scheme is created.
 SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
     "elastic": Elastic,
     "elastic-weight-magnitude": lambda: Elastic("weight-magnitude"),
@@ -52,10 +52,10 @@ SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
 
 
 def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]]:
-    """Decorator for a class of one's own: `--scheme name` finds it once its module is imported.
+    """Decorator for a user's scheme: `--scheme name` finds it once its module is imported.
 
-    A package can name such classes in the entry point group "elastictrainer.schemes" instead; then nothing
-    needs importing.
+    An installed package can name its schemes in the entry point group "elastictrainer.schemes" instead; then
+    nothing needs importing.
     """
 
     def keep(factory: Callable[[], Scheme]) -> Callable[[], Scheme]:
@@ -90,10 +90,10 @@ def _installed() -> Dict[str, Any]:
 
 
 def _entry_points() -> Iterable[Any]:
-    found = metadata.entry_points()
-    if hasattr(found, "select"):
-        return found.select(group="elastictrainer.schemes")
-    return found.get("elastictrainer.schemes", ())  # Python 3.9
+    points = metadata.entry_points()
+    if hasattr(points, "select"):
+        return points.select(group="elastictrainer.schemes")
+    return points.get("elastictrainer.schemes", ())  # Python 3.9
 
 
 def _from_module(name: str) -> Scheme:

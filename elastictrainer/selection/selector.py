@@ -12,9 +12,11 @@ from elastictrainer.registry import SOLVER
 from elastictrainer.selection.knapsack import solve_chain
 from elastictrainer.selection.milp import solve_groups
 
-KEPT = "kept"  # the selection is the previous one: no tensor is of importance
-OVER_BUDGET = "over budget"  # the selection takes longer than asked for: nothing of importance costs less
-_LARGEST = 1e100  # an importance that still can be added and divided
+KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
+OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
+_LARGEST = 1e100  # of an importance: sums and quotients of such numbers stay finite
+_REFINEMENTS = 6  # halvings of what the chain overestimates: the budget is met within a 32nd of it
+_ADDITIONS = 8  # passes that spend the rest of a budget; each starts one more shared group
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ def select(
         importance: (N,) larger is better, in the order of `model.trainable_weights`.
         rho: requested step time over the full step's, in [timings.rho_min, 1].
         solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of
-            the budget; what the chain overestimates is then spent by the cost groups. "milp": exact on the
-            cost groups.
+            the budget; the time that the chain overestimates is then spent by the cost groups. "milp": exact
+            on the cost groups.
         resolution: cells of time of the knapsack.
 
     Raises:
@@ -95,18 +97,18 @@ def choose(
     solver: str = "dp",
     previous: Optional[NDArray[Any]] = None,
 ) -> Tuple[NDArray[Any], Optional[str]]:
-    """`select`, and what to train where its answer is empty.
+    """`select`, or what to train where its answer is empty.
 
     Args:
         timings, importance, rho, solver: see `select`.
-        previous: (N,) bool: the selection so far; kept where no tensor is of importance.
+        previous: (N,) bool: the selection so far; kept where no importance is positive.
 
     Returns:
-        (N,) bool, and KEPT or OVER_BUDGET where the mask is not what `select` answers: of the tensors of
-        importance, all too costly, the cheapest is trained.
+        (N,) bool; and KEPT or OVER_BUDGET where the mask is not the answer of `select`, else None. Where all
+        tensors of positive importance exceed the budget, the cheapest of them is trained.
 
     Raises:
-        UsageError: as `select`; or no tensor is of importance, and there is no previous selection.
+        UsageError: as `select`; or no importance is positive, and there is no previous selection.
     """
     mask = select(timings, importance, rho, solver=solver).mask
     if mask.any():
@@ -125,7 +127,7 @@ def choose(
 def _solve_chain_and_spend_rest(
     timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], budget: float, resolution: int
 ) -> NDArray[Any]:
-    """Solve on the chain; where the chain charged more than the cost groups do, spend the difference."""
+    """Solve on the chain; where it charges more than the cost groups, spend the difference."""
     order = timings.order
     t_dw, t_shared = timings.t_dw[order], timings.t_shared[order]
     ranked = np.where(useful, importance, 0.0)[order]
@@ -139,10 +141,10 @@ def _solve_chain_and_spend_rest(
     overcharged = timings.chain_time(best) - timings.step_time(best)
     if overcharged <= budget / resolution:
         return best
-    # On parallel blocks the chain asks for more than a step takes. Offer it that much more, then halve
-    # towards what it can have without the cost groups exceeding the budget.
+    # On parallel blocks the chain charges more than a step takes. Raise its budget by twice as much, then
+    # halve the raise until a step, by the cost groups, stays within the true budget.
     low, high = 0.0, 2 * overcharged
-    for _ in range(6):
+    for _ in range(_REFINEMENTS):
         extra = (low + high) / 2
         mask = chain_mask(budget - timings.forward_ms + extra)
         if timings.step_time(mask) > budget:
@@ -160,7 +162,7 @@ def _spend_rest(
 ) -> NDArray[Any]:
     """Add tensors that still fit the budget by the cost groups, most importance per ms first."""
     mask = mask.copy()
-    for _ in range(8):
+    for _ in range(_ADDITIONS):
         left = budget - timings.step_time(mask)
         unpaid = timings.shared.time_per_tensor(~timings.shared.touched(mask))
         cost = timings.t_dw + unpaid
@@ -168,8 +170,8 @@ def _spend_rest(
         if not len(fits):
             break
         density = importance[fits] / np.maximum(cost[fits], 1e-12)
-        # First those whose shared work is paid already, which leave the costs of the others as they are; then
-        # one more.
+        # First the tensors whose shared work is paid already, for they leave the costs of the others as they
+        # are; then one that starts a new shared group.
         for i in fits[np.lexsort((-density, unpaid[fits] > 0))]:
             if cost[i] <= left:
                 mask[i] = True

@@ -14,12 +14,12 @@ class SelectionSettings:
 
     Attributes:
         rho: requested training time over full training's.
-        interval: epochs between two selections; the very first one is renewed after half an interval.
+        interval: epochs between two selections; the first one is replaced after half an interval.
         importance_batches: probe minibatches of a selection.
         solver: "dp" or "milp", see `select`.
         feedback: correct the selector's budget by the times measured in this run.
-        reprofile: "auto": renew the profile during the run where measured and predicted times part by more
-            than a tenth for a while, "always": before every selection as well, "never".
+        reprofile: "auto": renew the profile during the run where measured and predicted times differ by
+            more than a tenth for a while, "always": before every selection as well, "never".
 
     Raises:
         UsageError: an attribute out of range.
@@ -42,7 +42,7 @@ class SelectionSettings:
         REPROFILE.check(self.reprofile)
         if self.reprofile == "always" and not self.feedback:
             raise UsageError(
-                "reprofile always needs measured times to steer the run: leave out --deterministic."
+                "reprofile always needs a run that measured times correct: leave out --deterministic."
             )
 
     def check_profile(self, timings: Optional[TensorTimings], tensors: int) -> TensorTimings:

@@ -1,4 +1,4 @@
-"""A model as its user compiled it: loss, sample weights, several outputs and metrics are Keras' own."""
+"""A model as its user compiled it: Keras computes loss, sample weights, several outputs and metrics."""
 
 from typing import Any, Dict, Tuple
 

@@ -13,10 +13,9 @@ from elastictrainer.steps.objective import Objective
 
 
 def exempt_from_collection() -> None:
-    """Exempt all present objects from garbage collection, which a new selection waits for.
+    """Exempt all present objects from garbage collection, so that a new selection waits less for it.
 
-    For a process that does nothing but train: of these objects, those that refer to each other are not freed
-    any more.
+    For a process that only trains: those of these objects that refer to each other are never freed.
     """
     gc.collect()
     gc.freeze()

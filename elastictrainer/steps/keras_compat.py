@@ -70,19 +70,19 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def apply_gradients(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
-    """The optimizer's update by (gradient, variable) pairs, without summing gradients over replicas."""
+    """The optimizer's update by (gradient, variable) pairs, without an all-reduce over replicas."""
     if is_legacy(optimizer):
         optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
     elif KERAS_3:
-        with _without_sum_over_replicas(optimizer):
+        with _without_all_reduce(optimizer):
             optimizer.apply_gradients(pairs)
     else:
         optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
 
 
 @contextlib.contextmanager
-def _without_sum_over_replicas(optimizer: Any) -> Iterator[None]:
-    """Keras 3 has no option for it; the method that sums is hidden by one that does not."""
+def _without_all_reduce(optimizer: Any) -> Iterator[None]:
+    """Hide the optimizer's all-reduce over replicas, for which Keras 3 has no option."""
     object.__setattr__(optimizer, "_all_reduce_sum_gradients", list)
     try:
         yield
@@ -147,7 +147,7 @@ def in_inference_mode(network: tf.keras.Model, inputs: Any) -> Any:
 
 
 def without_own_layers(model: tf.keras.Model) -> tf.keras.Model:
-    """The network for inference, with the same weights, in Keras' own layers alone."""
+    """The network for inference, with the same weights, in layers that Keras itself defines."""
     if not any(isinstance(layer, InferenceMode) for layer in model.layers):
         return model
 
@@ -185,8 +185,8 @@ def without_optionals(data: Any) -> Any:
 def load_model(path: Union[str, Path]) -> tf.keras.Model:
     """The model of a Keras file, not compiled. Raises what Keras raises.
 
-    Keras 2 reads the weights through layers of files in files, two minutes for those of ViT-B/16. They are
-    taken out of the archive first, where nothing else is in it that Keras would have to put together.
+    Keras 2 reads weights inside the archive slowly: two minutes for ViT-B/16. They are extracted first,
+    unless the archive holds anything that only Keras can load: shared objects, or further files.
     """
     if KERAS_3 or not zipfile.is_zipfile(path):
         return tf.keras.models.load_model(path, compile=False)

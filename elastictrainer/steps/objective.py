@@ -24,7 +24,7 @@ class Objective:
                 `trainable_variables`; where it takes `training`, that is True in training.
             loss: takes labels and outputs, returns a scalar; None where a subclass computes it.
             penalty: a scalar that a scheme adds to the training loss.
-            mean: averages tensors over the processes that train together; None: this one is alone.
+            mean: averages tensors over the processes that train together (an all-reduce); None: one process.
         """
         self.model = model
         self.loss: Any = loss

@@ -1,4 +1,4 @@
-"""The paper's optimizers, and what every optimizer needs before it may update some tensors only."""
+"""The paper's optimizers, and what any optimizer needs to update a selection of the tensors."""
 
 import importlib.util
 import warnings
@@ -45,7 +45,7 @@ def make(
 
 
 def addons_sgdw(learning_rate: Any, decay: Any, momentum: float) -> Any:
-    """SGDW of TensorFlow Addons; `decay` is its own rate: learning rate x weight decay."""
+    """SGDW of TensorFlow Addons; `decay` is the learning rate times the weight decay."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Addons says at import that it is end-of-life; pyproject.toml knows
         import tensorflow_addons as tfa
@@ -58,7 +58,7 @@ def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> Any:
 
 
 def build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Create all slots at once: an optimizer built for some tensors only refuses the others later."""
+    """Create the slots of all tensors at once: an optimizer that was built for a part refuses the others."""
     build_optimizer(optimizer, variables)
 
 
@@ -79,17 +79,17 @@ def learning_rate_of(optimizer: Any) -> float:
 def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     """Update the given tensors, and no other.
 
-    Summing gradients over replicas is left out: each process has one (`Objective` averages over processes),
-    and TensorFlow registers a function for every sum it traces and never forgets it, which would keep each
-    selection's graph alive for good.
+    Without the optimizer's all-reduce over replicas: each process has one replica, and `Objective` averages
+    over processes. TensorFlow never frees the function that it registers for each all-reduce it traces, and
+    with it every selection's graph would stay in memory.
     """
     apply_gradients(optimizer, gradients_and_variables)
 
 
 def forget_momentum(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Zero the momentum of tensors that stop training: much later it would push them in an old direction.
+    """Zero the momentum of tensors that stop training: it would later push them in an outdated direction.
 
-    Squared-gradient averages, as Adam keeps, stay: they only scale.
+    Averages of squared gradients, as Adam has, stay: they only scale.
     """
     for slot in momentum_slots(optimizer, variables):
         slot.assign(tf.zeros_like(slot))

@@ -1,4 +1,4 @@
-"""Snapshot and restore: run something on live variables and leave every bit as it was."""
+"""Snapshot and restore: run steps on live variables, then give every variable the bits it had."""
 
 import contextlib
 from typing import Any, Callable, Iterable, Iterator, List
@@ -10,7 +10,7 @@ from elastictrainer.steps.keras_compat import tf_variables
 
 @contextlib.contextmanager
 def restored(variables: Iterable[Any]) -> Iterator[Callable[[Iterable[Any]], List[tf.Tensor]]]:
-    """Put each variable back to the bits it had, also when the block raises.
+    """Restore each variable, bit for bit, when the block ends or raises.
 
     Yields:
         A function that restores the given variables at once, and returns their values.

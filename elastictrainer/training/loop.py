@@ -182,7 +182,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
                 [self.metrics],
             )
             minibatches = self._probe_minibatches(self.run_state.progress.step)
-            policy.full_apart_ms += time_steps(step, minibatches)
+            policy.calibration_ms += time_steps(step, minibatches)
 
     def close(self) -> None:
         """Let go of what is held."""

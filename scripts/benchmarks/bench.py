@@ -1,4 +1,4 @@
-"""What the benchmarks of training share: a model at work on images, its profile, and timing in turn."""
+"""What the benchmarks of training share: a model that trains on images, its profile, timing in turn."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ from elastictrainer import TensorTimings
 from elastictrainer.runs import environment
 from elastictrainer.runs.files import write_json
 
-_STOLEN = 0.03  # of one core: what a virtual machine's host may take away during a round
+_STOLEN = 0.03  # of one core: if the host takes more in a round, a ratio is off by more than the targets
 _Result = TypeVar("_Result")
 MODELS = ("resnet50", "vgg16", "mobilenetv2", "vit")
 
@@ -96,8 +96,8 @@ class Bench:
 def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) -> Bench:
     """Model, data and profile as et-train makes them, after `warm` full training steps (--warm if not given).
 
-    Random weights get a random head too: theirs would teach a head that starts from zero nothing in so few
-    steps, and every tensor below it would seem worthless.
+    A model of random weights gets a random head too: over random features a zero head learns nothing in so
+    few steps, and every tensor below it would score zero.
     """
     import tensorflow as tf
 
@@ -151,7 +151,8 @@ def stolen_seconds() -> float:
 def undisturbed(measure: Callable[[], _Result], rounds: int, patience: int = 3) -> List[_Result]:
     """What `measure` returned in the `rounds` calls in which a virtual machine's host took the least.
 
-    It is called up to `patience` times as often, until the host disturbed no more than the others.
+    It calls `measure` until in `rounds` calls the host took next to nothing, and at most `patience` times as
+    often.
     """
     results: List[_Result] = []
     stolen: List[float] = []
@@ -167,7 +168,7 @@ def median_ratio(
 ) -> Tuple[float, List[float]]:
     """The median over rounds of one()/other(), run in turn, and all of them.
 
-    A round is made again, for a while, if a virtual machine's host took the processors away in it.
+    See `undisturbed` for rounds in which a virtual machine's host took the processors away.
     """
     ratios = undisturbed(lambda: one() / other(), rounds)
     return float(np.median(ratios)), ratios

@@ -1,11 +1,12 @@
 """Memory of the elastic step against full training's, and of a process over 100 selections.
 
-    python scripts/benchmarks/memory.py --images path/to/images --weights path/to/mobilenet_v2.h5 --output memory.json
+    python scripts/benchmarks/memory.py --images path/to/images --weights path/to/mobilenet_v2.h5
 
-Each step in a process of its own: peak resident memory of ten training steps above that of the program with model and
-optimizer built. Then one process makes 100 selections (importance, selection, compilation, three steps each): resident
-memory after the last is to be within 2 % of that after the tenth. "allocated" is what malloc has handed out and not got
-back, the pools of TensorFlow's allocators included and Python's own left out; null where glibc is older than 2.33.
+Each row is measured in a new process: peak resident memory of ten training steps above that of the process
+with model and optimizer built. Then one process makes 100 selections (importance, selection, compilation,
+three steps each): resident memory after the last is to be within 2 % of that after the tenth. "allocated" is
+what malloc has handed out and not got back, with the pools of TensorFlow's allocators and without Python's;
+null where glibc is older than 2.33.
 """
 
 import ctypes
@@ -26,11 +27,11 @@ from elastictrainer.runs.files import write_json
 
 
 def peak(options, name: str, rho: float) -> dict:
-    """In this process: bytes of the program before any step, and at the peak of the steps at `rho` (1: full)."""
+    """Bytes of this process before any step, and at the peak of the steps at `rho` (1: full)."""
     made = bench.prepare(name, options, warm=0)
     mask = made.timings.connected
     if rho < 1:
-        # Which tensors are chosen matters less than how deep they lie: any importances draw a typical selection.
+        # Which tensors are selected matters less than how deep they are: random importances will do.
         importance = np.random.default_rng(0).lognormal(0, 2, len(made.timings))
         mask = select(made.timings, importance, rho).mask
     before = psutil.Process().memory_info().rss
@@ -119,14 +120,15 @@ def main() -> None:
     print(f"{'model':<13}{'rho':>6}{'tensors':>9}{'before MB':>11}{'peak MB':>9}{'of full steps above':>21}")
     for name in options.models:
         bench.prepare(name, options, warm=0)  # the profile, if there is none
-        whole = None
+        full_above = None  # bytes of the full step, the first row
         for rho in (1.0, *options.rho):
             row = {"model": name, **elsewhere(name, "--here", "peak", "--rho", str(rho))}
             above = row["peak"] - row["before"]
-            whole = whole or above
-            rows.append({**row, "above": above, "of_full": above / whole})
+            full_above = full_above or above
+            rows.append({**row, "above": above, "of_full": above / full_above})
             print(
-                f"{name:<13}{rho:>6g}{row['tensors']:>9}{row['before'] / 1e6:>11.0f}{row['peak'] / 1e6:>9.0f}{above / whole:>21.3f}",
+                f"{name:<13}{rho:>6g}{row['tensors']:>9}{row['before'] / 1e6:>11.0f}"
+                f"{row['peak'] / 1e6:>9.0f}{above / full_above:>21.3f}",
                 flush=True,
             )
     result = {"rows": rows, "options": vars(options), **environment.describe()}
@@ -140,8 +142,9 @@ def main() -> None:
             "" if taken[-1] is None else f"; allocated {taken[9] / 1e6:.1f} MB and {taken[-1] / 1e6:.1f} MB"
         )
         print(
-            f"{options.long}: {resident[9] / 1e6:.0f} MB after 10 selections, {resident[-1] / 1e6:.0f} MB after {len(resident)}: "
-            f"{result['growth']:+.1%}, at most {max(resident[9:]) / resident[9] - 1:+.1%} on the way{malloc}"
+            f"{options.long}: {resident[9] / 1e6:.0f} MB after 10 selections, "
+            f"{resident[-1] / 1e6:.0f} MB after {len(resident)}: {result['growth']:+.1%}, "
+            f"at most {max(resident[9:]) / resident[9] - 1:+.1%} on the way{malloc}"
         )
     write_json(options.output, result)
 

@@ -1,9 +1,10 @@
 """How many probe minibatches does a selection need?
 
-    python scripts/benchmarks/probes.py --images path/to/images --weights path/to/mobilenet_v2.h5 --output probes.json
+    python scripts/benchmarks/probes.py --images path/to/images --weights path/to/mobilenet_v2.h5
 
-Tensors are scored on 48 minibatches; that sum is the reference. Selections made from 1 to 16 other minibatches are
-scored by it: 1.0 is what selecting by the reference itself reaches. Medians over the draws that the minibatches allow.
+Tensors are scored on 48 minibatches; the sum of these scores is the reference. Selections are then made by
+the scores of 1 to 16 other minibatches, and their summed reference is compared with that of the selection by
+the reference itself, which is 1.0. Medians over the draws that the minibatches allow.
 """
 
 import numpy as np
@@ -12,7 +13,7 @@ import bench
 from elastictrainer import select
 
 COUNTS = (1, 2, 4, 5, 6, 8, 16)
-REFERENCE = 48
+REFERENCE = 48  # minibatches; three times the largest count, so that each count has three draws at least
 
 
 def main() -> None:
@@ -29,8 +30,8 @@ def main() -> None:
         reference = scores[:REFERENCE].sum(axis=0)
         best = select(made.timings, reference, options.rho).importance
         for count in COUNTS:
-            whole = REFERENCE // count * count
-            draws = scores[REFERENCE:][:whole].reshape(-1, count, scores.shape[1]).sum(axis=1)
+            used = REFERENCE // count * count
+            draws = scores[REFERENCE:][:used].reshape(-1, count, scores.shape[1]).sum(axis=1)
             reached = [
                 float(reference[select(made.timings, draw, options.rho).mask].sum() / best) for draw in draws
             ]

@@ -1,9 +1,9 @@
-"""How much importance the selector reaches within its time, against the exact optimum and simpler rules.
+"""How much importance the selector reaches within its budget, against the exact optimum and simpler rules.
 
-    python scripts/benchmarks/selection.py --images path/to/images --weights path/to/mobilenet_v2.h5 --output selection.json
+    python scripts/benchmarks/selection.py --images path/to/images --weights path/to/mobilenet_v2.h5
 
-Real profiles, importances of real minibatches. Every rule has the same time by the cost groups. "milp" is the optimum.
-Target: dp reaches 99 % of it for each model and rho.
+Real profiles, importances of real minibatches. Every rule has the same budget by the cost groups. "milp" is
+the optimum. Target: dp reaches 99 % of it for each model and rho.
 """
 
 import itertools

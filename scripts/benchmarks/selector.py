@@ -3,7 +3,8 @@
     python scripts/benchmarks/selector.py --output selector.json
 
 Targets: 1,000 tensors at resolution 10^4 within 50 ms, 10,000 within 2 s; memory growing no faster than
-tensors x resolution bits. "peak" is what the solver alone allocates at most, by tracemalloc, in a run of its own.
+tensors x resolution bits. "peak" is the most that the solver alone allocates, by tracemalloc, in a separate
+run.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from elastictrainer import TensorTimings, select
 from elastictrainer.runs.files import write_json
 from elastictrainer.selection.knapsack import solve_chain
 
+# Tensors, resolution, target in seconds; 214 tensors are ResNet50's.
 CASES = (
     (214, 10_000, None),
     (1_000, 1_000, None),
@@ -51,15 +53,18 @@ def main() -> None:
     parser.add_argument("--output", help="JSON file to write")
     arguments = parser.parse_args()
     print(
-        f"{'tensors':>8}{'resolution':>12}{'median':>11}{'worst':>11}{'target':>10}{'peak':>11}{'tensors x resolution bits':>28}"
+        f"{'tensors':>8}{'resolution':>12}{'median':>11}{'worst':>11}{'target':>10}{'peak':>11}"
+        f"{'tensors x resolution bits':>28}"
     )
     rows = []
     for tensors, resolution, target in CASES:
         row = measure(tensors, resolution, arguments.repeats)
         bits = tensors * resolution / 8
         print(
-            f"{tensors:>8}{resolution:>12}{1e3 * row['seconds']:>8.1f} ms{1e3 * row['worst_seconds']:>8.1f} ms"
-            f"{'' if target is None else f'{1e3 * target:.0f} ms':>10}{row['peak_bytes'] / 1e6:>8.1f} MB{bits / 1e6:>25.1f} MB"
+            f"{tensors:>8}{resolution:>12}"
+            f"{1e3 * row['seconds']:>8.1f} ms{1e3 * row['worst_seconds']:>8.1f} ms"
+            f"{'' if target is None else f'{1e3 * target:.0f} ms':>10}"
+            f"{row['peak_bytes'] / 1e6:>8.1f} MB{bits / 1e6:>25.1f} MB"
         )
         rows.append({"tensors": tensors, "resolution": resolution, "target_seconds": target, **row})
     if arguments.output:

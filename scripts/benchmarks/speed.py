@@ -1,14 +1,14 @@
-"""Does a run take the share of the time that was asked for? On the paper's models.
+"""Does a run keep to its budget? On the paper's models.
 
     python scripts/benchmarks/speed.py --images path/to/images --weights mobilenet_v2.h5 --output speed.json
 
-For each rho that the device can have, the program's own policy drives the first three intervals of a run of
-the paper's length (12 epochs of 1,500 steps, interval 3). Real training steps on real minibatches are made at
-each selection, and around the full steps by which the policy checks it; selections and corrections are the
-policy's. The steps in between are not run: the clock is wound on, with selected steps at the ratio measured
-last. "achieved" is the time of the three intervals, full steps, importance, selection and compilation
-included, over full training's. Target: within 0.02 of rho; selections use 97 % of their budget while a tensor
-of positive importance is left.
+For each rho of at least rho_min, the policy of the package makes the selections and corrections in the first
+three intervals of a run of the paper's length (12 epochs of 1,500 steps, interval 3). At each selection, and
+around the full steps by which the policy reviews it, real training steps run on real minibatches. The steps
+in between do not run: the clock is advanced by their time, with selected steps at the ratio measured last.
+"achieved" is the time of the three intervals, full steps, importance, selection and compilation included,
+over full training's. Target: within 0.02 of rho; selections use 97 % of their budget while a tensor of
+positive importance is left.
 """
 
 import itertools
@@ -22,12 +22,12 @@ from elastictrainer.selection.clock import IMPORTANCE, SELECTING, TRACING
 from elastictrainer.training.stopwatch import STEPS, Stopwatch
 
 EPOCHS, STEPS_PER_EPOCH, INTERVAL = 12, 1500, 3
-INTERVALS = 3  # that are measured
-PARTS = 3  # of an interval; in each, the first bursts of full steps are measured
+INTERVALS = 3  # that are measured: the first, and two that follow corrections
+PARTS = 3  # of an interval: start, middle and end; in each, the first bursts of full steps are measured
 
 
 class Run:
-    """A run at `rho`: the program's policy, real training steps, and a clock wound on in between."""
+    """A run at `rho`: the real policy, real training steps, and a clock that is advanced in between."""
 
     def __init__(self, made: bench.Bench, rho: float, scores: List[np.ndarray], scoring_s: float, block: int):
         from elastictrainer.selection.budget import Budget
@@ -38,7 +38,7 @@ class Run:
         self.schedule = Schedule(EPOCHS, STEPS_PER_EPOCH, INTERVAL)
         self.clock = Stopwatch()
         self.records: List[Dict[str, Any]] = []
-        self.at = 0  # the step up to which the clock is wound on
+        self.at = 0  # the step up to which the clock is advanced
         self.full_s = 0.0  # what full training would have taken up to there
         self._batches = made.minibatches()
         self._scores, self._scoring_s = scores, scoring_s
@@ -47,12 +47,12 @@ class Run:
         self.policy = ElasticPolicy(budget, self._score, self.clock, log=self.records.append)
 
     def _score(self, step: int) -> np.ndarray:
-        """Importances that were made before, once for every rho; they take what they took then."""
+        """The importances that were scored once for every rho; their time is charged again."""
         self.clock.seconds[IMPORTANCE] += self._scoring_s
         return self._scores[self.schedule.selection_steps.index(step)]
 
     def take(self, step: int) -> float:
-        """Make training step number `step`; its ms. The clock is left to `wind_on`, but for compilation."""
+        """Make training step number `step`, charge its compilation if any, and return its ms."""
         mask = self.policy.next_mask(step, *divmod(step, STEPS_PER_EPOCH))
         compiled = not self.made.steps.has(mask)
         start = time.perf_counter()
@@ -63,7 +63,7 @@ class Run:
         self.policy.step_taken(step, ms, None, compiled)
         return ms
 
-    def wind_on(self, end: int, ratio: float) -> None:
+    def advance(self, end: int, ratio: float) -> None:
         """Charge the scheduled steps up to number `end`, selected ones at `ratio` of a full one."""
         full_step_s = 1e-3 * self.policy.full_step_ms()
         full = sum(self.schedule.full_step_due(step) for step in range(self.at, end))
@@ -72,31 +72,31 @@ class Run:
         self.at = end
 
     def open(self, first: int) -> None:
-        """Go to step number `first`, where the first selection is due: make the last full steps before it."""
+        """Go to step number `first`, before which the first selection is due: make the last full steps."""
         for step in range(first - self.block - 1, first):
             self.take(step)
-        self.wind_on(first, 1.0)
+        self.advance(first, 1.0)
 
     def begin_interval(self) -> float:
-        """Select, and make as many steps as the first check wants; the ratio that is measured by then."""
+        """Select, make as many steps as the first review needs, and return the ratio measured by then."""
         compare = self.policy.budget.WINDOW + 2  # the first two are compiled in, and not typical
         for step in range(self.at, self.at + compare):
             self.take(step)
         ratio = self.policy.budget.measured_ratio()
-        self.wind_on(self.at + compare, ratio)
-        self.take(self.at)  # before it, the policy checks
+        self.advance(self.at + compare, ratio)
+        self.take(self.at)  # before it, the policy reviews the selection
         return ratio
 
     def go_to_burst(self, burst: int) -> float:
-        """Make the steps before, in and after the full steps that begin with number `burst`; their ratio."""
+        """Make the steps before, in and after the burst that begins with step `burst`; return their ratio."""
         after = burst + self.schedule.burst_left(burst)
         selected_ms = [self.take(step) for step in range(burst - self.block - 1, burst)][1:]
         full_ms = [self.take(step) for step in range(burst, after)][1:]
         ratio = float(np.median(selected_ms) / np.median(full_ms))
-        self.wind_on(after, ratio)
+        self.advance(after, ratio)
         if not self.schedule.selection_due(after):
             self.take(after)
-            self.take(after + 1)  # before it, the policy checks
+            self.take(after + 1)  # before it, the policy reviews the selection
         return ratio
 
 
@@ -133,7 +133,7 @@ def measure(
                     "importance_left": bool((np.array(record["importance"])[~mask] > 0).any()),
                 }
             )
-        run.wind_on(end, ratio)
+        run.advance(end, ratio)
         intervals.append(parts)
     return {
         "model": made.name,
@@ -162,9 +162,7 @@ def main() -> None:
         scores, seconds = [], []
         for k in range(INTERVALS):
             start = time.perf_counter()
-            scores.append(
-                evaluator(itertools.islice(made.data.probe(k), options.importance_batches))
-            )
+            scores.append(evaluator(itertools.islice(made.data.probe(k), options.importance_batches)))
             seconds.append(time.perf_counter() - start)
         for rho in options.rho:
             asked = f"{name:<13}{made.timings.full_ms:>8.1f}{made.timings.rho_min:>9.3f}{rho:>6g}"

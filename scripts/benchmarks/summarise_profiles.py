@@ -39,14 +39,16 @@ def main() -> None:
             }
         )
     print(
-        f"{'model':<14}{'tensors':>8}{'step ms':>10}{'forward':>9}{'coverage':>10}{'rho_min':>9}{'median error':>14}{'90th perc.':>12}"
+        f"{'model':<14}{'tensors':>8}{'step ms':>10}{'forward':>9}{'coverage':>10}{'rho_min':>9}"
+        f"{'median error':>14}{'90th perc.':>12}"
     )
     for row in rows:
         error = [
             f"{100 * row[k]:.1f} %" if row[k] is not None else "-" for k in ("median_error", "p90_error")
         ]
         print(
-            f"{row['model']:<14}{row['tensors']:>8}{row['full_ms']:>10.1f}{100 * row['forward_share']:>7.1f} %"
+            f"{row['model']:<14}{row['tensors']:>8}{row['full_ms']:>10.1f}"
+            f"{100 * row['forward_share']:>7.1f} %"
             f"{100 * row['coverage']:>8.1f} %{row['rho_min']:>9.3f}{error[0]:>14}{error[1]:>12}"
         )
     if arguments.output:

@@ -1,16 +1,16 @@
-"""Predicted against measured time of selections, on the program's models and on others it has never heard of.
+"""Predicted against measured time of selections, on the models of the package and on others.
 
     python scripts/benchmarks/time_model.py --output time_model.json
     python scripts/benchmarks/time_model.py resnet50 gru-lstm-text --batch 16 --inter-op 1
 
-Each model is profiled in a process of its own; then 20 selections are measured, each in turn with the full
-step: near the output, scattered, a single deep tensor, biases only, normalisation only, all. All are measured
-once, then all again, and so on; the median counts, since other work on the machine comes and goes in phases.
-Target: median error 3 %, 90th percentile 8 %, coverage 99 % of the busy time. "noise" is what the same
-measurement says of the full step against itself, where 0 is right. On a virtual machine whose host takes the
-processors away, both are made again until it left them alone, for a while; "stolen" is what it still took
-while the profile was made. "later" is the full step while the selections were measured, over the profile's:
-far from 1, the machine has changed its speed in between, and with it the ratios.
+Each model is profiled in a new process; then 20 selections are measured, each in turn with the full step:
+near the output, scattered, a single deep tensor, biases only, normalisation only, all. Three passes measure
+all of them; the median counts, since other work on the machine comes and goes. Target: median error 3 %,
+90th percentile 8 %, coverage 99 % of the busy time. "noise" is the error of the same measurement of the full
+step against itself. The host of a virtual machine may take the processors away: profile and measurements are
+then repeated, up to a limit; "stolen" is the share that the host still took during the profile. "later" is
+the full step's time during the measurements over that in the profile: far from 1, the machine has changed
+its speed, and with it the ratios.
 """
 
 import argparse
@@ -32,11 +32,12 @@ from elastictrainer import TensorTimings
 from elastictrainer.runs import environment
 from elastictrainer.runs.files import write_json
 
-_NOISE = 3  # times that the full step is held against itself
-_PASSES = 3
-_STOLEN, _PROFILES = 0.01, 5  # of the processors' time, with which a profile is made again; so many at most
+_NOISE = 3  # measurements of the full step against itself: as many have a median
+_PASSES = 3  # over all selections, for the same reason
+_STOLEN = 0.01  # of the processors' time: a profile from which the host took more is made again
+_PROFILES = 5  # at most; a host that is busy for longer will not be idle soon
 _FULL = 6  # full steps in a row before each pass
-_PATIENCE = 30  # times as many rounds of a measurement, to find some that were left alone
+_PATIENCE = 30  # times as many rounds as needed, to find enough from which the host took nothing
 
 
 def masks(timings: TensorTimings, count: int, seed: int = 0) -> List[Tuple[str, np.ndarray]]:
@@ -75,7 +76,7 @@ def masks(timings: TensorTimings, count: int, seed: int = 0) -> List[Tuple[str, 
 
 
 def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: float) -> Dict[str, Any]:
-    """Profile one model in this process, and hold the prediction against the clock."""
+    """Profile one model in this process, and compare predicted with measured times."""
     import tensorflow as tf
 
     from bench import stolen_seconds, undisturbed
@@ -159,7 +160,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", help="of the zoo; all if none is named")
     parser.add_argument("--batch", type=int, nargs="+", default=[4])
     parser.add_argument(
-        "--inter-op", type=int, nargs="+", default=[0], help="inter-op threads; 0: TensorFlow's own choice"
+        "--inter-op", type=int, nargs="+", default=[0], help="inter-op threads; 0: TensorFlow chooses"
     )
     parser.add_argument("--selections", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement in each pass")
@@ -222,7 +223,7 @@ def main() -> None:
                 ] + [row]
                 write_json(asked.output, {"results": results, **environment.describe()})
                 print(
-                    f"{name:<20}{batch:>6}{inter_op or 'own':>9}{row['tensors']:>8}{row['full_ms']:>9.1f}"
+                    f"{name:<20}{batch:>6}{inter_op or 'auto':>9}{row['tensors']:>8}{row['full_ms']:>9.1f}"
                     f"{100 * row['coverage']:>8.1f} %"
                     f"{100 * row['stolen']:>6.1f} %{row['later']:>7.2f}"
                     f"{100 * row['median_error']:>7.1f} %{100 * row['p90_error']:>9.1f} %"

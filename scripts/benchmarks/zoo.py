@@ -1,4 +1,4 @@
-"""Models to hold the time model against: the four that are named in the program, and others that are not."""
+"""Models to test the time model with: the four of the package, and others."""
 
 from typing import Any, Callable, Dict, Tuple
 
@@ -10,7 +10,7 @@ CLASSES = 200
 
 
 def registered(name: str, size: int = 224) -> Callable[[int], Made]:
-    """One of the program's own, with random weights."""
+    """One of the models of the package, with random weights."""
 
     def make(batch: int) -> Made:
         from elastictrainer.models import zoo

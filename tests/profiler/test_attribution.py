@@ -42,8 +42,8 @@ def test_hand_made_graph_with_known_answer():
     g.op("count", g.op("counter", type="Placeholder"), type="AssignAdd", stateful=True)
 
     names, charges = attribute(g.ops, loss, [dw0, dw1], [w0, w1])
-    found = {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
-    assert found == {
+    charged_to = {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
+    assert charged_to == {
         "w0": (FORWARD, [0]),
         "w1": (FORWARD, [1]),
         "x": (FORWARD, []),
@@ -81,16 +81,15 @@ def test_two_gradients_of_one_op_are_told_apart():
     norm_grad = g.op("norm_grad", loss).op
     dgamma, dbeta = (SimpleNamespace(op=norm_grad, value_index=k) for k in (1, 2))
     slot = g.op("slot", type="Placeholder")
-    g.op(
-        "momentum", slot, g.op("scaled", dgamma), type="Assign", stateful=True
-    )  # a slot knows only its gradient
+    # Nothing but its gradient ties a slot to a tensor.
+    g.op("momentum", slot, g.op("scaled", dgamma), type="Assign", stateful=True)
     g.op("update_gamma", gamma, dgamma, type="ResourceApply", stateful=True)
     g.op("update_beta", beta, dbeta, type="ResourceApply", stateful=True)
     names, charges = attribute(g.ops, loss, [dgamma, dbeta], [gamma, beta])
-    found = {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
-    assert found["norm_grad"] == (BACKWARD, [0, 1])
-    assert found["update_gamma"] == found["momentum"] == found["scaled"] == (UPDATE, [0])
-    assert found["update_beta"] == (UPDATE, [1])
+    charged_to = {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
+    assert charged_to["norm_grad"] == (BACKWARD, [0, 1])
+    assert charged_to["update_gamma"] == charged_to["momentum"] == charged_to["scaled"] == (UPDATE, [0])
+    assert charged_to["update_beta"] == (UPDATE, [1])
 
 
 def traced(tf, model, batch, mask=None):
@@ -178,8 +177,10 @@ def test_a_shared_kernel_pays_both_its_uses(tf):
     operations = step.graph.get_operations()
     _, charges = attribute(operations, step.loss, step.gradients, step.handles)
     kernel = tensor_names(model).index("shared/kernel")
-    own = [op.type for op, c in zip(operations, charges) if c.kind == BACKWARD and c.members == 1 << kernel]
-    assert own.count("Conv2DBackpropFilter") == 2
+    only_its = [
+        op.type for op, c in zip(operations, charges) if c.kind == BACKWARD and c.members == 1 << kernel
+    ]
+    assert only_its.count("Conv2DBackpropFilter") == 2
 
 
 def test_a_recurrent_layers_while_loop_is_charged_to_its_tensors(tf):
@@ -199,7 +200,7 @@ def test_a_recurrent_layers_while_loop_is_charged_to_its_tensors(tf):
 
 
 @pytest.mark.parametrize("make", ["sgd", "adam", "keras_sgdw"])
-def test_every_update_is_charged_to_its_own_tensor_and_to_no_other(tf, make):
+def test_every_update_is_charged_to_its_tensor_and_to_no_other(tf, make):
     from elastictrainer import Objective
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import CompiledStep

@@ -1,11 +1,11 @@
-"""What the clock says of two selections, put into a profile made from a trace."""
+"""A traced profile, corrected by the measured times of two selections. No TensorFlow."""
 
 import dataclasses
 
 import numpy as np
 import pytest
-from test_timings import random_timings
 
+from builders import random_timings
 from elastictrainer.profiler.calibration import calibrated, cheapest, deepest, with_overlap
 from elastictrainer.profiler.timings import TensorTimings
 
@@ -24,34 +24,30 @@ def measured(true, timings):
 
 @pytest.mark.parametrize("overlap", [-0.3, 0.0, 0.4])
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_true_of_a_device_is_found_from_two_selections(overlap, seed):
+def test_two_selections_tell_overlap_and_frozen_saving(overlap, seed):
     timings = traced(seed)
     true = dataclasses.replace(with_overlap(timings, overlap), frozen_saving=0.3)
-    found = calibrated(timings, *measured(true, timings))
-    assert found.overlap == pytest.approx(overlap, abs=1e-3) and found.frozen_saving == pytest.approx(
+    corrected = calibrated(timings, *measured(true, timings))
+    assert corrected.overlap == pytest.approx(overlap, abs=1e-3) and corrected.frozen_saving == pytest.approx(
         0.3, abs=1e-3
     )
     for mask in np.random.default_rng(seed).random((20, 9)) < 0.4:
-        assert found.step_time(mask) == pytest.approx(true.step_time(mask), rel=1e-3)
+        assert corrected.step_time(mask) == pytest.approx(true.step_time(mask), rel=1e-3)
 
 
 def test_the_full_step_takes_what_it_took(tmp_path):
     timings = traced(0)
-    found = calibrated(timings, 0.3, 0.8)
-    assert found.overlap and found.full_ms == pytest.approx(timings.full_ms)
-    assert found.step_time(np.ones(9, bool)) == pytest.approx(timings.full_ms)
-    found.save(tmp_path / "profile.json")
-    assert TensorTimings.load(tmp_path / "profile.json").overlap == found.overlap
+    corrected = calibrated(timings, 0.3, 0.8)
+    assert corrected.overlap and corrected.full_ms == pytest.approx(timings.full_ms)
+    assert corrected.step_time(np.ones(9, bool)) == pytest.approx(timings.full_ms)
+    corrected.save(tmp_path / "profile.json")
+    assert TensorTimings.load(tmp_path / "profile.json").overlap == corrected.overlap
 
 
 def test_the_deepest_tensor_needs_most_of_the_way_and_is_no_large_one():
     chain = TensorTimings.from_chain(list("abcd"), 1.0, [9.0, 0.1, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0])
-    assert deepest(chain).tolist() == [
-        False,
-        True,
-        False,
-        False,
-    ]  # 1 ms less of the way, and 8.9 ms less of its own
+    # b needs 1 ms of dy less than a, and 8.9 ms of dW less.
+    assert deepest(chain).tolist() == [False, True, False, False]
     assert cheapest(chain).tolist() == [False, False, False, True]
     lost = dataclasses.replace(chain, connected=np.array([True, False, True, True]))
     assert not deepest(lost)[1]
@@ -59,15 +55,15 @@ def test_the_deepest_tensor_needs_most_of_the_way_and_is_no_large_one():
 
 @pytest.mark.parametrize("ratios", [(0.0, 0.0), (1.0, 0.0), (0.0, 3.0), (2.0, 2.0)])
 def test_a_clock_that_says_nonsense_leaves_no_time_negative(ratios):
-    found = calibrated(traced(1), *ratios)
-    times = np.concatenate([found.dw.amount, found.dy.amount, found.t_update])
+    corrected = calibrated(traced(1), *ratios)
+    times = np.concatenate([corrected.dw.amount, corrected.dy.amount, corrected.t_update])
     assert (
         np.all(times >= 0)
-        and 0 <= found.frozen_saving <= 0.9
-        and found.full_ms == pytest.approx(traced(1).full_ms)
+        and 0 <= corrected.frozen_saving <= 0.9
+        and corrected.full_ms == pytest.approx(traced(1).full_ms)
     )
 
 
-def test_one_tensor_leaves_nothing_to_find():
+def test_one_tensor_has_no_overlap():
     alone = TensorTimings.from_chain(["a"], 1.0, [1.0], [1.0])
     assert calibrated(alone, 1.0, 1.0).overlap == 0.0

@@ -1,4 +1,4 @@
-"""Events inside called functions, by hand and on real recurrent layers."""
+"""Events inside called functions: traces made by hand, and real recurrent layers."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_a_name_in_both_goes_to_the_nearest_in_time():
     )
 
 
-def test_without_any_clue_the_events_of_a_step_are_dealt_out_in_order():
+def test_without_any_clue_the_events_of_a_step_are_divided_in_order():
     loop = [("while/body/_1/Mul", k, k + 1) for k in range(4)]
     again = [("while/body/_1/Mul", 100 + 2 * k, 102 + 2 * k) for k in range(4)]
     charged = charge_calls(trace(*loop, *again, steps=((0, 50), (100, 150))), ["gru", "lstm"], BODIES)
@@ -67,7 +67,7 @@ def test_a_body_that_knows_the_op_comes_before_one_that_knows_its_loop_only():
     )
 
 
-def test_a_call_without_a_name_of_its_own_gets_its_share_all_the_same():
+def test_a_call_without_an_unambiguous_name_gets_its_share_all_the_same():
     events = (("MatMul", 0, 1), ("while/body/_1/Mul", 1, 3), ("while/body/_1/Mul", 3, 8))
     bodies = {"gru": {"while": "gru", "MatMul": "gru"}, "lstm": {"while": "lstm"}}
     assert times(charge_calls(trace(*events), ["gru", "lstm"], bodies)) == pytest.approx(
@@ -124,9 +124,8 @@ def test_what_a_loop_hands_on_is_wanted_for_what_comes_of_it(tf):
 
         return tf.while_loop(lambda i, *_: i < 3, body, (0, x, y, z))[1:]
 
-    inputs, ops = labelled(
-        tf, function, [tf.zeros(2)] * 3, [1, 2, 4]
-    )  # y needs x, of every earlier iteration
+    # y needs x of every earlier iteration.
+    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 2, 4])
     assert inputs == [1 | 2, 2, 4]
     inside = {name.split("/")[-1]: label for name, label in ops.items() if "/body/" in name}
     assert inside["Exp"] == inside["Sin"] | 1 == 3 and inside["Sin"] == 2 and inside["Tanh"] == 4

@@ -1,4 +1,4 @@
-"""Selections timed in turn, on a made-up machine."""
+"""Selections timed in turn, on a simulated machine."""
 
 import numpy as np
 import pytest

@@ -1,9 +1,9 @@
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 
+from builders import random_timings
 from elastictrainer import TensorTimings, UsageError, select
 from elastictrainer.profiler.cost_groups import CostGroups
 
@@ -43,26 +43,6 @@ def test_chain_refuses_malformed_times(t_dw, t_dy):
         TensorTimings.from_chain(["a", "b"], 1.0, t_dw, t_dy)
 
 
-def random_timings(random, n=9, groups=12, frozen_saving=0.0):
-    sets = [np.flatnonzero(random.random(n) < 0.5) for _ in range(groups)]
-    sets = [s for s in sets if len(s) > 1]
-    forward = [(), *(np.arange(k) for k in range(1, n))]
-    return TensorTimings(
-        names=tuple(f"w{i}" for i in range(n)),
-        shapes=((2, 3),) * n,
-        dw=CostGroups.singletons(random.random(n)),
-        dy=CostGroups.from_sets(n, sets, random.random(len(sets))),
-        forward=CostGroups.from_sets(n, forward, random.random(len(forward))),
-        t_update=random.random(n) / 10,
-        connected=np.ones(n, bool),
-        estimated=np.zeros(n, bool),
-        frozen_saving=frozen_saving,
-        overlap=-0.2,
-        metadata={"model": "m"},
-        validation=[{"selected": [1], "predicted_ms": 1.0, "measured_ms": 2.0}],
-    )
-
-
 @pytest.mark.parametrize("frozen_saving", [0.0, 0.3])
 def test_step_time_is_the_forward_pass_plus_groups_with_a_selected_member(frozen_saving):
     random = np.random.default_rng(0)
@@ -94,65 +74,6 @@ def test_chain_never_promises_less_time_than_the_groups(frozen_saving):
         mask = random.random(9) < random.random()
         assert timings.chain_time(mask) >= timings.step_time(mask) - 1e-12
     assert timings.chain_time(np.ones(9, bool)) == pytest.approx(timings.full_ms)
-
-
-def test_saved_profile_loads_the_same(tmp_path):
-    timings = random_timings(np.random.default_rng(3), frozen_saving=0.2)
-    timings.save(tmp_path / "p.json")
-    loaded = TensorTimings.load(tmp_path / "p.json")
-    assert (
-        loaded.names == timings.names
-        and loaded.shapes == timings.shapes
-        and loaded.metadata == timings.metadata
-    )
-    assert loaded.groups == timings.groups and loaded.validation == timings.validation
-    for mask in np.eye(9, dtype=bool):
-        assert loaded.step_time(mask) == timings.step_time(mask)
-    tensors = json.loads((tmp_path / "p.json").read_text())["tensors"]
-    np.testing.assert_array_equal([t["t_dy"] for t in tensors], timings.t_dy)
-
-
-def _without(key):
-    def change(profile):
-        del profile[key]
-
-    return change
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        _without("tensors"),
-        _without("groups"),
-        lambda p: p.update(version=99),
-        lambda p: p.update(format="something"),
-        lambda p: p["tensors"].clear(),
-        lambda p: p["tensors"][0].update(t_update=-1.0),
-        lambda p: p["groups"]["dy"][0].update(members=[[0, 99]]),
-        lambda p: p["groups"]["dy"][0].update(ms=-5.0),
-        lambda p: p["groups"]["dy"][0].update(ms="fast"),
-    ],
-)
-def test_damaged_profile_is_refused_by_name(tmp_path, damage):
-    path = tmp_path / "p.json"
-    random_timings(np.random.default_rng(4)).save(path)
-    profile = json.loads(path.read_text())
-    damage(profile)
-    path.write_text(json.dumps(profile))
-    with pytest.raises(UsageError, match="p.json"):
-        TensorTimings.load(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"null"])
-def test_file_that_is_no_profile_is_refused_by_name(tmp_path, content):
-    (tmp_path / "p.json").write_bytes(content)
-    with pytest.raises(UsageError, match="p.json"):
-        TensorTimings.load(tmp_path / "p.json")
-
-
-def test_missing_profile_says_how_to_make_one(tmp_path):
-    with pytest.raises(UsageError, match="et-profile"):
-        TensorTimings.load(tmp_path / "none.json")
 
 
 def test_mask_of_another_length_is_refused():

@@ -1,5 +1,8 @@
 """What a run writes down about the machine."""
 
+import json
+import platform
+
 
 def test_threads_are_those_that_tensorflow_was_told_to_use(tf, monkeypatch):
     from elastictrainer.runs import environment
@@ -10,3 +13,20 @@ def test_threads_are_those_that_tensorflow_was_told_to_use(tf, monkeypatch):
     for nonsense in ("many", ""):
         monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", nonsense)
         assert environment.threads()["intra_op"] == 0
+
+
+def test_the_description_is_json_and_names_versions_and_device(tf):
+    from elastictrainer.runs import environment
+
+    described = json.loads(json.dumps(environment.describe(), allow_nan=False))
+    assert described["versions"]["python"] == platform.python_version()
+    assert described["versions"]["tensorflow"] == tf.__version__
+    assert described["device"] and described["threads"]["processors"] >= 1
+
+
+def test_the_peak_of_memory_is_in_bytes_and_never_falls():
+    from elastictrainer.runs import environment
+
+    before = environment.peak_rss_bytes()
+    buffer = bytearray(b"x" * 50_000_000)
+    assert 10**7 < before <= environment.peak_rss_bytes() < 10**12 and len(buffer)

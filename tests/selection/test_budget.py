@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from made_up import chain, simulate
+from simulation import chain, simulate
 
 from elastictrainer.selection.budget import Budget, typical_ms
 from elastictrainer.selection.schedule import Schedule
@@ -57,12 +57,10 @@ def test_steps_that_take_longer_after_a_change_of_graph_do_not_mislead():
 @pytest.mark.parametrize("off", [0.8, 1.2])
 def test_a_wrong_profile_is_corrected_within_the_first_interval(off):
     ratios, _ = simulate(0.6, selected_takes=off, compiling_s=0.2)
-    first_interval = (
-        1380 * ratios[1379] - 100 * ratios[99]
-    ) / 1280  # without opening, correcting and priming
-    assert first_interval == pytest.approx(
-        0.57, abs=0.03
-    )  # what the steps have when selecting and full steps are paid
+    # Without opening, correction and priming.
+    first_interval = (1380 * ratios[1379] - 100 * ratios[99]) / 1280
+    # What is left for the steps when selections and full steps are paid.
+    assert first_interval == pytest.approx(0.57, abs=0.03)
     assert ratios[-1] == pytest.approx(0.6, abs=0.02)
 
 
@@ -89,45 +87,6 @@ def test_selections_that_cost_a_tenth_of_their_interval_are_paid_for():
 def test_a_short_run_is_not_corrected_where_that_costs_more_than_it_moves():
     _, policy = simulate(0.5, constant=12.0, epochs=4, steps_per_epoch=40, selecting_s=0.2, compiling_s=2.0)
     assert policy.corrections == 0
-
-
-def test_selections_come_early_then_after_half_an_interval_then_at_every_interval_but_not_at_the_end():
-    schedule = Schedule(12, 1000, interval=4)
-    assert schedule.selection_steps == [48, 2000, 6000]
-    assert [schedule.selections_left(step) for step in (0, 48, 49, 6000, 6001)] == [3, 3, 2, 1, 0]
-
-
-def test_full_steps_open_the_run_precede_every_selection_and_recur():
-    schedule = Schedule(12, 1000, interval=4)
-    due = np.array([schedule.full_step_due(step) for step in range(12_000)])
-    for selection, before in zip(schedule.selection_steps, (48, 20, 20)):
-        assert due[selection - before : selection].all()
-    recurring = due.copy()
-    for selection, before in zip(schedule.selection_steps, (48, 20, 20)):
-        recurring[selection - before : selection] = False
-    assert np.flatnonzero(recurring)[:4].tolist() == [295, 296, 297, 298]
-
-
-def test_a_short_epoch_opens_with_fewer_full_steps():
-    assert Schedule(3, 20, 1).selection_steps == [5, 20, 40]
-
-
-def test_the_plan_counts_what_is_left():
-    schedule = Schedule(12, 1000, interval=4)
-    assert [schedule.epochs_begun(step) for step in (0, 999, 1000, 11_999, 12_000)] == [1, 1, 2, 12, 12]
-    assert [schedule.burst_left(step) for step in (0, 40, 47, 48, 295, 299, 1980, 1999)] == [
-        48,
-        8,
-        1,
-        0,
-        5,
-        1,
-        20,
-        1,
-    ]
-    assert schedule.full_left(48) == schedule.full_left(0) - 48
-    assert schedule.selected_left(6000) == 6000 - schedule.full_left(6000)
-    assert schedule.selected_left(1990) == 0
 
 
 def test_the_step_after_a_change_of_graph_does_not_count():
@@ -158,7 +117,7 @@ def test_full_training_is_counted_at_the_pace_around_each_step():
     assert budget.full_training_ms(1200) == pytest.approx(600 * 100 + 600 * 200, rel=0.1)
 
 
-def test_a_profile_is_to_be_renewed_after_two_checks_apart():
+def test_a_profile_is_to_be_renewed_when_two_reviews_in_a_row_find_it_wrong():
     budget = Budget(0.5, chain(), Schedule(10, 300, 4))
     for step in range(10):
         budget.record(step, 100.0, True)
@@ -167,8 +126,8 @@ def test_a_profile_is_to_be_renewed_after_two_checks_apart():
     for step in range(10, 900):
         full = budget.schedule.full_step_due(step)
         budget.record(step, 100.0 if full else 60.0, full)
-        if not full and budget.check_due():
-            asked.append(budget.check(step, 0.5, 0.0)[1])
+        if not full and budget.review_due():
+            asked.append(budget.review(step, 0.5, 0.0)[1])
     assert asked == [False, True, True]
 
 
@@ -193,7 +152,7 @@ def test_the_state_goes_through_json_and_back():
     budget.new_selection(0.4)
     for step in range(90):
         budget.record(step, 100.0 if step < 20 else 47.0, step < 20)
-    budget.check(90, 0.5, 0.0)
+    budget.review(90, 0.5, 0.0)
     other = Budget(0.5, chain(), Schedule(10, 300, 4))
     other.restore(json.loads(json.dumps(budget.state())))
     assert other.state() == budget.state() and other.measured_ratio() == 0.47

@@ -1,4 +1,4 @@
-"""The policy that selects, on a chain made by hand and with made-up times. No TensorFlow."""
+"""The policy that selects, on a chain made by hand and with simulated times. No TensorFlow."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from made_up import FakeRenewal, MadeUpClock, Run, chain
+from simulation import FakeClock, FakeRenewal, SimulatedRun, chain
 
 from elastictrainer import TensorTimings, UsageError
 from elastictrainer.selection.elastic import ElasticPolicy
@@ -23,13 +23,8 @@ PREVIOUS = np.array([False, True, False, True])
     [
         ([1, 1, 2, 3], 1.0, None, [0, 1, 2, 3], None),
         ([9, 1, 2, 3], 0.65, None, [2, 3], None),
-        (
-            [5, 1, 1, -1],
-            0.5,
-            None,
-            [2],
-            OVER_BUDGET,
-        ),  # of the tensors of importance the cheapest, whatever it takes
+        # All tensors of positive importance exceed the budget: the cheapest of them.
+        ([5, 1, 1, -1], 0.5, None, [2], OVER_BUDGET),
         ([5, 1, 1, -1], 0.5, PREVIOUS, [2], OVER_BUDGET),
         ([-1, 0, -2, -1], 0.8, PREVIOUS, [1, 3], KEPT),
     ],
@@ -58,9 +53,9 @@ def test_the_time_that_is_left_counts_what_is_to_come_and_what_full_training_tak
         return 0.5
 
     budget = SimpleNamespace(schedule=schedule, timings=CHAIN, target_ratio=target_ratio)
-    ElasticPolicy(budget, None, MadeUpClock(importance=6.0, steps=3.0)).target_ratio(25)
+    ElasticPolicy(budget, None, FakeClock(importance=6.0, steps=3.0)).target_ratio(25)
     assert asked.pop() == ((25, 9.0), {"upcoming_s": 2 * 6.0, "shared_s": 0.0})
-    clock = MadeUpClock(
+    clock = FakeClock(
         loop=3.0, checkpoint=1.0, full_tracing=5.0, steps=40.0, importance=6.0, selection=2.0, tracing=4.0
     )
     ElasticPolicy(budget, None, clock).target_ratio(150)
@@ -69,7 +64,7 @@ def test_the_time_that_is_left_counts_what_is_to_come_and_what_full_training_tak
 
 
 def test_full_steps_train_every_tensor_and_momentum_goes_when_they_end():
-    run = Run(chain(40), 100.0, epochs=5, steps_per_epoch=300, feedback=False).go()
+    run = SimulatedRun(chain(40), 100.0, epochs=5, steps_per_epoch=300, feedback=False).go()
     full = np.array([mask.all() for mask in run.masks])
     assert full.tolist() == [run.schedule.full_step_due(step) for step in range(run.schedule.steps)]
     assert run.rested == (np.flatnonzero(full[:-1] & ~full[1:]) + 1).tolist()
@@ -78,7 +73,7 @@ def test_full_steps_train_every_tensor_and_momentum_goes_when_they_end():
 
 
 def test_the_record_of_a_selection_has_the_keys_of_the_log():
-    run = Run(chain(40), 100.0).go(60)
+    run = SimulatedRun(chain(40), 100.0).go(60)
     (record,) = json.loads(json.dumps(run.records, allow_nan=False))
     assert set(record) == {
         *("step", "selected", "rho_target", "rho_selector", "predicted_ms", "predicted_ratio", "importance"),
@@ -88,8 +83,10 @@ def test_the_record_of_a_selection_has_the_keys_of_the_log():
     assert run.said[0].startswith(f"selected {len(record['selected'])} of 40 tensors, predicted 0.")
 
 
-def test_a_selection_that_takes_longer_than_it_may_is_corrected_by_the_same_scores():
-    run = Run(chain(40), 100.0, 80.0, epochs=1, steps_per_epoch=1500, rho=0.6, reprofile="never").go()
+def test_a_selection_that_exceeds_its_budget_is_corrected_by_the_same_scores():
+    run = SimulatedRun(
+        chain(40), 100.0, 80.0, epochs=1, steps_per_epoch=1500, rho=0.6, reprofile="never"
+    ).go()
     first, *corrections = run.records
     assert not first["corrected"] and corrections and all(record["corrected"] for record in corrections)
     assert (run.policy.selections, run.policy.corrections) == (1, len(corrections))
@@ -102,32 +99,36 @@ def test_a_selection_that_takes_longer_than_it_may_is_corrected_by_the_same_scor
 
 
 def test_without_feedback_the_request_goes_to_the_selector():
-    run = Run(chain(40), 100.0, 80.0, feedback=False).go()
+    run = SimulatedRun(chain(40), 100.0, 80.0, feedback=False).go()
     assert run.policy.corrections == 0
     assert all(record["rho_selector"] == record["rho_target"] == 0.5 for record in run.records)
 
 
 def test_a_selection_that_takes_more_than_asked_for_says_so():
-    run = Run(
+    run = SimulatedRun(
         CHAIN, 46.0, 23.0, steps_per_epoch=20, feedback=False, score=lambda step: np.array([5.0, 1, 1, -1])
     )
     run.go()
-    assert all("over the 0.500 to be had" in line for line in run.said)
+    assert all("over the budget of 0.500" in line for line in run.said)
     assert all(record["over_budget"] and not record["kept_previous"] for record in run.records)
 
 
 def test_where_importance_fades_the_selection_stays():
-    run = Run(chain(40), 100.0, epochs=3, interval=1)
-    run.policy._score = lambda step: np.full(40, -1.0 if step > 100 else 1.0)
-    run.go()
+    run = SimulatedRun(
+        chain(40),
+        100.0,
+        epochs=3,
+        interval=1,
+        score=lambda step: np.full(40, -1.0 if step > 100 else 1.0),
+    ).go()
     assert [record["kept_previous"] for record in run.records] == [False, True, True]
-    assert (run.policy.masks[0] == run.policy.masks[2]).all() and "kept from before" in run.said[-1]
+    assert (run.policy.masks[0] == run.policy.masks[2]).all() and "as before: no tensor" in run.said[-1]
 
 
 @pytest.mark.parametrize("at", [30, 400, 897, 1000])
 def test_a_restored_run_goes_on_as_if_it_had_not_stopped(at):
     def made():
-        return Run(
+        return SimulatedRun(
             chain(40),
             100.0,
             80.0,
@@ -138,21 +139,21 @@ def test_a_restored_run_goes_on_as_if_it_had_not_stopped(at):
             renewal=FakeRenewal(chain(40)),
         )
 
-    whole = made().go()
+    uninterrupted = made().go()
     before, after = made().go(at), made()
     after.policy.restore(json.loads(json.dumps(before.policy.state(), allow_nan=False)))
     after.masks[:], after.records[:] = before.masks, before.records
     after.clock.seconds.update(before.clock.seconds)
     assert after.policy.state() == before.policy.state()
     after.go()
-    np.testing.assert_array_equal(after.masks, whole.masks)
-    assert after.records == whole.records
-    np.testing.assert_array_equal(after.policy.masks, whole.policy.masks)
+    np.testing.assert_array_equal(after.masks, uninterrupted.masks)
+    assert after.records == uninterrupted.records
+    np.testing.assert_array_equal(after.policy.masks, uninterrupted.policy.masks)
     assert (after.policy.selections, after.policy.corrections) == (
-        whole.policy.selections,
-        whole.policy.corrections,
+        uninterrupted.policy.selections,
+        uninterrupted.policy.corrections,
     )
-    assert after.policy.full_training_ms(1800) == whole.policy.full_training_ms(1800)
+    assert after.policy.full_training_ms(1800) == uninterrupted.policy.full_training_ms(1800)
 
 
 def test_policies_need_no_tensorflow():

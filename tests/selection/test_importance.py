@@ -1,9 +1,14 @@
+"""How tensors are scored: by hand on a quadratic; and on a network, that scoring changes nothing."""
+
 import numpy as np
 import pytest
 
 from builders import ArrayData, small_network, tensor_names
 from elastictrainer import ImportanceEvaluator, Objective, RunError, UsageError
+from elastictrainer.experiment.assembly import configure
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.steps.objective import classification_loss
 
 
@@ -47,46 +52,48 @@ def test_magnitudes(tf):
     )
 
 
+def train_a_little(tf, optimizer_name, metric=None):
+    """Three training steps from a fixed seed; with `metric`, tensors are scored after the first.
+
+    Returns:
+        The losses, and the model's variables afterwards.
+    """
+    configure(seed=3)
+    layers = tf.keras.layers
+    # Augmentation and dropout draw random numbers; batch norm updates its statistics in training.
+    inputs = tf.keras.Input((8, 8, 3))
+    x = small_network(tf)(layers.RandomRotation(0.2)(layers.RandomFlip()(inputs)))
+    model = tf.keras.Model(inputs, layers.Dense(3)(layers.Dropout(0.5)(layers.BatchNormalization()(x))))
+    make = {"keras-sgd": lambda: optimizers.keras_sgdw(0.1, 0.01, 0.9)}
+    optimizer = make.get(optimizer_name, lambda: optimizers.make(optimizer_name, 0.01))()
+    optimizers.build(optimizer, model.trainable_weights)
+    objective = Objective(model, classification_loss())
+    step = CompiledStep(objective, optimizer, model.trainable_weights)
+    batches = list(ArrayData(tf, steps=4).train(0))
+    losses = [step(*batches[0]).numpy()]
+    if metric:
+        step.trace(*batches[0])
+        watched = [*step.state(), *model.variables, *optimizers.variables_of(optimizer)]
+        before = [v.numpy().copy() for v in watched]
+        ImportanceEvaluator(objective, optimizer, metric)(batches[1:3])
+        for variable, value in zip(watched, before):
+            np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.name)
+        states = random_states(model)
+        assert states and {id(s) for s in states} <= {id(v) for v in watched}, "no RNG state is watched"
+    losses += [step(*batch).numpy() for batch in batches[2:]]
+    return losses, [v.numpy() for v in model.variables]
+
+
+@pytest.fixture(scope="module", params=["sgd", "adam", "keras-sgd"])
+def never_scored(request, tf):
+    """An optimizer's name, and the training with it in which no tensor is scored."""
+    return request.param, train_a_little(tf, request.param)
+
+
 @pytest.mark.parametrize("metric", ["update", "grad-magnitude", "weight-magnitude"])
-@pytest.mark.parametrize("optimizer_name", ["sgd", "adam", "keras-sgd"])
-def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metric, optimizer_name):
-    from elastictrainer.experiment.assembly import configure
-    from elastictrainer.steps.compiled_step import CompiledStep
-    from elastictrainer.steps.keras_compat import random_states
-
-    def follow(evaluate):
-        configure(seed=3)
-        layers = tf.keras.layers
-        # Augmentation and dropout draw random numbers; the second batch norm updates its statistics in
-        # training.
-        inputs = tf.keras.Input((8, 8, 3))
-        x = small_network(tf)(layers.RandomRotation(0.2)(layers.RandomFlip()(inputs)))
-        model = tf.keras.Model(inputs, layers.Dense(3)(layers.Dropout(0.5)(layers.BatchNormalization()(x))))
-        optimizer = (
-            optimizers.keras_sgdw(0.1, 0.01, 0.9)
-            if optimizer_name == "keras-sgd"
-            else optimizers.make(optimizer_name, 0.01)
-        )
-        optimizers.build(optimizer, model.trainable_weights)
-        objective = Objective(model, classification_loss())
-        step = CompiledStep(objective, optimizer, model.trainable_weights)
-        batches = list(ArrayData(tf, steps=4).train(0))
-        losses = [step(*batches[0]).numpy()]
-        if evaluate:
-            step.trace(*batches[0])
-            watched = [*step.state(), *model.variables, *optimizers.variables_of(optimizer)]
-            before = [v.numpy().copy() for v in watched]
-            ImportanceEvaluator(objective, optimizer, metric)(batches[1:3])
-            for variable, value in zip(watched, before):
-                np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.name)
-            states = random_states(model)
-            assert states and {id(s) for s in states} <= {id(v) for v in watched}, (
-                "no RNG state among the variables"
-            )
-        losses += [step(*batch).numpy() for batch in batches[2:]]
-        return losses, [v.numpy() for v in model.variables]
-
-    (losses, weights), (losses_without, weights_without) = follow(True), follow(False)
+def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metric, never_scored):
+    optimizer_name, (losses_without, weights_without) = never_scored
+    losses, weights = train_a_little(tf, optimizer_name, metric)
     assert losses == losses_without
     for a, b in zip(weights, weights_without):
         np.testing.assert_array_equal(a, b)

@@ -14,11 +14,11 @@ def test_variables_are_as_before_also_after_an_error(tf):
     assert variables[0].numpy().tolist() == [1.0, 2.0] and int(variables[1]) == 3
 
 
-def test_variables_can_be_put_back_within_the_block(tf):
+def test_variables_can_be_restored_within_the_block(tf):
     first, second = tf.Variable([1.0]), tf.Variable([2.0])
-    with restored([first, second, first]) as put_back:
+    with restored([first, second, first]) as restore:
         first.assign([5.0])
         second.assign([6.0])
-        (value,) = put_back([first])
+        (value,) = restore([first])
         assert first.numpy() == value.numpy() == [1.0] and second.numpy() == [6.0]
     assert second.numpy() == [2.0]

@@ -1,4 +1,4 @@
-"""A run without a device: the real policy, on a made-up clock and made-up steps. No TensorFlow."""
+"""A run without a device: the real policy, with a fake clock and step times from a formula. No TensorFlow."""
 
 import contextlib
 from collections import defaultdict
@@ -15,14 +15,20 @@ from elastictrainer.selection.schedule import Schedule
 STEPS = "steps"
 
 
-class MadeUpClock:
-    """Seconds by lap; they pass only where `pass_s` says so."""
+class FakeClock:
+    """Seconds by lap; they pass only where `pass_s` says so.
+
+    Attributes:
+        laps: the names of the laps that were entered, in their order.
+    """
 
     def __init__(self, **seconds):
         self.seconds = defaultdict(float, seconds)
+        self.laps = []
 
     @contextlib.contextmanager
     def lap(self, name):
+        self.laps.append(name)
         yield
 
     def pass_s(self, name, seconds):
@@ -43,7 +49,7 @@ def chain(n=60, full_ms=100.0):
 
 
 def scores(n, seed=0):
-    """From a step's number to made-up importances; everything is of some."""
+    """From a step's number to random importances, all of them positive."""
     return lambda step: np.random.default_rng([seed, step]).lognormal(0.0, 0.5, n)
 
 
@@ -76,7 +82,7 @@ def simulate(
     """
     timings = timings or chain()
     schedule = Schedule(epochs, steps_per_epoch, interval=4)
-    clock, random = MadeUpClock(), np.random.default_rng(seed)
+    clock, random = FakeClock(), np.random.default_rng(seed)
     importance = scores(len(timings), seed)
 
     def score(step):
@@ -112,7 +118,7 @@ def simulate(
 
 
 class FakeRenewal:
-    """Hands out a profile made beforehand; notes what it is asked for."""
+    """Returns a given profile; notes what it is called with."""
 
     def __init__(self, profile):
         self.profile = profile
@@ -136,8 +142,14 @@ class FakeRenewal:
         self.abandoned += 1
 
 
-class Run:
-    """A run of the real policy. Steps take what is said here; selected ones, without, what is predicted."""
+class SimulatedRun:
+    """A run of the real policy in which steps take given times.
+
+    Args:
+        full_ms: of a step that trains every tensor.
+        selected_ms: of a step that trains the selected ones; None: what the profile predicts.
+        options: of ElasticPolicy.
+    """
 
     def __init__(
         self,
@@ -152,7 +164,7 @@ class Run:
     ):
         self.timings, self.full_ms, self.selected_ms = timings, full_ms, selected_ms
         self.schedule = Schedule(epochs, steps_per_epoch, interval)
-        self.clock = MadeUpClock()
+        self.clock = FakeClock()
         self.records, self.said, self.rested, self.masks = [], [], [], []
         options = {"score": scores(len(timings)), **options}
         self.policy = ElasticPolicy(

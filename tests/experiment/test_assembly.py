@@ -1,0 +1,44 @@
+"""What the commands assemble from settings, and what they tell the user about it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import usermodels
+from builders import invented_timings
+from elastictrainer.experiment import assembly
+
+
+def batch(tf):
+    return tf.zeros((2, 8, 8, 3)), tf.constant([0, 1])
+
+
+def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
+    said = []
+    timings = assembly.make_profile(
+        usermodels.unconnected((8, 8, 3), 2),
+        batch(tf),
+        tf.keras.optimizers.SGD(0.1),
+        {"model": "mine"},
+        said.append,
+        warmup=1,
+        steps=2,
+        calibrate_s=0.1,
+    )
+    assert timings.metadata["model"] == "mine" and not timings.estimated.any()
+    (line,) = said
+    (unused,) = [name for name in timings.names if "unused" in name]
+    assert line.startswith("note: the loss does not depend on") and line.endswith(f": {unused}")
+
+
+@pytest.mark.parametrize("estimated", [["second/kernel"], ["first/bias", "head/kernel"], []])
+def test_tensors_whose_time_is_estimated_are_named(tf, monkeypatch, estimated):
+    model = usermodels.good((8, 8, 3), 2)
+    measured = invented_timings(model)
+    marked = dataclasses.replace(measured, estimated=np.isin(measured.names, estimated))
+    monkeypatch.setattr(assembly, "profile_model", lambda *arguments, **options: marked)
+    said = []
+    assert assembly.make_profile(model, batch(tf), None, {}, said.append) is marked
+    lines = [line for line in said if "estimated from FLOPs" in line]
+    assert [line.split(": ")[-1].split(", ") for line in lines] == ([estimated] if estimated else [])

@@ -1,0 +1,68 @@
+"""A profile's file: what is written is read, and what is damaged is refused by name. No TensorFlow."""
+
+import json
+
+import numpy as np
+import pytest
+
+from builders import random_timings
+from elastictrainer import TensorTimings, UsageError
+
+
+def test_saved_profile_loads_the_same(tmp_path):
+    timings = random_timings(np.random.default_rng(3), frozen_saving=0.2)
+    timings.save(tmp_path / "p.json")
+    loaded = TensorTimings.load(tmp_path / "p.json")
+    assert (
+        loaded.names == timings.names
+        and loaded.shapes == timings.shapes
+        and loaded.metadata == timings.metadata
+    )
+    assert loaded.groups == timings.groups and loaded.validation == timings.validation
+    for mask in np.eye(9, dtype=bool):
+        assert loaded.step_time(mask) == timings.step_time(mask)
+    tensors = json.loads((tmp_path / "p.json").read_text())["tensors"]
+    np.testing.assert_array_equal([t["t_dy"] for t in tensors], timings.t_dy)
+
+
+def _without(key):
+    def change(profile):
+        del profile[key]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _without("tensors"),
+        _without("groups"),
+        lambda p: p.update(version=99),
+        lambda p: p.update(format="something"),
+        lambda p: p["tensors"].clear(),
+        lambda p: p["tensors"][0].update(t_update=-1.0),
+        lambda p: p["groups"]["dy"][0].update(members=[[0, 99]]),
+        lambda p: p["groups"]["dy"][0].update(ms=-5.0),
+        lambda p: p["groups"]["dy"][0].update(ms="fast"),
+    ],
+)
+def test_damaged_profile_is_refused_by_name(tmp_path, damage):
+    path = tmp_path / "p.json"
+    random_timings(np.random.default_rng(4)).save(path)
+    profile = json.loads(path.read_text())
+    damage(profile)
+    path.write_text(json.dumps(profile))
+    with pytest.raises(UsageError, match="p.json"):
+        TensorTimings.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"null"])
+def test_file_that_is_no_profile_is_refused_by_name(tmp_path, content):
+    (tmp_path / "p.json").write_bytes(content)
+    with pytest.raises(UsageError, match="p.json"):
+        TensorTimings.load(tmp_path / "p.json")
+
+
+def test_missing_profile_says_how_to_make_one(tmp_path):
+    with pytest.raises(UsageError, match="et-profile"):
+        TensorTimings.load(tmp_path / "none.json")

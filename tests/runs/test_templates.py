@@ -1,0 +1,21 @@
+"""Page templates: what is filled in, what is escaped, what is refused."""
+
+import jinja2
+import pytest
+
+from elastictrainer.runs.templates import render
+
+
+def test_html_templates_escape_their_values():
+    page = render("report.html.j2", note="a < b", rows=[{"scheme": "<full>"}], figures={}, runs=[])
+    assert "a &lt; b" in page and "&lt;full&gt;" in page and "<full>" not in page
+
+
+def test_a_template_without_its_values_is_refused():
+    with pytest.raises(jinja2.UndefinedError):
+        render("report.html.j2")
+
+
+def test_an_unknown_template_is_refused():
+    with pytest.raises(jinja2.TemplateNotFound):
+        render("nothing.j2")

@@ -1,0 +1,44 @@
+"""Which steps select, and which train every tensor. No TensorFlow."""
+
+import numpy as np
+
+from elastictrainer.selection.schedule import Schedule
+
+
+def test_selections_come_early_then_after_half_an_interval_then_at_every_interval_but_not_at_the_end():
+    schedule = Schedule(12, 1000, interval=4)
+    assert schedule.selection_steps == [48, 2000, 6000]
+    assert [schedule.selections_left(step) for step in (0, 48, 49, 6000, 6001)] == [3, 3, 2, 1, 0]
+
+
+def test_full_steps_open_the_run_precede_every_selection_and_recur():
+    schedule = Schedule(12, 1000, interval=4)
+    due = np.array([schedule.full_step_due(step) for step in range(12_000)])
+    for selection, before in zip(schedule.selection_steps, (48, 20, 20)):
+        assert due[selection - before : selection].all()
+    recurring = due.copy()
+    for selection, before in zip(schedule.selection_steps, (48, 20, 20)):
+        recurring[selection - before : selection] = False
+    assert np.flatnonzero(recurring)[:4].tolist() == [295, 296, 297, 298]
+
+
+def test_a_short_epoch_opens_with_fewer_full_steps():
+    assert Schedule(3, 20, 1).selection_steps == [5, 20, 40]
+
+
+def test_the_plan_counts_what_is_left():
+    schedule = Schedule(12, 1000, interval=4)
+    assert [schedule.epochs_begun(step) for step in (0, 999, 1000, 11_999, 12_000)] == [1, 1, 2, 12, 12]
+    assert [schedule.burst_left(step) for step in (0, 40, 47, 48, 295, 299, 1980, 1999)] == [
+        48,
+        8,
+        1,
+        0,
+        5,
+        1,
+        20,
+        1,
+    ]
+    assert schedule.full_left(48) == schedule.full_left(0) - 48
+    assert schedule.selected_left(6000) == 6000 - schedule.full_left(6000)
+    assert schedule.selected_left(1990) == 0
