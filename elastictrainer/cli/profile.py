@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
-from elastictrainer.experiment.settings import ProfileSettings, check, parse
+from elastictrainer.experiment.settings import ProfileSettings, check_names, parse
 
 _DESCRIPTION = (
     "Measure how long each tensor's share of a training step takes on this device, and write it to a file."
@@ -25,9 +25,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     settings, _ = parse(ProfileSettings, arguments, parser)
-    check(
-        settings, but=("dataset",) if settings.classes else ()
-    )  # a model can be profiled before its images are there
+    # With --classes no image is needed, so the data set need not exist yet.
+    check_names(settings, but=("dataset",) if settings.classes else ())
 
     load_tensorflow()
     import tensorflow as tf
