@@ -1,4 +1,4 @@
-"""et-profile: measure how long each tensor's training takes on this device."""
+"""et-profile: measure how much of a training step each tensor takes on this device."""
 
 import argparse
 import sys
@@ -9,13 +9,13 @@ from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.experiment.settings import ProfileSettings, check_names, parse
 
 _DESCRIPTION = (
-    "Measure how long each tensor's share of a training step takes on this device, and write it to a file."
+    "Measure how much of a training step each tensor takes on this device, and write the profile to a file."
 )
 _EXAMPLE = "example: et-profile --model resnet50 --validate 12 --plot timings.png"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
     return run("et-profile", _body, arguments)
 
 
