@@ -26,9 +26,10 @@ def table(timings: TensorTimings) -> str:
     times. Times are in ms. Tensors are in the order of dW plus dy time, the largest first.
     """
     metadata = timings.metadata
+    input_shape = "x".join(map(str, metadata.get("input_shape", [])))
     lines = [
         f"{metadata.get('model', 'model')}: {len(timings)} trainable tensors, "
-        f"batch {metadata.get('batch_size')}, input {'x'.join(map(str, metadata.get('input_shape', [])))}, {metadata['device']}, "
+        f"batch {metadata.get('batch_size')}, input {input_shape}, {metadata['device']}, "
         f"{metadata['threads']['processors']} processor(s)",
         f"full step     {timings.full_ms:9.1f} ms",
         f"forward       {100 * timings.forward_share:9.1f} %   of the full step; "
