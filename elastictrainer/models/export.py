@@ -40,14 +40,14 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
         UsageError: `class_names` has another length than the model has outputs.
     """
     core = _logits(model, class_names)
-    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.output)
+    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.outputs[0])
     # The layer reserves index 0 for out-of-vocabulary values: label k has index k + 1.
     class_name = tf.keras.layers.StringLookup(
         vocabulary=list(class_names), num_oov_indices=1, invert=True, name="class"
     )
     index = argmax(probabilities) + 1
     outputs = {"probabilities": probabilities, "class": class_name(index)}
-    return tf.keras.Model(core.input, outputs, name="deployed")
+    return tf.keras.Model(core.inputs[0], outputs, name="deployed")
 
 
 def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
@@ -57,7 +57,7 @@ def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model
             f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names."
         )
     augmenting = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
-    core = tf.keras.Model(augmenting[-1].output, model.output, name=model.name) if augmenting else model
+    core = tf.keras.Model(augmenting[-1].output, model.outputs[0], name=model.name) if augmenting else model
     return without_own_layers(core)
 
 
@@ -94,9 +94,9 @@ def export(model: tf.keras.Model, class_names: Sequence[str], format: str, path:
 
 
 def _tflite(core: tf.keras.Model, quantised: bool) -> bytes:
-    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.output)
+    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.outputs[0])
     with tempfile.TemporaryDirectory(prefix="elastictrainer-export-") as folder:
-        save_for_serving(tf.keras.Model(core.input, probabilities), folder)
+        save_for_serving(tf.keras.Model(core.inputs[0], probabilities), folder)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         if quantised:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -29,7 +29,7 @@ def model_of(run: RunFolder, class_names: Sequence[str]) -> tf.keras.Model:
     if list(class_names) == known:
         return model
     head = model.layers[-1]
-    if not isinstance(head, tf.keras.layers.Dense) or head.output is not model.output:
+    if not isinstance(head, tf.keras.layers.Dense) or head.output is not model.outputs[0]:
         raise UsageError(
             f"the model of {run.path} has other classes and does not end in a dense layer "
             "that could be replaced."
@@ -44,6 +44,6 @@ def model_of(run: RunFolder, class_names: Sequence[str]) -> tf.keras.Model:
             kernel[:, label] = known_kernel[:, known.index(name)]
             bias[label] = known_bias[known.index(name)]
     new_head = tf.keras.layers.Dense(len(class_names), name=head.name)
-    new_model = tf.keras.Model(model.input, new_head(features), name=model.name)
+    new_model = tf.keras.Model(model.inputs[0], new_head(features), name=model.name)
     new_head.set_weights([kernel, bias])
     return new_model

@@ -72,6 +72,23 @@ def test_int8_is_smaller_and_close(tf, model, pixels, expected, tmp_path):
     assert path.stat().st_size < 0.5 * exported(model, "tflite", tmp_path / "f.tflite").stat().st_size
 
 
+@pytest.mark.parametrize("format", ["keras", "saved_model", "tflite"])
+def test_a_sequential_model_is_exported(tf, pixels, tmp_path, format):
+    layers = tf.keras.layers
+    stack = [layers.Rescaling(1 / 255), layers.GlobalAveragePooling2D(), layers.Dense(3)]
+    model = tf.keras.Sequential([tf.keras.Input((16, 16, 3)), *stack])
+    expected = tf.nn.softmax(model(pixels)).numpy()
+    path = exported(model, format, tmp_path / "m.keras")
+    if format == "tflite":
+        np.testing.assert_allclose(tflite(tf, path, pixels), expected, atol=1e-4)
+    elif format == "keras":
+        loaded = tf.keras.models.load_model(path)
+        np.testing.assert_allclose(loaded(pixels)["probabilities"], expected, atol=1e-5)
+    else:
+        serve = tf.saved_model.load(str(path)).signatures["serving_default"]
+        np.testing.assert_allclose(serve(tf.constant(pixels))["probabilities"], expected, atol=1e-5)
+
+
 def test_what_cannot_be_exported_is_refused(model, tmp_path):
     with pytest.raises(UsageError, match="Did you mean 'tflite'"):
         exported(model, "tflight", tmp_path / "m")

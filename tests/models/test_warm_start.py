@@ -44,7 +44,7 @@ def test_the_same_classes_in_another_order_keep_their_weights(tf, run, pixels):
     np.testing.assert_allclose(logits, old_logits[:, ::-1], rtol=1e-5)
 
 
-def test_a_head_without_a_bias_is_replaced_too(tf, tmp_path):
+def test_the_head_of_a_sequential_model_is_replaced_too_and_may_lack_a_bias(tf, tmp_path):
     run = RunFolder(tmp_path)
     network = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(2, use_bias=False)])
     network.save(run.model_path)
