@@ -20,12 +20,10 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
     """A row for each group of runs that differ in their seed only (see `replicates`).
 
     Returns:
-        Rows with the keys scheme and runs (how many), and, each with its mean and with its standard deviation
-        as
-        `..._deviation`: best and last (test accuracy, 0..1), train_seconds, ratio, achieved, predicted and
-            selecting
-        (0..1). None stands for what was not measured, for the ratio without full training of the same model
-        and data among `runs`, and for the standard deviation of a single run.
+        Rows with the keys scheme and runs (how many), best and last (test accuracy, 0..1), train_seconds,
+        ratio, achieved, predicted and selecting (0..1). All but the first two are means; their standard
+        deviations have the keys `..._deviation`. None stands for what was not measured, for a ratio without
+        full training of the same model and data among `runs`, and for the standard deviation of a single run.
 
     Raises:
         UsageError: a run is not finished.
