@@ -1,4 +1,4 @@
-"""What every command shares: exit status, error lines, a quiet TensorFlow."""
+"""What every command shares: its errors as one line on stderr, and its exit status."""
 
 import os
 import signal
@@ -13,10 +13,17 @@ from elastictrainer.errors import RunError, UsageError
 def run(
     name: str, body: Callable[[Optional[Sequence[str]]], None], arguments: Optional[Sequence[str]] = None
 ) -> int:
-    """Run a command's body and turn its errors into a line and an exit status.
+    """Run a command's body and turn its errors into a line on stderr and an exit status.
+
+    With --debug among the arguments the traceback is printed too. SIGTERM interrupts the body as Ctrl-C does.
+
+    Args:
+        name: of the command, for the error line.
+        body: does the work; it gets `arguments`.
+        arguments: the command line; None: `sys.argv[1:]`.
 
     Returns:
-        0; 2 where the request was wrong; 1 where the work failed; 130 after an interrupt.
+        0 after success; 2 if the request was wrong; 1 if the work failed; 130 after an interrupt.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if threading.current_thread() is threading.main_thread():
@@ -34,7 +41,7 @@ def run(
     except KeyboardInterrupt as error:
         print(f"{name}: interrupted. {error}".rstrip(), file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has gone
+    except BrokenPipeError:  # whoever reads our output, such as `head`, has closed it
         sys.stdout = open(os.devnull, "w")
         return 1
     except OSError as error:
@@ -50,10 +57,8 @@ def run(
         if debug:
             traceback.print_exc()
         reason = str(error).strip().splitlines()
-        print(
-            f"{name}: failed: {type(error).__name__}: {reason[0] if reason else ''}\nRun again with --debug for details.",
-            file=sys.stderr,
-        )
+        print(f"{name}: failed: {type(error).__name__}: {reason[0] if reason else ''}", file=sys.stderr)
+        print("Run again with --debug for details.", file=sys.stderr)
         return 1
 
 

@@ -1,4 +1,4 @@
-"""et-export: turn a finished run into files that ship."""
+"""et-export: write the model of a finished run in formats for use elsewhere."""
 
 import argparse
 import sys
@@ -13,14 +13,14 @@ _EXAMPLE = "example: et-export runs/birds --format tflite --format saved_model"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
     return run("et-export", _body, arguments)
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = argparse.ArgumentParser(
         "et-export",
-        description="Write the fine-tuned network of a finished run for use elsewhere, and a model card beside it.",
+        description="Write the model of a finished run for use elsewhere, and a model card beside it.",
         epilog=_EXAMPLE,
         allow_abbrev=False,
     )
@@ -33,15 +33,15 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     parser.add_argument("--output", metavar="FOLDER", help="where to write (default: RUN/export)")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
-    formats = asked.format or ["tflite"]
+    formats = options.format or ["tflite"]
     EXPORT.check_each(formats)
-    run_folder = find_runs([asked.run])[0]
+    run_folder = find_runs([options.run])[0]
     load_tensorflow()
     from elastictrainer.models.export import export_run
 
-    for path in export_run(run_folder, formats, asked.output):
+    for path in export_run(run_folder, formats, options.output):
         print(f"written: {path}")
 
 

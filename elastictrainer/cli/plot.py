@@ -1,4 +1,4 @@
-"""et-plot: draw profiles and runs, and print their table."""
+"""et-plot: draw profiles and runs, print a table of runs, write a report."""
 
 import argparse
 import sys
@@ -11,19 +11,19 @@ from elastictrainer.errors import UsageError
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
 _WHAT = """what to draw:
   curves      accuracy, loss or an epoch's flops (--y) over training time, epochs or FLOPs (--x); RUN...
-  bars        accuracy, time, flops, energy or memory (--y) by scheme and rho; RUN..., the same ones averaged
+  bars        accuracy, time, flops, energy or memory (--y) by scheme and rho, averaged over seeds; RUN...
   selection   the tensors that each selection of a run chose; RUN
   importance  the importance of every tensor at each selection; RUN
   timings     the time of a step by tensor; PROFILE
   prediction  predicted against measured step times; PROFILE..., made with et-profile --validate
-  data        what the network sees: training images as they are and as augmented; a RUN, a CONFIG.yaml, or a data set
+  data        training images as stored and as augmented; a RUN, a CONFIG.yaml, or a data set
   table       accuracy and time, printed; --output: the summaries as JSON; RUN...
   report      all of it as one HTML page; RUN...
 """
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
     return run("et-plot", _body, arguments)
 
 
@@ -41,71 +41,75 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument("--x", help="curves: time (default), epochs or flops")
     parser.add_argument(
         "--y",
-        help="curves: accuracy (default), loss or flops; bars: accuracy (default), time, flops, energy, memory",
+        help="curves: accuracy (default), loss or flops; "
+        "bars: accuracy (default), time, flops, energy or memory",
     )
     parser.add_argument(
-        "--output", metavar="FILE", help=".png, .pdf or .svg (default: WHAT.png); report: .html; table: .json"
+        "--output",
+        metavar="FILE",
+        help=".png, .pdf or .svg (default: WHAT.png); report: .html; table: .json",
     )
     parser.add_argument("--csv", metavar="FILE", help="write the data that was drawn")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     from elastictrainer.runs.files import write_json
     from elastictrainer.runs.run_folder import find_runs
 
-    for option, kinds_with_it in (("x", ("curves",)), ("y", ("curves", "bars"))):
-        if getattr(asked, option) is not None and asked.what not in kinds_with_it:
-            raise UsageError(f"--{option} goes with {' and '.join(kinds_with_it)}, not with {asked.what}.")
-    if asked.csv and asked.what in ("table", "report"):
-        raise UsageError(f"--csv goes with pictures, not with {asked.what}.")
-    if asked.what == "table":
+    for option, drawn_with_it in (("x", ("curves",)), ("y", ("curves", "bars"))):
+        if getattr(options, option) is not None and options.what not in drawn_with_it:
+            raise UsageError(f"--{option} goes with {' and '.join(drawn_with_it)}, not with {options.what}.")
+    if options.csv and options.what in ("table", "report"):
+        raise UsageError(f"--csv goes with pictures, not with {options.what}.")
+    if options.what == "table":
         from elastictrainer.plotting import table
 
-        runs = find_runs(asked.paths)
+        runs = find_runs(options.paths)
         print(table.text(runs))
-        if asked.output:
-            write_json(asked.output, [run.summary() for run in runs])
+        if options.output:
+            write_json(options.output, [run.summary() for run in runs])
         return
-    if asked.what == "report":
+    if options.what == "report":
         from elastictrainer.plotting import report
 
-        output = asked.output or "report.html"
-        report.write(find_runs(asked.paths), output)
+        output = options.output or "report.html"
+        report.write(find_runs(options.paths), output)
         print(f"report: {output}")
         return
 
     from elastictrainer.plotting import drawing
 
-    drawn = _draw(asked)
-    output = asked.output or f"{asked.what}.png"
-    drawing.save(drawn, output)
+    picture = _draw(options)
+    output = options.output or f"{options.what}.png"
+    drawing.save(picture, output)
     print(f"plot: {output}")
-    if asked.csv:
-        drawing.save_data(drawn, asked.csv)
-        print(f"data: {asked.csv}")
+    if options.csv:
+        drawing.save_data(picture, options.csv)
+        print(f"data: {options.csv}")
 
 
-def _draw(asked: argparse.Namespace) -> Any:
+def _draw(options: argparse.Namespace) -> Any:
+    """The Drawing that `options.what` and `options.paths` name."""
     from elastictrainer.plotting import profiles, selections, training
     from elastictrainer.profiler.timings import TensorTimings
     from elastictrainer.runs.run_folder import find_runs
 
-    if asked.what == "prediction":
-        return profiles.prediction([TensorTimings.load(path) for path in asked.paths])
-    if asked.what == "curves":
-        return training.curves(find_runs(asked.paths), asked.x or "time", asked.y or "accuracy")
-    if asked.what == "bars":
-        return training.bars(find_runs(asked.paths), asked.y or "accuracy")
-    if len(asked.paths) > 1:
-        raise UsageError(f"et-plot {asked.what} draws one PATH, not {len(asked.paths)}.")
-    if asked.what == "data":
+    if options.what == "prediction":
+        return profiles.prediction([TensorTimings.load(path) for path in options.paths])
+    if options.what == "curves":
+        return training.curves(find_runs(options.paths), options.x or "time", options.y or "accuracy")
+    if options.what == "bars":
+        return training.bars(find_runs(options.paths), options.y or "accuracy")
+    if len(options.paths) > 1:
+        raise UsageError(f"et-plot {options.what} draws one PATH, not {len(options.paths)}.")
+    if options.what == "data":
         load_tensorflow()
         from elastictrainer.plotting import preview
 
-        return preview.data(preview.settings_of(asked.paths[0]))
-    if asked.what == "timings":
-        return profiles.timings(TensorTimings.load(asked.paths[0]))
-    return getattr(selections, asked.what)(find_runs(asked.paths)[0])
+        return preview.data(preview.settings_of(options.paths[0]))
+    if options.what == "timings":
+        return profiles.timings(TensorTimings.load(options.paths[0]))
+    return getattr(selections, options.what)(find_runs(options.paths)[0])
 
 
 if __name__ == "__main__":

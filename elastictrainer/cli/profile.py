@@ -1,4 +1,4 @@
-"""et-profile: measure how long each tensor's training takes on this device."""
+"""et-profile: measure how much of a training step each tensor takes on this device."""
 
 import argparse
 import sys
@@ -6,16 +6,16 @@ from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
-from elastictrainer.experiment.settings import ProfileSettings, check, parse
+from elastictrainer.experiment.settings import ProfileSettings, check_names, parse
 
 _DESCRIPTION = (
-    "Measure how long each tensor's share of a training step takes on this device, and write it to a file."
+    "Measure how much of a training step each tensor takes on this device, and write the profile to a file."
 )
 _EXAMPLE = "example: et-profile --model resnet50 --validate 12 --plot timings.png"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
     return run("et-profile", _body, arguments)
 
 
@@ -25,9 +25,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     settings, _ = parse(ProfileSettings, arguments, parser)
-    check(
-        settings, but=("dataset",) if settings.classes else ()
-    )  # a model can be profiled before its images are there
+    # With --classes no image is needed, so the data set need not exist yet.
+    check_names(settings, but=("dataset",) if settings.classes else ())
 
     load_tensorflow()
     import tensorflow as tf

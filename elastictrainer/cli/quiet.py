@@ -1,19 +1,23 @@
-"""TensorFlow, without what its C++ parts write to stderr while they are loaded and no setting of theirs keeps back."""
+"""Import of TensorFlow without the lines that its C++ libraries write to stderr meanwhile."""
 
 import os
 import sys
 
 
 def load_tensorflow() -> None:
-    """Import it. With --debug on the command line nothing is held back."""
+    """Import TensorFlow while the process's stderr (file descriptor 2) goes to the null device.
+
+    No setting of TensorFlow's silences those lines. With --debug on the command line nothing is done: the
+    later import then shows them.
+    """
     if "tensorflow" in sys.modules or "--debug" in sys.argv:
         return
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
     try:
-        import tensorflow  # noqa: F401
+        import tensorflow  # noqa: F401  # imported for its effect
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(null)

@@ -42,9 +42,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         check(settings)
         if settings.init_from:
             load_tensorflow()
-            from elastictrainer.models import warm_start
+            from elastictrainer.experiment.continuation import settings_of
 
-            settings = warm_start.settings_of(settings, given(TrainSettings, options))
+            settings = settings_of(settings, given(TrainSettings, options))
         output = settings.output or _run_name(settings)
         if _is_launcher(settings):
             command = [*(sys.argv[1:] if arguments is None else arguments), "--output", output]

@@ -1,4 +1,4 @@
-"""The embedded images: scikit-learn's digits, on smooth patterns (source) and on photographs (target)."""
+"""The demo data: scikit-learn's digits on smooth patterns (source) and on photographs (target)."""
 
 from typing import Tuple
 
@@ -6,17 +6,19 @@ import numpy as np
 
 SIZE = 32
 CLASSES = tuple(str(d) for d in range(10))
-# The 1,797 digits are cut once, so that no handwriting of the source domain, of training and of testing is shared.
+# The 1,797 digits are divided once: the source domain, the training set and the test set share none of them.
 _SOURCE, _TRAIN, _TEST = slice(0, 797), slice(797, 1397), slice(1397, 1797)
 SOURCE_COPIES, TRAIN_COPIES = 8, 3
 
 
 def source(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-    """Digits that are lighter than a blurred pattern behind them, shifted and turned a little: what the network was pre-trained on.
+    """The source domain, on which the demo network was pre-trained.
+
+    Each digit is lighter than the smooth pattern behind it, and shifted and rotated a little.
 
     Args:
-        split: "train" (the source digits, 8 copies) or "test" (the target domain's test digits).
-        seed: of colours, patterns and shifts.
+        split: "train" (8 copies of each of 797 digits) or "test" (the 400 test digits of the target domain).
+        seed: of colours, patterns, rotations and shifts.
 
     Returns:
         Images (n, 32, 32, 3) uint8 and labels (n,) int64.
@@ -32,11 +34,13 @@ def source(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def target(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-    """The shifted domain: the digit lightens and tints a patch of a photograph, from scikit-learn's two sample images.
+    """The target domain, for fine-tuning: the digit lightens and tints a patch of a photograph.
+
+    The photographs are scikit-learn's two sample images.
 
     Args:
-        split: "train" (1,800 images of 600 digits) or "test" (400 images of 400 others).
-        seed: of patches, tints, shifts and noise.
+        split: "train" (3 copies of each of 600 digits) or "test" (400 other digits).
+        seed: of patches, tints, rotations, shifts and noise.
 
     Returns:
         Images (n, 32, 32, 3) uint8 and labels (n,) int64.
@@ -61,7 +65,7 @@ def target(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def _patterns(count: int, random: np.random.Generator) -> np.ndarray:
-    """(count, 32, 32, 3) about 0: smooth patches of brightness, of up to some tens of levels."""
+    """(count, 32, 32, 3) float64 with mean about 0: smooth brightness, a few tens of grey levels at most."""
     from scipy.ndimage import zoom
 
     coarse = random.normal(0, 1, (count, 8, 8, 1)) + 0.3 * random.normal(0, 1, (count, 8, 8, 3))
@@ -69,7 +73,11 @@ def _patterns(count: int, random: np.random.Generator) -> np.ndarray:
 
 
 def _strokes(part: slice, copies: int, random: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:
-    """(n, 32, 32) in 0..1: the 8x8 digits enlarged, each copy turned, sized and shifted at random; labels (n,)."""
+    """The 8x8 digits of `part`, enlarged; each copy is rotated, scaled and shifted at random.
+
+    Returns:
+        How much of each pixel is covered by the digit, (n, 32, 32) in 0..1; labels (n,) int64.
+    """
     from scipy.ndimage import affine_transform
     from sklearn.datasets import load_digits
 
@@ -78,8 +86,8 @@ def _strokes(part: slice, copies: int, random: np.random.Generator) -> Tuple[np.
     labels = np.repeat(digits.target[part].astype(np.int64), copies)
     strokes = np.empty((len(images), SIZE, SIZE))
     for k, image in enumerate(images):
-        turn, scale = random.uniform(-0.25, 0.25), random.uniform(0.28, 0.36)
-        matrix = scale * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+        angle, scale = random.uniform(-0.25, 0.25), random.uniform(0.28, 0.36)
+        matrix = scale * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
         middle = np.full(2, (SIZE - 1) / 2) + random.uniform(-2.5, 2.5, 2)
         offset = np.full(2, 3.5) - matrix @ middle
         strokes[k] = affine_transform(image, matrix, offset, (SIZE, SIZE), order=3, mode="constant")

@@ -1,4 +1,4 @@
-"""Images in folders, split/class/image.jpg: found, checked and read."""
+"""Images in folders, train/CLASS/IMAGE and test/CLASS/IMAGE: list them, check their headers, read them."""
 
 import stat
 import warnings
@@ -21,17 +21,18 @@ LAYOUT = "Expected: train/CLASS/IMAGE and test/CLASS/IMAGE, images being " + " "
 def read_folder(folder: Path) -> Tuple[List[str], List["FolderSplit"]]:
     """The class names, in alphabetical order, and the splits train and test.
 
-    Every file is opened and its header read; pixels are decoded only when they are used.
+    Every file is opened and its header read. Pixels are decoded when training or evaluation reads them.
 
     Raises:
-        UsageError: a missing split, a class missing from a split, a class without images, an unreadable image.
+        UsageError: a missing split, a class missing from a split, fewer than two classes, a class without
+            images, an unreadable image.
     """
     classes_by_split = {}
     for split in SPLITS:
         if not (folder / split).is_dir():
             raise UsageError(
-                f"{folder} has no folder {split!r}. {LAYOUT} Or CLASS/IMAGE with --validation-split 0.2, which sets a fifth "
-                "of every class apart for testing."
+                f"{folder} has no folder {split!r}. {LAYOUT} "
+                "Or CLASS/IMAGE with --validation-split 0.2, which takes a fifth of every class for testing."
             )
         classes_by_split[split] = sorted(p.name for p in (folder / split).iterdir() if p.is_dir())
     names = classes_by_split["train"]
@@ -39,7 +40,7 @@ def read_folder(folder: Path) -> Tuple[List[str], List["FolderSplit"]]:
         missing = sorted(set(classes_by_split[other]) - set(classes_by_split[split]))
         if missing:
             raise UsageError(
-                f"{folder / split} lacks {some(missing)}, which {folder / other} has. "
+                f"{folder / split} lacks {abbreviated(missing)}, which {folder / other} has. "
                 "Add images of it there, or remove the class from both."
             )
     if len(names) < 2:
@@ -48,36 +49,46 @@ def read_folder(folder: Path) -> Tuple[List[str], List["FolderSplit"]]:
 
 
 def _read_split(folder: Path, names: List[str]) -> "FolderSplit":
-    found = [images_in(folder / name) for name in names]
-    files = checked_files([file for files in found for file in files])
-    return FolderSplit(files, np.repeat(np.arange(len(names)), [len(files) for files in found]))
+    files_by_class = [images_in(folder / name) for name in names]
+    files = checked_files([file for files in files_by_class for file in files])
+    return FolderSplit(files, np.repeat(np.arange(len(names)), [len(files) for files in files_by_class]))
 
 
 def images_in(folder: Path) -> List[Path]:
-    """The image files right in a class' folder, by name; UsageError where there is none."""
-    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
-    if not found:
+    """The image files of a class folder, not of folders in it, in alphabetical order.
+
+    Raises:
+        UsageError: there is none.
+    """
+    files = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
+    if not files:
         raise UsageError(f"{folder} holds no image. {LAYOUT}")
-    return found
+    return files
 
 
 def checked_files(files: List[Path]) -> np.ndarray:
-    """(n,) the paths as text; UsageError, naming some, where one is no image as far as its header tells."""
-    bad = [problem for problem in map(_header_problem, files) if problem]
-    if bad:
-        raise UsageError(f"{len(bad)} unreadable image(s): {some(bad)}. Replace or delete them.")
+    """The paths as an array (n,) of str, in the same order, after a check of every file's header.
+
+    Raises:
+        UsageError: a file is missing, empty, or not an image; the message names up to three such files.
+    """
+    problems = [problem for problem in map(_header_problem, files) if problem]
+    if problems:
+        raise UsageError(
+            f"{len(problems)} unreadable image(s): {abbreviated(problems)}. Replace or delete them."
+        )
     return np.array([str(file) for file in files])
 
 
 def _header_problem(file: Path) -> str:
-    """What is wrong with an image file as far as its header tells, or an empty string."""
+    """The file and what its header shows to be wrong with it, or an empty string."""
     from PIL import Image
 
     try:
-        found = file.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
             return f"{file} (not a regular file)"
-        if found.st_size == 0:
+        if status.st_size == 0:
             return f"{file} (empty)"
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -98,12 +109,12 @@ def _header_problem(file: Path) -> str:
 
 
 def _decode(file: Any) -> tf.Tensor:
-    """(H, W, 3) uint8; of a moving image the first frame."""
+    """(H, W, 3) uint8; the first frame of an animation."""
     return tf.io.decode_image(tf.io.read_file(file), channels=3, expand_animations=False)
 
 
 def _decoding_problem(file: str) -> str:
-    """What is wrong with an image file's pixels, or an empty string."""
+    """The file and why its pixels cannot be decoded, or an empty string."""
     try:
         _decode(file)
     except tf.errors.OpError as error:
@@ -111,23 +122,31 @@ def _decoding_problem(file: str) -> str:
     return ""
 
 
-def some(items: List[str]) -> str:
-    """The first three, and how many more."""
+def abbreviated(items: List[str]) -> str:
+    """The first three items, separated by commas, and how many more there are."""
     return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
 
 
 @dataclass
 class FolderSplit(IndexedSplit):
-    """Image files (n,) and their labels (n,)."""
+    """A split whose images are files.
+
+    Attributes:
+        files: (n,) str, paths.
+        labels: (n,) int.
+    """
 
     files: np.ndarray
     labels: np.ndarray
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
+        """See `IndexedSplit.reader`."""
         files = tf.constant(self.files)
         return lambda number: prepare_image(_decode(files[number]), size)
 
     def culprit(self) -> str:
-        """Decode every image to find those that cannot be."""
-        bad = [problem for problem in map(_decoding_problem, self.files) if problem]
-        return f"{len(bad)} damaged image(s): {some(bad)}. Replace or delete them." if bad else ""
+        """Names the damaged images, after decoding every image of the split; see `Split.culprit`."""
+        problems = [problem for problem in map(_decoding_problem, self.files) if problem]
+        if not problems:
+            return ""
+        return f"{len(problems)} damaged image(s): {abbreviated(problems)}. Replace or delete them."

@@ -1,4 +1,4 @@
-"""Images of the user's in other layouts: class folders without a split, a table of files, arrays."""
+"""The user's images without train/ and test/ folders: class folders, a table of files, arrays."""
 
 import csv
 from pathlib import Path
@@ -6,20 +6,32 @@ from typing import Any, List, Optional, Tuple
 
 import numpy as np
 
-from elastictrainer.data.image_folder import LAYOUT, checked_files, images_in, some
+from elastictrainer.data.image_folder import LAYOUT, abbreviated, checked_files, images_in
 from elastictrainer.errors import UsageError
 
-Labelled = Tuple[List[str], np.ndarray, np.ndarray]  # class names, items (n,), labels (n,)
+# Class names by label; image files (n,) str; labels (n,) int.
+LabelledFiles = Tuple[List[str], np.ndarray, np.ndarray]
+# The arrays that an `.npz` file may hold, images and labels in turn.
+_ARRAYS = (("x_train", "y_train", "x_test", "y_test"), ("x", "y"))
 
 
 def test_part(labels: np.ndarray, names: List[str], fraction: float, seed: int) -> np.ndarray:
-    """(n,) bool: which examples are set apart for testing, `fraction` of every class and at least one.
+    """Draw the test examples: the same share of every class, at least one and never all of them.
+
+    Args:
+        labels: (n,) int.
+        names: class names by label.
+        fraction: share of the test examples, between 0 and 1.
+        seed: of the draw; the same seed and labels give the same examples.
+
+    Returns:
+        (n,) bool, True for test.
 
     Raises:
-        UsageError: a class with a single example, which cannot be in both parts.
+        UsageError: a class with fewer than two examples, which cannot be in both parts.
     """
     random = np.random.default_rng([seed, len(labels)])
-    apart = np.zeros(len(labels), bool)
+    is_test = np.zeros(len(labels), bool)
     for label, name in enumerate(names):
         members = np.flatnonzero(labels == label)
         if len(members) < 2:
@@ -27,30 +39,37 @@ def test_part(labels: np.ndarray, names: List[str], fraction: float, seed: int) 
                 f"class {name!r} has {len(members)} image(s); --validation-split needs at least two of each."
             )
         count = min(max(1, round(fraction * len(members))), len(members) - 1)
-        apart[random.choice(members, count, replace=False)] = True
-    return apart
+        is_test[random.choice(members, count, replace=False)] = True
+    return is_test
 
 
-def read_class_folders(folder: Path) -> Labelled:
-    """Class names, image files and labels of the layout CLASS/IMAGE."""
+def read_class_folders(folder: Path) -> LabelledFiles:
+    """The images of a folder with the layout CLASS/IMAGE; class names in alphabetical order.
+
+    Raises:
+        UsageError: fewer than two classes, a class without images, an unreadable image.
+    """
     names = sorted(p.name for p in folder.iterdir() if p.is_dir())
     if len(names) < 2:
         raise UsageError(
             f"{folder} has {len(names)} class folder(s); classification needs at least two. {LAYOUT}"
         )
-    found = [images_in(folder / name) for name in names]
-    files = checked_files([file for files in found for file in files])
-    return names, files, np.repeat(np.arange(len(names)), [len(files) for files in found])
+    files_by_class = [images_in(folder / name) for name in names]
+    files = checked_files([file for files in files_by_class for file in files])
+    return names, files, np.repeat(np.arange(len(names)), [len(files) for files in files_by_class])
 
 
-def read_table(path: Path) -> Tuple[Labelled, Optional[np.ndarray]]:
-    """A CSV file with the columns path, label, and perhaps split (train or test); paths are relative to the file's folder.
+def read_table(path: Path) -> Tuple[LabelledFiles, Optional[np.ndarray]]:
+    """The images of a CSV file with the columns path, label and optionally split (train or test).
+
+    Paths are relative to the folder of the CSV file. Class names are in alphabetical order.
 
     Returns:
-        Class names, files and labels; and (n,) bool, True for test, or None where there is no column `split`.
+        The labelled files; and (n,) bool, True for test, or None if there is no column `split`.
 
     Raises:
-        UsageError: a missing column, an empty field, another split, a file that is no image: with the line.
+        UsageError: the file cannot be read, a column is missing, a field is empty or holds another split (the
+            message gives the line), fewer than two classes, an unreadable image.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -73,36 +92,36 @@ def read_table(path: Path) -> Tuple[Labelled, Optional[np.ndarray]]:
     names = sorted({row["label"].strip() for row in rows})
     if len(names) < 2:
         raise UsageError(f"{path} names {len(names)} class(es); classification needs at least two.")
-    number = {name: label for label, name in enumerate(names)}
+    label_of = {name: label for label, name in enumerate(names)}
     files = checked_files([path.parent / row["path"].strip() for row in rows])
-    labels = np.array([number[row["label"].strip()] for row in rows])
-    apart = np.array([row["split"].strip() == "test" for row in rows]) if "split" in columns else None
-    return (names, files, labels), apart
+    labels = np.array([label_of[row["label"].strip()] for row in rows])
+    if "split" not in columns:
+        return (names, files, labels), None
+    return (names, files, labels), np.array([row["split"].strip() == "test" for row in rows])
 
 
 def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, Optional[np.ndarray]]:
-    """The arrays of an `.npz` file: x_train, y_train, x_test, y_test, or x and y.
+    """The images of an `.npz` file with the arrays x_train, y_train, x_test, y_test, or x and y.
 
     Returns:
-        Class names (the numbers), images (n, H, W, 3) in 0..255, labels (n,); and (n,) bool, True for test, or None where
-        the file holds x and y.
+        Class names ("0", "1", ...), images (n, H, W, 3) in 0..255, labels (n,); and (n,) bool, True for test,
+        or None if the file holds x and y.
 
     Raises:
-        UsageError: no such file, other arrays, shapes or values.
+        UsageError: the file cannot be read, or its arrays have other names, shapes, types or values.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
-    wanted = next(
-        (w for w in (("x_train", "y_train", "x_test", "y_test"), ("x", "y")) if set(w) <= set(arrays)), None
-    )
-    if wanted is None:
+    used = next((names for names in _ARRAYS if set(names) <= set(arrays)), None)
+    if used is None:
         raise UsageError(
-            f"{path} holds {some(sorted(arrays))}; expected: x_train, y_train, x_test and y_test, or x and y."
+            f"{path} holds {abbreviated(sorted(arrays))}; "
+            "expected: x_train, y_train, x_test and y_test, or x and y."
         )
-    for x, y in zip(wanted[::2], wanted[1::2]):
+    for x, y in zip(used[::2], used[1::2]):
         arrays[y] = arrays[y].reshape(-1)
         images, labels = arrays[x], arrays[y]
         if images.ndim != 4 or images.shape[-1] != 3 or images.dtype.kind not in "uif":
@@ -117,16 +136,27 @@ def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, Optional
             raise UsageError(f"{path}: {x} must be in 0..255, not {images.min():g} to {images.max():g}.")
         if images.dtype.kind == "f" and len(images) and images.max() <= 1:
             raise UsageError(f"{path}: {x} is in 0..1; multiply by 255, which is what the models here take.")
-    if len({arrays[x].shape[1:] for x in wanted[::2]}) > 1:
+    if len({arrays[x].shape[1:] for x in used[::2]}) > 1:
         raise UsageError(
-            f"{path}: x_train holds images of {arrays['x_train'].shape[1:]}, x_test of {arrays['x_test'].shape[1:]}."
+            f"{path}: x_train holds images of {arrays['x_train'].shape[1:]}, "
+            f"x_test of {arrays['x_test'].shape[1:]}."
         )
-    images, labels = (np.concatenate([arrays[name] for name in wanted[part::2]]) for part in (0, 1))
+    images = np.concatenate([arrays[x] for x in used[::2]])
+    labels = np.concatenate([arrays[y] for y in used[1::2]])
     names = [str(k) for k in range(int(labels.max(initial=0)) + 1)]
-    apart = np.arange(len(labels)) >= len(arrays["y_train"]) if "y_train" in wanted else None
-    return names, images, labels, apart
+    is_test = np.arange(len(labels)) >= len(arrays["y_train"]) if "y_train" in used else None
+    return names, images, labels, is_test
 
 
-def split_parts(items: Any, labels: np.ndarray, apart: np.ndarray) -> List[Tuple[Any, np.ndarray]]:
-    """[(items, labels) to train on, (items, labels) to test on]."""
-    return [(items[part], labels[part].astype(np.int64)) for part in (~apart, apart)]
+def split_parts(items: Any, labels: np.ndarray, is_test: np.ndarray) -> List[Tuple[Any, np.ndarray]]:
+    """The training and the test part of `items` and `labels`, each in its stored order.
+
+    Args:
+        items: (n, ...) files or images.
+        labels: (n,) int.
+        is_test: (n,) bool.
+
+    Returns:
+        [(items, labels) to train on, (items, labels) to test on]; labels int64.
+    """
+    return [(items[mask], labels[mask].astype(np.int64)) for mask in (~is_test, is_test)]

@@ -1,4 +1,4 @@
-"""The settings of a command: one dataclass each, filled from a YAML file and the command line."""
+"""The settings of each command: a dataclass, filled from a YAML file and the command line."""
 
 import argparse
 import dataclasses
@@ -15,9 +15,9 @@ from elastictrainer import registry
 from elastictrainer.errors import UsageError
 from elastictrainer.selection import schemes
 
-Settings = TypeVar("Settings")
+Settings = TypeVar("Settings", bound="CommonSettings")
 
-# Option names and values of the published code, and what they are called here.
+# Option names and values of the published code -> the names used here.
 ALIASES = {
     "model_name": "model",
     "dataset_name": "dataset",
@@ -44,27 +44,36 @@ def setting(
     low: Optional[float] = None,
     high: Optional[float] = None,
     bare: Any = None,
-    check: Optional[Callable[[str], None]] = None,
+    check_name: Optional[Callable[[str], None]] = None,
 ) -> Any:
-    """A field with its help text, the range it may have, both ends included, what its option means without a value, and what
-    raises a UsageError for a name that there is not."""
-    return dataclasses.field(
-        default=default, metadata={"help": help, "low": low, "high": high, "bare": bare, "check": check}
-    )
+    """A dataclass field for one setting.
+
+    Args:
+        default: its value if neither the file nor the command line sets it.
+        help: one line for `--help`.
+        low: smallest value allowed; None: no limit.
+        high: largest value allowed; None: no limit.
+        bare: the value that the option stands for when it is given without one; None: it needs a value.
+        check_name: raises UsageError for a name that does not exist; None: the value is not a name.
+    """
+    metadata = {"help": help, "low": low, "high": high, "bare": bare, "check_name": check_name}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass
 class CommonSettings:
-    """What profiling and training share: the model, the shape of its input, and the optimizer."""
+    """Settings that et-profile and et-train share: model, data and optimizer."""
 
     model: str = setting(
         "resnet50",
         f"{', '.join(registry.MODEL.names)}, a .keras file, or package.module:function",
-        check=registry.MODEL.check,
+        check_name=registry.MODEL.check,
     )
     weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file")
     head_init: str = setting(
-        "zeros", "initial head: zeros, or glorot as in the published code", check=registry.HEAD_INIT.check
+        "zeros",
+        "initial head: zeros, or glorot as in the published code",
+        check_name=registry.HEAD_INIT.check,
     )
     rotation: Optional[float] = setting(
         None, "largest random rotation, in turns; the model's own if not given (0.2)", 0, 0.5
@@ -73,12 +82,12 @@ class CommonSettings:
     dataset: str = setting(
         "caltech_birds2011",
         f"{', '.join(registry.DATASET.names)}, or your images: a folder with train/CLASS/IMAGE and "
-        "test/CLASS/IMAGE (or CLASS/IMAGE, see --validation-split), a folder that tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
-        "split, or .npz arrays",
-        check=registry.DATASET.check,
+        "test/CLASS/IMAGE (or CLASS/IMAGE, see --validation-split), a folder that tensorflow-datasets has "
+        "prepared, a .csv table with the columns path, label and perhaps split, or .npz arrays",
+        check_name=registry.DATASET.check,
     )
     validation_split: Optional[float] = setting(
-        None, "share of every class to set apart for testing, where the data has no test part", 0.01, 0.9
+        None, "share of every class to test on, where the data has no test part", 0.01, 0.9
     )
     data_dir: Optional[str] = setting(
         None, "where tensorflow-datasets keeps its data (~/tensorflow_datasets)"
@@ -91,13 +100,13 @@ class CommonSettings:
     )
     batch_size: int = setting(4, "images in a training step", 1)
     optimizer: str = setting(
-        "sgd", "sgd (decoupled weight decay, cosine schedule) or adam", check=registry.OPTIMIZER.check
+        "sgd", "sgd (decoupled weight decay, cosine schedule) or adam", check_name=registry.OPTIMIZER.check
     )
     learning_rate: float = setting(1e-4, "at the first step", 0)
     weight_decay: float = setting(5e-4, "of sgd, per step, times the learning rate", 0)
     calibration_seconds: float = setting(
         40.0,
-        "of making a profile: steps timed in turn, once the trace is taken; fewer: sooner done, less exact",
+        "spent on timing steps when a profile is made, after the trace; less time: a less accurate profile",
         0,
     )
     seed: int = setting(0, "of initial head, data order, augmentation and dropout", 0)
@@ -107,7 +116,7 @@ class CommonSettings:
 class ProfileSettings(CommonSettings):
     """Settings of et-profile."""
 
-    warmup: int = setting(100, "steps at most before anything is measured, of five seconds", 1)
+    warmup: int = setting(100, "steps before the first measurement; fewer if they take five seconds", 1)
     steps: int = setting(8, "traced steps; times are medians over them", 1)
     validate: int = setting(0, "measure this many random selections against the prediction", 0)
     output: Optional[str] = setting(None, "where to write the profile (profiles/MODEL_....json)")
@@ -120,42 +129,43 @@ class TrainSettings(CommonSettings):
 
     init_from: Optional[str] = setting(
         None,
-        "start from an earlier run's model, for the same classes or others: classes that it knows keep their weights",
+        "start from an earlier run's model, for the same classes or others: classes that it knows keep their "
+        "weights",
     )
     scheme: str = setting(
         "elastic",
-        "elastic, elastic-weight-magnitude, elastic-grad-magnitude, full, traditional-tl, bn-bias, prunetrain, or your own: "
-        "package.module:Class",
-        check=schemes.check,
+        "elastic, elastic-weight-magnitude, elastic-grad-magnitude, full, traditional-tl, bn-bias, "
+        "prunetrain, or your own: package.module:Class",
+        check_name=schemes.check,
     )
     rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
     interval: int = setting(4, "epochs between two selections; the first one is renewed after half that", 1)
     epochs: int = setting(12, "passes over the training images", 1)
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1)
     solver: str = setting(
-        "dp", "dp (a knapsack, milliseconds) or milp (exact, slower)", check=registry.SOLVER.check
+        "dp", "dp (a knapsack, milliseconds) or milp (exact, slower)", check_name=registry.SOLVER.check
     )
     reprofile: str = setting(
         "auto",
-        "renew the profile during training: auto (where it is off by more than a tenth for a while), always (before every "
-        "selection as well; --reprofile alone) or never",
+        "make a new profile during training: auto (where the clock contradicts it by more than a tenth for "
+        "a while), always (before every selection as well; --reprofile alone) or never",
         bare="always",
-        check=registry.REPROFILE.check,
+        check_name=registry.REPROFILE.check,
     )
     strategy: str = setting(
         "none",
-        "mirrored: a process for each GPU of this machine trains on a share of each minibatch; multi-worker: the processes are "
-        "yours to start, and named in TF_CONFIG; none",
-        check=registry.STRATEGY.check,
+        "mirrored: a process for each GPU of this machine trains on a share of each minibatch; multi-worker: "
+        "you start the processes and name them in TF_CONFIG; none",
+        check_name=registry.STRATEGY.check,
     )
     replicas: Optional[int] = setting(None, "mirrored: how many processes; one for each GPU if not given", 2)
     cache: str = setting(
         "none",
-        "keep decoded images of a folder or table: none, memory, or disk (a file in cache/, used by later runs too)",
-        check=registry.CACHE.check,
+        "keep decoded images of a folder or table: none, memory, or disk (in cache/, for later runs too)",
+        check_name=registry.CACHE.check,
     )
     checkpoint_minutes: float = setting(
-        10.0, "between checkpoints within an epoch; one follows every epoch anyhow", 0
+        10.0, "between checkpoints within an epoch; one is also written after every epoch", 0
     )
     meter: Optional[str] = setting(
         None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run"
@@ -164,28 +174,33 @@ class TrainSettings(CommonSettings):
     export: Optional[str] = setting(
         None,
         f"write the model for use when done: {', '.join(registry.EXPORT.names)}; or several: tflite,keras",
-        check=lambda formats: registry.EXPORT.check_each(formats.split(",")),
+        check_name=lambda formats: registry.EXPORT.check_each(formats.split(",")),
     )
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)")
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(
         False,
-        "same seed and profile, same result to the bit: slower ops, and measured times do not steer the budget",
+        "the same seed and profile give the same result, bit for bit; the ops are slower, and measured times "
+        "do not correct the budget",
     )
 
 
 def parse(
     settings: Type[Settings], arguments: Optional[Sequence[str]], parser: argparse.ArgumentParser
 ) -> typing.Tuple[Settings, argparse.Namespace]:
-    """Read `--config FILE` and the command line into `settings`; the command line wins.
+    """Read `--config FILE` and the command line; where both set a value, the command line's is used.
 
     Args:
-        settings: a dataclass made with `setting`.
-        arguments: the command line; None: the process' own.
-        parser: gets one option for each field, beside those it has.
+        settings: a dataclass whose fields are made with `setting`.
+        arguments: the command line; None: `sys.argv[1:]`.
+        parser: gets one option for each field, in addition to the options that it has.
+
+    Returns:
+        The settings; and everything that the parser read, for the options that are no settings.
 
     Raises:
-        UsageError: an unknown option or key (with the nearest valid one), a value of a wrong type or out of range.
+        UsageError: an unknown option or key (the message names the nearest valid one), a file that cannot be
+            read, or a value of a wrong type or out of range.
     """
     types = typing.get_type_hints(settings)
     fields = {field.name: field for field in dataclasses.fields(settings)}
@@ -213,31 +228,50 @@ def parse(
         raise UsageError(f"unknown argument {rest[0]!r}.{_nearest(rest[0].split('=')[0], known)} See --help.")
     values = _read_yaml(parsed.config, fields) if parsed.config else {}
     values.update({name: value for name, value in vars(parsed).items() if name in fields})
-    return _made(settings, values), parsed
+    return _converted(settings, values), parsed
 
 
 def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
-    """Read settings from a YAML file alone; UsageError as `parse`."""
-    return _made(
-        settings, _read_yaml(str(path), {field.name: field for field in dataclasses.fields(settings)})
-    )
+    """Settings from a YAML file alone.
+
+    Raises:
+        UsageError: as `parse`.
+    """
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    return _converted(settings, _read_yaml(str(path), fields))
 
 
-def check(settings: CommonSettings, but: Sequence[str] = ()) -> None:
-    """UsageError for the first setting, those in `but` left out, that names what there is not."""
+def check_names(settings: CommonSettings, but: Sequence[str] = ()) -> None:
+    """Refuse a setting whose value is the name of something that does not exist, before anything slow begins.
+
+    Args:
+        settings: a command's.
+        but: fields that are not checked.
+
+    Raises:
+        UsageError: for the first such setting; the message lists the valid names.
+    """
     for field in dataclasses.fields(settings):
-        value, check_name = getattr(settings, field.name), field.metadata["check"]
+        value, check_name = getattr(settings, field.name), field.metadata["check_name"]
         if check_name and value and field.name not in but:
             check_name(value)
 
 
+check = check_names  # the former name, which cli/train.py imports
+
+
 def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
-    """The options among the fields of `settings`, and --config, that the command line set."""
-    found = [field.name for field in dataclasses.fields(settings) if hasattr(parsed, field.name)]
-    return ["--" + name.replace("_", "-") for name in found] + (["--config"] if parsed.config else [])
+    """The options that the command line set, as they are typed ("--batch-size"): settings and --config.
+
+    Args:
+        settings: the dataclass given to `parse`.
+        parsed: what `parse` returned beside the settings.
+    """
+    names = [field.name for field in dataclasses.fields(settings) if hasattr(parsed, field.name)]
+    return ["--" + name.replace("_", "-") for name in names] + (["--config"] if parsed.config else [])
 
 
-def _made(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
+def _converted(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
     types = typing.get_type_hints(settings)
     metadata = {field.name: field.metadata for field in dataclasses.fields(settings)}
     converted = {name: _convert(name, value, types[name], metadata[name]) for name, value in values.items()}
@@ -247,7 +281,7 @@ def _made(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
 
 
 def _plain(kind: Any) -> Any:
-    """`T` for `Optional[T]` and for T."""
+    """The type without `Optional`: T for `Optional[T]` and for T."""
     return next((a for a in typing.get_args(kind) if a is not type(None)), kind)
 
 
@@ -271,7 +305,7 @@ def _read_yaml(path: str, fields: Dict[str, Any]) -> Dict[str, Any]:
     for key, value in content.items():
         name = ALIASES.get(str(key).replace("-", "_"), str(key).replace("-", "_"))
         if name not in fields and name in _other_settings():
-            continue  # one file serves both commands
+            continue  # a setting of the other command: one file serves both
         if name not in fields:
             raise UsageError(
                 f"{path}: unknown key {key!r}.{_nearest(name, list(fields))} Valid: {', '.join(fields)}."

@@ -1,1 +1,1 @@
-"""The networks: made, read, continued and exported."""
+"""The models: built-in ones, the user's own, warm start from an earlier run, export."""

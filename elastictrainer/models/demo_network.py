@@ -1,4 +1,4 @@
-"""The demo network: a residual network of 16 convolutions whose weights come with the package."""
+"""The demo network: a small residual network whose pre-trained weights come with the package."""
 
 from pathlib import Path
 from typing import Optional, Tuple
@@ -13,11 +13,11 @@ BLOCKS_PER_STAGE = (3, 2, 2)
 
 
 def backbone(input_shape: Tuple[int, int, int], weights: Optional[str] = None) -> tf.keras.Model:
-    """From (batch, H, W, 3) in -1..1 to features (batch, H/4, W/4, 96).
+    """A model from pixels (batch, H, W, 3) in -1..1 to features (batch, H/4, W/4, 96).
 
     Args:
         input_shape: height, width, channels.
-        weights: a file of `save_weights`, or None for random weights.
+        weights: a file that `save_weights` wrote; None: random weights.
 
     Raises:
         ValueError: the file holds the weights of another network.
@@ -49,12 +49,16 @@ def _residual_block(x, width: int, stride: int, name: str):
 
 
 def save_weights(model: tf.keras.Model, path: str) -> None:
-    """Write the model's weights in half precision, in the order of `model.get_weights()`."""
+    """Write the model's weights as `.npz`, in float16, in the order of `model.get_weights()`."""
     np.savez_compressed(path, *[w.astype(np.float16) for w in model.get_weights()])
 
 
 def load_weights(model: tf.keras.Model, path: str) -> None:
-    """Read what `save_weights` wrote. ValueError where the shapes are another network's."""
+    """Load into `model` what `save_weights` wrote.
+
+    Raises:
+        ValueError: the file's arrays have other shapes than the model's weights.
+    """
     with np.load(path, allow_pickle=False) as archive:
         arrays = [archive[f"arr_{k}"].astype(np.float32) for k in range(len(archive.files))]
     expected = [w.shape for w in model.get_weights()]

@@ -1,4 +1,4 @@
-"""A fine-tuned network as something that ships: without augmentation, preprocessing inside, class names in it."""
+"""Export of a trained model: no augmentation, preprocessing included, class names attached."""
 
 import tempfile
 import zipfile
@@ -25,48 +25,55 @@ _FILES = {
 
 
 def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
-    """From raw pixels (batch, H, W, 3) in 0..255 to {"probabilities": (batch, classes), "class": (batch,) strings}.
+    """The model to serve: it gives probabilities and class names instead of logits.
 
     Args:
-        model: a trained model, from raw pixels to logits; left as it is.
+        model: a trained model, from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes); not
+            changed.
         class_names: by label.
 
+    Returns:
+        A model of the same input with the outputs {"probabilities": (batch, classes) float32,
+        "class": (batch,) strings}. It shares its weights with `model`.
+
     Raises:
-        UsageError: not as many names as the model has outputs.
+        UsageError: `class_names` has another length than the model has outputs.
     """
     core = _logits(model, class_names)
-    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.output)
-    # Out-of-vocabulary indices take the first place of the layer, so the labels count from one.
-    named = tf.keras.layers.StringLookup(
+    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.outputs[0])
+    # The layer reserves index 0 for out-of-vocabulary values: label k has index k + 1.
+    class_name = tf.keras.layers.StringLookup(
         vocabulary=list(class_names), num_oov_indices=1, invert=True, name="class"
     )
-    best = argmax(probabilities) + 1
-    return tf.keras.Model(core.input, {"probabilities": probabilities, "class": named(best)}, name="deployed")
+    index = argmax(probabilities) + 1
+    outputs = {"probabilities": probabilities, "class": class_name(index)}
+    return tf.keras.Model(core.inputs[0], outputs, name="deployed")
 
 
 def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
-    """The model from behind its augmentation layers on."""
+    """The model without its augmentation layers: from what follows them to the logits."""
     if model.output_shape[-1] != len(class_names):
         raise UsageError(
             f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names."
         )
     augmenting = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
-    core = tf.keras.Model(augmenting[-1].output, model.output, name=model.name) if augmenting else model
+    core = tf.keras.Model(augmenting[-1].output, model.outputs[0], name=model.name) if augmenting else model
     return without_own_layers(core)
 
 
 def export(model: tf.keras.Model, class_names: Sequence[str], format: str, path: Union[str, Path]) -> None:
-    """Write a trained model for use.
+    """Write a trained model in one format.
 
     Args:
-        model: from raw pixels to logits.
+        model: from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
         class_names: by label.
-        format: "saved_model" (a folder), "keras", "tflite" (float), or "tflite-int8" (weights of 8 bits, computed in float
-            or integers as the runtime likes). The TFLite files give probabilities; the names are inside as labels.txt.
-        path: the file or folder to write, whole or not at all.
+        format: "saved_model" (a folder), "keras", "tflite" (float32), or "tflite-int8" (8-bit weights; the
+            runtime chooses float or integer arithmetic). The TFLite files give probabilities (batch, classes)
+            and contain the class names as labels.txt.
+        path: the file or folder to write. After a failure nothing is left there.
 
     Raises:
-        UsageError: unknown format, or a folder that exists.
+        UsageError: unknown format, wrong number of class names, or a SavedModel folder that exists.
     """
     EXPORT.check(format)
     path = Path(path)
@@ -82,14 +89,14 @@ def export(model: tf.keras.Model, class_names: Sequence[str], format: str, path:
         content = _tflite(_logits(model, class_names), quantised=format == "tflite-int8")
         with written_beside(path) as beside:
             beside.write_bytes(content)
-            with zipfile.ZipFile(beside, "a") as archive:  # as TFLite's metadata tools attach files
+            with zipfile.ZipFile(beside, "a") as archive:  # the way TFLite's metadata tools attach files
                 archive.writestr(LABELS, "\n".join(class_names) + "\n")
 
 
 def _tflite(core: tf.keras.Model, quantised: bool) -> bytes:
-    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.output)
+    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.outputs[0])
     with tempfile.TemporaryDirectory(prefix="elastictrainer-export-") as folder:
-        save_for_serving(tf.keras.Model(core.input, probabilities), folder)
+        save_for_serving(tf.keras.Model(core.inputs[0], probabilities), folder)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         if quantised:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -97,18 +104,18 @@ def _tflite(core: tf.keras.Model, quantised: bool) -> bytes:
 
 
 def export_run(run: RunFolder, formats: Sequence[str], output: Optional[str] = None) -> List[str]:
-    """Export a finished run's model in some formats, with a model card beside them.
+    """Export a finished run's model in the given formats, with a model card (README.md) beside them.
 
     Args:
-        run: its folder.
-        formats: of `names.EXPORT`.
+        run: a finished run.
+        formats: names of `registry.EXPORT`.
         output: the folder to write to; None: `export` in the run folder.
 
     Returns:
-        The paths written.
+        The paths written, in the order of `formats`; the model card is the last.
 
     Raises:
-        UsageError: the run is not finished, an unknown format.
+        UsageError: the run is not finished, its model cannot be loaded, or a format is unknown.
     """
     EXPORT.check_each(formats)
     summary, environment = run.summary(), run.environment()

@@ -1,4 +1,4 @@
-"""The user's own models: a Keras file, or a function that makes one; loaded and checked."""
+"""The user's own models: a `.keras` file, or a function that makes one."""
 
 import inspect
 from pathlib import Path
@@ -12,6 +12,12 @@ from elastictrainer.steps.keras_compat import load_model
 
 
 def from_file(path: str) -> tf.keras.Model:
+    """Load a `.keras` file.
+
+    Raises:
+        UsageError: no such file, or Keras cannot load it (damaged, or a layer of the user's that is not
+            registered).
+    """
     if not Path(path).is_file():
         raise UsageError(f"there is no model file {path}.")
     try:
@@ -21,16 +27,36 @@ def from_file(path: str) -> tf.keras.Model:
 
 
 def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) -> tf.keras.Model:
+    """Call the user's function.
+
+    Args:
+        name: "package.module:function".
+        classes: passed as `num_classes` if the function has such a parameter.
+        input_shape: height, width, channels; passed as `input_shape` if the function has such a parameter.
+
+    Raises:
+        UsageError: the function cannot be imported, or it raises.
+    """
     function = named("--model", name)
-    offered = {"num_classes": classes, "input_shape": input_shape}
-    taken = inspect.signature(function).parameters
+    arguments = {"num_classes": classes, "input_shape": input_shape}
+    parameters = inspect.signature(function).parameters
     try:
-        return function(**{key: value for key, value in offered.items() if key in taken})
+        return function(**{key: value for key, value in arguments.items() if key in parameters})
     except Exception as error:  # the user's own code
         raise UsageError(f"--model {name} failed: {type(error).__name__}: {error}") from error
 
 
-def check(name: str, model: Any, classes: int) -> None:
+def require_logits(name: str, model: Any, classes: int) -> None:
+    """Refuse what is not a built Keras model with logits (batch, classes).
+
+    Args:
+        name: the model's name, for the message.
+        model: what `from_file` or `from_function` returned.
+        classes: of the data.
+
+    Raises:
+        UsageError: not a Keras model, not built, another output shape, or a softmax at the end.
+    """
     if not isinstance(model, tf.keras.Model):
         raise UsageError(f"--model {name} gave a {type(model).__name__}, not a Keras model.")
     if not model.built:
@@ -38,7 +64,8 @@ def check(name: str, model: Any, classes: int) -> None:
     output = model.output_shape
     if not isinstance(output, tuple) or len(output) != 2 or output[1] != classes:
         raise UsageError(
-            f"--model {name} gives outputs of shape {output}; the data has {classes} classes: (None, {classes})."
+            f"--model {name} gives outputs of shape {output}; "
+            f"the data has {classes} classes: (None, {classes})."
         )
     last = model.layers[-1] if model.layers else None
     if getattr(last, "activation", None) is tf.keras.activations.softmax or isinstance(

@@ -1,4 +1,4 @@
-"""The networks: a registry of pre-trained backbones with a fresh head, and the user's own models."""
+"""The built-in models: pre-trained backbones with a new head. `create` makes these and the user's own."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -12,27 +12,26 @@ from elastictrainer.models import user_models
 from elastictrainer.registry import HEAD_INIT, MODEL
 from elastictrainer.steps.keras_compat import in_inference_mode, take
 
-AUGMENTATION = (
-    tf.keras.layers.RandomFlip,
-    tf.keras.layers.RandomRotation,
-)  # layers that do nothing outside training
+# Layers that change their input in training only.
+AUGMENTATION = (tf.keras.layers.RandomFlip, tf.keras.layers.RandomRotation)
 _DEMO_HINT = "To see the whole program at work without any download: bash scripts/demo.sh"
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to make one of the registered networks.
+    """How to make one of the built-in models.
 
     Attributes:
-        backbone: (input shape (H, W, C), weights file or None) -> features model, pooled features model or None.
-        preprocess: raw pixels in 0..255 -> what the backbone was trained on.
-        image_size: default height and width.
+        backbone: from input shape (H, W, C) and weights file (None: random weights) to a Keras model that
+            gives features (batch, h, w, channels) or pooled features (batch, channels).
+        preprocess: from raw pixels (batch, H, W, C) in 0..255 to the values that the backbone was trained on.
+        image_size: default height and width, in pixels.
+        weights_file: name of the file with the pre-trained weights.
+        weights_home: folder in which the library that provides the weights keeps that file.
+        download: fetches the file through that library if it is not there, and returns its path.
         channels: of the input.
-        weights_file: the file that holds the pre-trained weights.
-        weights_home: where the library that owns the weights keeps it.
-        download: fetches the file through that library and returns its path; None where there is nothing to fetch.
-        rotation: the largest random rotation in turns; 0 for inputs that have an upright.
-        flip: whether a mirrored image is still of its class.
+        rotation: largest random rotation, in turns; 0 where the class depends on which way is up.
+        flip: whether to mirror images at random; False where the class depends on left and right.
     """
 
     backbone: Callable[[Tuple[int, int, int], Optional[str]], tf.keras.Model]
@@ -40,7 +39,7 @@ class Architecture:
     image_size: int
     weights_file: str
     weights_home: str
-    download: Optional[Callable[[], str]]
+    download: Callable[[], str]
     channels: int = 3
     rotation: float = 0.2
     flip: bool = True
@@ -65,16 +64,18 @@ def _vit_backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> 
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
-            )  # TensorFlow Addons, which vit-keras imports, says that it is end-of-life
+            )  # vit-keras imports TensorFlow Addons, which warns of its end of life
             from vit_keras import utils, vit
     except ImportError as error:
         raise UsageError(
-            f"vit needs vit-keras, whose version for TensorFlow 2.15 needs TensorFlow Addons ({error}). Choose another --model."
+            f"vit needs vit-keras, whose version for TensorFlow 2.15 needs TensorFlow Addons ({error}). "
+            "Choose another --model."
         ) from None
     full = vit.vit_b16(image_size=input_shape[:2], pretrained=False, include_top=False, pretrained_top=False)
     if weights:
         utils.load_weights_numpy(full, weights, pretrained_top=False)
-    # The class token, by an op that can be saved; the library takes it with a Lambda layer, which cannot safely.
+    # The features are the class token. The library takes it with a Lambda layer, which cannot be saved
+    # safely.
     tokens = next(
         layer.output for layer in full.layers if layer.name.replace("/", "_") == "Transformer_encoder_norm"
     )
@@ -92,7 +93,7 @@ def _between_minus_one_and_one(pixels: Any) -> Any:
 
 
 def _caffe(pixels: Any) -> Any:
-    """Blue, green, red, each less its mean over ImageNet."""
+    """Channels in the order blue, green, red, minus their means over ImageNet."""
     reversed_channels = take(pixels, [2, 1, 0], axis=-1)
     return tf.keras.layers.Rescaling(1.0, offset=[-103.939, -116.779, -123.68], name="preprocess")(
         reversed_channels
@@ -153,7 +154,7 @@ ARCHITECTURES: Dict[str, Architecture] = {
 
 
 def default_image_size(name: str) -> int:
-    """The height and width a registered model is made for; 224 for the user's own."""
+    """Height and width in pixels that a built-in model is made for; 224 for the user's own."""
     return ARCHITECTURES[name].image_size if name in ARCHITECTURES else 224
 
 
@@ -168,43 +169,45 @@ def create(
 ) -> tf.keras.Model:
     """A model from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
 
-    Registered models are: augmentation, preprocessing, backbone with frozen batch-norm statistics, global average
-    pooling, dropout 0.2, dense head.
+    A built-in model consists of augmentation, preprocessing, backbone with frozen batch-norm statistics,
+    global average pooling, dropout 0.2, and a dense head. Only built-in models use `weights`, `head_init`,
+    `rotation` and `flip`.
 
     Args:
-        name: a key of ARCHITECTURES; a path to a `.keras` file; or "package.module:function", called with those of
-            the arguments `num_classes` and `input_shape` it takes.
-        classes: width of the head.
-        image_size: height and width; None: the model's own.
-        weights: "imagenet" (for the demo network: its own pre-training), "none", or a file. Registered models only.
-        head_init: "zeros" (the backbone sees no gradient until the head has learned something) or "glorot" (as
-            published). Registered models only.
-        rotation: largest random rotation in training, in turns; None: the model's own (0.2, as published). Registered
-            models only.
-        flip: random mirroring in training; None: the model's own. Registered models only.
+        name: a key of ARCHITECTURES; a path to a `.keras` file; or "package.module:function", which is called
+            with those of the arguments `num_classes` and `input_shape` that it takes.
+        classes: number of classes, the width of the head.
+        image_size: height and width in pixels; None: the model's default.
+        weights: "imagenet" (demo network: its own pre-training), "none" (random weights), or a file.
+        head_init: "zeros" (the backbone gets no gradient before the head's first update) or "glorot" (as in
+            the published code).
+        rotation: largest random rotation in training, in turns; None: the model's default (0.2 as in the
+            published code, 0 for the demo network).
+        flip: random mirroring in training; None: the model's default.
 
     Raises:
-        UsageError: unknown name, a file that is missing or of another model, an output that is not (batch, classes).
+        UsageError: unknown name; a file that is missing or belongs to another model; a model of the user's
+            whose output is not logits (batch, classes).
     """
     MODEL.check(name)
     if name in ARCHITECTURES:
         HEAD_INIT.check(head_init)
-        own = ARCHITECTURES[name]
-        architecture = replace(
-            own,
-            rotation=own.rotation if rotation is None else rotation,
-            flip=own.flip if flip is None else flip,
-        )
-        return _registered(name, architecture, classes, image_size or own.image_size, weights, head_init)
+        architecture = ARCHITECTURES[name]
+        if rotation is not None:
+            architecture = replace(architecture, rotation=rotation)
+        if flip is not None:
+            architecture = replace(architecture, flip=flip)
+        size = image_size or architecture.image_size
+        return _built_in(name, architecture, classes, size, weights, head_init)
     if name.endswith(".keras"):
         model = user_models.from_file(name)
     else:
-        model = user_models.from_function(name, classes, (image_size or 224,) * 2 + (3,))
-    user_models.check(name, model, classes)
+        model = user_models.from_function(name, classes, (image_size or default_image_size(name),) * 2 + (3,))
+    user_models.require_logits(name, model, classes)
     return model
 
 
-def _registered(
+def _built_in(
     name: str, architecture: Architecture, classes: int, image_size: int, weights: str, head_init: str
 ) -> tf.keras.Model:
     shape = (image_size, image_size, architecture.channels)
@@ -235,15 +238,15 @@ def _backbone(
         except Exception as error:  # whatever the download library raises without a network
             raise UsageError(
                 f"the pre-trained weights of {name} are not on this machine and could not be downloaded "
-                f"({error}). Put the file {architecture.weights_file} into {architecture.weights_home}, or pass "
-                f"--weights path/to/file; --weights none starts from random weights. {_DEMO_HINT}"
+                f"({error}). Put the file {architecture.weights_file} into {architecture.weights_home}, "
+                f"or pass --weights path/to/file; --weights none starts from random weights. {_DEMO_HINT}"
             ) from None
     else:
         file = weights
         if not Path(file).is_file():
             raise UsageError(
-                f"there is no weights file {file}. {name} takes {architecture.weights_file} (or 'imagenet' to "
-                f"download it, 'none' for random weights). {_DEMO_HINT}"
+                f"there is no weights file {file}. {name} takes {architecture.weights_file} "
+                f"(or 'imagenet' to download it, 'none' for random weights). {_DEMO_HINT}"
             )
     try:
         return architecture.backbone(shape, file)
@@ -259,7 +262,11 @@ def _backbone(
 
 
 def input_size(model: tf.keras.Model, fallback: int) -> Tuple[int, int]:
-    """Height and width that the model takes; `fallback` for those it leaves open."""
+    """Height and width in pixels that the model takes; `fallback` for a dimension that it leaves open.
+
+    Raises:
+        UsageError: the model's input is not (batch, height, width, channels).
+    """
     shape = model.input_shape
     if not isinstance(shape, tuple) or len(shape) != 4:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What every picture shares: a display-less backend, colours, labels, and writing figure and data."""
+"""What all pictures share: a backend that needs no display, colours, labels, files of figure and data."""
 
 import csv
 from pathlib import Path
@@ -13,23 +13,27 @@ from elastictrainer.runs.run_folder import RunFolder
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-# Okabe and Ito's colours: told apart by colour-blind readers.
+# Okabe and Ito's palette, which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
-LINES = ("-", "--", ":")  # the next where the colours are used up
-UNCHOSEN = "#eeeeee"
+LINES = ("-", "--", ":")  # the next one each time the colours are used up
+UNSELECTED = "#eeeeee"
 FORMATS = (".png", ".pdf", ".svg")
 
 
 class Drawing(NamedTuple):
-    """A figure, and the data drawn in it: one dict per point, bar or cell."""
+    """A Matplotlib figure, and the data drawn in it: a dict for each point, bar or cell."""
 
     figure: Any
     rows: List[Dict[str, Any]]
 
 
 def save(drawing: Drawing, path: Union[str, Path]) -> None:
-    """Write a figure in the format its file ending says; UsageError for another ending."""
+    """Write the figure in the format that the file's ending names, and close it.
+
+    Raises:
+        UsageError: an ending that is not in FORMATS.
+    """
     if Path(path).suffix.lower() not in FORMATS:
         raise UsageError(f"cannot draw into {path}; valid endings: {' '.join(FORMATS)}.")
     with written_beside(path) as beside:
@@ -38,7 +42,7 @@ def save(drawing: Drawing, path: Union[str, Path]) -> None:
 
 
 def save_data(drawing: Drawing, path: Union[str, Path]) -> None:
-    """Write the data of a drawing as CSV, a header first."""
+    """Write the data of a drawing as CSV with a header line."""
     with written_beside(path) as beside, open(beside, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(drawing.rows[0]) if drawing.rows else [])
         writer.writeheader()
@@ -46,17 +50,20 @@ def save_data(drawing: Drawing, path: Union[str, Path]) -> None:
 
 
 def label(run: RunFolder) -> str:
-    """The scheme of a run, with rho where it has one."""
-    found = run.config()
-    return (
-        f"{found['scheme']}, rho {found['rho']:g}"
-        if found["scheme"].startswith("elastic")
-        else found["scheme"]
-    )
+    """The scheme of a run; of an elastic scheme also rho."""
+    settings = run.config()
+    if not settings["scheme"].startswith("elastic"):
+        return settings["scheme"]
+    return f"{settings['scheme']}, rho {settings['rho']:g}"
 
 
 def tensor_ticks(axes: Any, names: List[str]) -> None:
-    """Some layer names along the horizontal axis."""
-    every = max(1, -(-len(names) // 8))
-    places = list(range(0, len(names), every))
-    axes.set_xticks(places, [names[i].split("/")[0] for i in places], rotation=30, ha="right", fontsize=7)
+    """Put up to eight layer names, evenly spaced, along the horizontal axis.
+
+    Args:
+        axes: with tensor i at position i.
+        names: (N,) of the tensors, such as "conv1/kernel".
+    """
+    spacing = max(1, -(-len(names) // 8))
+    ticks = list(range(0, len(names), spacing))
+    axes.set_xticks(ticks, [names[i].split("/")[0] for i in ticks], rotation=30, ha="right", fontsize=7)

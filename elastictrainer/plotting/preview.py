@@ -1,4 +1,4 @@
-"""What the network sees: images as they are and as augmentation turns them, by class."""
+"""A sheet of training images, as stored and as augmented, by class."""
 
 import dataclasses
 from pathlib import Path
@@ -13,11 +13,17 @@ from elastictrainer.models.zoo import AUGMENTATION
 from elastictrainer.plotting.drawing import Drawing, pyplot
 from elastictrainer.runs.run_folder import RunFolder
 
-_CLASSES, _COPIES, _SEARCHED = 6, 5, 200
+_CLASSES = 6  # rows of the sheet
+_COPIES = 5  # augmented copies of each image
+_SEARCHED = 200  # minibatches in which images of that many classes are looked for
 
 
 def settings_of(path: str) -> TrainSettings:
-    """The settings of a run folder, of a YAML file, or the defaults with `path` as the data set."""
+    """The settings of a run folder or a YAML file; for another path, the defaults with it as the data set.
+
+    Raises:
+        UsageError: the file cannot be read, or has an unknown key or value.
+    """
     run = RunFolder(path)
     if run.config_path.exists():
         return load(TrainSettings, run.config_path)
@@ -27,14 +33,17 @@ def settings_of(path: str) -> TrainSettings:
 
 
 def data(settings: TrainSettings) -> Drawing:
-    """A sheet of training images: a row for each of the first classes met, the image itself and then as trained on.
+    """Draw a training image of each of the first classes in the first epoch: as stored, then as augmented.
 
     Args:
-        settings: the data set, and the model with its augmentation.
+        settings: name the data set and the model, whose augmentation layers are applied.
+
+    Raises:
+        UsageError: the data set or the model cannot be made from `settings`.
     """
     assembly.configure(settings.seed)
     images = assembly.load_data(settings)
-    augment, words = _augmentation(settings, len(images.class_names))
+    augment, layer_names = _augmentation(settings, len(images.class_names))
     rows = _one_of_each(images)
     figure, axes = pyplot.subplots(
         len(rows),
@@ -44,30 +53,31 @@ def data(settings: TrainSettings) -> Drawing:
         layout="constrained",
     )
     drawn: List[Dict[str, Any]] = []
-    for line, (label, image) in zip(axes, rows):
-        shown = [image, *(augment(image[None])[0].numpy() for _ in range(_COPIES))]
-        for place, (square, pixels) in enumerate(zip(line, shown)):
-            square.imshow(np.clip(pixels, 0, 255).astype(np.uint8))
-            square.set_axis_off()
-            what = "as augmented" if place else "as it is"
+    for row_axes, (label, image) in zip(axes, rows):
+        versions = [image, *(augment(image[None])[0].numpy() for _ in range(_COPIES))]
+        for column, (image_axes, pixels) in enumerate(zip(row_axes, versions)):
+            image_axes.imshow(np.clip(pixels, 0, 255).astype(np.uint8))
+            image_axes.set_axis_off()
+            shown = "as augmented" if column else "as it is"
             drawn.append(
                 {
                     "class": images.class_names[label],
-                    "shown": what,
+                    "shown": shown,
                     "mean": float(pixels.mean()),
                     "std": float(pixels.std()),
                 }
             )
-        line[0].set_title(images.class_names[label][:28], fontsize=7, loc="left")
+        row_axes[0].set_title(images.class_names[label][:28], fontsize=7, loc="left")
     height, width = images.image_size
     figure.suptitle(
-        f"{Path(images.name).name}, {height}x{width}: as it is (left), as trained on ({words})", fontsize=8
+        f"{Path(images.name).name}, {height}x{width}: as it is (left), as trained on ({layer_names})",
+        fontsize=8,
     )
     return Drawing(figure, drawn)
 
 
 def _augmentation(settings: TrainSettings, classes: int) -> Tuple[Callable[[Any], Any], str]:
-    """What the model does to its inputs in training, and in words."""
+    """The model's augmentation layers as one function, and their names for the title."""
     model = assembly.make_model(dataclasses.replace(settings, weights="none"), classes)
     layers = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
 
@@ -80,12 +90,12 @@ def _augmentation(settings: TrainSettings, classes: int) -> Tuple[Callable[[Any]
 
 
 def _one_of_each(images: Any) -> List[Tuple[int, np.ndarray]]:
-    """(label, (H, W, 3)) of some classes, in the order of an epoch."""
-    found: Dict[int, np.ndarray] = {}
+    """[(label, image (H, W, 3))]: the first image of each class, in the order of the first epoch."""
+    first_images: Dict[int, np.ndarray] = {}
     wanted = min(_CLASSES, len(images.class_names))
     for _, (x, y) in zip(range(_SEARCHED), images.train(0)):
         for pixels, label in zip(x.numpy(), y.numpy()):
-            found.setdefault(int(label), pixels)
-        if len(found) >= wanted:
+            first_images.setdefault(int(label), pixels)
+        if len(first_images) >= wanted:
             break
-    return list(found.items())[:wanted]
+    return list(first_images.items())[:wanted]

@@ -1,4 +1,4 @@
-"""Pictures of a profile: its times by tensor, and its prediction against the clock."""
+"""Pictures of a profile: its times by tensor, and predicted against measured step times."""
 
 from typing import List
 
@@ -10,21 +10,26 @@ from elastictrainer.profiler.timings import TensorTimings
 
 
 def timings(profile: TensorTimings) -> Drawing:
-    """A step's time by tensor from output (left) to input: forward, dy and dW work, and their running sum."""
+    """Each tensor's forward, dy and dW time in ms (above), and their running sums (below).
+
+    Tensors are in the order of `profile.order`: from the output (left) to the input. The dy time of a tensor
+    is the time of the activation gradients (dy) that it adds; the dW time is that of its weight gradient and
+    update.
+    """
     order = profile.order
     figure, (bars, total) = pyplot.subplots(2, 1, figsize=(7, 5), sharex=True, layout="constrained")
-    place = np.arange(len(order))
+    position = np.arange(len(order))
     base = np.zeros(len(order))
     parts = {"forward": profile.t_forward, "dy": profile.t_dy, "dW and update": profile.t_dw}
     for (name, times), colour in zip(parts.items(), COLOURS):
-        bars.bar(place, times[order], 1.0, bottom=base, label=name, color=colour)
-        total.plot(place, np.cumsum(times[order]), label=name, color=colour)
+        bars.bar(position, times[order], 1.0, bottom=base, label=name, color=colour)
+        total.plot(position, np.cumsum(times[order]), label=name, color=colour)
         base += times[order]
     bars.set_ylabel("time of a step (ms)")
     bars.set_title(f"{profile.metadata.get('model', 'model')}: full step {profile.full_ms:.1f} ms")
     bars.set_ylim(0, 1.2 * base.max())  # room for the legend
     bars.legend(ncols=3, loc="upper left", frameon=False)
-    total.set_ylabel("cumulated (ms)")
+    total.set_ylabel("cumulative (ms)")
     total.set_xlabel("tensor, from the output to the input")
     rows = [
         {
@@ -39,7 +44,14 @@ def timings(profile: TensorTimings) -> Drawing:
 
 
 def prediction(profiles: List[TensorTimings]) -> Drawing:
-    """Predicted against measured step time of the selections that `et-profile --validate` measured, over the full step."""
+    """Predicted against measured step times of random selections, both divided by the full step time.
+
+    Args:
+        profiles: made with `et-profile --validate`.
+
+    Raises:
+        UsageError: a profile holds no measured selection.
+    """
     figure, axes = pyplot.subplots(figsize=(4.5, 4.5), layout="constrained")
     rows = []
     for k, profile in enumerate(profiles):

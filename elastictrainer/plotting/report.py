@@ -1,4 +1,4 @@
-"""One self-contained page about some runs: their table, figures, settings and environment."""
+"""One self-contained HTML page about some runs: their table, figures, settings and environment."""
 
 import base64
 import io
@@ -16,7 +16,11 @@ from elastictrainer.runs.templates import render
 
 
 def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
-    """Write the page as one HTML file that loads nothing from elsewhere; UsageError for another ending."""
+    """Write the page as one HTML file; its figures are inside, so it loads nothing from elsewhere.
+
+    Raises:
+        UsageError: `path` does not end in .html or .htm, or a run is not finished.
+    """
     if Path(path).suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write a report to {path}; valid endings: .html .htm.")
     page = render(
@@ -35,7 +39,7 @@ def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
 
 
 def _about(run: RunFolder) -> Dict[str, Any]:
-    """What the page shows of one run."""
+    """The values that the page's template needs for one run."""
     figures = {}
     if any("selected" in record for record in run.selections()):
         figures["Selected tensors"] = _picture(selections.selection(run))
@@ -56,7 +60,7 @@ def _about(run: RunFolder) -> Dict[str, Any]:
 
 
 def _picture(drawing: Drawing) -> str:
-    """A figure as the address of an inline PNG."""
+    """A figure as a `data:` URL of a PNG."""
     buffer = io.BytesIO()
     drawing.figure.savefig(buffer, dpi=110, format="png")
     pyplot.close(drawing.figure)

@@ -8,43 +8,41 @@ from elastictrainer.plotting.replicates import replicates, spread
 from elastictrainer.runs.run_folder import RunFolder
 
 NOTE = (
-    "ratio: training seconds over full training's. achieved: over what the run's own full steps say of full training.\n"
-    "predicted: by the profile. selecting: importance, selection and tracing, of training time."
+    "ratio: training seconds over those of full training, if it is among the runs.\n"
+    "achieved: training seconds over those of full training, as the run's own full steps measured them.\n"
+    "predicted: that ratio by the profile. selecting: importance, selection and tracing, of training time."
 )
-
-
-_LIKE = (
-    "model",
-    "weights",
-    "dataset",
-    "epochs",
-    "batch_size",
-    "image_size",
-    "optimizer",
-)  # what full training must have in common
+# A run is compared with full training if these settings agree.
+_COMPARED_BY = ("model", "weights", "dataset", "epochs", "batch_size", "image_size", "optimizer")
 
 
 def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
-    """One row for the runs that differ in their seed only: means, and standard deviations as `..._deviation`.
+    """A row for each group of runs that differ in their seed only (see `replicates`).
 
-    Their ratio is to full training of the same model and data among `runs`, None without one.
+    Returns:
+        Rows with the keys scheme and runs (how many), best and last (test accuracy, 0..1), train_seconds,
+        ratio, achieved, predicted and selecting (0..1). All but the first two are means; their standard
+        deviations have the keys `..._deviation`. None stands for what was not measured, for a ratio without
+        full training of the same model and data among `runs`, and for the standard deviation of a single run.
+
+    Raises:
+        UsageError: a run is not finished.
     """
     groups = replicates(runs)
-    full_s: Dict[Tuple[Any, ...], float] = {}
+    full_seconds: Dict[Tuple[Any, ...], float] = {}
     for members in groups.values():
         if members[0].config()["scheme"] == "full":
-            full_s.setdefault(
-                _like(members[0]), float(np.mean([run.summary()["train_seconds"] for run in members]))
-            )
+            seconds = float(np.mean([run.summary()["train_seconds"] for run in members]))
+            full_seconds.setdefault(_compared_by(members[0]), seconds)
     result = []
     for name, members in groups.items():
         summaries = [run.summary() for run in members]
-        whole = full_s.get(_like(members[0]))
+        full = full_seconds.get(_compared_by(members[0]))
         values = {
             "best": [s["accuracy_best"] for s in summaries],
             "last": [s["accuracy_last"] for s in summaries],
             "train_seconds": [s["train_seconds"] for s in summaries],
-            "ratio": [s["train_seconds"] / whole for s in summaries] if whole else [],
+            "ratio": [s["train_seconds"] / full for s in summaries] if full else [],
             "achieved": [s["rho_achieved"] for s in summaries if s["rho_achieved"] is not None],
             "predicted": [s["rho_predicted"] for s in summaries if s["rho_predicted"] is not None],
             "selecting": [
@@ -53,20 +51,20 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
             ],
         }
         row: Dict[str, Any] = {"scheme": name, "runs": len(members)}
-        for key, found in values.items():
-            row[key] = float(np.mean(found)) if found else None
-            row[f"{key}_deviation"] = spread(found) if found else None
+        for key, sample in values.items():
+            row[key] = float(np.mean(sample)) if sample else None
+            row[f"{key}_deviation"] = spread(sample) if sample else None
         result.append(row)
     return result
 
 
-def _like(run: RunFolder) -> Tuple[Any, ...]:
+def _compared_by(run: RunFolder) -> Tuple[Any, ...]:
     settings = run.config()
-    return tuple(settings.get(key) for key in _LIKE)
+    return tuple(settings.get(key) for key in _COMPARED_BY)
 
 
 def cells(row: Dict[str, Any]) -> Dict[str, str]:
-    """A row as it is shown: heading to text."""
+    """The texts of a row of `rows` by column heading, from left to right."""
 
     def number(key: str, form: str, factor: float = 1.0, unit: str = "") -> str:
         if row[key] is None:
@@ -91,7 +89,7 @@ def cells(row: Dict[str, Any]) -> Dict[str, str]:
 
 
 def text(runs: List[RunFolder]) -> str:
-    """The table for a terminal."""
+    """The table of `rows` for a terminal, with a note that explains its columns."""
     shown = [cells(row) for row in rows(runs)]
     column = 18 if any("±" in text for row in shown for text in row.values()) else 11
     wide = [max(26, *(len(row["scheme"]) + 2 for row in shown)), *[column] * (len(shown[0]) - 1)]

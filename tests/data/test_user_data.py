@@ -1,4 +1,4 @@
-"""The user's own images: folders without a split, tables of files, arrays."""
+"""The user's own images: class folders without a split, tables of files, arrays."""
 
 import shutil
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import UsageError
-from elastictrainer.cli import train
-from elastictrainer.data import datasets
+from elastictrainer.data import datasets, user_data
 
 
 def load(path, **options):
@@ -16,7 +15,7 @@ def load(path, **options):
 
 @pytest.fixture
 def folder(image_folder, tmp_path):
-    """Two classes of 16 images, no split; class dark lacks half of them."""
+    """CLASS/IMAGE without a split: 11 dark images, 16 light ones."""
     for label in ("dark", "light"):
         (tmp_path / "all" / label).mkdir(parents=True)
         for split in ("train", "test"):
@@ -30,7 +29,7 @@ def files(split):
     return set(split.files)
 
 
-def test_a_part_of_every_class_is_set_apart_by_seed(tf, folder):
+def test_the_seed_decides_which_images_of_every_class_are_for_testing(tf, folder):
     data = load(folder, validation_split=0.25)
     assert data.class_names == ("dark", "light")
     assert np.bincount(data.test_split.labels).tolist() == [3, 4] and np.bincount(
@@ -42,6 +41,21 @@ def test_a_part_of_every_class_is_set_apart_by_seed(tf, folder):
     assert files(load(folder, validation_split=0.25, seed=1).test_split) != files(data.test_split)
     for images, labels in data.train(0):
         assert (np.mean(images, axis=(1, 2, 3)) > 120).tolist() == (labels.numpy() == 1).tolist()
+
+
+@pytest.mark.parametrize("fraction, expected", [(0.25, [1, 2]), (0.01, [1, 1]), (0.9, [2, 7])])
+def test_every_class_keeps_an_image_in_both_parts(fraction, expected):
+    labels = np.repeat([0, 1], [3, 8])
+    is_test = user_data.test_part(labels, ["a", "b"], fraction, seed=0)
+    assert is_test.dtype == bool and np.bincount(labels[is_test]).tolist() == expected
+    np.testing.assert_array_equal(is_test, user_data.test_part(labels, ["a", "b"], fraction, seed=0))
+
+
+def test_parts_keep_the_stored_order():
+    is_test = np.array([True, False, False, True])
+    train, test = user_data.split_parts(np.array(list("abcd")), np.arange(4, dtype=np.uint8), is_test)
+    assert (train[0].tolist(), train[1].tolist()) == (["b", "c"], [1, 2])
+    assert (test[0].tolist(), test[1].tolist()) == (["a", "d"], [0, 3]) and test[1].dtype == np.int64
 
 
 def write_table(folder, rows, columns="path,label"):
@@ -173,30 +187,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_data_is_told(tf, folder, case):
+def test_bad_data_is_refused_with_the_reason(tf, folder, case):
     make, options, message = BAD[case]
     with pytest.raises(UsageError, match=message):
         load(make(folder), **options)
-
-
-def test_et_train_takes_class_folders_and_tells_of_imbalance(tf, folder, tmp_path, capsys):
-    for extra in range(10):
-        shutil.copy(folder / "light" / "train0.png", folder / "light" / f"again{extra}.png")
-    status = train.main(
-        [
-            "--model",
-            "demo",
-            "--dataset",
-            str(folder),
-            "--validation-split",
-            "0.25",
-            "--scheme",
-            "traditional-tl",
-            "--epochs",
-            "1",
-            "--output",
-            str(tmp_path / "run"),
-        ]
-    )
-    printed = capsys.readouterr().out
-    assert status == 0 and "training images by class: 8 (dark) to 20 (light)" in printed

@@ -1,9 +1,12 @@
+"""Settings from the command line and from a file: defaults, precedence, published names, what is refused."""
+
 import argparse
+import dataclasses
 
 import pytest
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, parse
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, given, load, parse
 
 
 def read(arguments, settings=TrainSettings):
@@ -19,9 +22,7 @@ def test_defaults_are_the_papers():
 
 def test_command_line_wins_over_the_file(tmp_path):
     file = tmp_path / "c.yaml"
-    file.write_text(
-        "rho: 0.7\nbatch-size: 8\nlearning_rate: 1e-3\ntraced: 1\n".replace("traced: 1\n", "validate: 3\n")
-    )
+    file.write_text("rho: 0.7\nbatch-size: 8\nlearning_rate: 1e-3\nvalidate: 3\n")
     settings = read(["--config", str(file), "--rho", "0.6"])
     assert (settings.rho, settings.batch_size, settings.learning_rate) == (0.6, 8, 1e-3)
     assert read(["--config", str(file)], ProfileSettings).validate == 3
@@ -30,8 +31,8 @@ def test_command_line_wins_over_the_file(tmp_path):
 def test_published_option_names_are_accepted():
     settings = read(
         "--model_name vgg16 --dataset_name oxford_iiit_pet --train_type elastic_training --input_size 224 "
-        "--batch_size 4 --num_classes 37 --optimizer sgd --learning_rate 1e-4 --weight_decay 5e-4 --num_epochs 12 "
-        "--run_name mine --interval 4 --rho 0.533".split()
+        "--batch_size 4 --num_classes 37 --optimizer sgd --learning_rate 1e-4 --weight_decay 5e-4 "
+        "--num_epochs 12 --run_name mine --interval 4 --rho 0.533".split()
     )
     assert (settings.model, settings.dataset, settings.scheme) == ("vgg16", "oxford_iiit_pet", "elastic")
     assert (settings.image_size, settings.epochs, settings.classes, settings.rho) == (224, 12, 37, 0.533)
@@ -85,3 +86,23 @@ def test_bad_config_file_is_named(tmp_path, content, message):
 def test_empty_config_file_changes_nothing(tmp_path):
     (tmp_path / "c.yaml").write_text("")
     assert read(["--config", str(tmp_path / "c.yaml")]) == read([])
+
+
+def test_settings_written_as_yaml_are_loaded_again(tmp_path):
+    import yaml
+
+    settings = TrainSettings(model="demo", classes=None, rho=0.4, overwrite=True, meter="log.csv")
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(dataclasses.asdict(settings)))
+    assert load(TrainSettings, tmp_path / "c.yaml") == settings
+
+
+def test_the_options_that_the_command_line_set_are_known(tmp_path):
+    (tmp_path / "c.yaml").write_text("rho: 0.7\n")
+    arguments = ["--batch_size", "8", "--no-flip", "--config", str(tmp_path / "c.yaml")]
+    _, parsed = parse(TrainSettings, arguments, argparse.ArgumentParser(allow_abbrev=False))
+    assert given(TrainSettings, parsed) == ["--flip", "--batch-size", "--config"]
+
+
+def test_an_option_that_may_stand_alone_has_a_value_for_that():
+    assert read(["--reprofile"]).reprofile == "always"
+    assert read(["--reprofile", "never"]).reprofile == "never"

@@ -1,4 +1,4 @@
-"""Each export, loaded by its own runtime, says what the trained network says."""
+"""Each export, loaded by its own runtime, gives what the trained model gives."""
 
 import zipfile
 
@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from elastictrainer import UsageError
+from elastictrainer.models import zoo
+from elastictrainer.models.export import deployed, export, export_run
+from run_builders import make_run
 
 NAMES = ["auk", "bee-eater", "crane"]
 
@@ -13,12 +16,7 @@ NAMES = ["auk", "bee-eater", "crane"]
 @pytest.fixture(scope="module")
 def model(tf):
     """The demo network with augmentation layers, and a head that tells images apart."""
-    from elastictrainer.models import zoo
-
-    made = zoo.create(
-        "demo", 3, image_size=16, weights="imagenet", head_init="glorot", rotation=0.1, flip=True
-    )
-    return made
+    return zoo.create("demo", 3, image_size=16, head_init="glorot", rotation=0.1, flip=True)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +30,7 @@ def expected(tf, model, pixels):
 
 
 def exported(model, format, path):
-    from elastictrainer.models.export import export
-
+    """`path`, after the model was exported to it."""
     export(model, NAMES, format, path)
     return path
 
@@ -75,51 +72,89 @@ def test_int8_is_smaller_and_close(tf, model, pixels, expected, tmp_path):
     assert path.stat().st_size < 0.5 * exported(model, "tflite", tmp_path / "f.tflite").stat().st_size
 
 
-def test_bad_requests(model, tmp_path):
+@pytest.mark.parametrize("format", ["keras", "saved_model", "tflite"])
+def test_a_sequential_model_is_exported(tf, pixels, tmp_path, format):
+    layers = tf.keras.layers
+    stack = [layers.Rescaling(1 / 255), layers.GlobalAveragePooling2D(), layers.Dense(3)]
+    model = tf.keras.Sequential([tf.keras.Input((16, 16, 3)), *stack])
+    expected = tf.nn.softmax(model(pixels)).numpy()
+    path = exported(model, format, tmp_path / "m.keras")
+    if format == "tflite":
+        np.testing.assert_allclose(tflite(tf, path, pixels), expected, atol=1e-4)
+    elif format == "keras":
+        loaded = tf.keras.models.load_model(path)
+        np.testing.assert_allclose(loaded(pixels)["probabilities"], expected, atol=1e-5)
+    else:
+        serve = tf.saved_model.load(str(path)).signatures["serving_default"]
+        np.testing.assert_allclose(serve(tf.constant(pixels))["probabilities"], expected, atol=1e-5)
+
+
+def test_what_cannot_be_exported_is_refused(model, tmp_path):
     with pytest.raises(UsageError, match="Did you mean 'tflite'"):
         exported(model, "tflight", tmp_path / "m")
-    from elastictrainer.models.export import export
-
-    with pytest.raises(UsageError, match="3 outputs, and there are 2 class names"):
-        export(model, NAMES[:2], "tflite", tmp_path / "m")
+    for format in ("tflite", "keras"):
+        with pytest.raises(UsageError, match="3 outputs, and there are 2 class names"):
+            export(model, NAMES[:2], format, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
     (tmp_path / "there").mkdir()
     with pytest.raises(UsageError, match="exists"):
         exported(model, "saved_model", tmp_path / "there")
 
 
-@pytest.mark.slow
-def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_path, monkeypatch, capsys):
-    from elastictrainer.cli import export, train
-    from elastictrainer.data import demo_digits
+def test_the_served_model_shares_its_weights_and_leaves_the_trained_one_alone(tf, model, pixels):
+    before = model(pixels, training=False).numpy()
+    serving = deployed(model, NAMES)
+    assert {id(v) for v in serving.weights} <= {id(v) for v in model.weights}
+    np.testing.assert_array_equal(model(pixels, training=False), before)
 
-    monkeypatch.chdir(tmp_path)
-    options = [
-        "--model",
-        "demo",
-        "--dataset",
-        "demo",
-        "--batch-size",
-        "16",
-        "--learning-rate",
-        "0.003",
-        "--scheme",
-        "full",
-    ]
-    assert train.main([*options, "--epochs", "1", "--output", "run", "--export", "tflite,keras"]) == 0
-    assert export.main(["run", "--format", "tflite-int8", "--output", "out"]) == 0
-    assert "written: out/model-int8.tflite" in capsys.readouterr().out
-    images, labels = demo_digits.target("test")
-    right = [
-        (tflite(tf, path, images.astype(np.float32)).argmax(axis=1) == labels).mean()
-        for path in ("run/export/model.tflite", "out/model-int8.tflite")
-    ]
-    trained = tf.keras.models.load_model("run/model.keras")
-    assert right[0] == pytest.approx(
-        (trained.predict(images.astype(np.float32), verbose=0).argmax(axis=1) == labels).mean()
+
+@pytest.fixture
+def run(tf, model, tmp_path):
+    """A finished run with that model."""
+    run = make_run(tmp_path / "run")
+    run.write_config(
+        {
+            **run.config(),
+            "model": "demo",
+            "dataset": "d/birds",
+            "weights": "w/demo.npz",
+            "batch_size": 4,
+            "seed": 0,
+        }
     )
-    assert abs(right[0] - right[1]) <= 0.01
-    said = (tmp_path / "out" / "README.md").read_text()
+    run.write_summary({**run.summary(), "epochs": 3, "loss_last": 0.5})
+    run.write_environment({**run.environment(), "class_names": NAMES})
+    model.save(run.model_path)
+    return run
+
+
+def test_a_run_is_exported_with_its_model_card(tf, run, pixels, expected, tmp_path):
+    written = export_run(run, ["tflite", "keras"])
+    folder = run.path / "export"
+    assert written == [str(folder / name) for name in ("model.tflite", "deployed.keras", "README.md")]
+    np.testing.assert_allclose(tflite(tf, folder / "model.tflite", pixels), expected, atol=1e-4)
+    card = (folder / "README.md").read_text()
     assert (
-        "# demo for demo" in said and "model-int8.tflite" in said and "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in said
+        "# demo for birds" in card
+        and "auk, bee-eater, crane" in card
+        and "model.tflite, deployed.keras" in card
     )
-    assert f"{100 * right[0]:.1f} % with these weights" in said
+    assert "80.0 % with these weights" in card
+
+
+def test_a_run_without_class_names_has_numbers_instead(tf, run, tmp_path):
+    run.write_environment({key: value for key, value in run.environment().items() if key != "class_names"})
+    assert export_run(run, [], tmp_path / "out") == [str(tmp_path / "out" / "README.md")]
+    assert "0, 1, 2" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_run_that_cannot_be_exported_is_refused(run):
+    with pytest.raises(UsageError, match="unknown export format 'onnx'"):
+        export_run(run, ["onnx"])
+    run.model_path.write_bytes(b"PK")
+    with pytest.raises(UsageError, match="Keras cannot load .*model.keras"):
+        export_run(run, ["keras"])
+    run.summary_path.unlink()
+    with pytest.raises(UsageError, match="did not finish"):
+        export_run(run, ["keras"])
+    assert not (run.path / "export").exists()

@@ -1,14 +1,13 @@
+"""The built-in models: shapes, preprocessing, weights, what is refused; model files as Keras reads them."""
+
 import numpy as np
 import pytest
 
 from builders import small_network, tensor_names
 from elastictrainer import UsageError
+from elastictrainer.models import zoo
 
-
-def create(*args, **options):
-    from elastictrainer.models import zoo
-
-    return zoo.create(*args, **options)
+create = zoo.create
 
 
 @pytest.mark.parametrize(
@@ -42,8 +41,6 @@ def test_registered_model(tf, tmp_path, name, tensors):
 
 
 def test_preprocessing_is_what_the_backbones_were_trained_on(tf):
-    from elastictrainer.models import zoo
-
     pixels = tf.random.uniform((1, 4, 4, 3), 0, 255)
     for name, library in {
         "resnet50": tf.keras.applications.resnet50,
@@ -76,8 +73,6 @@ def test_demo_network_knows_the_source_domain(tf):
 
 
 def test_missing_weights_say_which_file_where_and_what_else(tf, monkeypatch, tmp_path):
-    from elastictrainer.models import zoo
-
     def no_network(*args, **kwargs):
         raise Exception("URL fetch failure: no network")
 
@@ -104,26 +99,13 @@ def test_weights_of_another_model_are_refused(tf, tmp_path):
             create("mobilenetv2", 5, image_size=64, weights=str(tmp_path / file))
 
 
-def test_own_model_from_a_file_and_from_a_function(tf, tmp_path, monkeypatch):
+def test_own_model_from_a_file_and_from_a_function(tf, tmp_path):
     small_network(tf, 4).save(tmp_path / "own.keras")
     assert create(str(tmp_path / "own.keras"), 4).output_shape == (None, 4)
-    (tmp_path / "mynets.py").write_text(
-        "import tensorflow as tf\n"
-        "def net(num_classes, input_shape):\n"
-        "    return tf.keras.Sequential([tf.keras.Input(input_shape), tf.keras.layers.Flatten(),\n"
-        "                                tf.keras.layers.Dense(num_classes)])\n"
-        "def probabilities(num_classes, input_shape):\n"
-        "    return tf.keras.Sequential([tf.keras.Input(input_shape), tf.keras.layers.Flatten(),\n"
-        "                                tf.keras.layers.Dense(num_classes), tf.keras.layers.Softmax()])\n"
-        "def text():\n    return 'no model'\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert create("mynets:net", 4, image_size=16).input_shape == (None, 16, 16, 3)
+    assert create("usermodels:good", 4, image_size=16).input_shape == (None, 16, 16, 3)
+    assert create("usermodels:good", 4).input_shape == (None, 224, 224, 3)
     for name, message in {
-        "mynets:probabilities": "softmax",
-        "mynets:text": "not a Keras model",
-        "mynets:nothing": "has no 'nothing'",
-        "nonets:net": "cannot import nonets",
+        "usermodels:softmax": "softmax",
         str(tmp_path / "none.keras"): "no model file",
         "resnet51": "Did you mean 'resnet50'",
     }.items():
@@ -131,6 +113,29 @@ def test_own_model_from_a_file_and_from_a_function(tf, tmp_path, monkeypatch):
             create(name, 4, image_size=16)
     with pytest.raises(UsageError, match="the data has 9 classes"):
         create(str(tmp_path / "own.keras"), 9)
+
+
+def test_rotation_and_flip_replace_the_models_own(tf):
+    def augmentation(**options):
+        model = create("demo", 2, weights="none", **options)
+        return [type(layer).__name__ for layer in model.layers if isinstance(layer, zoo.AUGMENTATION)]
+
+    assert augmentation() == []
+    assert augmentation(flip=True) == ["RandomFlip"]
+    assert augmentation(flip=True, rotation=0.1) == ["RandomFlip", "RandomRotation"]
+
+
+def test_input_size(tf):
+    layers = tf.keras.layers
+
+    def network(*shape):
+        inputs = tf.keras.Input(shape)
+        return tf.keras.Model(inputs, layers.Activation("relu")(inputs))
+
+    assert zoo.input_size(network(12, 16, 3), fallback=5) == (12, 16)
+    assert zoo.input_size(network(None, 16, 3), fallback=5) == (5, 16)
+    with pytest.raises(UsageError, match="images need"):
+        zoo.input_size(network(7), fallback=5)
 
 
 def registered(tf):

@@ -1,4 +1,4 @@
-"""The sheet of what the network sees."""
+"""The sheet of training images, as stored and as augmented."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_a_model_without_augmentation_shows_the_image_itself(tf, image_folder, t
     assert all(np.array_equal(squares[0], other) for other in squares[1:6])
 
 
-def test_a_data_set_alone_and_one_that_is_not_there(image_folder):
+def test_a_data_set_alone_has_the_default_settings_and_an_unknown_one_is_refused(image_folder):
     from elastictrainer.plotting import preview
 
     assert preview.settings_of(str(image_folder)).dataset == str(image_folder)

@@ -17,7 +17,7 @@ from builders import make_images
 pytest.importorskip("tensorflow")
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-FIGURES = sorted(path.stem for path in SCRIPTS.glob("figure*.sh") if path.stem != "figures") + ["table2"]
+FIGURES = sorted(path.stem for path in SCRIPTS.glob("figure*.sh") if path.stem != "figure") + ["table2"]
 
 
 def run(script, folder, status=0, arguments=(), **settings):
@@ -42,6 +42,23 @@ def run(script, folder, status=0, arguments=(), **settings):
 def test_there_is_a_script_for_every_figure():
     expected = {"figure15", "figure15ad", *(f"figure{k}" for k in range(16, 24)), "table2"}
     assert set(FIGURES) == expected
+
+
+@pytest.mark.parametrize("arguments", [(), ("figure14",), ("figure15", "figure16")])
+def test_a_figure_without_a_valid_name_is_status_2_and_the_names_are_listed(tmp_path, arguments):
+    said = run("figure", tmp_path, status=2, arguments=arguments)
+    assert "bash scripts/figure.sh NAME" in said and all(f" {name}" in said for name in FIGURES)
+
+
+def test_a_figures_script_takes_no_arguments(tmp_path):
+    assert "usage:" in run("figure22", tmp_path, status=2, arguments=["figure23"])
+
+
+def test_a_figures_script_is_its_name_for_the_common_one(tmp_path):
+    settings = {"DRY_RUN": "1", "OUTPUT": "out"}
+    said = run("figure22", tmp_path, **settings)
+    assert said == run("figure", tmp_path, arguments=["figure22"], **settings)
+    assert "et-train" in said and "--scheme full" in said and "--rho 0.5" in said
 
 
 def test_shellcheck_is_content():

@@ -1,0 +1,44 @@
+"""The settings of a run that starts from an earlier run's model (`--init-from`)."""
+
+import dataclasses
+from typing import Sequence
+
+from elastictrainer.errors import UsageError
+from elastictrainer.experiment.settings import TrainSettings, load
+from elastictrainer.runs.run_folder import RunFolder
+
+# The saved model contains the layers that these settings describe.
+_SAVED_WITH_THE_MODEL = ("model", "image_size", "rotation", "flip")
+_REFUSED = (*_SAVED_WITH_THE_MODEL, "weights", "head_init")
+
+
+def settings_of(settings: TrainSettings, given: Sequence[str]) -> TrainSettings:
+    """`settings`, with those that describe the model replaced by the earlier run's.
+
+    Args:
+        settings: of the new run; without `init_from` they are returned unchanged.
+        given: the options that the command line set, as `settings.given` returns them: "--rho".
+
+    Raises:
+        UsageError: there is no finished run at `init_from`, or `given` has an option that the earlier run
+            decides.
+    """
+    if settings.init_from is None:
+        return settings
+    run = RunFolder(settings.init_from)
+    if not run.model_path.exists() or not run.config_path.exists():
+        raise UsageError(
+            f"--init-from {settings.init_from}: there is no finished run "
+            f"(no {run.model_path.name} and {run.config_path.name})."
+        )
+    refused = [option for option in map(_option, _REFUSED) if option in given]
+    if refused:
+        raise UsageError(
+            f"--init-from takes model and weights from {settings.init_from}; leave out {', '.join(refused)}."
+        )
+    earlier = load(TrainSettings, run.config_path)
+    return dataclasses.replace(settings, **{name: getattr(earlier, name) for name in _SAVED_WITH_THE_MODEL})
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

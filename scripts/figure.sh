@@ -1,0 +1,242 @@
+#!/usr/bin/env bash
+# Reproduce one figure or table of the paper: profile, train what is missing, draw, and print the numbers.
+#     bash scripts/figure.sh NAME
+#
+#   QUICK=1      the same figure on the demo data, in minutes (configs/quick.yaml)
+#   EGO=1        elastic training only, without the baselines
+#   DRY_RUN=1    print the commands, and the hours that they take according to the profile
+#   MODEL, DATASET, WEIGHTS, EPOCHS, RHO, RHOS    instead of the figure's own
+#   OUTPUT       where runs and pictures go (figures-output); finished runs there are reused, interrupted ones resumed
+#
+# If a run fails, the others go on and it is named at the end. Ctrl-C stops everything; the same command continues.
+names="figure15 figure15ad figure16 figure17 figure18 figure19 figure20 figure21 figure22 figure23 table2"
+if [ $# -ne 1 ] || [[ " $names " != *" $1 "* ]]; then
+    echo "usage: bash scripts/figure.sh NAME; NAME is one of: $names" >&2
+    exit 2
+fi
+set -uo pipefail
+scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repository=$(dirname "$scripts")
+export PATH=$repository/.venv/bin:$PATH
+output=${OUTPUT:-figures-output}
+figure=$1
+runs=()
+failed=()
+announced="" # profiles whose command a dry run has printed
+
+flag() { [ "${!1:-0}" = 1 ]; }
+
+# either NAME DEFAULT...: the value of the variable NAME if it is set, demo for QUICK, else the defaults, one a line.
+either() {
+    local name=$1
+    shift
+    if [ -n "${!name:-}" ]; then
+        echo "${!name}"
+    elif flag QUICK; then
+        echo demo
+    else
+        printf '%s\n' "$@"
+    fi
+}
+
+# common DATASET MODEL: set the array `options` to the options that et-profile and et-train share.
+common() {
+    local config=$repository/configs/paper.yaml
+    [ -f "$repository/configs/paper-$2.yaml" ] && config=$repository/configs/paper-$2.yaml
+    flag QUICK && config=$repository/configs/quick.yaml
+    options=(--config "$config" --dataset "$1" --model "$2")
+    [ -z "${WEIGHTS:-}" ] || options+=(--weights "$WEIGHTS")
+}
+
+name_of() { basename "$1" | tr -c 'A-Za-z0-9\n' - ; }
+
+# make_profile DATASET MODEL: set `profile` to the path of the profile; measure it if there is none yet.
+make_profile() {
+    local options
+    profile=$output/profiles/$(name_of "$1")_$(name_of "$2").json
+    [ -f "$profile" ] && return
+    common "$1" "$2"
+    if flag DRY_RUN; then
+        [[ $announced == *" $profile "* ]] || echo "et-profile ${options[*]} --output $profile"
+        announced+=" $profile "
+        return
+    fi
+    et-profile "${options[@]}" --output "$profile"
+    stop_if_interrupted $?
+}
+
+# affordable RHO: whether this device can reach that ratio, according to `profile`.
+affordable() {
+    flag DRY_RUN && [ ! -f "$profile" ] && return
+    python "$scripts/figure_data.py" affordable "$profile" "$1"
+}
+
+# train DATASET MODEL NAME OPTION...: train one run, and add its folder to `runs` when it is finished.
+train() {
+    local options dataset=$1 model=$2 folder
+    folder=$output/runs/$(name_of "$1")_$(name_of "$2")_$3
+    shift 3
+    make_profile "$dataset" "$model"
+    common "$dataset" "$model"
+    [ -z "${EPOCHS:-}" ] || options+=(--epochs "$EPOCHS")
+    options+=("$@" --profile "$profile" --output "$folder")
+    if flag DRY_RUN; then
+        [ -f "$folder/summary.json" ] && echo "finished: $folder" && return
+        echo "et-train ${options[*]}"
+        python "$scripts/figure_data.py" hours "$profile" "${options[@]}"
+        return
+    fi
+    if [ -f "$folder/summary.json" ]; then
+        echo "finished before: $folder"
+    elif [ -f "$folder/config.yaml" ]; then
+        et-train --resume "$folder"
+    else
+        et-train "${options[@]}"
+    fi
+    local status=$?
+    stop_if_interrupted $status
+    if [ $status -eq 0 ]; then
+        runs+=("$folder")
+    else
+        failed+=("$folder")
+    fi
+}
+
+# elastic DATASET MODEL RHO: elastic training, if this device can reach that ratio.
+elastic() {
+    make_profile "$1" "$2"
+    if affordable "$3"; then
+        train "$1" "$2" "elastic-$3" --scheme elastic --rho "$3"
+    fi
+}
+
+# baseline DATASET MODEL SCHEME: train a scheme to compare with, unless EGO is set.
+baseline() { flag EGO || train "$1" "$2" "$3" --scheme "$3"; }
+
+# four_schemes DATASET MODEL: elastic training at rho 0.5, and the three baselines of most figures.
+four_schemes() {
+    local scheme
+    for scheme in full traditional-tl bn-bias; do
+        baseline "$1" "$2" "$scheme"
+    done
+    elastic "$1" "$2" 0.5
+}
+
+# curves_by_dataset DATASET...: for each data set, a picture of accuracy and one of loss over time, of four schemes.
+curves_by_dataset() {
+    local dataset all=()
+    for dataset in $(either DATASET "$@"); do
+        runs=()
+        four_schemes "$dataset" "$model"
+        draw "${figure}_$(name_of "$dataset")_accuracy" curves
+        draw "${figure}_$(name_of "$dataset")_loss" curves --y loss
+        all+=("${runs[@]}")
+    done
+    runs=("${all[@]}")
+}
+
+stop_if_interrupted() {
+    if [ "$1" -eq 130 ]; then
+        echo "stopped; the same command goes on from here" >&2
+        exit 130
+    fi
+}
+
+# draw NAME KIND [OPTION...]: draw all runs so far into NAME.png, and write the data drawn into NAME.csv.
+draw() {
+    local name=$1 kind=$2
+    shift 2
+    flag DRY_RUN && return
+    [ ${#runs[@]} -gt 0 ] || return
+    et-plot "$kind" "${runs[@]}" "$@" --output "$output/$name.png" --csv "$output/$name.csv" || failed+=("$name.png")
+}
+
+# report: print and write the figure's numbers beside the paper's, then name what failed.
+report() {
+    flag DRY_RUN && exit 0
+    [ ${#runs[@]} -eq 0 ] || python "$scripts/figure_data.py" table "$figure" "${runs[@]}" --output "$output/$figure.json" || failed+=(table)
+    if [ ${#failed[@]} -gt 0 ]; then
+        printf 'failed: %s\n' "${failed[@]}" >&2
+        exit 1
+    fi
+}
+
+# by_rho DATASET MODEL DEFAULT...: elastic training at each ratio of RHOS.
+by_rho() {
+    local rho dataset=$1 model=$2
+    shift 2
+    for rho in ${RHOS:-$*}; do
+        elastic "$dataset" "$model" "$rho"
+    done
+}
+
+dataset=$(either DATASET caltech_birds2011)
+model=$(either MODEL resnet50)
+case $figure in
+    # Accuracy (a-c) and loss (d-f) over training time, four schemes on three data sets.
+    figure15) curves_by_dataset caltech_birds2011 oxford_iiit_pet stanford_dogs ;;
+    # Figure 15 (a) and (d): its first data set alone.
+    figure15ad) curves_by_dataset caltech_birds2011 ;;
+    # As Figure 15, on the two data sets that the paper trained on a Raspberry Pi.
+    figure16) curves_by_dataset oxford_iiit_pet stanford_dogs ;;
+    # Accuracy against time (a, c) and FLOPs (b, d), by rho and for every baseline.
+    figure17)
+        by_rho "$dataset" "$model" 0.35 0.4 0.5 0.6 0.7
+        for scheme in full traditional-tl bn-bias prunetrain; do
+            baseline "$dataset" "$model" "$scheme"
+        done
+        for quantity in accuracy time flops; do
+            draw "figure17_$quantity" bars --y "$quantity"
+        done
+        ;;
+    # FLOPs of every epoch, by rho.
+    figure18)
+        baseline "$dataset" "$model" full
+        by_rho "$dataset" "$model" 0.4 0.5 0.6 0.7
+        draw figure18 curves --x epochs --y flops
+        ;;
+    # Accuracy and time of four models at rho 0.4, against full training.
+    figure19)
+        for model in $(either MODEL resnet50 vgg16 mobilenetv2 vit); do
+            baseline "$dataset" "$model" full
+            elastic "$dataset" "$model" "${RHO:-0.4}"
+        done
+        draw figure19_accuracy bars --y accuracy
+        draw figure19_time bars --y time
+        ;;
+    # Three metrics of importance, at the same time.
+    figure20)
+        elastic "$dataset" "$model" 0.5
+        if affordable 0.5; then
+            for metric in weight-magnitude grad-magnitude; do
+                train "$dataset" "$model" "elastic-$metric" --scheme "elastic-$metric" --rho 0.5
+            done
+        fi
+        draw figure20 curves
+        ;;
+    # Which tensors each selection chose, and their importance.
+    figure21)
+        elastic "$dataset" "$model" 0.5
+        draw figure21 selection
+        draw figure21_importance importance
+        ;;
+    # Peak memory, elastic against full training.
+    figure22)
+        baseline "$dataset" "$model" full
+        elastic "$dataset" "$model" 0.5
+        draw figure22 bars --y memory
+        ;;
+    # Energy of training, elastic against full, where the device has a sensor.
+    figure23)
+        baseline "$dataset" "$model" full
+        elastic "$dataset" "$model" 0.5
+        draw figure23 bars --y energy
+        ;;
+    # Time to a target accuracy, against the best baseline.
+    table2)
+        for dataset in $(either DATASET caltech_birds2011 oxford_iiit_pet stanford_dogs); do
+            four_schemes "$dataset" "$model"
+        done
+        ;;
+esac
+report

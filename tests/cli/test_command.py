@@ -1,0 +1,85 @@
+"""What every command does with an error: one line on stderr, and the exit status."""
+
+import os
+import signal
+
+import pytest
+
+from elastictrainer import RunError, UsageError
+from elastictrainer.cli.command import run
+
+
+def raising(error):
+    def body(arguments):
+        raise error
+
+    return body
+
+
+@pytest.fixture(autouse=True)
+def keep_signal_handler():
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_success_is_status_0_and_the_body_gets_the_arguments(capsys):
+    received = []
+    assert run("et-test", received.append, ["--a", "b"]) == 0
+    assert received == [["--a", "b"]]
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+@pytest.mark.parametrize(
+    "error, status, line",
+    [
+        (UsageError("no such run."), 2, "et-test: no such run."),
+        (RunError("the loss is not finite."), 1, "et-test: the loss is not finite."),
+        (KeyboardInterrupt(), 130, "et-test: interrupted."),
+        (KeyboardInterrupt("Go on: --resume r"), 130, "et-test: interrupted. Go on: --resume r"),
+        (OSError(28, "No space left", "f.txt"), 1, "et-test: failed: f.txt: No space left."),
+        (OSError("torn"), 1, "et-test: failed: torn."),
+        (MemoryError(), 1, "et-test: out of memory; lower --batch-size or --image-size."),
+        (
+            ZeroDivisionError("first line\nsecond"),
+            1,
+            "et-test: failed: ZeroDivisionError: first line\nRun again with --debug for details.",
+        ),
+        (
+            AssertionError(),
+            1,
+            "et-test: failed: AssertionError:\nRun again with --debug for details.",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_is_one_line_and_a_status(capsys, error, status, line):
+    assert run("et-test", raising(error), []) == status
+    captured = capsys.readouterr()
+    assert [said.rstrip() for said in captured.err.splitlines()] == line.splitlines()
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("error", [UsageError("x"), OSError("x"), ValueError("x")])
+def test_debug_adds_the_traceback(capsys, error):
+    run("et-test", raising(error), ["--debug"])
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_ends_the_command_without_a_word(capsys, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # `run` replaces it, which is undone after the test
+    assert run("et-test", raising(BrokenPipeError()), []) == 1
+    sys.stdout.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_termination_signal_interrupts_the_body(capsys):
+    def body(arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+
+    assert run("et-test", body, []) == 130
+    assert "interrupted" in capsys.readouterr().err

@@ -1,0 +1,48 @@
+"""et-export: which formats of which run are written where."""
+
+import pytest
+
+from elastictrainer.cli import export
+from run_builders import make_run
+
+
+@pytest.fixture
+def run(tf, tmp_path, monkeypatch):
+    """A finished run with a model of two classes."""
+    from elastictrainer.models import zoo
+
+    run = make_run(tmp_path / "run")
+    run.write_config(
+        {**run.config(), "model": "demo", "dataset": "d/birds", "weights": "none", "batch_size": 4, "seed": 0}
+    )
+    run.write_summary({**run.summary(), "epochs": 3, "loss_last": 0.5})
+    run.write_environment({**run.environment(), "class_names": ["auk", "crane"]})
+    zoo.create("demo", 2, image_size=16, weights="none").save(run.model_path)
+    monkeypatch.chdir(tmp_path)
+    return run
+
+
+def test_formats_are_written_where_asked_and_a_model_card_beside_them(tf, run, capsys):
+    assert export.main(["run", "--format", "keras", "--format", "saved_model", "--output", "out"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "written: out/deployed.keras",
+        "written: out/saved_model",
+        "written: out/README.md",
+    ]
+    assert tf.keras.models.load_model("out/deployed.keras").input_shape == (None, 16, 16, 3)
+
+
+def test_the_default_is_tflite_in_the_run_folder(run):
+    assert export.main(["run"]) == 0
+    assert {path.name for path in (run.path / "export").iterdir()} == {"model.tflite", "README.md"}
+
+
+def test_a_wrong_request_is_status_2(run, capsys):
+    assert export.main(["run", "--format", "tflight"]) == 2
+    assert "Did you mean 'tflite'" in capsys.readouterr().err
+    assert export.main(["nowhere"]) == 2
+    assert "nowhere is no run folder" in capsys.readouterr().err
+    run.summary_path.unlink()
+    assert export.main(["run"]) == 2
+    assert "did not finish" in capsys.readouterr().err
+    assert not (run.path / "export").exists()

@@ -1,0 +1,71 @@
+"""The text of a profile says what the profile holds."""
+
+import numpy as np
+
+from elastictrainer import TensorTimings
+from elastictrainer.cli.profile_table import table
+
+
+def profile(names=None, t_dw=None):
+    names = names or [f"block_{i}/kernel" for i in range(12)]
+    count = len(names)
+    timings = TensorTimings.from_chain(
+        names, 10.0, np.arange(1.0, count + 1) if t_dw is None else t_dw, np.full(count, 0.5)
+    )
+    timings.metadata = {
+        "model": "tiny",
+        "batch_size": 4,
+        "input_shape": [16, 16, 3],
+        "device": "abacus",
+        "threads": {"processors": 2},
+        "coverage": 0.987,
+        "unattributed": [{"op": f"Op{k}", "ms": 0.1 * k} for k in range(5)],
+    }
+    return timings
+
+
+def line(said, start):
+    (found,) = [text for text in said.splitlines() if text.startswith(start)]
+    return found
+
+
+def test_the_summary_lines():
+    timings = profile()
+    said = table(timings)
+    assert said.splitlines()[0] == (
+        "tiny: 12 trainable tensors, batch 4, input 16x16x3, abacus, 2 processor(s)"
+    )
+    assert line(said, "full step").split()[2:] == ["94.0", "ms"]
+    assert line(said, "forward").split()[1] == "10.6"
+    assert line(said, "coverage").split()[1] == "98.7"
+    assert line(said, "rho_min").split()[1] == f"{timings.rho_min:.3f}"
+    assert said.count("unattributed:") == 3 and "FLOPs" not in said and "predicted ms" not in said
+
+
+def test_the_ten_costliest_tensors_are_listed_in_order():
+    said = table(profile())
+    rows = [text.split() for text in said.splitlines() if "/kernel" in text]
+    assert [row[0] for row in rows] == [f"block_{i}/kernel" for i in range(11, 1, -1)]
+    assert rows[0][2:] == ["12.00", "0.50"]
+
+
+def test_long_names_keep_their_end_and_estimates_are_marked():
+    timings = profile(["a" * 60 + "/kernel", "b"])
+    timings.estimated[1] = True
+    said = table(timings)
+    assert line(said, "...").split()[0] == "..." + ("a" * 60 + "/kernel")[-51:]
+    assert line(said, "b ").endswith(" estimated")
+    columns = {len(line(said, start).replace(" estimated", "")) for start in ("...", "b ")}
+    assert len(columns) == 1
+
+
+def test_measured_selections_have_their_error():
+    timings = profile()
+    timings.validation = [
+        {"selected": [11], "predicted_ms": 11.0, "measured_ms": 10.0},
+        {"selected": [0, 1], "predicted_ms": 19.0, "measured_ms": 20.0},
+    ]
+    said = table(timings)
+    assert line(said, "    1 of 12 tensors").split()[-3:] == ["11.0", "10.0", "10.0%"]
+    assert line(said, "    2 of 12 tensors").split()[-3:] == ["19.0", "20.0", "-5.0%"]
+    assert line(said, "absolute error").startswith("absolute error: median 7.5 %")

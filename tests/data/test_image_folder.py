@@ -1,0 +1,91 @@
+"""Folders of images: which files count, what is refused, and what is read from them."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from elastictrainer import UsageError
+from elastictrainer.data.image_folder import FolderSplit, abbreviated, checked_files, images_in, read_folder
+
+
+def test_classes_are_in_alphabetical_order_and_files_in_that_of_their_class(image_folder):
+    names, (train, test) = read_folder(image_folder)
+    assert names == ["dark", "light"]
+    assert train.labels.tolist() == [0] * 12 + [1] * 12 and test.labels.tolist() == [0] * 4 + [1] * 4
+    assert [file.split(os.sep)[-3:] for file in test.files[[0, 7]]] == [
+        ["test", "dark", "0.png"],
+        ["test", "light", "3.png"],
+    ]
+
+
+def test_only_files_of_images_count_and_upper_case_endings_do(tmp_path):
+    for name in ("b.JPG", "a.png", "notes.txt", "c.webp"):
+        (tmp_path / name).touch()
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "d.png").touch()
+    assert [file.name for file in images_in(tmp_path)] == ["a.png", "b.JPG"]
+    with pytest.raises(UsageError, match="inner.* holds no image"):
+        (tmp_path / "inner" / "d.png").unlink()
+        images_in(tmp_path / "inner")
+
+
+def test_files_are_checked_by_their_headers(tmp_path):
+    good = [tmp_path / name for name in ("b.png", "a.png")]
+    for file in good:
+        Image.new("RGB", (3, 3)).save(file)
+    good[0].write_bytes(good[0].read_bytes()[:-20])  # damaged behind the header
+    assert checked_files(good).tolist() == [str(file) for file in good]
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda file: None, "No such file"),
+        (lambda file: file.touch(), "empty"),
+        (lambda file: file.mkdir(), "not a regular file"),
+        (os.mkfifo, "not a regular file"),
+        (lambda file: file.write_text("text"), "not an image"),
+        (lambda file: Image.new("RGB", (3, 3)).save(file, "tiff"), "TIFF inside"),
+        (lambda file: Image.new("1", (20_000, 20_000)).save(file, "png"), "decompression bomb"),
+    ],
+)
+def test_what_is_no_image_is_named_with_the_reason(tmp_path, make, message):
+    make(tmp_path / "bad.png")
+    with pytest.raises(
+        UsageError, match=rf"1 unreadable image\(s\): .*bad\.png \(.*{message}.*Replace or delete"
+    ):
+        checked_files([tmp_path / "bad.png"])
+
+
+def test_long_lists_are_abbreviated():
+    assert abbreviated(["a"]) == "a" and abbreviated(list("abc")) == "a, b, c"
+    assert abbreviated(list("abcde")) == "a, b, c and 2 more"
+
+
+def test_images_are_read_by_number(tf, image_folder):
+    _, (train, _) = read_folder(image_folder)
+    read = train.reader((16, 24))
+    for number, brightness in ((3, 60), (20, 190)):
+        image = read(tf.constant(number))
+        assert image.shape == (16, 24, 3) and image.dtype == tf.float32
+        assert abs(float(tf.reduce_mean(image)) - brightness) < 20
+
+
+def test_the_first_frame_of_an_animation_is_read(tf, tmp_path):
+    frames = [Image.new("RGB", (4, 4), (grey,) * 3) for grey in (255, 0)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    split = FolderSplit(np.array([str(tmp_path / "a.gif")]), np.array([0]))
+    np.testing.assert_array_equal(split.reader((4, 4))(tf.constant(0)), np.full((4, 4, 3), 255.0))
+
+
+def test_damaged_images_are_named_after_a_failed_read(tf, image_folder):
+    _, (train, test) = read_folder(image_folder)
+    assert test.culprit() == ""
+    for number in (1, 5):
+        with open(train.files[number], "r+b") as file:
+            file.truncate(os.path.getsize(train.files[number]) - 2000)
+    culprit = train.culprit()
+    assert culprit.startswith("2 damaged image(s)")
+    assert train.files[1] in culprit and train.files[5] in culprit and train.files[2] not in culprit

@@ -1,0 +1,32 @@
+"""The table of runs: means, deviations and ratios."""
+
+import re
+
+import pytest
+
+from elastictrainer.plotting import table
+from run_builders import make_run
+
+
+def test_table(runs):
+    said = table.text(runs).splitlines()
+    assert re.search(r"full +84.00 % +84.00 % +200.0 +1.000", said[1])
+    expected = (
+        r"elastic, rho 0.5 \(2 runs\) +81.00 ± 1.41 % +81.00 ± 1.41 % +105.0 ± 7.1 +0.525 ± 0.035 "
+        r"+0.510 ± 0.000 +0.500 ± 0.000 +1.9 ± 0.1 %"
+    )
+    assert re.fullmatch(expected, said[2])
+    assert re.search(
+        r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +- +0.510 +0.500 +2.0 %",
+        table.text(runs[1:2]).splitlines()[1],
+    )
+
+
+def test_a_ratio_is_to_full_training_of_the_same_model(tmp_path):
+    runs = [
+        make_run(tmp_path / f"{scheme}-{model}", scheme, seconds)
+        for scheme, model, seconds in (("full", "a", 100.0), ("elastic", "b", 90.0), ("full", "b", 300.0))
+    ]
+    for run in runs:
+        run.write_config({**run.config(), "model": run.path.name.split("-")[1]})
+    assert [row["ratio"] for row in table.rows(runs)] == [1.0, pytest.approx(0.3), 1.0]

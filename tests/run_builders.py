@@ -1,0 +1,63 @@
+"""Run folders and profiles as files, made without training: for tests of what reads them."""
+
+import numpy as np
+
+from elastictrainer import TensorTimings
+from elastictrainer.runs.run_folder import RunFolder
+
+NAMES = [f"block_{i}/kernel" for i in range(12)]
+
+
+def make_profile(validated=True):
+    """A profile of twelve tensors: forward 10 ms, dW 1 ms and dy 0.5 ms each."""
+    timings = TensorTimings.from_chain(NAMES, 10.0, np.full(12, 1.0), np.full(12, 0.5))
+    timings.metadata = {"model": "tiny <b>&", "device": "abacus"}
+    if validated:
+        timings.validation = [
+            {"selected": [11], "predicted_ms": 12.0, "measured_ms": 12.5},
+            {"selected": [0, 11], "predicted_ms": 18.0, "measured_ms": 17.0},
+        ]
+    return timings
+
+
+def make_run(folder, scheme="elastic", seconds=100.0, accuracy=0.8):
+    """A finished run of three epochs; an elastic one has two selections, of one tensor and of three."""
+    run = RunFolder(folder)
+    folder.mkdir()
+    run.write_config({"scheme": scheme, "rho": 0.5, "model": "<script>alert(1)</script>"})
+    run.write_environment({"device": "abacus", "versions": {"python": "3"}})
+    make_profile().save(run.profile_path)
+    for epoch in (1, 2, 3):
+        run.add_metrics(
+            {
+                "epoch": epoch,
+                "train_seconds_total": seconds * epoch / 3,
+                "test_accuracy": accuracy * epoch / 3,
+                "test_loss": 1 / epoch,
+                "flops_total": 1e12 * epoch,
+            }
+        )
+    if scheme == "elastic":
+        for epoch, selected in enumerate(([11], [9, 10, 11])):
+            scores = np.linspace(-0.1, 1, 12) * (epoch + 1)
+            run.add_selection(
+                {"epoch": epoch, "selected": selected, "importance": scores.tolist(), "predicted_ratio": 0.5}
+            )
+    run.write_summary(
+        {
+            "scheme": scheme,
+            "rho_requested": 0.5,
+            "rho_predicted": 0.5,
+            "rho_achieved": 0.51,
+            "accuracy_best": accuracy,
+            "accuracy_last": accuracy,
+            "train_seconds": seconds,
+            "importance_seconds": 1.0,
+            "selection_seconds": 0.5,
+            "trace_seconds": 0.5,
+            "peak_rss_bytes": 2e9,
+            "flops_total": 3e12,
+            "energy_joules": None,
+        }
+    )
+    return run

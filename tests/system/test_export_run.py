@@ -1,0 +1,52 @@
+"""A run's exports from et-train and et-export: the model card, and the accuracy of the 8-bit model."""
+
+import numpy as np
+import pytest
+
+
+def tflite(tf, path, pixels):
+    interpreter = tf.lite.Interpreter(model_path=str(path))
+    given, got = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    interpreter.resize_tensor_input(given["index"], pixels.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(given["index"], pixels)
+    interpreter.invoke()
+    return interpreter.get_tensor(got["index"])
+
+
+@pytest.mark.slow
+def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_path, monkeypatch, capsys):
+    from elastictrainer.cli import export, train
+    from elastictrainer.data import demo_digits
+
+    monkeypatch.chdir(tmp_path)
+    options = [
+        "--model",
+        "demo",
+        "--dataset",
+        "demo",
+        "--batch-size",
+        "16",
+        "--learning-rate",
+        "0.003",
+        "--scheme",
+        "full",
+    ]
+    assert train.main([*options, "--epochs", "1", "--output", "run", "--export", "tflite,keras"]) == 0
+    assert export.main(["run", "--format", "tflite-int8", "--output", "out"]) == 0
+    assert "written: out/model-int8.tflite" in capsys.readouterr().out
+    images, labels = demo_digits.target("test")
+    right = [
+        (tflite(tf, path, images.astype(np.float32)).argmax(axis=1) == labels).mean()
+        for path in ("run/export/model.tflite", "out/model-int8.tflite")
+    ]
+    trained = tf.keras.models.load_model("run/model.keras")
+    assert right[0] == pytest.approx(
+        (trained.predict(images.astype(np.float32), verbose=0).argmax(axis=1) == labels).mean()
+    )
+    assert abs(right[0] - right[1]) <= 0.01
+    said = (tmp_path / "out" / "README.md").read_text()
+    assert (
+        "# demo for demo" in said and "model-int8.tflite" in said and "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in said
+    )
+    assert f"{100 * right[0]:.1f} % with these weights" in said
