@@ -11,7 +11,7 @@ from typing import Any, Dict, Optional, Sequence
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.settings import TrainSettings, check, given, load, parse
+from elastictrainer.experiment.settings import TrainSettings, check_names, given, load, parse
 from elastictrainer.training import launcher
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
@@ -39,7 +39,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     from elastictrainer.runs.run_folder import RunFolder
 
     if options.resume is None:
-        check(settings)
+        check_names(settings)
         if settings.init_from:
             load_tensorflow()
             from elastictrainer.experiment.continuation import settings_of
@@ -91,7 +91,7 @@ def _resume(run_folder: Any) -> None:
         if run_folder.profile_path.exists():
             settings = dataclasses.replace(settings, profile=str(run_folder.profile_path))
         try:
-            check(settings)
+            check_names(settings)
             _train(settings, run_folder, resume=True)
         except UsageError as error:
             started_in = run_folder.environment().get("directory")

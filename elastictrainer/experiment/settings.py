@@ -257,9 +257,6 @@ def check_names(settings: CommonSettings, but: Sequence[str] = ()) -> None:
             check_name(value)
 
 
-check = check_names  # the former name, which cli/train.py imports
-
-
 def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
     """The options that the command line set, as they are typed ("--batch-size"): settings and --config.
 
