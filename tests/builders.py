@@ -169,3 +169,23 @@ def make_images(folder, train, test=4):
             (folder / split / label).mkdir(parents=True)
             for k in range(count):
                 Image.new("RGB", (20, 20), (grey + k, grey, grey)).save(folder / split / label / f"{k}.jpg")
+
+
+def image_batch(tf):
+    """Two images and labels for `small_network`."""
+    return tf.ones((2, 8, 8, 3)), tf.constant([0, 1])
+
+
+def traced_step(tf, model, batch, mask=None):
+    """A compiled step of the tensors of `mask`, traced on `batch`."""
+    from elastictrainer import Objective
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.compiled_step import CompiledStep
+    from elastictrainer.steps.objective import classification_loss
+
+    optimizer = optimizers.make("sgd")
+    optimizers.build(optimizer, model.trainable_weights)
+    variables = [v for k, v in enumerate(model.trainable_weights) if mask is None or mask[k]]
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, variables)
+    step.trace(*batch)
+    return step

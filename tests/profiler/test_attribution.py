@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from builders import small_network, tensor_names
+from builders import image_batch, small_network, tensor_names, traced_step
 from elastictrainer.profiler.attribution import BACKWARD, FORWARD, UPDATE, attribute, members_of
 
 
@@ -92,20 +92,6 @@ def test_two_gradients_of_one_op_are_told_apart():
     assert charged_to["update_beta"] == (UPDATE, [1])
 
 
-def traced(tf, model, batch, mask=None):
-    from elastictrainer import Objective
-    from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import CompiledStep
-    from elastictrainer.steps.objective import classification_loss
-
-    optimizer = optimizers.make("sgd")
-    optimizers.build(optimizer, model.trainable_weights)
-    variables = [v for k, v in enumerate(model.trainable_weights) if mask is None or mask[k]]
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, variables)
-    step.trace(*batch)
-    return step
-
-
 def backward_ops_that_run(step):
     """Types of the ops that the gradients need and the loss does not, by walking one selection's graph."""
 
@@ -122,10 +108,6 @@ def backward_ops_that_run(step):
         part for g in step.gradients for part in ([g.values, g.indices] if hasattr(g, "indices") else [g])
     ]
     return Counter(op.type for op in ancestors(gradients) - ancestors([step.loss]))
-
-
-def image_batch(tf):
-    return tf.ones((2, 8, 8, 3)), tf.constant([0, 1])
 
 
 def shared_weights(tf):
@@ -157,12 +139,12 @@ def test_groups_name_the_ops_that_run_under_every_single_tensor(tf, make, heavy)
     """Oracle: the graph that TensorFlow builds when only that tensor is trained."""
     model = make(tf)
     batch = image_batch(tf)
-    full = traced(tf, model, batch)
+    full = traced_step(tf, model, batch)
     operations = full.graph.get_operations()
     _, charges = attribute(operations, full.loss, full.gradients, full.handles)
     n = len(model.trainable_weights)
     for i in range(n):
-        runs = backward_ops_that_run(traced(tf, model, batch, np.arange(n) == i))
+        runs = backward_ops_that_run(traced_step(tf, model, batch, np.arange(n) == i))
         charged = Counter(
             op.type
             for op, charge in zip(operations, charges)
@@ -173,7 +155,7 @@ def test_groups_name_the_ops_that_run_under_every_single_tensor(tf, make, heavy)
 
 def test_a_shared_kernel_pays_both_its_uses(tf):
     model = shared_weights(tf)
-    step = traced(tf, model, image_batch(tf))
+    step = traced_step(tf, model, image_batch(tf))
     operations = step.graph.get_operations()
     _, charges = attribute(operations, step.loss, step.gradients, step.handles)
     kernel = tensor_names(model).index("shared/kernel")
@@ -187,7 +169,7 @@ def test_a_recurrent_layers_while_loop_is_charged_to_its_tensors(tf):
     from elastictrainer.profiler.xplane import charge_to
 
     model = recurrent(tf)
-    step = traced(tf, model, (tf.ones((2, 8), tf.int32), tf.constant([0, 1])))
+    step = traced_step(tf, model, (tf.ones((2, 8), tf.int32), tf.constant([0, 1])))
     operations = step.graph.get_operations()
     names, charges = attribute(operations, step.loss, step.gradients, step.handles)
     inside = {i for i, name in enumerate(tensor_names(model)) if name.startswith(("rnn", "embedding"))}

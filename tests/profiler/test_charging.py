@@ -4,9 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from test_attribution import image_batch, traced
 
-from builders import small_network, tensor_names
+from builders import image_batch, small_network, tensor_names, traced_step
 from elastictrainer import TensorTimings
 from elastictrainer.profiler.attribution import FORWARD, attribute
 from elastictrainer.profiler.capture import capture
@@ -17,7 +16,7 @@ from elastictrainer.profiler.xplane import Trace, charge_to
 @pytest.fixture(scope="module")
 def step(tf):
     """The small network's step on all its tensors, warm."""
-    made = traced(tf, small_network(tf), image_batch(tf))
+    made = traced_step(tf, small_network(tf), image_batch(tf))
     for _ in range(3):
         made(*image_batch(tf))
     return made

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from test_attribution import image_batch, traced
 
-from builders import ArrayData, quick_profile, small_network
+from builders import ArrayData, image_batch, quick_profile, small_network, traced_step
 from elastictrainer import UsageError
 from elastictrainer.profiler.function_bodies import compiled_functions
 from elastictrainer.steps.objective import classification_loss
@@ -70,7 +69,7 @@ def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     x = layers.Flatten()(layers.Conv2D(16, 3, use_bias=False, name="plain")(x))
     model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
     batch = tf.random.normal((2, 32, 32, 16)), tf.zeros(2, tf.int64)
-    step = traced(tf, model, batch)
+    step = traced_step(tf, model, batch)
     assert compiled_functions(step.graph.as_graph_def().library), (
         "nothing is compiled: this test shows nothing"
     )

@@ -2,8 +2,6 @@
 
 import time
 
-from simulation import STEPS, FakeClock
-
 from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.selection.build import make_policy
@@ -11,6 +9,7 @@ from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.objective import classification_loss
+from simulation import STEPS, FakeClock
 
 
 class PolicyRun:
