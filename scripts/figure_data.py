@@ -1,8 +1,8 @@
 """What the figure scripts ask about profiles and runs.
 
-python scripts/figure_data.py affordable PROFILE RHO       exit status 1 where the device cannot have the ratio
-python scripts/figure_data.py hours PROFILE OPTION...      how long an et-train with these options would take
-python scripts/figure_data.py table FIGURE RUN... --output FILE   the numbers behind a figure, the paper's beside them
+python scripts/figure_data.py affordable PROFILE RHO    exit status 1 where the device cannot have the ratio
+python scripts/figure_data.py hours PROFILE OPTION...   how long an et-train with these options would take
+python scripts/figure_data.py table FIGURE RUN... --output FILE   the numbers of a figure and the paper's
 """
 
 import argparse
@@ -103,9 +103,10 @@ def _row(run: RunFolder, numbers: List[Dict[str, Any]]) -> Dict[str, Any]:
 
 
 def _print(rows: List[Dict[str, Any]]) -> None:
-    """Ours, the paper's where it gives the same setting, and its two criteria: 5 points of accuracy, 10 % of time."""
+    """Ours, the paper's of the same setting, and its criteria: 5 points of accuracy, 10 % of time."""
     print(
-        f"{'data, model, scheme':<52}{'accuracy':>9}{'seconds':>9}{'ratio':>7}{'TFLOPs':>8}{'joules':>8}{'GB':>6}   paper"
+        f"{'data, model, scheme':<52}{'accuracy':>9}{'seconds':>9}{'ratio':>7}{'TFLOPs':>8}{'joules':>8}"
+        f"{'GB':>6}   paper"
     )
     for row in rows:
         name = f"{row['dataset']}, {row['model']}, {row['label']}"
@@ -134,12 +135,13 @@ def _print(rows: List[Dict[str, Any]]) -> None:
             said.append(f"its ratio {row['paper_ratio']:.3f}, {'within' if near else 'not within'} 10 %")
         print(line + "   " + (", ".join(said) or "-"))
     print(
-        "ratio: training time over that of full training here; validation is in no time. Paper's hours: another device."
+        "ratio: training time over that of full training here; validation is in no time. Paper's hours: "
+        "another device."
     )
 
 
 def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List[Dict[str, Any]]:
-    """How much sooner elastic training reaches a target accuracy than the baseline that reaches it first; seeds are averaged."""
+    """How much sooner than the best baseline elastic training reaches a target accuracy, mean over seeds."""
     result = []
     print(f"{'data':<24}{'target':>8}{'elastic s':>11}{'best baseline s':>17}{'speed-up':>10}   paper")
     for dataset in dict.fromkeys(run.config()["dataset"] for run in runs):
@@ -176,7 +178,7 @@ def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List
 
 
 def _seconds_to(runs: List[RunFolder], target: float) -> Optional[float]:
-    """Training seconds until the test accuracy first reaches `target` %, at an epoch's end: mean over runs that all do."""
+    """Mean training seconds until the test accuracy of an epoch is `target` %; None where a run has none."""
     found = [
         next((r["train_seconds_total"] for r in run.metrics() if 100 * r["test_accuracy"] >= target), None)
         for run in runs

@@ -2,7 +2,8 @@
 
     python scripts/pretrain_demo.py
 
-Takes a few minutes on two cores. Prints the accuracy on the source domain, and on the target domain before any adaptation.
+Takes a few minutes on two cores. Prints the accuracy on the source domain, and on the target domain before
+any adaptation.
 """
 
 import argparse

@@ -1,8 +1,9 @@
-"""Which wheels `pip install .` takes on each platform: resolve pyproject.toml for all, and write tests/files/wheels.json.
+"""Which wheels `pip install .` takes on each platform; writes tests/files/wheels.json.
 
     pip install uv && python scripts/resolve_wheels.py
 
-uv resolves for platforms other than its own; only wheels count, but for `promise`, which comes as source everywhere.
+uv resolves for platforms other than its own; only wheels count, but for `promise`, which comes as source
+everywhere.
 """
 
 import json

@@ -2,9 +2,10 @@
 
     python scripts/benchmarks/changing_device.py --output changing_device.json
 
-The embedded task trains with `et-train`. After half of the epochs one busy process per core starts beside it, at the
-same priority, and stays until the end. Full steps in between tell what full training costs before and after; "achieved" is
-the run's training time over what full training would have taken, hour by hour of it, and is to be within 0.02 of rho.
+The embedded task trains with `et-train`. After half of the epochs one busy process per core starts beside it,
+at the same priority, and stays until the end. Full steps in between tell what full training costs before and
+after; "achieved" is the run's training time over what full training would have taken, hour by hour of it, and
+is to be within 0.02 of rho.
 """
 
 import argparse
@@ -91,11 +92,14 @@ def main() -> None:
         ]
         load = "yes" if row["epoch"] > options.epochs // 2 else ""
         print(
-            f"{row['epoch']:>6}{load:>6}{row['step_ms_median']:>9.1f}{row['train_seconds']:>9.1f}  {', '.join(chosen)}"
+            f"{row['epoch']:>6}{load:>6}{row['step_ms_median']:>9.1f}{row['train_seconds']:>9.1f}  "
+            + ", ".join(chosen)
         )
+    selecting_s = sum(summary[k] for k in ("importance_seconds", "selection_seconds", "trace_seconds"))
     print(
-        f"requested {options.rho}, achieved {summary['rho_achieved']:.3f}; corrections {summary['corrections']}, "
-        f"selecting {sum(summary[k] for k in ('importance_seconds', 'selection_seconds', 'trace_seconds')) / summary['train_seconds']:.1%} of the time"
+        f"requested {options.rho}, achieved {summary['rho_achieved']:.3f}; "
+        f"corrections {summary['corrections']}, "
+        f"selecting {selecting_s / summary['train_seconds']:.1%} of the time"
     )
     write_json(
         options.output,

@@ -2,8 +2,8 @@
 
     python scripts/benchmarks/long_run.py --output long_run.json
 
-After every epoch: resident memory, open files, threads, the size of logs and of checkpoints. Memory is to stay within
-2 % of what it was after 20 epochs, files and threads are to stay as they are, checkpoints too.
+After every epoch: resident memory, open files, threads, the size of logs and of checkpoints. Memory is to
+stay within 2 % of what it was after 20 epochs, files and threads are to stay as they are, checkpoints too.
 """
 
 import argparse
@@ -42,11 +42,13 @@ def main() -> None:
         if row["epoch"] in (1, SETTLED, len(rows)) or not row["epoch"] % (arguments.epochs // 8 or 1)
     ]
     print(
-        f"{'epoch':>6}{'memory MB':>11}{'files':>7}{'threads':>9}{'logs kB':>9}{'events kB':>11}{'checkpoints MB':>16}"
+        f"{'epoch':>6}{'memory MB':>11}{'files':>7}{'threads':>9}{'logs kB':>9}{'events kB':>11}"
+        f"{'checkpoints MB':>16}"
     )
     for row in shown:
         print(
-            f"{row['epoch']:>6}{row['rss'] / 1e6:>11.1f}{row['files']:>7}{row['threads']:>9}{row['logs'] / 1e3:>9.0f}{row['events'] / 1e3:>11.0f}"
+            f"{row['epoch']:>6}{row['rss'] / 1e6:>11.1f}{row['files']:>7}{row['threads']:>9}"
+            f"{row['logs'] / 1e3:>9.0f}{row['events'] / 1e3:>11.0f}"
             f"{row['checkpoints'] / 1e6:>16.2f}"
         )
     result = {"rows": rows, **environment.describe()}
@@ -55,8 +57,8 @@ def main() -> None:
         result["growth"] = float(np.median([row["rss"] for row in rest[-10:]])) / settled["rss"] - 1
         result["largest_growth"] = max(row["rss"] for row in rest) / settled["rss"] - 1
         print(
-            f"memory after {len(rows)} epochs (median of the last ten): {100 * result['growth']:+.1f} % of that after "
-            f"{SETTLED}, at most {100 * result['largest_growth']:+.1f} % on the way; "
+            f"memory after {len(rows)} epochs (median of the last ten): {100 * result['growth']:+.1f} % of "
+            f"that after {SETTLED}, at most {100 * result['largest_growth']:+.1f} % on the way; "
             f"files {min(r['files'] for r in rest)} to {max(r['files'] for r in rest)}, "
             f"threads {min(r['threads'] for r in rest)} to {max(r['threads'] for r in rest)}"
         )

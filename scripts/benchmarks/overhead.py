@@ -1,12 +1,11 @@
 """What selecting costs at the paper's setting: interval 3 epochs of 1,500 steps.
 
-    python scripts/benchmarks/overhead.py --images path/to/images --weights path/to/mobilenet_v2.h5 --output overhead.json
+    python scripts/benchmarks/overhead.py --images path/to/images --weights path/to/mobilenet_v2.h5
 
-For each model, medians over five selections: importance, selection, the compilation of the selected step (its first
-run less a later one; an old step is freed within it), and a profile renewed at run time. All over the training time of
-the interval at rho 0.5.
-Target: importance, selection and compilation 1 %; renewing the profile 1 %. "first" is the importance of one minibatch
-where its graph is not compiled yet, once in a run.
+For each model, medians over five selections: importance, selection, the compilation of the selected step (its
+first run less a later one; an old step is freed within it), and a profile renewed at run time. All over the
+training time of the interval at rho 0.5. Target: importance, selection and compilation 1 %; renewing the
+profile 1 %. "first" is the importance of one minibatch where its graph is not compiled yet, once in a run.
 """
 
 import functools

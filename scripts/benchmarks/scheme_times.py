@@ -1,10 +1,10 @@
-"""What a training step costs under each scheme and ratio: the time and FLOPs bars of the paper's Figures 17 a-d, 18 and 19.
+"""What a training step costs under each scheme and ratio: the bars of Figures 17 a-d, 18 and 19.
 
-    python scripts/benchmarks/scheme_times.py --images path/to/images --weights path/to/mobilenet_v2.h5 --plot times.png
+    python scripts/benchmarks/scheme_times.py --images path/to/images --weights path/to/mobilenet_v2.h5
 
-Each step runs in turn with the full one, its graph warm, on one minibatch. The elastic selections are `dp`'s for importances
-from real minibatches, those of random weights where there are no others: they show times, no accuracy can follow from them.
-PruneTrain's step is the full step with a penalty, and is not measured.
+Each step runs in turn with the full one, its graph warm, on one minibatch. The elastic selections are `dp`'s
+for importances from real minibatches, those of random weights where there are no others: they show times, no
+accuracy can follow from them. PruneTrain's step is the full step with a penalty, and is not measured.
 """
 
 import itertools

@@ -2,9 +2,9 @@
 
     python scripts/benchmarks/throughput.py --images path/to/images --output throughput.json
 
-The second epoch of fits of two, both in turn in one process, from the same weights and on the same input pipeline; the
-first fit of each is left out. Trainer.fit has the callbacks of et-train, run folder and checks included; validation in
-neither. Target: 0.98 of Keras' throughput.
+The second epoch of fits of two, both in turn in one process, from the same weights and on the same input
+pipeline; the first fit of each is left out. Trainer.fit has the callbacks of et-train, run folder and checks
+included; validation in neither. Target: 0.98 of Keras' throughput.
 """
 
 import tempfile

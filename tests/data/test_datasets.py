@@ -81,7 +81,7 @@ def test_autotuner_is_off(tf, image_folder, monkeypatch):
 
 
 def tiny_pets(folder, second="test", label="label"):
-    """A builder of tensorflow-datasets, which writes real records: eleven and five images of cats and dogs."""
+    """A builder of tensorflow-datasets that writes real records: eleven and five images of cats and dogs."""
     import tensorflow_datasets as tfds
 
     with tfds.core.registered.skip_registration():
@@ -130,7 +130,7 @@ def test_a_prepared_folder_without_what_is_needed_is_told(tf, tmp_path, wrong, m
 
 
 def test_tensorflow_datasets(tf, tmp_path, monkeypatch):
-    """Real records on disk, written by tensorflow-datasets itself for a small data set of the same features."""
+    """Real records on disk, written by tensorflow-datasets for a small data set of the same features."""
     import tensorflow_datasets as tfds
 
     builder = tiny_pets(tmp_path)

@@ -1,9 +1,9 @@
-"""Capture the small trace that test_xplane.py reads, and add up its shares by another route than the parser's.
+"""Capture the small trace that test_xplane.py reads, and add up its shares in another way than the parser.
 
     python tests/files/make_trace.py
 
-The other route: walk the time in steps of 50 ns; at each, find the innermost op of every thread, and give each an equal
-part of the step; where no op runs, the part goes to the op that starts next.
+The other route: walk the time in steps of 50 ns; at each, find the innermost op of every thread, and give
+each an equal part of the step; where no op runs, the part goes to the op that starts next.
 """
 
 import gzip

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from builders import quick_profile
+from builders import image_batch, quick_profile, traced_step
 from elastictrainer import TensorTimings
 
 BATCH = 4
@@ -75,14 +75,13 @@ def test_a_profile_without_a_count_says_so():
 
 
 def test_flops_of_a_convolution_and_a_dense_layer_by_hand(tf):
-    from test_attribution import image_batch, traced
 
     from elastictrainer.profiler.flops import flops_of
 
     layers = tf.keras.layers
     inputs = tf.keras.Input((8, 8, 3))
     x = layers.Flatten()(layers.Conv2D(5, 3, padding="same", use_bias=False)(inputs))
-    step = traced(tf, tf.keras.Model(inputs, layers.Dense(3, use_bias=False)(x)), image_batch(tf))
+    step = traced_step(tf, tf.keras.Model(inputs, layers.Dense(3, use_bias=False)(x)), image_batch(tf))
     by_type = {}
     operations = step.graph.get_operations()
     for op, count in zip(operations, flops_of(operations)):

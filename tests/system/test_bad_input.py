@@ -1,4 +1,4 @@
-"""What users type and feed that cannot work: one clear message, the right exit status, no traceback, nothing lost."""
+"""What users type that cannot work: one clear message, the right exit status, no traceback, nothing lost."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def config(text):
 
 
 def profile(change):
-    """et-train with a profile that `change` made of a good one: given its JSON value, it changes that or returns text."""
+    """et-train with a profile that `change` spoils: it changes the JSON of a good one, or returns text."""
 
     def prepare(folder):
         value = json.loads(Path("profile.json").read_text())

@@ -32,7 +32,7 @@ def test_demo_trains_elastic_with_less_work_and_similar_accuracy():
         json.loads((ROOT / "demo-output" / n / "summary.json").read_text()) for n in ("full", "elastic")
     )
     assert full["accuracy_best"] > 0.93
-    # Which tensors half the time buys depends on the machine: 93 to 94 % were seen. The head alone reaches 89 %.
+    # Which tensors half the time buys depends on the machine: 93 to 94 % were seen. The head alone has 89 %.
     assert elastic["accuracy_best"] > full["accuracy_best"] - 0.06
     assert elastic["flops_total"] < 0.7 * full["flops_total"]
     for name in ("timings.png", "curves.png", "selection.png"):

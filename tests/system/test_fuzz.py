@@ -1,4 +1,4 @@
-"""Arbitrary input to what reads and computes: a result that keeps its promise, or a clear error, within a second."""
+"""Arbitrary input to what reads and computes: a right result, or a clear error, within a second."""
 
 import argparse
 import functools
@@ -21,7 +21,7 @@ DATA = Path(__file__).parent.parent / "files"
 
 
 def within_a_second(test):
-    """300 inputs, none of which takes over a second every time: a machine that was held up once is not the input's fault."""
+    """300 inputs, none of which takes over a second every time: once may be the machine's fault."""
 
     @settings(
         deadline=None,

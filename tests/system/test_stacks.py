@@ -1,4 +1,4 @@
-"""Keras 2 and Keras 3 come to the same numbers: whichever runs this file, the expected ones were computed with both."""
+"""Keras 2 and Keras 3 come to the same numbers: those expected here were computed with both."""
 
 import numpy as np
 import pytest
