@@ -3,6 +3,7 @@ import shutil
 import numpy as np
 import pytest
 
+from builders import tiny_pets
 from elastictrainer import RunError, UsageError
 from elastictrainer.data import demo_digits
 
@@ -78,33 +79,6 @@ def test_autotuner_is_off(tf, image_folder, monkeypatch):
     )
     next(load(image_folder).train(0))
     assert seen == [False]
-
-
-def tiny_pets(folder, second="test", label="label"):
-    """A builder of tensorflow-datasets that writes real records: eleven and five images of cats and dogs."""
-    import tensorflow_datasets as tfds
-
-    with tfds.core.registered.skip_registration():
-
-        class TinyPets(tfds.core.GeneratorBasedBuilder):
-            VERSION = tfds.core.Version("1.0.0")
-
-            def _info(self):
-                features = {
-                    "image": tfds.features.Image(),
-                    label: tfds.features.ClassLabel(names=["cat", "dog"]),
-                }
-                return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
-
-            def _split_generators(self, manager):
-                return {"train": self._generate_examples(11), second: self._generate_examples(5)}
-
-            def _generate_examples(self, count):
-                for k in range(count):
-                    image = np.full((20 + k, 30, 3), 40 + 150 * (k % 2), np.uint8)
-                    yield k, {"image": image, label: k % 2}
-
-    return TinyPets(data_dir=str(folder))
 
 
 def test_a_folder_that_a_builder_has_prepared(tf, tmp_path):
