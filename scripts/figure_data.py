@@ -13,7 +13,8 @@ from typing import Any, Dict, List, Optional
 import yaml
 
 from elastictrainer import TensorTimings, UsageError
-from elastictrainer.experiment.settings import TrainSettings, parse
+from elastictrainer.experiment.options import parse
+from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.plotting.drawing import label
 from elastictrainer.plotting.replicates import replicates
 from elastictrainer.runs.files import write_json

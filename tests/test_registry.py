@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, check_names, parse
+from elastictrainer.experiment.options import parse
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, check_names
 from elastictrainer.selection import schemes
 
 MISTYPED = {

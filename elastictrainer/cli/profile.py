@@ -6,7 +6,8 @@ from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
-from elastictrainer.experiment.settings import ProfileSettings, check_names, parse
+from elastictrainer.experiment.options import parse
+from elastictrainer.experiment.settings import ProfileSettings, check_names
 
 _DESCRIPTION = (
     "Measure how much of a training step each tensor takes on this device, and write the profile to a file."

@@ -11,7 +11,8 @@ from typing import Any, Dict, Optional, Sequence
 from elastictrainer.cli.command import run
 from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.settings import TrainSettings, check_names, given, load, parse
+from elastictrainer.experiment.options import given, load, parse
+from elastictrainer.experiment.settings import TrainSettings, check_names
 from elastictrainer.training import launcher
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."

@@ -4,7 +4,8 @@ import dataclasses
 from typing import Sequence
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.settings import TrainSettings, load
+from elastictrainer.experiment.options import load
+from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.run_folder import RunFolder
 
 # The saved model contains the layers that these settings describe.

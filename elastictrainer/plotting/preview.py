@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.experiment import assembly
-from elastictrainer.experiment.settings import TrainSettings, load
+from elastictrainer.experiment.options import load
+from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models.zoo import AUGMENTATION
 from elastictrainer.plotting.drawing import Drawing, pyplot
 from elastictrainer.runs.run_folder import RunFolder

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, parse
+from elastictrainer.experiment.options import parse
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

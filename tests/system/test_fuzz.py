@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elastictrainer import RunError, TensorTimings, UsageError, select
-from elastictrainer.experiment.settings import TrainSettings, parse
+from elastictrainer.experiment.options import parse
+from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.profiler.storage import to_json
 
 DATA = Path(__file__).parent.parent / "files"

@@ -6,7 +6,8 @@ import dataclasses
 import pytest
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, given, load, parse
+from elastictrainer.experiment.options import given, load, parse
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
 
 
 def read(arguments, settings=TrainSettings):

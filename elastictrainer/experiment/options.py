@@ -1,0 +1,185 @@
+"""Settings read from the command line and from a YAML file."""
+
+import argparse
+import dataclasses
+import difflib
+import math
+import typing
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
+
+import yaml
+
+from elastictrainer.errors import UsageError
+from elastictrainer.experiment.settings import CommonSettings, ProfileSettings, TrainSettings
+
+Settings = TypeVar("Settings", bound=CommonSettings)
+
+# Option names and values of the published code -> the names used here.
+ALIASES = {
+    "model_name": "model",
+    "dataset_name": "dataset",
+    "train_type": "scheme",
+    "input_size": "image_size",
+    "num_epochs": "epochs",
+    "num_classes": "classes",
+    "run_name": "output",
+}
+SCHEME_ALIASES = {
+    "elastic_training": "elastic",
+    "elastic_training_weight_magnitude": "elastic-weight-magnitude",
+    "elastic_training_grad_magnitude": "elastic-grad-magnitude",
+    "full_training": "full",
+    "traditional_tl_training": "traditional-tl",
+    "bn_plus_bias_training": "bn-bias",
+    "bn+bias_training": "bn-bias",
+}
+
+
+def parse(
+    settings: Type[Settings], arguments: Optional[Sequence[str]], parser: argparse.ArgumentParser
+) -> typing.Tuple[Settings, argparse.Namespace]:
+    """Read `--config FILE` and the command line; where both set a value, the command line's is used.
+
+    Args:
+        settings: a dataclass whose fields are made with `setting`.
+        arguments: the command line; None: `sys.argv[1:]`.
+        parser: gets one option for each field, in addition to the options that it has.
+
+    Returns:
+        The settings; and everything that the parser read, for the options that are no settings.
+
+    Raises:
+        UsageError: an unknown option or key (the message names the nearest valid one), a file that cannot be
+            read, or a value of a wrong type or out of range.
+    """
+    types = typing.get_type_hints(settings)
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    parser.add_argument(
+        "--config", metavar="FILE", help="YAML file with any of these settings; the command line wins"
+    )
+    for name, field in fields.items():
+        kind = _plain(types[name])
+        options = [f"--{name.replace('_', '-')}"] + ([f"--{name}"] if "_" in name else [])
+        options += [f"--{alias}" for alias, target in ALIASES.items() if target == name]
+        default = "" if field.default is None or kind is bool else f" (default: {field.default})"
+        extra: Dict[str, Any] = (
+            {"action": argparse.BooleanOptionalAction}
+            if kind is bool
+            else {"type": str, "metavar": {int: "N", float: "X"}.get(kind, "NAME")}
+        )
+        if field.metadata["bare"] is not None:
+            extra.update(nargs="?", const=field.metadata["bare"])
+        parser.add_argument(
+            *options, dest=name, default=argparse.SUPPRESS, help=field.metadata["help"] + default, **extra
+        )
+    parsed, rest = parser.parse_known_args(arguments)
+    if rest:
+        known = [option for action in parser._actions for option in action.option_strings]
+        raise UsageError(f"unknown argument {rest[0]!r}.{_nearest(rest[0].split('=')[0], known)} See --help.")
+    values = _read_yaml(parsed.config, fields) if parsed.config else {}
+    values.update({name: value for name, value in vars(parsed).items() if name in fields})
+    return _converted(settings, values), parsed
+
+
+def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
+    """Settings from a YAML file alone.
+
+    Raises:
+        UsageError: as `parse`.
+    """
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    return _converted(settings, _read_yaml(str(path), fields))
+
+
+def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
+    """The options that the command line set, as they are typed ("--batch-size"): settings and --config.
+
+    Args:
+        settings: the dataclass given to `parse`.
+        parsed: what `parse` returned beside the settings.
+    """
+    names = [field.name for field in dataclasses.fields(settings) if hasattr(parsed, field.name)]
+    return ["--" + name.replace("_", "-") for name in names] + (["--config"] if parsed.config else [])
+
+
+def _converted(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
+    types = typing.get_type_hints(settings)
+    metadata = {field.name: field.metadata for field in dataclasses.fields(settings)}
+    converted = {name: _convert(name, value, types[name], metadata[name]) for name, value in values.items()}
+    if "scheme" in converted:
+        converted["scheme"] = SCHEME_ALIASES.get(converted["scheme"], converted["scheme"])
+    return settings(**converted)
+
+
+def _plain(kind: Any) -> Any:
+    """The type without `Optional`: T for `Optional[T]` and for T."""
+    return next((a for a in typing.get_args(kind) if a is not type(None)), kind)
+
+
+def _nearest(value: str, valid: List[str]) -> str:
+    near = difflib.get_close_matches(value, valid, n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _read_yaml(path: str, fields: Dict[str, Any]) -> Dict[str, Any]:
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read the config file {path}: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} must hold `key: value` lines, one for each setting.")
+    values = {}
+    for key, value in content.items():
+        name = ALIASES.get(str(key).replace("-", "_"), str(key).replace("-", "_"))
+        if name not in fields and name in _other_settings():
+            continue  # a setting of the other command: one file serves both
+        if name not in fields:
+            raise UsageError(
+                f"{path}: unknown key {key!r}.{_nearest(name, list(fields))} Valid: {', '.join(fields)}."
+            )
+        values[name] = value
+    return values
+
+
+def _other_settings() -> List[str]:
+    return [
+        field.name for settings in (ProfileSettings, TrainSettings) for field in dataclasses.fields(settings)
+    ]
+
+
+def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
+    option = "--" + name.replace("_", "-")
+    plain = _plain(kind)
+    if value is None and plain is not kind:
+        return None
+    if plain is bool:
+        if not isinstance(value, bool):
+            raise UsageError(f"{option} must be true or false, not {value!r}.")
+        return value
+    if plain is str:
+        if not isinstance(value, (str, int, float)):
+            raise UsageError(f"{option} must be text, not a {type(value).__name__}.")
+        return str(value)
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        number = plain(value)
+        if plain is int and isinstance(value, float) and value != number:
+            raise ValueError
+    except (TypeError, ValueError):
+        what = {int: "a whole number", float: "a number"}[plain]
+        raise UsageError(f"{option} must be {what}, not {value!r}.") from None
+    low, high = metadata["low"], metadata["high"]
+    if (
+        not math.isfinite(number)
+        or not (low is None or number >= low)
+        or not (high is None or number <= high)
+    ):
+        allowed = f"{low:g} to {high:g}" if high is not None and low is not None else f"at least {low:g}"
+        raise UsageError(f"{option} {value} is out of range; allowed: {allowed}.")
+    return number
