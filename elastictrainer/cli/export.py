@@ -5,8 +5,8 @@ import sys
 from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
-from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.registry import EXPORT
+from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import find_runs
 
 _EXAMPLE = "example: et-export runs/birds --format tflite --format saved_model"

@@ -5,8 +5,8 @@ import sys
 from typing import Any, Optional, Sequence
 
 from elastictrainer.cli.command import run
-from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.errors import UsageError
+from elastictrainer.runs.quiet import load_tensorflow
 
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
 _WHAT = """what to draw:

@@ -5,9 +5,9 @@ import sys
 from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
-from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.experiment.options import parse
 from elastictrainer.experiment.settings import ProfileSettings, check_names
+from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = (
     "Measure how much of a training step each tensor takes on this device, and write the profile to a file."

@@ -1,19 +1,16 @@
 """et-train: fine-tune a model at a chosen speed."""
 
 import argparse
-import dataclasses
-import os
-import re
 import sys
-import time
 from typing import Any, Dict, Optional, Sequence
 
 from elastictrainer.cli.command import run
-from elastictrainer.cli.quiet import load_tensorflow
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.options import given, load, parse
+from elastictrainer.experiment.continuation import settings_of
+from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import TrainSettings, check_names
-from elastictrainer.training import launcher
+from elastictrainer.experiment.start import resume, start
+from elastictrainer.runs.run_folder import RunFolder
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
 _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.5"
@@ -37,97 +34,21 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     settings, options = parse(TrainSettings, arguments, parser)
 
-    from elastictrainer.runs.run_folder import RunFolder
-
     if options.resume is None:
         check_names(settings)
         if settings.init_from:
-            load_tensorflow()
-            from elastictrainer.experiment.continuation import settings_of
-
             settings = settings_of(settings, given(TrainSettings, options))
-        output = settings.output or _run_name(settings)
-        if _is_launcher(settings):
-            command = [*(sys.argv[1:] if arguments is None else arguments), "--output", output]
-            load_tensorflow()
-            seen = launcher.devices(settings.replicas)
-            launcher.train([command] * len(seen), seen, output)
-            return
-        run_folder = RunFolder(output + _of_worker(settings))
-        with run_folder.claimed(settings.overwrite):
-            _train(settings, run_folder, resume=False)
-        return
-    others = given(TrainSettings, options)
-    if others:
-        raise UsageError(
-            f"--resume takes all settings from {options.resume}/config.yaml; leave out {', '.join(others)}."
-        )
-    _resume(RunFolder(options.resume))
-
-
-def _is_launcher(settings: TrainSettings) -> bool:
-    """Whether this process only starts those that train."""
-    return settings.strategy == "mirrored" and not launcher.is_replica()
-
-
-def _resume(run_folder: Any) -> None:
-    """Go on with the run in a folder, if it is not finished."""
-    if run_folder.config_path.exists():
-        settings = load(TrainSettings, run_folder.config_path)
-        if _is_launcher(settings) and not run_folder.summary_path.exists():
-            load_tensorflow()
-            seen = launcher.devices(settings.replicas)
-            launcher.train(
-                [["--resume", f"{run_folder.path}{launcher.suffix(k)}"] for k in range(len(seen))],
-                seen,
-                str(run_folder.path),
+        summary = start(settings, sys.argv[1:] if arguments is None else arguments)
+    else:
+        others = given(TrainSettings, options)
+        if others:
+            raise UsageError(
+                f"--resume takes all settings from {options.resume}/config.yaml; leave out "
+                f"{', '.join(others)}."
             )
-            return
-    with run_folder.claimed(resume=True):
-        if run_folder.summary_path.exists():
-            print(f"{run_folder.path} is finished; there is nothing to resume.")
-            _print_summary(run_folder.summary())
-            return
-        settings = load(TrainSettings, run_folder.config_path)
-        if run_folder.profile_path.exists():
-            settings = dataclasses.replace(settings, profile=str(run_folder.profile_path))
-        try:
-            check_names(settings)
-            _train(settings, run_folder, resume=True)
-        except UsageError as error:
-            started_in = run_folder.environment().get("directory")
-            elsewhere = (
-                f" The run was started in {started_in}; resume it from there."
-                if started_in != os.getcwd()
-                else ""
-            )
-            raise UsageError(f"{error}{elsewhere}") from None
-
-
-def _train(settings: TrainSettings, run_folder: Any, resume: bool) -> None:
-    """Train into `run_folder`, and print the outcome."""
-    load_tensorflow()
-    from elastictrainer.experiment import run as experiment
-
-    _print_summary(experiment.train(settings, run_folder, resume))
-
-
-def _of_worker(settings: TrainSettings) -> str:
-    """What tells the run folders of several workers apart: nothing for the first."""
-    if settings.strategy not in ("multi-worker", "mirrored"):
-        return ""
-    from elastictrainer.training.workers import task
-
-    rank, _ = task()
-    return launcher.suffix(rank)
-
-
-def _run_name(settings: TrainSettings) -> str:
-    model, scheme = (
-        re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (settings.model, settings.scheme)
-    )
-    rho = f"_rho{settings.rho:g}" if settings.scheme.startswith("elastic") else ""
-    return f"runs/{time.strftime('%Y%m%d-%H%M%S')}_{model}_{scheme}{rho}"
+        summary = resume(RunFolder(options.resume))
+    if summary is not None:
+        _print_summary(summary)
 
 
 def _print_summary(summary: Dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import os, sys
-from elastictrainer.cli.quiet import load_tensorflow
+from elastictrainer.runs.quiet import load_tensorflow
 sys.argv = ["et-test", *sys.argv[1:]]
 load_tensorflow()
 print("tensorflow" in sys.modules)
