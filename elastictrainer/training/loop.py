@@ -28,7 +28,12 @@ Probe = Callable[[int], Iterable[Any]]
 
 
 class TrainFunction(tf.keras.callbacks.Callback):
-    """Takes the steps of a run: as a model's `train_function`, called by Keras, and as a callback of `fit`."""
+    """Takes the steps of a run: as a model's `train_function`, called by Keras, and as a callback of `fit`.
+
+    Attributes:
+        timings: the model's profile, the latest one.
+        endless: whether the data must not end; Keras would end the run there.
+    """
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         super().__init__()
         self.timings = timings
         self.run_state = run_state
+        self.endless = False
         self._scheme, self._settings, self._probe = scheme, settings, probe
         self._callbacks = callbacks
         self._recent: Deque[Minibatch] = deque(maxlen=settings.importance_batches)
@@ -228,7 +234,13 @@ class TrainFunction(tf.keras.callbacks.Callback):
     def _fetch(self, iterator: Iterator[Any]) -> Minibatch:
         try:
             return self._unpacked(next(iterator))
-        except tf.errors.OutOfRangeError:
+        except (StopIteration, tf.errors.OutOfRangeError):
+            if self.endless:
+                raise UsageError(
+                    f"the data ended in epoch {self.run_state.progress.epoch + 1}, before its minibatch "
+                    f"{self.run_state.progress.batch + 1} of {self.run_state.steps_per_epoch}. What a "
+                    "function gives must go on through all epochs to come: see Trainer.fit."
+                ) from None
             raise
         except tf.errors.OpError as error:
             raise DataError(f"reading the training data failed: {error.message}") from error
