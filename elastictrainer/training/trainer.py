@@ -13,11 +13,9 @@ from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.loop import Probe, TrainFunction
+from elastictrainer.training.loop import Probe, Stream, TrainFunction
 from elastictrainer.training.state import RunState
 from elastictrainer.training.workers import Workers
-
-Stream = Callable[[int, int], tf.data.Dataset]
 
 
 class Trainer:
@@ -165,10 +163,12 @@ class Trainer:
         for saver in savers:
             if saver.resume:
                 saver.restore_run()
-        loop.resume()
+        loop.resume(stream)
         history = tf.keras.callbacks.History()
         history.epoch, history.history = [], {}
+        history.set_model(self.model)
         for part in self._parts(loop, stream, first_epoch, given):
+            history.set_params(part.params)
             history.epoch += part.epoch
             for name, values in part.history.items():
                 history.history.setdefault(name, []).extend(values)
