@@ -10,8 +10,8 @@ import numpy as np
 
 from elastictrainer.errors import UsageError
 
-# The rail that feeds everything: of Jetson TX2, Xavier NX and Orin; of Nano. AGX Xavier and AGX Orin have none:
-# their rails are added up.
+# The rail that feeds everything: of Jetson TX2, Xavier NX and Orin; of Nano. AGX Xavier and AGX Orin have
+# none: their rails are added up.
 TOTAL_RAILS = ("VDD_IN", "POM_5V_IN")
 INTERVAL_S = 0.5  # power changes with the steps; a counter of 32 bits in microjoules turns over in minutes
 

@@ -17,7 +17,7 @@ from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.metering import EnergyMetering
 from elastictrainer.training.run_record import RunRecord
 
-STEPS, EPOCHS, BATCH = 10, 3, 8
+STEPS, EPOCHS, BATCH = 40, 3, 8
 CLOCKED = {"step_ms_median", "ratio", "train_seconds", "train_seconds_total"}
 
 
@@ -54,9 +54,7 @@ def train(tf, run, resume=False, stop_at=None):
         [tf.keras.Input((4,)), layers.Dense(16, activation="relu"), layers.Dropout(0.1), layers.Dense(1)]
     )
     timings = TensorTimings.from_chain(["a", "b", "c", "d"], 1.0, [1.0] * 4, [1.0] * 4)
-    trainer = Trainer(
-        model, rho=0.8, timings=timings, interval=1, importance_batches=2, feedback=False, probe=None
-    )
+    trainer = Trainer(model, rho=0.8, timings=timings, interval=1, importance_batches=2, feedback=False)
     trainer.compile(tf.keras.optimizers.Adam(0.01), "mse")
     steps = itertools.count(1)
 
@@ -97,10 +95,10 @@ def test_a_regression_is_resumed_recorded_and_metered(tf, tmp_path, capsys):
     _, expected = train(tf, whole)
     capsys.readouterr()
     run.path.mkdir()
-    with pytest.raises(Interrupted, match="Saved after step 14"):
-        train(tf, run, stop_at=14)
-    with pytest.raises(Interrupted, match="Saved after step 20"):
-        train(tf, run, resume=True, stop_at=6)
+    with pytest.raises(Interrupted, match="Saved after step 54"):
+        train(tf, run, stop_at=54)
+    with pytest.raises(Interrupted, match="Saved after step 80"):
+        train(tf, run, resume=True, stop_at=26)
     assert not run.summary_path.exists()
     history, values = train(tf, run, resume=True)
     for value, other in zip(values, expected):
