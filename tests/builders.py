@@ -44,7 +44,7 @@ class ArrayData:
 
 
 def train_classifier(
-    tf, model, data, optimizer=None, *, epochs=4, run=None, resume=False, sensor=None, seed=0, **options
+    tf, model, data, optimizer=None, *, epochs=4, run=None, resume=False, metering=None, seed=0, **options
 ):
     """Train as et-train does, on small networks and data; returns Keras' History with its figures."""
     from elastictrainer import Trainer
@@ -60,7 +60,7 @@ def train_classifier(
     trainer.compile(optimizer or optimizers.make("sgd"), classification_loss(), metrics=[accuracy])
     saver = run and Checkpointing(run, resume=resume)
     evaluation = Evaluation(data.test, saver.stop_if_asked) if saver else Evaluation(data.test)
-    callbacks = [EnergyMetering(sensor), evaluation, RunRecord(run, quiet=True, seed=seed)]
+    callbacks = [metering or EnergyMetering(), evaluation, RunRecord(run, quiet=True, seed=seed)]
     return trainer.fit(
         data.stream,
         epochs=epochs,

@@ -7,7 +7,7 @@ from typing import Any, ContextManager, Dict, Optional
 
 import tensorflow as tf
 
-from elastictrainer.errors import Interrupted
+from elastictrainer.errors import Interrupted, UsageError
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.clock import CHECKPOINT
 from elastictrainer.steps import optimizers
@@ -21,7 +21,10 @@ _STEPS_BETWEEN_AGREEMENTS = 5  # of processes that train together: an exchange t
 
 
 class Checkpointing(TrainerCallback):
-    """Writes a run's checkpoints, and lets it go on from the newest one, equal to the bit.
+    """Writes a run's checkpoints, and lets it go on from the newest one.
+
+    The result is that of an uninterrupted run to the bit, where the profile is given (`timings`) and measured
+    times do not steer (`feedback=False`).
 
     SIGINT and SIGTERM finish the step, write one more checkpoint, and raise Interrupted; a second one ends
     the process at once. The latest two checkpoints are kept. What is not finite is not saved: RunError.
@@ -41,7 +44,12 @@ class Checkpointing(TrainerCallback):
         self._saved_at = time.monotonic()
 
     def fitting(self) -> ContextManager[Any]:
-        """See `TrainerCallback`: signals are held back."""
+        """See `TrainerCallback`: signals are held back. UsageError where another run's checkpoints are."""
+        if not self.resume and any(self._run.checkpoints_path.glob("step-*")):
+            raise UsageError(
+                f"{self._run.path} has checkpoints of an earlier run. Go on with it by resume=True, or "
+                "choose another folder."
+            )
         return self._interruption
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
@@ -127,5 +135,5 @@ class Checkpointing(TrainerCallback):
     def _stop(self) -> None:
         self.save()
         by_command = self._run.config_path.exists()
-        how = f"et-train --resume {self._run.path}" if by_command else "Checkpointing(run, resume=True)"
+        how = f"et-train --resume {self._run.path}" if by_command else "Checkpointing(..., resume=True)"
         raise Interrupted(f"Saved after step {self.run_state.progress.step}. Go on with: {how}")

@@ -10,10 +10,10 @@ import numpy as np
 
 from elastictrainer.errors import UsageError
 
-# The rail that feeds a whole board: Jetson TX2, Xavier NX, Orin; Nano. AGX boards have none: their rails are
-# added up.
+# The rail that feeds everything: of Jetson TX2, Xavier NX and Orin; of Nano. AGX Xavier and AGX Orin have
+# none: their rails are added up.
 TOTAL_RAILS = ("VDD_IN", "POM_5V_IN")
-_INTERVAL_S = 0.5  # power changes with the steps; a counter of 32 bits in microjoules turns over in minutes
+INTERVAL_S = 0.5  # power changes with the steps; a counter of 32 bits in microjoules turns over in minutes
 
 
 class Sensor(Protocol):
@@ -115,7 +115,7 @@ def _product(volts: Callable[[], float], amperes: Callable[[], float]) -> Callab
 class EnergyMeter:
     """Adds up a sensor's joules while entered and not paused; a thread samples it in between."""
 
-    def __init__(self, sensor: Optional[Sensor], interval_s: float = _INTERVAL_S):
+    def __init__(self, sensor: Optional[Sensor], interval_s: float = INTERVAL_S):
         self.joules = 0.0
         self._sensor = sensor
         self._interval_s = interval_s

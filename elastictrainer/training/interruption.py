@@ -19,6 +19,7 @@ class Interruption:
         self._before: Dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interruption":
+        self.asked = False
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job

@@ -20,6 +20,7 @@ _MARK = "ELASTICTRAINER_REPLICA"  # in a replica's environment: their number
 _PATIENCE_S = 5.0  # for the others to say what is wrong, too, and end
 _INTERRUPTED = (130, -signal.SIGINT, -signal.SIGTERM)  # the latter two while Python itself was starting
 _ERROR = "et-train: "  # how its line begins
+_PROGRAM = (sys.executable, "-m", "elastictrainer.cli.train")
 
 
 def is_replica() -> bool:
@@ -80,13 +81,19 @@ def divide_processors() -> None:
         )
 
 
-def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run: str) -> None:
+def train(
+    commands: Sequence[Sequence[str]],
+    seen: Sequence[Optional[str]],
+    run: str,
+    program: Sequence[str] = _PROGRAM,
+) -> None:
     """Run a process for each of `commands` to its end. A signal goes to all; the first one's output is shown.
 
     Args:
         commands: arguments of et-train, the first replica's first.
         seen: what `devices` returned.
         run: the run folder of the first.
+        program: what takes these arguments.
 
     Raises:
         RunError, UsageError: a replica failed; its last line is in the message. The others are ended.
@@ -99,7 +106,7 @@ def train(commands: Sequence[Sequence[str]], seen: Sequence[Optional[str]], run:
             for rank, (command, variables) in enumerate(zip(commands, _environments(seen))):
                 started.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", "elastictrainer.cli.train", *command],
+                        [*program, *command],
                         env=variables,
                         start_new_session=True,
                         stdin=subprocess.PIPE,

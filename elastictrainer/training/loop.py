@@ -25,10 +25,16 @@ from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION
 
 Minibatch = Tuple[Any, compiled.Targets]
 Probe = Callable[[int], Iterable[Any]]
+Stream = Callable[[int, int], tf.data.Dataset]  # see Trainer.fit
 
 
 class TrainFunction(tf.keras.callbacks.Callback):
-    """Takes the steps of a run: as a model's `train_function`, which Keras calls, and its callback."""
+    """Takes the steps of a run: as a model's `train_function`, which Keras calls, and its callback.
+
+    Attributes:
+        timings: the model's profile, the latest one.
+        endless: whether the data must not end; Keras would end the run there.
+    """
 
     def __init__(
         self,
@@ -50,6 +56,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         super().__init__()
         self.timings = timings
         self.run_state = run_state
+        self.endless = False
         self._scheme, self._settings, self._probe = scheme, settings, probe
         self._callbacks = callbacks
         self._recent: Deque[Minibatch] = deque(maxlen=settings.importance_batches)
@@ -135,6 +142,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
             raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
         optimizers.build(model.optimizer, model.trainable_variables)
         self._recent.append(minibatch)
+        self._size = _size(minibatch)
         self._spec = self._unpacked(spec)
         self.metrics = compiled.CompiledMetrics(model)
         mean = state.workers.mean if state.workers else None
@@ -161,9 +169,10 @@ class TrainFunction(tf.keras.callbacks.Callback):
             self._keep_profile,
         )
 
-    def resume(self) -> None:
+    def resume(self, stream: Stream) -> None:
         """The run's variables and state are as it goes on with them: at its beginning, or restored."""
         state = self.run_state
+        self._read_again(stream)
         if state.progress.batch:  # Keras resets the metrics where this epoch goes on
             self._metric_values = [variable.numpy() for variable in state.metric_variables()]
         if not state.progress.step:
@@ -212,9 +221,9 @@ class TrainFunction(tf.keras.callbacks.Callback):
                     compiled_step.trace(*self._spec)
                 loss = float(compiled_step(*minibatch))
         ms = 1e3 * (time.perf_counter() - start)
-        size = int(tf.nest.flatten(minibatch[0])[0].shape[0])
-        self._size = self._size or size
-        if size == self._size:  # the last minibatch of an epoch may be smaller; its time would say nothing
+        if (
+            _size(minibatch) == self._size
+        ):  # the last minibatch of an epoch may be smaller; its time would say nothing
             if not new:
                 progress.step_took(ms)
             policy.step_taken(step, ms - waited_ms, minibatch, new)
@@ -228,10 +237,30 @@ class TrainFunction(tf.keras.callbacks.Callback):
     def _fetch(self, iterator: Iterator[Any]) -> Minibatch:
         try:
             return self._unpacked(next(iterator))
-        except tf.errors.OutOfRangeError:
+        except (StopIteration, tf.errors.OutOfRangeError):
+            if self.endless:
+                raise UsageError(
+                    f"the data ended in epoch {self.run_state.progress.epoch + 1}, before its minibatch "
+                    f"{self.run_state.progress.batch + 1} of {self.run_state.steps_per_epoch}. What a "
+                    "function gives must go on through all epochs to come: see Trainer.fit."
+                ) from None
             raise
         except tf.errors.OpError as error:
             raise DataError(f"reading the training data failed: {error.message}") from error
+
+    def _read_again(self, stream: Stream) -> None:
+        """The latest minibatches trained on, which without a `probe` tensors are scored on."""
+        if self._probe is not None or not self.run_state.progress.step:
+            return
+        progress, steps, count = self.run_state.progress, self.run_state.steps_per_epoch, self._recent.maxlen
+        done = progress.epoch * steps + progress.batch
+        begin = max(0, done - 2 * (count or 0))  # some may be smaller, as the last of an epoch
+        epoch, first = divmod(begin, steps)
+        iterator = iter(stream((self._first_epoch or 0) + epoch, first))
+        for _ in range(done - begin):
+            minibatch = self._fetch(iterator)
+            if _size(minibatch) == self._size:
+                self._recent.append(minibatch)
 
     def _unpacked(self, data: Any) -> Minibatch:
         x, *targets = tf.keras.utils.unpack_x_y_sample_weight(without_optionals(data))
@@ -262,3 +291,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self._going_on = going_on
         for callback in self._callbacks:
             callback.on_training(going_on)
+
+
+def _size(minibatch: Minibatch) -> int:
+    """How many examples it has."""
+    return int(tf.nest.flatten(minibatch[0])[0].shape[0])

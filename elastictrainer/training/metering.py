@@ -4,17 +4,21 @@ import time
 from typing import Any, ContextManager, Dict, List, Optional
 
 from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.energy import EnergyMeter, Sensor
+from elastictrainer.training.energy import INTERVAL_S, EnergyMeter, Sensor
 
 
 class EnergyMetering(TrainerCallback):
     """Meters the energy of training with this device's sensor, and notes when training went on."""
 
-    def __init__(self, sensor: Optional[Sensor] = None) -> None:
-        """`sensor`: see `energy.find_sensor`; None: only times are noted, for an external meter's log."""
+    def __init__(self, sensor: Optional[Sensor] = None, interval_s: float = INTERVAL_S) -> None:
+        """
+        Args:
+            sensor: see `energy.find_sensor`; None: only times are noted, for an external meter's log.
+            interval_s: between two readings in the background.
+        """
         super().__init__()
         self._sensor = sensor
-        self._meter = EnergyMeter(sensor)
+        self._meter = EnergyMeter(sensor, interval_s)
         self._intervals: List[List[float]] = []  # [begin, end] of training, in Unix time
         self._going_on = False
 

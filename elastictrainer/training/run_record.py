@@ -5,6 +5,7 @@ from typing import Any, ContextManager, Dict, Optional
 
 import numpy as np
 
+from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
@@ -34,6 +35,15 @@ class RunRecord(TrainerCallback):
     def fitting(self) -> ContextManager[Any]:
         """See `TrainerCallback`."""
         return contextlib.closing(self._report)
+
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        """UsageError where another run has written."""
+        run = self._run
+        if run and (len(run.metrics()), len(run.selections())) != tuple(self._lines.values()):
+            raise UsageError(
+                f"{run.path} holds another run. Choose another folder, or go on with it: Checkpointing(..., "
+                "resume=True)."
+            )
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Show that an epoch begins."""

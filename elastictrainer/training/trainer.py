@@ -13,11 +13,9 @@ from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.loop import Probe, TrainFunction
+from elastictrainer.training.loop import Probe, Stream, TrainFunction
 from elastictrainer.training.state import RunState
 from elastictrainer.training.workers import Workers
-
-Stream = Callable[[int, int], tf.data.Dataset]
 
 
 class Trainer:
@@ -159,15 +157,18 @@ class Trainer:
         if not state.steps_per_epoch:
             raise UsageError("data that comes from a function has no length: pass steps_per_epoch.")
         given.setdefault("shuffle", False)  # Keras 3 warns that it leaves the order as it is
+        loop.endless = True
         loop.start_at(first_epoch)
         loop.build_on(stream(first_epoch, 0))
         for saver in savers:
             if saver.resume:
                 saver.restore_run()
-        loop.resume()
+        loop.resume(stream)
         history = tf.keras.callbacks.History()
         history.epoch, history.history = [], {}
+        history.set_model(self.model)
         for part in self._parts(loop, stream, first_epoch, given):
+            history.set_params(part.params)
             history.epoch += part.epoch
             for name, values in part.history.items():
                 history.history.setdefault(name, []).extend(values)
@@ -180,7 +181,7 @@ class Trainer:
         state, steps = loop.run_state, loop.run_state.steps_per_epoch
         epoch, batch = first_epoch + state.progress.epoch, state.progress.batch
         if batch == steps:  # interrupted while it was evaluated
-            yield self._end_epoch(loop, epoch, given["callbacks"])
+            yield self._end_epoch(loop, epoch, given)
         elif batch:
             part = {**given, "initial_epoch": epoch, "epochs": epoch + 1, "steps_per_epoch": steps - batch}
             yield self.model.fit(stream(epoch, batch), **part)
@@ -189,19 +190,46 @@ class Trainer:
             part = {**given, "initial_epoch": epoch, "steps_per_epoch": steps}
             yield self.model.fit(stream(epoch, 0), **part)
 
-    def _end_epoch(self, loop: TrainFunction, epoch: int, callbacks: List[Any]) -> tf.keras.callbacks.History:
+    def _end_epoch(
+        self, loop: TrainFunction, epoch: int, given: Dict[str, Any]
+    ) -> tf.keras.callbacks.History:
         """What Keras does at the end of an epoch whose steps are all done."""
         self.model.stop_training = False
         history = tf.keras.callbacks.History()
         listed = tf.keras.callbacks.CallbackList(
-            [history, *callbacks], model=self.model, epochs=epoch + 1, steps=loop.run_state.steps_per_epoch
+            [history, *given["callbacks"]],
+            model=self.model,
+            epochs=epoch + 1,
+            steps=loop.run_state.steps_per_epoch,
         )
         listed.on_train_begin()
         listed.on_epoch_begin(epoch)
         logs = {name: float(value) for name, value in loop.metrics.results().items()}
+        logs.update(self._validated(epoch, given, listed))
         listed.on_epoch_end(epoch, logs)
         listed.on_train_end(logs)
         return history
+
+    def _validated(
+        self, epoch: int, given: Dict[str, Any], callbacks: tf.keras.callbacks.CallbackList
+    ) -> Dict[str, float]:
+        """What Keras' own validation adds to an epoch's logs, where it was asked for."""
+        data, every = given.get("validation_data"), given.get("validation_freq") or 1
+        due = (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
+        if data is None or not due:
+            return {}
+        x, y, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
+        results = self.model.evaluate(
+            x,
+            y,
+            sample_weight=weights,
+            batch_size=given.get("validation_batch_size"),
+            steps=given.get("validation_steps"),
+            callbacks=callbacks,
+            verbose=0,
+            return_dict=True,
+        )
+        return {f"val_{name}": float(value) for name, value in results.items()}
 
 
 def _as_list(callbacks: Any) -> List[Any]:

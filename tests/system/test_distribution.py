@@ -8,13 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from builders import make_images
-from elastictrainer import RunError, TensorTimings, UsageError
+from elastictrainer import TensorTimings
 
 SHARED = (
     "--model",
@@ -78,7 +77,7 @@ def selections(folder):
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory):
-    """Images, and profiles of a chain, so that all selections are the same on any machine, for one process and for one of two."""
+    """Images, and profiles of a chain, for one process and for one of two: selections as on any machine."""
     folder = tmp_path_factory.mktemp("workers")
     make_images(folder / "images", train=24)
     finish(
@@ -133,7 +132,7 @@ def weights(folder):
 
 
 def assert_as_one_process(workshop, scheme, name):
-    """Both processes of run `name` have the same weights and selections; one process comes to them as well."""
+    """Both processes of run `name` have the same weights and selections; one alone comes to them as well."""
     finish(
         [
             start(
@@ -312,150 +311,3 @@ def test_the_first_replica_tells_what_is_wrong(workshop):
     )
     said = process.communicate(timeout=280)[0]
     assert process.returncode == 2 and said.count("--batch-size 3 cannot be divided among 2 processes") == 1
-
-
-@pytest.mark.parametrize(
-    "first, second, expected",
-    [
-        (
-            "sleep 0.5; exit 2",
-            "echo et-train: wrong >&2; exit 2",
-            (SystemExit, "2"),
-        ),  # both refuse: the first one has said so
-        ("sleep 0.5; exit 1", "echo et-train: no disk >&2; exit 1", (RunError, "replica 1 failed: no disk")),
-        ("sleep 0.5", "kill -9 $$", (RunError, "replica 1 failed: it was killed")),
-        ("exit 1", "sleep 0.5; exit 1", (SystemExit, "1")),
-        ("exit 0", "exit 0", None),
-    ],
-)
-def test_who_is_named_when_replicas_fail(monkeypatch, tmp_path, first, second, expected):
-    from elastictrainer.training import launcher
-
-    shell = lambda argv, **options: subprocess.Popen(["sh", "-c", argv[-1]], **options)  # noqa: E731
-    monkeypatch.setattr(
-        launcher, "subprocess", SimpleNamespace(Popen=shell, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE)
-    )
-    if expected is None:
-        return launcher.train([[first], [second]], [None, None], str(tmp_path))
-    with pytest.raises(expected[0], match=expected[1]):
-        launcher.train([[first], [second]], [None, None], str(tmp_path))
-
-
-def test_each_process_draws_random_numbers_of_its_own():
-    import tensorflow as tf
-
-    from elastictrainer.experiment import assembly
-    from elastictrainer.training.workers import decorrelate
-
-    def drawn(rank):
-        assembly.configure(seed=3)
-        model = tf.keras.Sequential(
-            [tf.keras.Input((100,)), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(1)]
-        )
-        decorrelate(model, rank)
-        return [model.layers[0](np.ones((1, 100), "float32"), training=True).numpy() for _ in range(2)]
-
-    first, again, second = drawn(0), drawn(0), drawn(1)
-    np.testing.assert_array_equal(first, again)
-    assert all(0.2 < np.mean(a != b) < 0.8 for a in first for b in second)
-
-
-def test_each_process_reads_its_share(tmp_path):
-    from dataclasses import replace
-
-    from elastictrainer.data.datasets import load
-
-    make_images(tmp_path / "images", train=7)
-    whole = load(str(tmp_path / "images"), 4, (8, 8))
-    parts = [replace(whole, part=(k, 2)) for k in range(2)]
-    assert {part.steps_per_epoch for part in parts} == {whole.steps_per_epoch}
-    for first in (0, 1):
-        together = list(whole.train(1, first))
-        shares = [list(part.train(1, first)) for part in parts]
-        assert len(together) == len(shares[0]) == len(shares[1])
-        for (x, y), (x0, y0), (x1, y1) in zip(together, *shares):
-            np.testing.assert_array_equal(x[0::2], x0)
-            np.testing.assert_array_equal(x[1::2], x1)
-            np.testing.assert_array_equal(np.stack([y0, y1], 1).ravel(), y)
-    tested = [np.concatenate([y for _, y in part.test()]) for part in (whole, *parts)]
-    assert sorted(tested[0]) == sorted(np.concatenate(tested[1:])) and len(tested[1]) >= len(tested[2]) > 0
-    with pytest.raises(UsageError, match="cannot be divided among 3"):
-        replace(whole, part=(0, 3))
-
-
-def test_checkpoints_go_back_to_what_all_have(tmp_path):
-    import tensorflow as tf
-
-    from elastictrainer.training.checkpoints import Checkpoints
-
-    variable = tf.Variable([0.0])
-    checkpoints = Checkpoints(tmp_path / "checkpoints", values=[variable])
-    for step in (1, 2, 3):
-        variable.assign([float(step)])
-        checkpoints.save(step, {"step": step})
-    assert checkpoints.restore(pytest.fail, lambda step: step - 1) == {"step": 2} and variable.numpy()[0] == 2
-    assert [path.name for path in checkpoints.saved()] == ["step-000000002"]
-    with pytest.raises(RunError, match="no checkpoint of step 1"):
-        checkpoints.restore(pytest.fail, lambda step: 1)
-    with pytest.raises(RunError, match="another process has damaged checkpoints only"):
-        checkpoints.restore(pytest.fail, lambda step: -1)
-    assert [path.name for path in checkpoints.saved()] == [
-        "step-000000002"
-    ]  # nothing is lost where it goes wrong
-    variable.assign([7.0])
-    assert (
-        checkpoints.restore(pytest.fail, lambda step: 0) is None
-    )  # another has none yet: all begin at the beginning
-    assert variable.numpy()[0] == 7 and not checkpoints.saved()
-    said = []
-    for step in (1, 2):
-        checkpoints.save(step, {"step": step})
-    with pytest.raises(
-        RunError, match="another process has no checkpoint"
-    ):  # it had one once: nothing is thrown away for it
-        checkpoints.restore(pytest.fail, lambda step: 0)
-    assert len(checkpoints.saved()) == 2
-    for path in checkpoints.saved():
-        next(path.glob("variables.data*")).write_bytes(b"")
-    told = []
-    with pytest.raises(RunError, match="can be read"):
-        checkpoints.restore(said.append, lambda step: told.append(step) or -1)
-    assert told == [-1] and len(said) == 2 and len(checkpoints.saved()) == 2
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        "",
-        "{",
-        "{}",
-        '{"cluster": {"worker": ["a:1"]}, "task": {"index": 1}}',
-        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"index": 0}}',
-    ],
-)
-def test_a_wrong_environment_is_told(config, monkeypatch):
-    from elastictrainer.training import workers
-
-    monkeypatch.setenv("TF_CONFIG", config)
-    with pytest.raises(UsageError, match='"cluster": {"worker"'):
-        workers.create("multi-worker")
-
-
-def test_a_strategy_that_cannot_be_had_is_told(monkeypatch):
-    import tensorflow as tf
-
-    from elastictrainer.training import launcher, workers
-
-    assert workers.create("none") is None
-    with pytest.raises(UsageError, match="none, multi-worker, mirrored"):
-        workers.create("tpu")
-    assert launcher.devices(3) == [None] * 3
-    with pytest.raises(UsageError, match="--replicas 2"):
-        launcher.devices(None)
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b", "c"])
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert launcher.devices(None) == ["0", "1", "2"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7")
-    assert launcher.devices(2) == ["4", "6"]
-    with pytest.raises(UsageError, match="TensorFlow sees 3 GPUs"):
-        launcher.devices(4)

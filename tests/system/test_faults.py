@@ -193,31 +193,9 @@ def test_a_signal_saves_and_says_how_to_go_on(workshop, number):
     finish(process, status=130)
 
 
-def test_a_second_signal_ends_the_process_at_once(tmp_path):
-    endless = (
-        "import time\nfrom elastictrainer.training.interruption import Interruption\n"
-        "with Interruption():\n    print('go', flush=True)\n    while True: time.sleep(0.01)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", endless],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        wait_for(process, "go")
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-        assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=280) == -signal.SIGINT  # 130 to a shell
-    finally:
-        process.kill()
-
-
 @pytest.mark.slow
 def test_a_file_size_limit_stops_the_run_and_keeps_the_last_checkpoint(workshop):
-    """A quota's stand-in where no file system can be mounted: the checkpoint outgrows what a file may have."""
+    """A quota's stand-in where no file system can be mounted: the checkpoint outgrows what a file may be."""
     finish(start(workshop, *SMALL, "--scheme", "full", "--epochs", "2", "--output", "quota"))
     for path in (workshop / "quota" / "summary.json", workshop / "quota" / "model.keras"):
         path.unlink()

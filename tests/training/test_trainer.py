@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from builders import ArrayData, invented_timings, small_network, train_classifier
 from elastictrainer import TensorTimings, Trainer, UsageError
+from elastictrainer.steps import optimizers
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ LOSS = "sparse_categorical_crossentropy"
 
 
 def elastic(model, loss=None, rho=0.7, optimizer="adam", metrics=None, tensors=6, **options):
-    """A trainer with a profile that leaves something to choose: most of what networks of this size take is overhead."""
+    """A trainer with a profile that leaves something to choose: so small networks take mostly overhead."""
     timings = TensorTimings.from_chain(
         [f"t{k}" for k in range(tensors)], 1.0, np.ones(tensors), np.ones(tensors)
     )
@@ -80,35 +82,29 @@ def test_an_image_model_learns_with_arrays_validation_and_callbacks(tf, keras, t
     assert 0 < history.elastic["rho_predicted"] <= 1 and history.elastic["rho_achieved"] > 0
 
 
-def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras, capsys, monkeypatch):
-    from elastictrainer.training import loop
-
+def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras):
     x, y = bright_images()
     model = image_network(keras)
+    before, said = [v.numpy() for v in model.variables], []
+
+    def say(line):
+        said.append(line)
+        if line.startswith("full step"):  # the profile is made, and no step taken
+            for value, variable in zip(before, model.variables):
+                np.testing.assert_array_equal(value, variable)
+
     trainer = elastic(
         model,
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         rho=0.97,
         timings=None,
         feedback=True,
+        say=say,
     )
-    before = [v.numpy() for v in model.variables]
-
-    real = loop.profile_model
-
-    def profiled(*arguments, **options):
-        timings = real(*arguments, **options)
-        for value, variable in zip(before, model.variables):
-            np.testing.assert_array_equal(value, variable)
-        return timings
-
-    monkeypatch.setattr(loop, "profile_model", profiled)
-    history = trainer.fit(x, y, 8, 3)  # in the order of Model.fit
-    assert (
-        len(trainer.timings) == len(model.trainable_variables) == 8
-        and trainer.timings.metadata["coverage"] > 0.8
-    )
-    assert "profiling the model" in capsys.readouterr().out
+    history = trainer.fit(x, y, 8, 3, 0)  # in the order of Model.fit
+    assert said[0] == "profiling the model" and said[1].startswith("full step")
+    assert len(trainer.timings) == len(model.trainable_variables) == 8
+    assert trainer.timings.metadata["coverage"] > 0.8
     assert all(np.isfinite(history.history["ratio"])) and history.elastic["seconds"]["importance"] > 0
 
 
@@ -291,3 +287,35 @@ def test_data_of_unknown_length_and_a_speed_that_cannot_be_had_are_refused(tf, k
         trainer.fit(data, verbose=0)
     with pytest.raises(UsageError, match="rho 0.01 cannot be had"):
         trainer.fit(x, y, verbose=0)
+
+
+def test_the_network_learns(tf, keras):
+    data, sgd = ArrayData(tf, steps=20), optimizers.make("sgd", 0.05)
+    summary = train_classifier(tf, small_network(tf), data, sgd, scheme="full", epochs=6).elastic
+    assert summary["accuracy_last"] > 0.9 and summary["rho_requested"] is None
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"scheme": "full", "epochs": 0}, "epochs"),
+        ({"interval": 0, "scheme": "full"}, "interval"),
+        ({"timings": TensorTimings.from_chain(["a"], 1.0, [1.0], [1.0])}, "1 tensors"),
+    ],
+)
+def test_bad_arguments(tf, options, message):
+    with pytest.raises(UsageError, match=message):
+        train_classifier(tf, small_network(tf), ArrayData(tf), **options)
+
+
+def test_rho_below_the_cheapest_selection_names_the_range(tf):
+    model = small_network(tf)
+    with pytest.raises(UsageError, match="Valid: 0"):
+        train_classifier(tf, model, ArrayData(tf), timings=invented_timings(model), rho=0.01)
+
+
+def test_callbacks_are_a_list_or_one(keras):
+    trainer = Trainer(keras.Sequential([keras.layers.Dense(1)]), scheme="full")
+    trainer.compile("sgd", "mse")
+    with pytest.raises(UsageError, match="not a CallbackList"):
+        trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), callbacks=keras.callbacks.CallbackList())

@@ -1,26 +1,30 @@
 """Interrupted and resumed equals uninterrupted, to the bit."""
 
-import json
+import itertools
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from builders import ArrayData, invented_timings, small_network, train_classifier
-from elastictrainer import RunError, UsageError
+from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection.fixed import FixedPolicy
 from elastictrainer.selection.schemes import SCHEMES
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
-from elastictrainer.training.checkpoints import Checkpoints
+from elastictrainer.training.checkpointing import Checkpointing
+from elastictrainer.training.state import RunState
 
 STEPS, EPOCHS = 16, 4
+CLOCKED = ("step_ms_median", "ratio", "train_seconds", "train_seconds_total")
 
 
 class InterruptedData(ArrayData):
-    """Sends this process SIGINT before it hands out a given minibatch: ("train", epoch, number) or ("test", call)."""
+    """Sends SIGINT before it hands out a given minibatch: ("train", epoch, number) or ("test", call)."""
 
     def __init__(self, tf, when=None):
         super().__init__(tf, steps=STEPS)
@@ -77,9 +81,8 @@ class Run:
         )
 
     def result(self):
-        """What must be equal: weights, slots, random states, metrics and selections, without what a clock measured."""
-        clocked = ("step_ms_median", "ratio", "train_seconds", "train_seconds_total")
-        metrics = [{k: v for k, v in record.items() if k not in clocked} for record in self.folder.metrics()]
+        """What must be equal: variables, metrics and selections, without what a clock measured."""
+        metrics = [{k: v for k, v in record.items() if k not in CLOCKED} for record in self.folder.metrics()]
         variables = [
             *self.model.variables,
             *optimizers.variables_of(self.optimizer),
@@ -90,18 +93,23 @@ class Run:
 
 @pytest.fixture
 def sigint():
-    """Python's own handling of SIGINT, also where pytest itself was started in the background, which ignores it."""
+    """Python's own handling of SIGINT, also where pytest was started in the background, which ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
+QUICK = ("elastic", "full", "prunetrain")  # one of each kind of state: selections, none, a penalty
+
+
 @pytest.mark.usefixtures("sigint")
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.slow) for s in SCHEMES]
+)
 def test_resumed_equals_uninterrupted(tf, timings, tmp_path, scheme):
     whole = Run(tf, timings, tmp_path / "whole", scheme)
     whole.fit(ArrayData(tf, steps=STEPS))
-    # In the middle of an epoch, at the last step of one, and while one is evaluated: every time a new model goes on.
+    # In the middle of an epoch, at the last step of one, and while one is evaluated: each time a new model.
     for resume, when in enumerate((("train", 0, 9), ("train", 1, STEPS - 1), ("test", 2), None)):
         parts = Run(tf, timings, tmp_path / "parts", scheme)
         data = InterruptedData(tf, when)
@@ -120,6 +128,60 @@ def test_resumed_equals_uninterrupted(tf, timings, tmp_path, scheme):
     assert summary["selections"] == (len(selections) if scheme.startswith("elastic") else 0)
 
 
+@pytest.mark.usefixtures("sigint")
+@pytest.mark.parametrize("step", [3, 6], ids=["in the middle", "at the last step"])
+def test_a_resumed_epoch_has_the_metrics_and_keras_validation_of_a_whole_one(tf, tmp_path, step):
+    def train(saver, stop_at=None):
+        tf.keras.utils.set_random_seed(3)
+        data, model, done = ArrayData(tf, steps=6), small_network(tf), itertools.count(1)
+
+        def stop(batch, logs):
+            if next(done) == stop_at:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        trainer = Trainer(model, scheme="full")
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        trainer.compile("adam", loss, metrics=["accuracy"])
+        history = trainer.fit(
+            data.stream,
+            steps_per_epoch=6,
+            epochs=2,
+            validation_data=ArrayData(tf, seed=1).stream().take(2),
+            callbacks=[tf.keras.callbacks.LambdaCallback(on_train_batch_end=stop), saver],
+            verbose=0,
+        )
+        return history
+
+    whole = train(Checkpointing(RunFolder(tmp_path / "whole"))).history
+    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= whole.keys()
+    run = RunFolder(tmp_path / "parts")
+    with pytest.raises(Interrupted, match=r"step %d. Go on with: Checkpointing\(..., resume=True\)" % step):
+        train(Checkpointing(run), stop_at=step)
+    resumed = train(Checkpointing(run, resume=True))
+    assert resumed.epoch == [0, 1]
+    for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
+        assert resumed.history[name] == pytest.approx(whole[name], rel=1e-6), name
+
+
+def test_within_an_epoch_one_is_written_every_few_minutes(tf, tmp_path):
+    def train(folder, minutes):
+        newest = []
+        run = RunFolder(folder)
+
+        def note(batch, logs):
+            newest.append(max((p.name for p in run.checkpoints_path.glob("step-*")), default=None))
+
+        trainer = Trainer(small_network(tf), scheme="full")
+        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        note_each = tf.keras.callbacks.LambdaCallback(on_train_batch_end=note)
+        callbacks = [note_each, Checkpointing(run, minutes)]
+        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, epochs=2, callbacks=callbacks, verbose=0)
+        return newest
+
+    assert train(tmp_path / "rarely", 10.0) == [None, None, "step-000000002", "step-000000002"]
+    assert train(tmp_path / "often", 0.0) == [None, *(f"step-00000000{k}" for k in (1, 2, 3))]
+
+
 def test_checkpoints_hold_the_random_states(tf):
     model = small_network(tf)
     states = random_states(model)
@@ -127,57 +189,6 @@ def test_checkpoints_hold_the_random_states(tf):
     before = states[0].numpy().copy()
     model(np.zeros((4, 8, 8, 3)), training=True)
     assert not np.array_equal(before, states[0].numpy())
-
-
-@pytest.fixture
-def saved(tf, tmp_path):
-    """A variable with two checkpoints: 1.0 after step 1, 2.0 after step 2."""
-    variable = tf.Variable(tf.zeros(1000))
-    checkpoints = Checkpoints(tmp_path / "checkpoints", values=[variable])
-    for step in (1, 2, 3):
-        variable.assign(tf.fill([1000], float(step)))
-        checkpoints.save(step, {"step": step})
-    return variable, checkpoints
-
-
-def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
-    variable, checkpoints = saved
-    assert [p.name for p in checkpoints.saved()] == ["step-000000003", "step-000000002"]
-    variable.assign(tf.zeros(1000))
-    assert checkpoints.restore(pytest.fail) == {"step": 3} and variable.numpy()[0] == 3
-
-
-@pytest.mark.parametrize("file", ["variables.index", "variables.data-00000-of-00001"])
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda f: f.write_bytes(f.read_bytes()[: f.stat().st_size // 2]),
-        lambda f: f.write_bytes(b""),
-        lambda f: f.unlink(),
-        lambda f: f.write_bytes(
-            bytes([b ^ 255 if k == f.stat().st_size // 2 else b for k, b in enumerate(f.read_bytes())])
-        ),
-    ],
-    ids=["cut", "empty", "missing", "one byte"],
-)
-def test_a_damaged_checkpoint_is_said_and_the_older_one_used(tf, saved, file, damage):
-    variable, checkpoints = saved
-    damage(checkpoints.saved()[0] / file)
-    said = []
-    assert checkpoints.restore(said.append) == {"step": 2} and variable.numpy()[0] == 2
-    assert len(said) == 1 and "step-000000003 is damaged" in said[0]
-    assert [p.name for p in checkpoints.saved()] == ["step-000000002"]
-    damage(checkpoints.saved()[0] / file)
-    with pytest.raises(RunError, match="--overwrite"):
-        checkpoints.restore(said.append)
-
-
-def test_an_unfinished_checkpoint_is_removed(tf, saved):
-    _, checkpoints = saved
-    part = checkpoints.folder / ".step-000000004.123.part"
-    part.mkdir()
-    (part / "variables.index").write_bytes(b"half")
-    assert checkpoints.restore(pytest.fail) == {"step": 3} and not part.exists()
 
 
 @pytest.mark.parametrize(
@@ -198,9 +209,8 @@ def test_what_is_not_finite_is_not_saved(tf, timings, tmp_path, when, message):
                 self.poison()
 
         def poison(self):
-            bias = poisoned.model.trainable_weights[
-                -1
-            ]  # behind every activation: on some CPUs ReLU turns NaN into 0
+            # Behind every activation: on some CPUs ReLU turns NaN into 0.
+            bias = poisoned.model.trainable_weights[-1]
             bias.assign(tf.fill(bias.shape, np.nan))
 
     poisoned = Run(tf, timings, tmp_path / "run", "full")
@@ -210,6 +220,12 @@ def test_what_is_not_finite_is_not_saved(tf, timings, tmp_path, when, message):
     assert again.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["steps"] == STEPS * EPOCHS
 
 
+def test_divergence_stops_the_run_and_says_where(tf, tmp_path):
+    run, sgd = RunFolder.create(tmp_path / "run"), optimizers.make("sgd", 1e20)
+    with pytest.raises(RunError, match="at step .*learning-rate"):
+        train_classifier(tf, small_network(tf), ArrayData(tf, steps=6), sgd, scheme="full", run=run)
+
+
 def test_a_run_without_a_checkpoint_starts_anew(tf, timings, tmp_path):
     fresh = Run(tf, timings, tmp_path / "run", "full")
     fresh.folder.add_metrics({"epoch": 1})  # what a killed process may have left
@@ -217,26 +233,41 @@ def test_a_run_without_a_checkpoint_starts_anew(tf, timings, tmp_path):
     assert [record["epoch"] for record in fresh.folder.metrics()] == [1, 2, 3, 4]
 
 
-def test_only_data_from_a_function_can_be_resumed(tf, tmp_path):
-    from elastictrainer import Trainer
-    from elastictrainer.training.checkpointing import Checkpointing
+def test_another_runs_checkpoints_are_refused(tf, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    trainer = Trainer(small_network(tf), scheme="full")
+    trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
+    def fit(saver):
+        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, epochs=1, callbacks=[saver], verbose=0)
+
+    fit(Checkpointing(run))
+    with pytest.raises(UsageError, match="earlier run.*resume=True"):
+        fit(Checkpointing(run))
+    fit(Checkpointing(run, resume=True))
+
+
+def test_only_data_from_a_function_can_be_resumed(tf, tmp_path):
     trainer = Trainer(small_network(tf), scheme="full")
     trainer.compile("sgd", "mse")
     saver = Checkpointing(RunFolder.create(tmp_path / "run"), resume=True)
     with pytest.raises(UsageError, match=r"function of \(epoch, first\)"):
         trainer.fit(np.zeros((8, 8, 8, 3)), np.zeros((8, 3)), callbacks=[saver])
-    with pytest.raises(UsageError, match="pass steps_per_epoch"):
-        trainer.fit(ArrayData(tf).stream)
 
 
-def test_torn_and_later_lines_are_cut(tmp_path):
-    run = RunFolder(tmp_path)
-    for epoch in (1, 2, 3):
-        run.add_metrics({"epoch": epoch})
-    with open(run.metrics_path, "a") as file:
-        file.write('{"epoch": 4')
-    assert [r["epoch"] for r in run.metrics()] == [1, 2, 3]
-    run.rewind(2, 0)
-    run.add_metrics({"epoch": 3})
-    assert [json.loads(line)["epoch"] for line in run.metrics_path.read_text().splitlines()] == [1, 2, 3]
+def test_processes_that_train_together_stop_after_the_same_step(tf, tmp_path):
+    """Another process is asked to stop: this one stops at the next step after which they exchange that."""
+    model = small_network(tf)
+    model.compile("sgd", "mse")
+    optimizers.build(model.optimizer, model.trainable_variables)
+    together = SimpleNamespace(gather=lambda mine: np.array([mine, [True, False]]))
+    state = RunState(model, "full", None, 1, print, together, loss=1.0)
+    state.policy = FixedPolicy(np.ones(10, bool))
+    saver = Checkpointing(RunFolder(tmp_path / "run"))
+    saver.run_state = state
+    for step in (1, 2, 3, 4):
+        state.progress.step = step
+        saver.on_train_batch_end(step)
+    state.progress.step = 5
+    with pytest.raises(Interrupted, match="Saved after step 5"):
+        saver.on_train_batch_end(5)

@@ -1,0 +1,118 @@
+"""et-train as a function: from settings to a filled run folder."""
+
+import time
+
+import pytest
+
+from elastictrainer import RunError, UsageError
+from elastictrainer.experiment.run import train
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.runs.run_folder import RunFolder
+
+
+@pytest.fixture
+def settings(tf, image_folder, tmp_path, monkeypatch):
+    """A made-to-measure TrainSettings: a tiny network on tiny images, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def made(**given):
+        return TrainSettings(
+            **{
+                "model": "usermodels:good",
+                "dataset": str(image_folder),
+                "image_size": 16,
+                "learning_rate": 0.003,
+                "importance_batches": 2,
+                "interval": 1,
+                "epochs": 1,
+                "rho": 0.9,
+                "scheme": "full",
+                "calibration_seconds": 0.5,
+                **given,
+            }
+        )
+
+    return made
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunFolder.create(tmp_path / "run")
+
+
+def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
+    chosen = settings(scheme="elastic", epochs=2, export="keras", seed=3)
+    summary = train(chosen, run, resume=False)
+    assert summary == run.summary() and summary["seed"] == 3 and summary["steps"] == 12
+    assert summary["epochs"] == 2 and summary["selections"] >= 1
+    assert 0 <= summary["accuracy_last"] <= summary["accuracy_best"] <= 1
+    assert TrainSettings(**run.config()) == chosen
+    assert run.environment()["class_names"] == ["dark", "light"]
+    assert [line["epoch"] for line in run.metrics()] == [1, 2]
+    assert all(line["test_accuracy"] is not None for line in run.metrics()) and run.selections()
+    for path in (run.profile_path, run.model_path, run.events_path, run.checkpoints_path):
+        assert path.exists(), path
+    said = capsys.readouterr().out
+    for words in (
+        "2 classes, 24 training and 8 test images, 6 trainable tensors",
+        f"run: {run.path}",
+        "profile: profiles/",
+        "epoch 2/2",
+        "written: ",
+    ):
+        assert words in said
+
+
+def test_what_is_finished_is_resumed_to_the_same_figures(settings, run):
+    summary = train(settings(), run, resume=False)
+    again = train(settings(), run, resume=True)
+    for name in ("steps", "epochs", "accuracy_last", "loss_last", "training_intervals"):
+        assert again[name] == summary[name], name
+
+
+def test_a_bad_request_leaves_a_finished_run_as_it_was(settings, run, monkeypatch):
+    train(settings(), run, resume=False)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    for wrong in (
+        {"scheme": "elastic", "rho": 0.01},  # below the cheapest selection
+        {"model": "usermodels:all_frozen"},
+        {"dataset": "nowhere/at/all"},
+        {"batch_size": 25},
+        {"meter": "no.csv"},
+    ):
+        with pytest.raises(UsageError):
+            train(settings(**wrong), run, resume=False)
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_new_run_replaces_an_old_one(settings, run):
+    train(settings(epochs=2), run, resume=False)
+    summary = train(settings(), run, resume=False)
+    assert summary["epochs"] == 1 and len(run.metrics()) == 1
+
+
+def test_a_damaged_image_is_named(settings, run, image_folder):
+    victim = image_folder / "train" / "light" / "3.png"
+    victim.write_bytes(victim.read_bytes()[:-2000])
+    with pytest.raises(RunError, match=r"light/3\.png"):
+        train(settings(), run, resume=False)
+    assert not run.summary_path.exists()
+
+
+def test_energy_from_a_meters_log_is_added(settings, run, tmp_path, capsys):
+    now = time.time()
+    log = tmp_path / "meter.csv"
+    log.write_text(f"time,watts\n{now - 10},5\n{now + 3600},5\n")  # 5 W all along
+    summary = train(settings(meter=str(log)), run, resume=False)
+    trained = sum(end - begin for begin, end in summary["training_intervals"])
+    assert summary["energy_joules"] == pytest.approx(5 * trained)
+    assert summary["energy_source"] == f"log {log}" and run.summary() == summary
+    assert f"energy: log {log}" in capsys.readouterr().out
+
+
+def test_a_log_that_does_not_cover_the_run_is_said_and_the_run_kept(settings, run, tmp_path, capsys):
+    log = tmp_path / "meter.csv"
+    log.write_text("1,5\n2,5\n")
+    summary = train(settings(meter=str(log)), run, resume=False)
+    assert summary["energy_joules"] is None and run.summary() == summary
+    assert "no energy: " in capsys.readouterr().err

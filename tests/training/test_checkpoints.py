@@ -1,0 +1,123 @@
+"""Checkpoints: the newest whole one is restored, and nothing good is lost."""
+
+import os
+
+import pytest
+
+from elastictrainer import RunError
+from elastictrainer.training.checkpoints import Checkpoints
+
+
+@pytest.fixture
+def saved(tf, tmp_path):
+    """A variable, and its checkpoints after the steps 1, 2 and 3, whose numbers are its values."""
+    variable = tf.Variable(tf.zeros(1000))
+    checkpoints = Checkpoints(tmp_path / "checkpoints", values=[variable])
+    for step in (1, 2, 3):
+        variable.assign(tf.fill([1000], float(step)))
+        checkpoints.save(step, {"step": step})
+    return variable, checkpoints
+
+
+def names(checkpoints):
+    return [path.name for path in checkpoints.saved()]
+
+
+def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
+    variable, checkpoints = saved
+    assert names(checkpoints) == ["step-000000003", "step-000000002"]
+    variable.assign(tf.zeros(1000))
+    assert checkpoints.restore(pytest.fail) == {"step": 3} and variable.numpy()[0] == 3
+
+
+def test_without_any_nothing_is_restored(tf, tmp_path):
+    variable = tf.Variable(4.0)
+    assert Checkpoints(tmp_path / "none", values=[variable]).restore(pytest.fail) is None
+    assert variable.numpy() == 4
+
+
+@pytest.mark.parametrize("file", ["variables.index", "variables.data-00000-of-00001"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda f: f.write_bytes(f.read_bytes()[: f.stat().st_size // 2]),
+        lambda f: f.write_bytes(b""),
+        lambda f: f.unlink(),
+        lambda f: f.write_bytes(
+            bytes([b ^ 255 if k == f.stat().st_size // 2 else b for k, b in enumerate(f.read_bytes())])
+        ),
+    ],
+    ids=["cut", "empty", "missing", "one byte"],
+)
+def test_a_damaged_checkpoint_is_said_and_the_older_one_used(saved, file, damage):
+    variable, checkpoints = saved
+    damage(checkpoints.saved()[0] / file)
+    said = []
+    assert checkpoints.restore(said.append) == {"step": 2} and variable.numpy()[0] == 2
+    assert len(said) == 1 and "step-000000003 is damaged" in said[0]
+    assert names(checkpoints) == ["step-000000002"]
+    damage(checkpoints.saved()[0] / file)
+    with pytest.raises(RunError, match="--overwrite"):
+        checkpoints.restore(said.append)
+
+
+def test_an_unfinished_checkpoint_is_removed(saved):
+    _, checkpoints = saved
+    part = checkpoints.folder / ".step-000000004.123.part"
+    part.mkdir()
+    (part / "variables.index").write_bytes(b"half")
+    assert checkpoints.restore(pytest.fail) == {"step": 3} and not part.exists()
+
+
+def test_one_that_cannot_be_written_leaves_those_before_it(saved):
+    _, checkpoints = saved
+    (checkpoints.folder / f".step-000000004.{os.getpid()}.part").write_text("in the way")
+    with pytest.raises(RunError, match="cannot write the checkpoint.*last good one is .*step-000000003"):
+        checkpoints.save(4, {"step": 4})
+    assert names(checkpoints) == ["step-000000003", "step-000000002"]
+
+
+def test_a_first_one_that_cannot_be_written_is_told(tf, tmp_path):
+    (tmp_path / "checkpoints").write_text("in the way")
+    with pytest.raises(RunError, match="cannot write the checkpoint.*none before it"):
+        Checkpoints(tmp_path / "checkpoints", values=[tf.Variable(0.0)]).save(1, {})
+
+
+def test_processes_go_on_from_the_newest_step_that_all_have(saved):
+    variable, checkpoints = saved
+    assert checkpoints.restore(pytest.fail, agree=lambda step: step - 1) == {"step": 2}
+    assert variable.numpy()[0] == 2 and names(checkpoints) == ["step-000000002"]
+
+
+@pytest.mark.parametrize(
+    "agreed, message",
+    [
+        (1, "no checkpoint of step 1"),
+        (-1, "another process has damaged checkpoints only"),
+        (0, "another process has no checkpoint"),  # it had one once
+    ],
+)
+def test_where_processes_have_no_step_in_common_nothing_is_removed(saved, agreed, message):
+    _, checkpoints = saved
+    with pytest.raises(RunError, match=message):
+        checkpoints.restore(pytest.fail, agree=lambda step: agreed)
+    assert len(checkpoints.saved()) == 2
+
+
+def test_all_begin_anew_where_one_was_stopped_before_its_first(tf, tmp_path):
+    variable = tf.Variable([1.0])
+    checkpoints = Checkpoints(tmp_path / "checkpoints", values=[variable])
+    checkpoints.save(1, {})
+    variable.assign([7.0])
+    assert checkpoints.restore(pytest.fail, agree=lambda step: 0) is None
+    assert variable.numpy()[0] == 7 and not checkpoints.saved()
+
+
+def test_a_process_whose_checkpoints_are_all_damaged_tells_the_others(saved):
+    _, checkpoints = saved
+    for path in checkpoints.saved():
+        next(path.glob("variables.data*")).write_bytes(b"")
+    said, told = [], []
+    with pytest.raises(RunError, match="can be read"):
+        checkpoints.restore(said.append, agree=lambda step: told.append(step) or -1)
+    assert told == [-1] and len(said) == 2 and len(checkpoints.saved()) == 2

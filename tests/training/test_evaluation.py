@@ -1,0 +1,81 @@
+"""Loss and accuracy on held-out images."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from elastictrainer import RunError
+from elastictrainer.training.evaluation import Evaluation, Evaluator
+from elastictrainer.training.state import RunState
+
+
+@pytest.fixture
+def model(tf):
+    """Logits are the input."""
+    return tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Activation("linear")])
+
+
+def minibatches(tf, sizes=(4, 4, 1)):
+    random = np.random.default_rng(0)
+    for size in sizes:
+        x = random.normal(size=(size, 3)).astype(np.float32)
+        yield tf.constant(x), tf.constant(random.integers(0, 3, size))
+
+
+def expected(tf):
+    x, y = (np.concatenate(parts) for parts in zip(*minibatches(tf)))
+    losses = np.log(np.exp(x).sum(axis=1)) - x[np.arange(len(y)), y]
+    return losses.mean(), (x.argmax(axis=1) == y).mean()
+
+
+def test_every_image_counts_the_same_in_a_smaller_minibatch_as_well(tf, model):
+    loss, accuracy = Evaluator(model)(minibatches(tf))
+    assert (loss, accuracy) == (pytest.approx(expected(tf)[0], rel=1e-5), pytest.approx(expected(tf)[1]))
+
+
+def test_processes_add_up_their_parts(tf, model):
+    alike = SimpleNamespace(gather=lambda sums: np.array([sums, sums]))
+    assert Evaluator(model, alike)(minibatches(tf)) == pytest.approx(Evaluator(model)(minibatches(tf)))
+
+
+def test_what_is_called_before_each_minibatch_may_end_it(tf, model):
+    calls = itertools.count(1)
+
+    def stop():
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Evaluator(model)(minibatches(tf), stop)
+    assert next(calls) == 3
+
+
+def make(model, *tests):
+    """An evaluation in a run, on one of `tests` after another."""
+    sets = iter(tests)
+    evaluation = Evaluation(lambda: next(sets))
+    evaluation.run_state = RunState(model, "full", None, len(tests), print)
+    return evaluation
+
+
+def test_an_epochs_logs_have_it_and_the_figures_the_best_and_the_last(tf, model):
+    right, wrong = ([(10 * np.eye(3, dtype=np.float32), np.roll([0, 1, 2], k))] for k in (0, 1))
+    evaluation, epochs = make(model, wrong, right, wrong), [{}, {}, {}]
+    for number, logs in enumerate(epochs):
+        evaluation.on_epoch_end(number, logs)
+    assert [logs["val_accuracy"] for logs in epochs] == [0, 1, 0]
+    assert evaluation.run_state.watch.training() == 0 < evaluation.run_state.watch.of("validation")
+    figures = evaluation.figures()
+    assert figures["accuracy_best"] == 1 and figures["accuracy_last"] == 0
+    assert figures["loss_last"] == epochs[2]["val_loss"]
+    resumed = make(model)
+    resumed.restore(evaluation.state())
+    assert resumed.figures() == figures
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tf, model):
+    lost = [(np.full((1, 3), np.nan, np.float32), np.array([0]))]
+    with pytest.raises(RunError, match="test loss is nan.*training diverged"):
+        make(model, lost).on_epoch_end(0, {})

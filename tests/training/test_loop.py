@@ -1,0 +1,157 @@
+"""A run's steps: what is timed, what counts as training, and what becomes of data that cannot be read."""
+
+import time
+
+import numpy as np
+import pytest
+
+from builders import ArrayData, invented_timings, small_network, train_classifier
+from elastictrainer import RunError, Trainer, UsageError
+from elastictrainer.errors import DataError
+from elastictrainer.steps import optimizers
+from elastictrainer.training.callback import TrainerCallback
+
+
+def dense_trainer(tf, **options):
+    """Of two dense layers, without anything random in a step."""
+    tf.keras.utils.set_random_seed(4)
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([tf.keras.Input((2,)), layers.Dense(3, activation="tanh"), layers.Dense(1)])
+    trainer = Trainer(model, **options)
+    trainer.compile("sgd", "mse")
+    return trainer
+
+
+def points(count, seed=0):
+    x = np.random.default_rng(seed).normal(size=(count, 2)).astype(np.float32)
+    return x, x.sum(axis=1, keepdims=True)
+
+
+def endless(tf, minibatches=None):
+    """A stream of minibatches of 4; `minibatches`: as many, then it ends."""
+    x, y = points(4)
+    data = tf.data.Dataset.from_tensors((x, y)).repeat(minibatches)
+    return lambda epoch, first: data
+
+
+class Watch(TrainerCallback):
+    """Counts the steps that were timed."""
+
+    def on_train_end(self, logs=None):
+        self.timed = len(self.run_state.progress.recent_ms)
+
+
+def test_data_that_cannot_be_read_is_an_error_of_the_run_with_the_reason(tf):
+    def read(number):
+        with tf.control_dependencies([tf.debugging.assert_less(number, tf.int64.max // 2, "torn file")]):
+            return tf.ones((2,)), tf.ones((1,))
+
+    good = tf.data.Dataset.range(6).concatenate(tf.data.Dataset.from_tensors(tf.int64.max))
+    trainer = dense_trainer(tf, scheme="full")
+    with pytest.raises(DataError, match="reading the training data failed: .*torn file") as raised:
+        trainer.fit(good.repeat().map(read).batch(2), steps_per_epoch=5, verbose=0)
+    assert isinstance(raised.value, RunError)
+    assert trainer.model.train_function is None, "the model is Keras' own again"
+
+
+def test_a_smaller_last_minibatch_is_not_timed(tf):
+    watch = Watch()
+    dense_trainer(tf, scheme="full").fit(*points(20), batch_size=8, epochs=2, callbacks=watch, verbose=0)
+    assert watch.timed == 3  # of 8, 8, 4, 8, 8, 4; the first one is also the first of its graph
+
+
+def test_keras_own_validation_counts_as_validation(tf):
+    class Slow(tf.keras.callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            time.sleep(0.4)
+
+    told = []
+
+    class Told(TrainerCallback):
+        def on_training(self, going_on):
+            told.append(going_on)
+
+    history = dense_trainer(tf, scheme="full").fit(
+        endless(tf),
+        steps_per_epoch=3,
+        epochs=2,
+        validation_data=points(8),
+        validation_batch_size=4,
+        callbacks=[Slow(), Told()],
+        verbose=0,
+    )
+    figures = history.elastic
+    assert figures["validation_seconds"] > 2 * 2 * 0.4
+    assert figures["train_seconds"] == pytest.approx(
+        sum(figures["seconds"].values()) - figures["validation_seconds"]
+    )
+    assert told == [True, False] * 2, "what meters are told"
+
+
+def test_a_stream_must_not_end_and_needs_the_length_of_an_epoch(tf):
+    with pytest.raises(UsageError, match="ended in epoch 2, before its minibatch 3 of 4.*epochs to come"):
+        dense_trainer(tf, scheme="full").fit(endless(tf, 6), steps_per_epoch=4, epochs=2, verbose=0)
+    with pytest.raises(UsageError, match="ended in epoch 1, before its minibatch 1"):
+        dense_trainer(tf, scheme="full").fit(endless(tf, 0), steps_per_epoch=4, verbose=0)
+    with pytest.raises(UsageError, match="pass steps_per_epoch"):
+        dense_trainer(tf, scheme="full").fit(endless(tf))
+
+
+def test_a_scheme_without_full_steps_times_them_beside_the_run_and_leaves_no_trace(tf):
+    """Training the last layer equals Keras' own `fit` with the others frozen."""
+    ours, theirs = dense_trainer(tf, scheme="traditional-tl"), dense_trainer(tf).model
+    theirs.layers[-2].trainable = False
+    theirs.compile("sgd", "mse")
+    options = {"batch_size": 4, "epochs": 3, "shuffle": False, "verbose": 0}
+    history, plain = ours.fit(*points(20), **options), theirs.fit(*points(20), **options)
+    assert history.elastic["full_step_ms"] > 0 and history.elastic["calibration_seconds"] > 0
+    np.testing.assert_allclose(history.history["loss"], plain.history["loss"], rtol=1e-5)
+    for value, other in zip(ours.model.get_weights(), theirs.get_weights()):
+        np.testing.assert_allclose(value, other, rtol=1e-5)
+
+
+def test_training_time_is_everything_but_validation(tf):
+    data = ArrayData(tf, steps=8)
+    summary = train_classifier(tf, small_network(tf), data, scheme="full", epochs=2).elastic
+    laps = summary["seconds"]
+    assert summary["train_seconds"] == pytest.approx(sum(laps.values()) - laps["validation"])
+    assert summary["rho_achieved"] == summary["train_seconds"] / summary["full_training_seconds"]
+
+
+@pytest.mark.parametrize("scheme", ["full", "elastic"])
+def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
+    """Each epoch begins with a wait that is long beside all of its steps."""
+
+    class Slow(ArrayData):
+        def train(self, epoch, first=0):
+            time.sleep(0.3)
+            yield from super().train(epoch, first)
+
+    model, data = small_network(tf), Slow(tf, steps=12)
+    options = {"scheme": scheme, "timings": invented_timings(model), "rho": 0.9, "interval": 4}
+    summary = train_classifier(tf, model, data, epochs=3, **options).elastic
+    laps = summary["seconds"]
+    # TensorFlow fetches a minibatch ahead: part of the wait is beside validation.
+    assert laps["loop"] > 3 * 0.2
+    shared = laps["loop"] + laps["checkpoint"] + laps["full_tracing"]
+    steps = 35 * 1e-3 * summary["full_step_ms"]  # the first is in the tracing
+    assert summary["full_training_seconds"] == pytest.approx(shared + steps)
+    if scheme == "full":
+        assert summary["rho_achieved"] == pytest.approx(1.0, abs=0.02)
+        assert steps == pytest.approx(laps["steps"], rel=0.05), "the wait is taken for a part of the steps"
+
+
+def test_one_seed_and_profile_give_one_result(tf):
+    from elastictrainer.experiment.assembly import configure
+
+    results = []
+    for _ in range(2):
+        configure(seed=2)
+        model = small_network(tf)
+        data = ArrayData(tf, steps=10)
+        options = {"rho": 0.9, "interval": 1, "feedback": False}
+        sgd = optimizers.make("sgd", 0.05)
+        train_classifier(tf, model, data, sgd, timings=invented_timings(model), epochs=2, **options)
+        results.append([v.numpy() for v in model.variables])
+    for a, b in zip(*results):
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,73 @@
+"""Energy and hours of training, without validation."""
+
+import pytest
+
+from builders import ArrayData, small_network, train_classifier
+from elastictrainer.training.metering import EnergyMetering
+
+NEVER = 1e6  # seconds between two readings in the background
+
+
+class Growing:
+    """A hundred joules more at every reading."""
+
+    name = "fake"
+
+    def __init__(self):
+        self.readings = 0
+
+    def joules(self):
+        self.readings += 1
+        return 100.0 * self.readings
+
+
+def train_for_a_while(metering):
+    metering.on_training(True)
+    metering.on_training(False)
+
+
+def test_what_is_spent_while_training_goes_on_is_counted():
+    metering = EnergyMetering(Growing(), NEVER)
+    with metering.fitting():
+        train_for_a_while(metering)
+        train_for_a_while(metering)
+    figures = metering.figures()
+    assert figures["energy_joules"] == 200 and figures["energy_source"] == "fake"
+    (first, second), (third, fourth) = figures["training_intervals"]
+    assert first <= second <= third <= fourth
+
+
+def test_a_checkpoint_holds_what_was_spent_up_to_it():
+    metering = EnergyMetering(Growing(), NEVER)
+    with metering.fitting():
+        metering.on_training(True)
+        saved = metering.state()
+        assert saved["joules"] == 100 and len(saved["intervals"]) == 1
+    resumed = EnergyMetering(Growing(), NEVER)
+    resumed.restore(saved)
+    with resumed.fitting():
+        train_for_a_while(resumed)
+    assert resumed.figures()["energy_joules"] == 200 and len(resumed.figures()["training_intervals"]) == 2
+    resumed.restore(None)
+    assert resumed.figures()["energy_joules"] == 200, "nothing to go on from, nothing changed"
+
+
+def test_without_a_sensor_only_hours_are_noted():
+    metering = EnergyMetering()
+    with metering.fitting():
+        train_for_a_while(metering)
+    figures = metering.figures()
+    assert figures["energy_joules"] is figures["energy_source"] is None
+    assert len(figures["training_intervals"]) == 1
+
+
+def test_in_a_run_validation_is_left_out(tf):
+    sensor, data = Growing(), ArrayData(tf, steps=3)
+    summary = train_classifier(
+        tf, small_network(tf), data, scheme="full", epochs=2, metering=EnergyMetering(sensor, NEVER)
+    ).elastic
+    # Each epoch begins and ends with a reading, and a hundred joules lie between two.
+    assert summary["energy_joules"] == 200 and summary["energy_source"] == "fake"
+    trained = sum(end - begin for begin, end in summary["training_intervals"])
+    assert len(summary["training_intervals"]) == 2
+    assert trained == pytest.approx(summary["train_seconds"], abs=0.1)

@@ -1,0 +1,142 @@
+"""What a run shows while it goes."""
+
+import contextlib
+import io
+
+import numpy as np
+
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection.fixed import FixedPolicy
+from elastictrainer.training.report import Report
+from elastictrainer.training.state import RunState
+
+RECORD = {
+    "train_loss": 0.5,
+    "train_accuracy": 0.75,
+    "test_loss": 0.25,
+    "test_accuracy": 0.8,
+    "step_ms_median": 12.34,
+    "ratio": 0.4567,
+    "train_seconds": 7.0,
+    "learning_rate": 1e-4,
+}
+UNKNOWN = dict.fromkeys(("train_accuracy", "test_loss", "test_accuracy", "ratio"))
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def terminal():
+    """stderr, as if it were a terminal."""
+    return contextlib.redirect_stderr(Terminal())
+
+
+def tags(tf, run):
+    found = set()
+    for file in run.events_path.rglob("events*"):
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
+            found |= {value.tag for value in event.summary.value}
+    return found
+
+
+def state_at(loss, step_ms):
+    """Of a run whose full steps take 20 ms."""
+    policy = FixedPolicy(np.array([True, False]))
+    policy.full_apart_ms = [20.0]
+    return RunState(None, "bn-bias", None, 1, print, policy=policy, loss=loss, step_ms=step_ms)
+
+
+def test_an_epoch_is_a_line(capsys):
+    report = Report()
+    report.epoch_begins(0, 12, 5)
+    report.epoch_ends(0, 12, 5, RECORD)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.split("  ") == [
+        "epoch",
+        "1/12",
+        "loss 0.5000",
+        "accuracy 75.0 %",
+        "test loss 0.2500",
+        "test accuracy 80.0 %",
+        "12.3 ms/step",
+        "ratio 0.457",
+        "7.0 s",
+    ]
+
+
+def test_what_is_not_known_is_left_out(capsys):
+    Report().epoch_ends(2, 3, 5, {**RECORD, **UNKNOWN})
+    assert capsys.readouterr().out == "epoch 3/3  loss 0.5000  12.3 ms/step  7.0 s\n"
+
+
+def test_on_a_terminal_steps_are_a_bar(capsys):
+    report = Report()
+    with terminal() as stderr:
+        report.epoch_begins(1, 3, 40, done=10)
+        for _ in range(30):
+            report.step_done(state_at(loss=0.5, step_ms=15.0), {"accuracy": 0.75})
+        report.say("tensors were selected")  # the bar is drawn anew below
+        report.epoch_ends(1, 3, 80, RECORD)
+    shown = stderr.getvalue()
+    assert "epoch 2/3" in shown and "10/40" in shown
+    assert "loss=0.500" in shown and "acc=0.750" in shown and "ratio=0.75" in shown
+    said = capsys.readouterr().out
+    assert "tensors were selected\n" in said and "epoch 2/3  loss 0.5000" in said
+
+
+def test_without_accuracy_and_ratio_the_bar_shows_the_rest():
+    report, state = Report(), state_at(loss=0.5, step_ms=15.0)
+    state.policy = None
+    with terminal() as stderr:
+        report.epoch_begins(0, 1, 2)
+        report.step_done(state, {})
+        report.say("the bar is drawn anew")
+        report.close()
+    shown = stderr.getvalue()
+    assert "loss=0.500" in shown and "acc" not in shown and "ratio" not in shown
+
+
+def test_quiet_it_shows_nothing(capsys):
+    report = Report(quiet=True)
+    with terminal() as stderr:
+        report.epoch_begins(0, 1, 2)
+        report.step_done(state_at(0.5, 15.0), {})
+        report.epoch_ends(0, 1, 2, RECORD)
+        report.say("nobody hears")
+    assert not stderr.getvalue() and not capsys.readouterr().out
+
+
+def test_events_are_written_into_the_run_folder(tf, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    report = Report(run, quiet=True)
+    report.selection_map(3, np.random.default_rng(0).random((30, 10)) < 0.5)
+    report.epoch_ends(0, 2, 5, RECORD)
+    report.close()
+    assert tags(tf, run) == {
+        "train/loss",
+        "train/accuracy",
+        "train/step_ms_median",
+        "train/seconds",
+        "train/learning_rate",
+        "train/ratio",
+        "train/selection",
+        "test/loss",
+        "test/accuracy",
+    }
+
+
+def test_a_report_that_had_nothing_to_show_writes_no_events(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    Report(run).close()
+    assert not run.events_path.exists()
+
+
+def test_without_a_run_folder_nothing_is_written(tf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = Report(quiet=True)
+    report.selection_map(3, np.ones((1, 10), bool))
+    report.epoch_ends(0, 2, 5, RECORD)
+    report.close()
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,132 @@
+"""What a run's times add up to: by a made-up clock and policy, without a model."""
+
+import contextlib
+import math
+
+import numpy as np
+import pytest
+
+from elastictrainer import TensorTimings
+from elastictrainer.selection import clock
+from elastictrainer.selection.fixed import FixedPolicy
+from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION, Stopwatch
+
+PARTLY, FULLY = np.array([True, False]), np.array([True, True])
+
+
+class MadeUpTime:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def time():
+    return MadeUpTime()
+
+
+@pytest.fixture
+def spend(time):
+    """Lets seconds pass in laps, the later ones inside the earlier."""
+
+    def passed(state, seconds, *laps):
+        with contextlib.ExitStack() as stack:
+            for lap in laps:
+                stack.enter_context(state.watch.lap(lap))
+            time.now += seconds
+
+    return passed
+
+
+def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", timings=None):
+    """The state of a run whose full steps take `full_ms`."""
+    policy = FixedPolicy(mask, timings)
+    policy.full_apart_ms = [full_ms] if full_ms else []
+    return RunState(None, scheme, rho, 2, print, policy=policy, watch=Stopwatch(time))
+
+
+def test_the_ratio_is_over_a_full_step(time):
+    state = make(time)
+    assert state.ratio(15.0) == 0.75 and state.ratio(None) is None
+    assert make(time, full_ms=None).ratio(15.0) is None
+    state.policy = None
+    assert state.ratio(15.0) is None
+
+
+def test_where_all_steps_are_full_there_is_no_ratio(time):
+    assert make(time, FULLY, scheme="full").ratio(15.0) is None
+    assert make(time, FULLY, rho=0.9, scheme="elastic").ratio(15.0) == 0.75  # all were selected
+
+
+def test_the_median_step_of_an_epoch(time):
+    state = make(time)
+    assert state.epoch_step_ms() is None
+    for ms in (1.0, 9.0, 2.0):
+        state.progress.step_took(ms)
+    assert state.epoch_step_ms() == 2.0
+
+
+def test_full_training_takes_its_steps_and_what_both_have_in_common(time, spend):
+    state = make(time)
+    state.progress.step = 100
+    spend(state, 3.0, clock.LOOP)
+    spend(state, 1.0, clock.CHECKPOINT)
+    spend(state, 1.5, STEPS)
+    spend(state, 9.0, VALIDATION)
+    assert state.full_training_s() == pytest.approx(100 * 0.020 + 3.0 + 1.0)
+    spend(state, 5.0, clock.FULL_TRACING)  # the first step is in that
+    assert state.full_training_s() == pytest.approx(99 * 0.020 + 3.0 + 1.0 + 5.0)
+
+
+def test_without_a_full_step_its_time_is_not_known(time):
+    assert make(time, full_ms=None).full_training_s() is None
+    figures = make(time, full_ms=None).figures()
+    assert figures["rho_achieved"] is figures["full_training_seconds"] is figures["full_step_ms"] is None
+
+
+def test_training_is_all_but_validation_and_calibration(time, spend):
+    state = make(time)
+    state.progress.step = 100
+    for name, seconds in ((clock.LOOP, 1.0), (STEPS, 1.0), (VALIDATION, 4.0), (CALIBRATION, 8.0)):
+        spend(state, seconds, name)
+    spend(state, 0.5, STEPS, clock.TRACING)
+    figures = state.figures()
+    assert figures["train_seconds"] == 2.5
+    assert figures["validation_seconds"] == 4.0 and figures["calibration_seconds"] == 8.0
+    assert figures["trace_seconds"] == 0.5 and figures["seconds"][STEPS] == 1.0
+    assert figures["full_training_seconds"] == pytest.approx(3.0)
+    assert figures["rho_achieved"] == pytest.approx(2.5 / 3.0)
+
+
+def test_figures_before_the_first_minibatch(time):
+    state = RunState(None, "elastic", 0.5, 2, print, watch=Stopwatch(time))
+    figures = state.figures()
+    assert figures["steps"] == figures["selections"] == figures["epochs"] == 0
+    assert figures["rho_predicted"] is figures["rho_achieved"] is figures["step_ms_median"] is None
+
+
+def test_figures_per_step_and_epoch(time):
+    timings = TensorTimings.from_chain(["a", "b"], 1.0, [1.0, 1.0], [1.0, 1.0])
+    state = make(time, timings=timings)
+    for loss in (1.0, 2.0, 3.0, 4.0):
+        state.progress.step_took(10 * loss)
+        state.progress.step_done(loss)
+        state.progress.predicted_ratio += 0.6
+        state.progress.flops += 50.0
+    state.epoch_done()
+    figures = state.figures()
+    assert figures["rho_predicted"] == pytest.approx(0.6) and figures["step_ms_median"] == 25.0
+    assert (figures["flops_per_step"], figures["flops_per_epoch"], figures["flops_total"]) == (50, 200, 200)
+    assert (figures["epochs"], figures["steps"], figures["full_step_ms"]) == (1, 4, 20.0)
+
+
+def test_divergence_names_the_step_and_the_last_good_checkpoint(time, tmp_path):
+    state = make(time)
+    state.progress.step, state.progress.epoch = 7, 1
+    assert math.isnan(state.loss)
+    assert "the loss is nan at step 7 (epoch 2)" in str(state.diverged(f"the loss is {state.loss}"))
+    assert "checkpoint" not in str(state.diverged("it"))
+    state.last_checkpoint = tmp_path / "step-000000005"
+    assert str(state.diverged("it")).endswith(f"the last good checkpoint is {state.last_checkpoint}.")

@@ -1,0 +1,37 @@
+"""Full steps timed beside a run. (tests/profiler has a test_calibration.)"""
+
+import itertools
+
+import numpy as np
+
+from builders import ArrayData, small_network
+from elastictrainer import Objective
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.objective import classification_loss
+from elastictrainer.training.calibration import time_steps
+
+
+def test_steps_are_timed_and_leave_no_trace(tf):
+    model, optimizer = small_network(tf), optimizers.make("adam", 0.1)
+    optimizers.build(optimizer, model.trainable_variables)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
+    variables = [*model.variables, *optimizers.variables_of(optimizer), *random_states(model)]
+    before = [v.numpy() for v in variables]
+    times = time_steps(step, ArrayData(tf, steps=2).train(0))  # fewer than are timed
+    assert len(times) == 12 and all(0 < ms < 10_000 for ms in times)
+    for variable, value in zip(variables, before):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert float(step(*next(ArrayData(tf).train(0)))) > 0
+    assert any(not np.array_equal(v.numpy(), value) for v, value in zip(variables, before)), "no step at all"
+
+
+def test_of_many_minibatches_only_a_few_are_read(tf):
+    model, optimizer = small_network(tf), optimizers.make("sgd", 0.1)
+    optimizers.build(optimizer, model.trainable_variables)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
+    read = itertools.count()
+    (minibatch,) = ArrayData(tf, steps=1).train(0)
+    time_steps(step, ((next(read), minibatch)[1] for _ in itertools.repeat(None)))
+    assert next(read) <= 16

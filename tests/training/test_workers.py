@@ -1,0 +1,57 @@
+"""What a process learns of the others; training together is in tests/system/test_distribution.py."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from elastictrainer import RunError, UsageError
+from elastictrainer.experiment import assembly
+from elastictrainer.training import workers
+
+
+def test_each_process_draws_random_numbers_of_its_own(tf):
+    def drawn(rank):
+        assembly.configure(seed=3)
+        model = tf.keras.Sequential(
+            [tf.keras.Input((100,)), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(1)]
+        )
+        workers.decorrelate(model, rank)
+        return [model.layers[0](np.ones((1, 100), "float32"), training=True).numpy() for _ in range(2)]
+
+    first, again, second = drawn(0), drawn(0), drawn(1)
+    np.testing.assert_array_equal(first, again)
+    assert all(0.2 < np.mean(a != b) < 0.8 for a in first for b in second)
+
+
+def test_rank_and_count_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 1}}')
+    assert workers.task() == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "",
+        "{",
+        "{}",
+        '{"cluster": {"worker": ["a:1"]}, "task": {"index": 1}}',
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"index": 0}}',
+    ],
+)
+def test_a_wrong_environment_is_told(config, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(UsageError, match='"cluster": {"worker"'):
+        workers.create("multi-worker")
+
+
+def test_a_strategy_is_none_or_one_of_those_there_are():
+    assert workers.create("none") is None
+    with pytest.raises(UsageError, match="none, multi-worker, mirrored"):
+        workers.create("tpu")
+
+
+def test_a_lost_process_is_told_with_the_next_step(tf):
+    with pytest.raises(RunError, match="of the 2 that train together is gone.*--resume"):
+        with workers.Workers.explaining_lost_peers(SimpleNamespace(count=2)):
+            raise tf.errors.UnavailableError(None, None, "socket closed")
