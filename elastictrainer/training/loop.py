@@ -2,12 +2,11 @@
 
 import contextlib
 import time
-from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
-from elastictrainer.errors import DataError, UsageError
+from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.build import make_policy
@@ -17,15 +16,12 @@ from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
-from elastictrainer.steps.keras_compat import count_step, without_optionals
+from elastictrainer.steps.keras_compat import count_step
 from elastictrainer.training.calibration import time_steps
 from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.feed import Feed, Minibatch, Probe, Stream, unpacked
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION
-
-Minibatch = Tuple[Any, compiled.Targets]
-Probe = Callable[[int], Iterable[Any]]
-Stream = Callable[[int, int], tf.data.Dataset]  # see Trainer.fit
 
 
 class TrainFunction(tf.keras.callbacks.Callback):
@@ -33,7 +29,6 @@ class TrainFunction(tf.keras.callbacks.Callback):
 
     Attributes:
         timings: the model's profile, the latest one.
-        endless: whether the data must not end; Keras would end the run there.
     """
 
     def __init__(
@@ -56,11 +51,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
         super().__init__()
         self.timings = timings
         self.run_state = run_state
-        self.endless = False
-        self._scheme, self._settings, self._probe = scheme, settings, probe
-        self._callbacks = callbacks
-        self._recent: Deque[Minibatch] = deque(maxlen=settings.importance_batches)
-        self._size: Optional[int] = None  # of a full minibatch
+        self._scheme, self._settings, self._callbacks = scheme, settings, callbacks
+        self._feed = Feed(run_state, probe, settings.importance_batches)
         self._first_epoch: Optional[int] = None
         self._going_on = False
         self._training = contextlib.ExitStack()  # the lap around the steps, or around Keras' validation
@@ -109,12 +101,12 @@ class TrainFunction(tf.keras.callbacks.Callback):
     def __call__(self, iterator: Any) -> Dict[str, Any]:
         """Train on the next minibatch of `iterator`; returns the metrics so far."""
         if self.run_state.policy is None:
-            first = self._fetch(iterator)
+            first = self._feed.fetch(iterator)
             self.build(first, iterator.element_spec)
             self.calibrate()
             self._step(lambda: first)
         else:
-            self._step(lambda: self._fetch(iterator))
+            self._step(lambda: self._feed.fetch(iterator))
         count_step(self.run_state.model)
         return self.metrics.results()
 
@@ -126,8 +118,9 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self.run_state.epochs -= epoch
 
     def build_on(self, data: tf.data.Dataset) -> None:
-        """`build` by the first minibatch of `data`."""
-        self.build(self._fetch(iter(data)), data.element_spec)
+        """`build` by the first minibatch of `data`, which must not end."""
+        self._feed.endless = True
+        self.build(self._feed.fetch(iter(data)), data.element_spec)
 
     def build(self, minibatch: Minibatch, spec: Any) -> None:
         """Make variables, profile and policy, before the first step.
@@ -141,9 +134,9 @@ class TrainFunction(tf.keras.callbacks.Callback):
         if not model.trainable_variables:
             raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
         optimizers.build(model.optimizer, model.trainable_variables)
-        self._recent.append(minibatch)
-        self._size = _size(minibatch)
-        self._spec = self._unpacked(spec)
+        if self._feed.is_full(minibatch):
+            self._feed.keep(minibatch)
+        self._spec = unpacked(spec)
         self.metrics = compiled.CompiledMetrics(model)
         mean = state.workers.mean if state.workers else None
         objective = compiled.CompiledObjective(model, None, scheme.penalty(model), mean)
@@ -163,7 +156,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
             state.steps_per_epoch,
             self._steps,
             state.watch,
-            self._probe_minibatches,
+            self._feed.probe,
             self._note_selection,
             state.say,
             self._keep_profile,
@@ -172,7 +165,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
     def resume(self, stream: Stream) -> None:
         """The run's variables and state are as it goes on with them: at its beginning, or restored."""
         state = self.run_state
-        self._read_again(stream)
+        self._feed.read_again(stream, self._first_epoch or 0)
         if state.progress.batch:  # Keras resets the metrics where this epoch goes on
             self._metric_values = [variable.numpy() for variable in state.metric_variables()]
         if not state.progress.step:
@@ -190,7 +183,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
                 model.trainable_variables,
                 [self.metrics],
             )
-            minibatches = self._probe_minibatches(self.run_state.progress.step)
+            minibatches = self._feed.probe(self.run_state.progress.step)
             policy.calibration_ms += time_steps(step, minibatches)
 
     def close(self) -> None:
@@ -221,55 +214,16 @@ class TrainFunction(tf.keras.callbacks.Callback):
                     compiled_step.trace(*self._spec)
                 loss = float(compiled_step(*minibatch))
         ms = 1e3 * (time.perf_counter() - start)
-        if (
-            _size(minibatch) == self._size
-        ):  # the last minibatch of an epoch may be smaller; its time would say nothing
+        if self._feed.is_full(minibatch):  # the time of a smaller one would say nothing
             if not new:
                 progress.step_took(ms)
             policy.step_taken(step, ms - waited_ms, minibatch, new)
-            self._recent.append(minibatch)
+            self._feed.keep(minibatch)
         if policy.timings is not None:
             progress.predicted_ratio += policy.timings.step_time(mask) / policy.timings.full_ms
             progress.flops += policy.timings.step_flops(mask) or 0.0
         progress.step_done(loss)
         state.loss, state.step_ms = loss, ms
-
-    def _fetch(self, iterator: Iterator[Any]) -> Minibatch:
-        try:
-            return self._unpacked(next(iterator))
-        except (StopIteration, tf.errors.OutOfRangeError):
-            if self.endless:
-                raise UsageError(
-                    f"the data ended in epoch {self.run_state.progress.epoch + 1}, before its minibatch "
-                    f"{self.run_state.progress.batch + 1} of {self.run_state.steps_per_epoch}. What a "
-                    "function gives must go on through all epochs to come: see Trainer.fit."
-                ) from None
-            raise
-        except tf.errors.OpError as error:
-            raise DataError(f"reading the training data failed: {error.message}") from error
-
-    def _read_again(self, stream: Stream) -> None:
-        """The latest minibatches trained on, which without a `probe` tensors are scored on."""
-        if self._probe is not None or not self.run_state.progress.step:
-            return
-        progress, steps, count = self.run_state.progress, self.run_state.steps_per_epoch, self._recent.maxlen
-        done = progress.epoch * steps + progress.batch
-        begin = max(0, done - 2 * (count or 0))  # some may be smaller, as the last of an epoch
-        epoch, first = divmod(begin, steps)
-        iterator = iter(stream((self._first_epoch or 0) + epoch, first))
-        for _ in range(done - begin):
-            minibatch = self._fetch(iterator)
-            if _size(minibatch) == self._size:
-                self._recent.append(minibatch)
-
-    def _unpacked(self, data: Any) -> Minibatch:
-        x, *targets = tf.keras.utils.unpack_x_y_sample_weight(without_optionals(data))
-        return x, (targets[0], targets[1])
-
-    def _probe_minibatches(self, step: int) -> Iterator[Minibatch]:
-        if self._probe is None:
-            return iter(list(self._recent))
-        return map(self._unpacked, self._probe(step))
 
     def _note_selection(self, record: Dict[str, Any]) -> None:
         record = {"epoch": self.run_state.progress.epoch, **record}
@@ -291,8 +245,3 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self._going_on = going_on
         for callback in self._callbacks:
             callback.on_training(going_on)
-
-
-def _size(minibatch: Minibatch) -> int:
-    """How many examples it has."""
-    return int(tf.nest.flatten(minibatch[0])[0].shape[0])

@@ -13,7 +13,8 @@ from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.loop import Probe, Stream, TrainFunction
+from elastictrainer.training.feed import Probe, Stream
+from elastictrainer.training.loop import TrainFunction
 from elastictrainer.training.state import RunState
 from elastictrainer.training.workers import Workers
 
@@ -157,7 +158,6 @@ class Trainer:
         if not state.steps_per_epoch:
             raise UsageError("data that comes from a function has no length: pass steps_per_epoch.")
         given.setdefault("shuffle", False)  # Keras 3 warns that it leaves the order as it is
-        loop.endless = True
         loop.start_at(first_epoch)
         loop.build_on(stream(first_epoch, 0))
         for saver in savers:

@@ -1,0 +1,91 @@
+"""The minibatches of a run: fetched, and kept to score tensors on."""
+
+from collections import deque
+from typing import Any, Callable, Deque, Iterable, Iterator, Optional, Tuple
+
+import tensorflow as tf
+
+from elastictrainer.errors import DataError, UsageError
+from elastictrainer.steps.compiled import Targets
+from elastictrainer.steps.keras_compat import without_optionals
+from elastictrainer.training.state import RunState
+
+Minibatch = Tuple[Any, Targets]  # inputs; labels and sample weights
+Probe = Callable[[int], Iterable[Any]]
+Stream = Callable[[int, int], tf.data.Dataset]
+
+
+class Feed:
+    """Fetches the minibatches to train on, and has those that tensors are scored on.
+
+    Attributes:
+        endless: whether the data must not end; Keras would end the run there.
+    """
+
+    def __init__(self, run_state: RunState, probe: Optional[Probe], kept: int):
+        """
+        Args:
+            run_state: of the run.
+            probe: see Trainer.
+            kept: how many of the latest minibatches are scored on without a `probe`.
+        """
+        self.endless = False
+        self._run_state, self._probe, self._kept = run_state, probe, kept
+        self._recent: Deque[Minibatch] = deque(maxlen=kept)
+        self._size: Optional[int] = None  # of a full minibatch
+
+    def fetch(self, iterator: Iterator[Any]) -> Minibatch:
+        """The next minibatch.
+
+        Raises:
+            StopIteration, tf.errors.OutOfRangeError: the data has ended.
+            UsageError: it has, and must not.
+            DataError: it cannot be read.
+        """
+        try:
+            return unpacked(next(iterator))
+        except (StopIteration, tf.errors.OutOfRangeError):
+            if self.endless:
+                progress = self._run_state.progress
+                raise UsageError(
+                    f"the data ended in epoch {progress.epoch + 1}, before its minibatch "
+                    f"{progress.batch + 1} of {self._run_state.steps_per_epoch}. What a function gives must "
+                    "go on through all epochs to come: see Trainer.fit."
+                ) from None
+            raise
+        except tf.errors.OpError as error:
+            raise DataError(f"reading the training data failed: {error.message}") from error
+
+    def is_full(self, minibatch: Minibatch) -> bool:
+        """Whether it has as many examples as the first one; the last of an epoch may have fewer."""
+        size = int(tf.nest.flatten(minibatch[0])[0].shape[0])
+        self._size = self._size or size
+        return size == self._size
+
+    def keep(self, minibatch: Minibatch) -> None:
+        """Take note of a full minibatch that was trained on."""
+        self._recent.append(minibatch)
+
+    def probe(self, step: int) -> Iterator[Minibatch]:
+        """What tensors are scored on before step number `step`."""
+        return iter(list(self._recent)) if self._probe is None else map(unpacked, self._probe(step))
+
+    def read_again(self, stream: Stream, first_epoch: int) -> None:
+        """Keep the latest minibatches of `stream` again, in a run that goes on."""
+        progress, steps = self._run_state.progress, self._run_state.steps_per_epoch
+        if self._probe is not None or not progress.step:
+            return
+        done = progress.epoch * steps + progress.batch
+        begin = max(0, done - 2 * self._kept)  # some may be smaller, as the last of an epoch
+        epoch, first = divmod(begin, steps)
+        iterator = iter(stream(first_epoch + epoch, first))
+        for _ in range(done - begin):
+            minibatch = self.fetch(iterator)
+            if self.is_full(minibatch):
+                self.keep(minibatch)
+
+
+def unpacked(data: Any) -> Minibatch:
+    """What Keras takes as a minibatch, or its tf.TensorSpecs: inputs, and labels with sample weights."""
+    x, *targets = tf.keras.utils.unpack_x_y_sample_weight(without_optionals(data))
+    return x, (targets[0], targets[1])
