@@ -43,3 +43,8 @@ def test_the_domains_differ_where_the_digits_are_the_same():
 def test_an_unknown_split_is_an_error():
     with pytest.raises(KeyError):
         demo_digits.target("validation")
+
+
+def test_source_training_and_test_images_share_no_handwriting():
+    used = [set(range(1797)[part]) for part in (demo_digits._SOURCE, demo_digits._TRAIN, demo_digits._TEST)]
+    assert not (used[0] & used[1] or used[1] & used[2] or used[0] & used[2])

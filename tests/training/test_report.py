@@ -44,7 +44,7 @@ def tags(tf, run):
 def state_at(loss, step_ms):
     """Of a run whose full steps take 20 ms."""
     policy = FixedPolicy(np.array([True, False]))
-    policy.full_apart_ms = [20.0]
+    policy.calibration_ms = [20.0]
     return RunState(None, "bn-bias", None, 1, print, policy=policy, loss=loss, step_ms=step_ms)
 
 

@@ -43,7 +43,7 @@ def spend(time):
 def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", timings=None):
     """The state of a run whose full steps take `full_ms`."""
     policy = FixedPolicy(mask, timings)
-    policy.full_apart_ms = [full_ms] if full_ms else []
+    policy.calibration_ms = [full_ms] if full_ms else []
     return RunState(None, scheme, rho, 2, print, policy=policy, watch=Stopwatch(time))
 
 

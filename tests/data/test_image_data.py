@@ -1,0 +1,126 @@
+"""Images as minibatches: their order, and what of it can be repeated."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from elastictrainer import RunError, UsageError
+from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.splits import ArraySplit
+
+
+def make(train=14, test=5, batch_size=4, **options):
+    """Images whose pixels are their number; the labels alternate."""
+
+    def split(count):
+        numbers = np.arange(count)
+        return ArraySplit(np.broadcast_to(numbers[:, None, None, None], (count, 8, 8, 3)) * 1.0, numbers % 2)
+
+    return ImageData("made up", ("even", "odd"), split(train), split(test), batch_size, (8, 8), **options)
+
+
+def numbers(minibatches):
+    """Which images each minibatch has, in its order."""
+    return [x.numpy()[:, 0, 0, 0].astype(int).tolist() for x, _ in minibatches]
+
+
+def labels(minibatches):
+    return np.concatenate([y.numpy() for _, y in minibatches])
+
+
+def test_an_epoch_has_full_minibatches_of_different_images(tf):
+    data = make()
+    assert data.steps_per_epoch == 3
+    minibatches = list(data.train(0))
+    assert [(x.shape, x.dtype, y.shape) for x, y in minibatches] == [((4, 8, 8, 3), tf.float32, (4,))] * 3
+    assert len(set(sum(numbers(minibatches), []))) == 12
+    for (_, y), chosen in zip(minibatches, numbers(minibatches)):
+        assert y.numpy().tolist() == [k % 2 for k in chosen]
+
+
+def test_order_depends_on_seed_and_epoch_and_can_be_repeated(tf):
+    first, second = numbers(make().train(0)), numbers(make().train(1))
+    assert first != second and numbers(make().train(0)) == first
+    assert numbers(make(seed=1).train(0)) != first
+
+
+@pytest.mark.parametrize("epoch, first", [(0, 0), (0, 2), (1, 1)])
+def test_a_stream_goes_on_from_any_minibatch_through_the_epochs(tf, epoch, first):
+    epochs = [numbers(make().train(k)) for k in range(3)]
+    expected = sum(epochs, [])[3 * epoch + first :]
+    assert numbers(make().stream(epoch, first).take(len(expected))) == expected
+    assert numbers(make().train(epoch, first)) == epochs[epoch][first:]
+
+
+def test_tensors_are_scored_on_minibatches_of_an_order_of_their_own(tf):
+    probes = [numbers(make().probe(k)) for k in (0, 0, 1)]
+    assert probes[0] == probes[1] != probes[2]
+    assert probes[0] not in [numbers(make().train(epoch)) for epoch in range(3)]
+    assert len(probes[0]) == 3
+
+
+def test_all_test_images_come_as_stored(tf):
+    assert numbers(make().test(batch_size=2)) == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_each_process_reads_its_share(tf, first):
+    whole = make()
+    parts = [replace(whole, part=(k, 2)) for k in range(2)]
+    assert {part.steps_per_epoch for part in parts} == {whole.steps_per_epoch}
+    together = numbers(whole.train(1, first))
+    shares = [numbers(part.train(1, first)) for part in parts]
+    assert [[minibatch[k::2] for minibatch in together] for k in range(2)] == shares
+    tested = [sum(numbers(part.test()), []) for part in parts]
+    assert sorted(tested[0] + tested[1]) == list(range(5)) and len(tested[0]) == 3
+
+
+def test_what_cannot_be_divided_into_minibatches_is_refused():
+    with pytest.raises(UsageError, match="14 training images, fewer.*minibatch of 15.*--batch-size"):
+        make(batch_size=15)
+    with pytest.raises(UsageError, match="--batch-size 4 cannot be divided among 3 processes"):
+        make(part=(0, 3))
+
+
+def test_classes_of_which_one_has_twice_the_images_are_told():
+    data = make(train=9)
+    assert data.imbalance() == ""
+    data.train_split.labels = np.array([0] * 6 + [1] * 3)
+    assert data.imbalance() == "training images by class: 3 (odd) to 6 (even)"
+
+
+def test_the_autotuner_is_off(tf):
+    options = make().stream().options()
+    assert options.autotune.enabled is False and options.deterministic is True
+
+
+class Broken(ArraySplit):
+    """Its last image cannot be read."""
+
+    found = "image 13 is damaged"
+
+    def decoder(self, size):
+        import tensorflow as tf
+
+        decode = super().decoder(size)
+
+        def checked(number):
+            with tf.control_dependencies([tf.debugging.assert_less(number, 13, "bad pixels")]):
+                return decode(number)
+
+        return checked
+
+    def culprit(self):
+        return self.found
+
+
+@pytest.mark.parametrize(
+    "found, message", [(Broken.found, "image 13"), ("", "reading made up failed: .*bad")]
+)
+def test_an_image_that_cannot_be_read_is_named_if_it_can_be_found(tf, found, message):
+    data = make(batch_size=7)
+    data.train_split = Broken(data.train_split.images, data.train_split.labels)
+    data.train_split.found = found
+    with pytest.raises(RunError, match=message):
+        list(data.train(0))
