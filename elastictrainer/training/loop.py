@@ -100,6 +100,9 @@ class TrainFunction(tf.keras.callbacks.Callback):
         """Add this epoch's figures to its logs."""
         self._end_training()
         state = self.run_state
+        # Keras 3 does not ask for what it knows is not there.
+        if self.endless and state.progress.batch < state.steps_per_epoch and not state.model.stop_training:
+            raise self._ended()
         assert logs is not None and state.policy is not None
         ratio = state.ratio(state.epoch_step_ms())
         logs["ratio"] = float("nan") if ratio is None else ratio
@@ -239,14 +242,19 @@ class TrainFunction(tf.keras.callbacks.Callback):
             return self._unpacked(next(iterator))
         except (StopIteration, tf.errors.OutOfRangeError):
             if self.endless:
-                raise UsageError(
-                    f"the data ended in epoch {self.run_state.progress.epoch + 1}, before its minibatch "
-                    f"{self.run_state.progress.batch + 1} of {self.run_state.steps_per_epoch}. What a "
-                    "function gives must go on through all epochs to come: see Trainer.fit."
-                ) from None
+                raise self._ended() from None
             raise
         except tf.errors.OpError as error:
             raise DataError(f"reading the training data failed: {error.message}") from error
+
+    def _ended(self) -> UsageError:
+        """The error to raise where data ended that must not."""
+        state = self.run_state
+        return UsageError(
+            f"the data ended in epoch {state.progress.epoch + 1}, before its minibatch "
+            f"{state.progress.batch + 1} of {state.steps_per_epoch}. What a function gives must go on through "
+            "all epochs to come: see Trainer.fit."
+        )
 
     def _read_again(self, stream: Stream) -> None:
         """The latest minibatches trained on, which without a `probe` tensors are scored on."""
