@@ -252,8 +252,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
         state = self.run_state
         return UsageError(
             f"the data ended in epoch {state.progress.epoch + 1}, before its minibatch "
-            f"{state.progress.batch + 1} of {state.steps_per_epoch}. What a function gives must go on through "
-            "all epochs to come: see Trainer.fit."
+            f"{state.progress.batch + 1} of {state.steps_per_epoch}. What a function gives must go on "
+            "through all epochs to come: see Trainer.fit."
         )
 
     def _read_again(self, stream: Stream) -> None:
