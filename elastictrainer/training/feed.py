@@ -45,16 +45,19 @@ class Feed:
         try:
             return unpacked(next(iterator))
         except (StopIteration, tf.errors.OutOfRangeError):
-            if self.endless:
-                progress = self._run_state.progress
-                raise UsageError(
-                    f"the data ended in epoch {progress.epoch + 1}, before its minibatch "
-                    f"{progress.batch + 1} of {self._run_state.steps_per_epoch}. What a function gives must "
-                    "go on through all epochs to come: see Trainer.fit."
-                ) from None
+            self.check_end()
             raise
         except tf.errors.OpError as error:
             raise DataError(f"reading the training data failed: {error.message}") from error
+
+    def check_end(self) -> None:
+        """UsageError where the data has ended, within an epoch, and must not."""
+        progress, steps = self._run_state.progress, self._run_state.steps_per_epoch
+        if self.endless and progress.batch < steps:
+            raise UsageError(
+                f"the data ended in epoch {progress.epoch + 1}, before its minibatch {progress.batch + 1} of "
+                f"{steps}. What a function gives must go on through all epochs to come: see Trainer.fit."
+            ) from None
 
     def is_full(self, minibatch: Minibatch) -> bool:
         """Whether it has as many examples as the first one; the last of an epoch may have fewer."""

@@ -146,17 +146,17 @@ def _watch(started: Sequence[subprocess.Popen]) -> Optional[int]:
     """Wait for all to end; returns the first that failed. The others, which wait for it, may then end too."""
     failed: Optional[int] = None
     since = 0.0
-    while any(process.poll() is None for process in started):
-        time.sleep(0.1)
+    while True:
+        ended = all(process.poll() is not None for process in started)
         if failed is None:
             failed = next(
                 (k for k, process in enumerate(started) if process.poll() not in (None, 0, *_INTERRUPTED)),
                 None,
             )
             since = time.monotonic()
-        elif time.monotonic() - since > _PATIENCE_S:
-            break
-    return failed
+        if ended or failed is not None and time.monotonic() - since > _PATIENCE_S:
+            return failed
+        time.sleep(0.1)
 
 
 def _environments(seen: Sequence[Optional[str]]) -> List[Dict[str, str]]:

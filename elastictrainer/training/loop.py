@@ -92,6 +92,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
         """Add this epoch's figures to its logs."""
         self._end_training()
         state = self.run_state
+        if not state.model.stop_training:
+            self._feed.check_end()  # Keras 3 ends an epoch where it knows that there is no more data
         assert logs is not None and state.policy is not None
         ratio = state.ratio(state.epoch_step_ms())
         logs["ratio"] = float("nan") if ratio is None else ratio
