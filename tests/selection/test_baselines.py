@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from policy_run import PolicyRun
 
 from builders import changed_tensors, small_network, tensor_names, weights_of
 from elastictrainer.selection import schemes
+from policy_run import PolicyRun
 
 ALL = {
     *("stem/kernel", "stem/bias", "stem_bn/gamma", "stem_bn/beta"),

@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from simulation import chain, simulate
 
 from elastictrainer.selection.budget import Budget, typical_ms
 from elastictrainer.selection.schedule import Schedule
+from simulation import chain, simulate
 
 
 @pytest.mark.parametrize("rho", [0.4, 0.5, 0.7])

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from policy_run import PolicyRun
 
 from builders import ArrayData, quick_profile, small_network
 from elastictrainer import UsageError
@@ -11,6 +10,7 @@ from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.selection.fixed import FixedPolicy
 from elastictrainer.selection.schemes import Elastic, Scheme
 from elastictrainer.steps import optimizers
+from policy_run import PolicyRun
 
 
 @pytest.fixture(scope="module")

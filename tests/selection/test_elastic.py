@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from simulation import FakeClock, FakeRenewal, SimulatedRun, chain
 
 from elastictrainer import TensorTimings, UsageError
 from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.selection.schedule import Schedule
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
+from simulation import FakeClock, FakeRenewal, SimulatedRun, chain
 
 CHAIN = TensorTimings.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
 PREVIOUS = np.array([False, True, False, True])

@@ -1,6 +1,7 @@
 """When the policy renews its profile, with simulated times and a fake renewal. No TensorFlow."""
 
 import pytest
+
 from simulation import FakeRenewal, SimulatedRun, chain
 
 

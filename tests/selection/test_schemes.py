@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from policy_run import PolicyRun
 
 from builders import changed_tensors, invented_timings, small_network, tensor_names, weights_of
 from elastictrainer import UsageError
 from elastictrainer.selection import schemes
+from policy_run import PolicyRun
 
 ELASTIC = [name for name in schemes.SCHEMES if name.startswith("elastic")]
 

@@ -1,10 +1,10 @@
 """How a run is to select: what is refused. No TensorFlow."""
 
 import pytest
-from simulation import chain
 
 from elastictrainer import UsageError
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
+from simulation import chain
 
 
 @pytest.mark.parametrize(
