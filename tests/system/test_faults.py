@@ -33,6 +33,12 @@ SMALL = (
     "--deterministic",
 )
 KILLS = 20
+ENVIRONMENT = {
+    **os.environ,
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONPATH": os.pathsep.join(sys.path),  # this checkout, whichever is installed
+}
 
 
 def command(*arguments):
@@ -46,7 +52,7 @@ def start(folder, *arguments, **options):
         stdout=options.get("output", subprocess.PIPE),
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1"},
+        env=ENVIRONMENT,
         # A shell starts background jobs with the interrupt ignored; a user's terminal does not.
         preexec_fn=options.get("before", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)),
     )
@@ -89,6 +95,7 @@ def workshop(tmp_path_factory):
             "1",
         ],
         cwd=folder,
+        env=ENVIRONMENT,
         check=True,
         capture_output=True,
     )
@@ -154,7 +161,11 @@ def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(works
             "sys.exit(main(sys.argv[1:]))\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code, *options], cwd=workshop, capture_output=True, text=True
+            [sys.executable, "-c", code, *options],
+            cwd=workshop,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 9, done.stdout + done.stderr
 
