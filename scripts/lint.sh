@@ -8,5 +8,5 @@ status=0
 ruff check --output-format concise || status=1
 ruff format --check || status=1
 mypy || status=1
-lint-imports || status=1
+lint-imports --no-logo || status=1
 exit "$status"
