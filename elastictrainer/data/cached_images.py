@@ -105,7 +105,7 @@ def _digest(split: Any, size: Tuple[int, int]) -> str:
     return hashlib.sha1(repr((about, size)).encode()).hexdigest()[:12]
 
 
-def check(place: str, split: Any) -> None:
+def require_cacheable(place: str, split: Any) -> None:
     """UsageError for a place that there is not, or images that are not in files of their own."""
     CACHE.check(place)
     if place != "none" and not hasattr(split, "files"):

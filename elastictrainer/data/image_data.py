@@ -7,7 +7,7 @@ from typing import Callable, Iterator, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.cached_images import CachedSplit, check
+from elastictrainer.data.cached_images import CachedSplit, require_cacheable
 from elastictrainer.data.splits import Split
 from elastictrainer.errors import RunError, UsageError
 
@@ -71,7 +71,7 @@ class ImageData:
 
         See `CachedSplit`, which says what it does through `say`.
         """
-        check(place, self.train_split)
+        require_cacheable(place, self.train_split)
         if place == "none":
             return self
         kept = [

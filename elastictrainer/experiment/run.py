@@ -49,7 +49,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     )
     if settings.meter:
         energy.from_log(settings.meter, [])  # what is wrong with it is said now
-    schemes.check(settings.scheme)
+    schemes.check_name(settings.scheme)
     assembly.configure(settings.seed, settings.deterministic)
     data, model = _data_and_model(settings, group)
     print(

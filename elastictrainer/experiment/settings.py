@@ -106,7 +106,7 @@ class TrainSettings(CommonSettings):
         "elastic",
         "elastic, elastic-weight-magnitude, elastic-grad-magnitude, full, traditional-tl, bn-bias, "
         "prunetrain, or your own: package.module:Class",
-        check_name=schemes.check,
+        check_name=schemes.check_name,
     )
     rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
     interval: int = setting(4, "epochs between two selections; the first one is renewed after half that", 1)

@@ -65,7 +65,7 @@ def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]
     return keep
 
 
-def check(name: str) -> None:
+def check_name(name: str) -> None:
     """UsageError where no scheme is called `name`, with the valid names. A `module:Class` is not imported."""
     if name not in SCHEMES and ":" not in name and name not in _installed():
         raise unknown("scheme", name, [*SCHEMES, *_installed()])
@@ -77,7 +77,7 @@ def create(name: str) -> Scheme:
     Raises:
         UsageError: there is none; with the valid names.
     """
-    check(name)
+    check_name(name)
     if name not in SCHEMES and ":" not in name:
         return _installed()[name].load()()
     factory = SCHEMES.get(name, name)

@@ -46,7 +46,7 @@ def build(model: tf.keras.Model, x: Any, y: Targets) -> None:
     model.reset_metrics()
 
 
-def check(model: tf.keras.Model) -> None:
+def require_supported(model: tf.keras.Model) -> None:
     """UsageError, saying what to change, where the model's way of training excludes this one."""
     overridden = [
         name

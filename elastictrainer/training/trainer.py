@@ -106,7 +106,7 @@ class Trainer:
             UsageError: a model or an argument that leaves no room for this, each with what to change.
             RunError: the data cannot be read, and what callbacks raise.
         """
-        compiled.check(self.model)
+        compiled.require_supported(self.model)
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]

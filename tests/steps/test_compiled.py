@@ -88,7 +88,7 @@ def test_metrics_are_those_of_the_model_and_are_empty_after_build(tf):
 def test_a_compiled_model_is_accepted(tf):
     model = small_network(tf)
     model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
-    compiled.check(model)
+    compiled.require_supported(model)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_way_of_training_that_excludes_selection_is_refused(tf, options, messa
     if options is not None:
         model.compile(optimizer="sgd", loss="mse", **options)
     with pytest.raises(UsageError, match=message):
-        compiled.check(model)
+        compiled.require_supported(model)
 
 
 def test_a_model_with_its_own_train_step_is_refused(tf):
@@ -114,7 +114,7 @@ def test_a_model_with_its_own_train_step_is_refused(tf):
             return {}
 
     with pytest.raises(UsageError, match="Custom has its own train_step"):
-        compiled.check(Custom())
+        compiled.require_supported(Custom())
 
 
 def test_loss_scaling_is_refused(tf):
@@ -122,4 +122,4 @@ def test_loss_scaling_is_refused(tf):
     scaled = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1))
     model.compile(optimizer=scaled, loss="mse")
     with pytest.raises(UsageError, match="LossScaleOptimizer"):
-        compiled.check(model)
+        compiled.require_supported(model)
