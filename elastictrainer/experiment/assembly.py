@@ -15,10 +15,11 @@ from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.models import zoo
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import use_random_variables
-from elastictrainer.steps.objective import classification_loss
+from elastictrainer.steps.objective import Objective, classification_loss
 
 PROFILES = Path("profiles")
 
@@ -187,9 +188,11 @@ def make_profile(
 ) -> TensorTimings:
     """Profile `model` as it will be trained, and say what could not be measured."""
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    objective = Objective(model, classification_loss())
     timings = profile_model(
-        model, classification_loss(), batch, optimizer, metrics=(accuracy,), metadata=metadata, **options
+        model, objective, batch, optimizer, metrics=(accuracy,), metadata=metadata, **options
     )
+    timings = with_reuse_costs(timings, objective, optimizer, batch)
     for words, which in {
         "the loss does not depend on these tensors; they cannot be trained": ~timings.connected,
         "no op could be charged to these tensors; their time is estimated from FLOPs": timings.estimated,

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import os
 import sys
+from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
 import tensorflow as tf
@@ -13,9 +14,11 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import DataError, UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
@@ -73,6 +76,13 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         timings=timings,
         probe=data.probe,
         workers=group,
+        reuse=ReuseSettings(
+            settings.reuse,
+            settings.reuse_dtype,
+            bytes_of(settings.reuse_memory),
+            Path(settings.reuse_dir) if settings.reuse_dir else run.path,
+            settings.seed,
+        ),
         say=record.say,
         **dataclasses.asdict(selection),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional, Sequence
 
 from elastictrainer import registry
+from elastictrainer.experiment import sizes
 from elastictrainer.selection import schemes
 
 
@@ -14,7 +15,7 @@ def setting(
     low: Optional[float] = None,
     high: Optional[float] = None,
     bare: Any = None,
-    check_name: Optional[Callable[[str], None]] = None,
+    check_name: Optional[Callable[[str], Any]] = None,
 ) -> Any:
     """A dataclass field for one setting.
 
@@ -122,6 +123,21 @@ class TrainSettings(CommonSettings):
         bare="always",
         check_name=registry.REPROFILE.check,
     )
+    reuse: str = setting(
+        "auto",
+        "auto: what no trained tensor changes is computed in the first epoch of an interval, recorded, and "
+        "replayed in the others; off: it is computed in every step, as in the paper",
+        check_name=registry.REUSE.check,
+    )
+    reuse_dtype: str = setting(
+        "float16",
+        "what is recorded is stored as: float16 or float32",
+        check_name=registry.REUSE_DTYPE.check,
+    )
+    reuse_memory: str = setting(
+        "2GB", "a larger recording goes into a file; bytes, or with kB, MB or GB", check_name=sizes.bytes_of
+    )
+    reuse_dir: Optional[str] = setting(None, "where that file is, while training lasts (the run folder)")
     strategy: str = setting(
         "none",
         "mirrored: a process for each GPU of this machine trains on a share of each minibatch; multi-worker: "

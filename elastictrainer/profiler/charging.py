@@ -117,8 +117,8 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
 def renewed(old: TensorTimings, step: CompiledStep, trace: Trace, step_ms: float, at: int) -> TensorTimings:
     """A new profile from full steps of a run in progress (paper Table 1).
 
-    A run measures neither `frozen_saving` nor `overlap`: both are kept from the old profile. The input
-    pipeline, which runs beside these steps, becomes part of what every step costs.
+    A run measures neither `frozen_saving` nor `overlap` nor `reuse`: they are kept from the old profile. The
+    input pipeline, which runs beside these steps, becomes part of what every step costs.
 
     Args:
         old: the profile so far, of the same model.
@@ -135,7 +135,8 @@ def renewed(old: TensorTimings, step: CompiledStep, trace: Trace, step_ms: float
         "renewed_at_step": at,
         "traced_steps": len(trace.steps),
     }
-    return dataclasses.replace(new, frozen_saving=old.frozen_saving, metadata=metadata)
+    reuse = old.reuse and old.reuse.scaled(new.full_ms / old.full_ms)
+    return dataclasses.replace(new, frozen_saving=old.frozen_saving, reuse=reuse, metadata=metadata)
 
 
 def _sum_singles(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.runs.files import write_json
 
 FORMAT = "elastictrainer-profile"
@@ -70,6 +71,7 @@ def to_json(timings: Any) -> Dict[str, Any]:
         ],
         "groups": {key: getattr(timings, key).to_json() for key in ("dw", "dy", "forward")},
         "flops": None if timings.flops is None else timings.flops.to_json("flops"),
+        "reuse": timings.reuse and timings.reuse.to_json(),
         "validation": timings.validation,
     }
 
@@ -97,6 +99,7 @@ def fields(value: Any) -> Dict[str, Any]:
         frozen_saving=float(value["frozen_saving"]),
         overlap=float(value.get("overlap", 0.0)),
         flops=CostGroups.from_json(n, value["flops"], "flops") if value.get("flops") else None,
+        reuse=ReuseCosts.from_json(n, value["reuse"]) if value.get("reuse") else None,
         metadata=value["metadata"],
         validation=value["validation"],
     )

@@ -1,6 +1,6 @@
 """The time model: what a training step costs under a selection of tensors. NumPy only."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -10,6 +10,7 @@ import numpy as np
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler import storage
 from elastictrainer.profiler.cost_groups import Amounts, CostGroups
+from elastictrainer.profiler.reuse_costs import ReuseCosts
 
 _LONGEST_STEP_MS = 1e9  # no step takes eleven days; such sums come from a damaged file
 
@@ -53,6 +54,10 @@ class TensorTimings:
         connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be
             trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
+        reuse: what frozen work costs that is done once; None where that was not measured.
+        epochs: over how many epochs frozen work done once serves; 1: it is done in every step. All times of
+            selections are then those of the mean step: the first epoch records, the others replay.
+        done_ms: forward work that was done before, whatever trains.
         metadata: what was profiled, on what, and how much of it could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """
@@ -68,6 +73,9 @@ class TensorTimings:
     frozen_saving: float = 0.0
     overlap: float = 0.0
     flops: Optional[CostGroups] = None
+    reuse: Optional[ReuseCosts] = None
+    epochs: float = 1.0
+    done_ms: float = 0.0
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
@@ -120,13 +128,54 @@ class TensorTimings:
         kinds = {"dw": self.dw, "dy": self.dy, "forward": self._thawing}
         return [Group(tuple(m), float(t), kind) for kind, table in kinds.items() for m, t in table.sets()]
 
+    def over(self, epochs: float) -> "TensorTimings":
+        """The same profile for intervals of so many epochs, in the first of which frozen work is recorded.
+
+        Infinitely many: every step replays. A profile without `reuse` stays as it is.
+        """
+        return replace(self, epochs=epochs if self.reuse else 1.0)
+
+    def after_recording(self, mask: Mask, trainable: Mask) -> "TensorTimings":
+        """The same profile for steps that replay what was recorded under `mask`.
+
+        Args:
+            mask: (N,) bool: what trained while it was recorded.
+            trainable: (N,) bool: what may train; see `connected`.
+        """
+        done_ms = self.over(1.0).step_time(mask) - self.replay_time(mask)
+        connected = self.connected & self.as_mask(trainable)
+        return replace(self, epochs=1.0, done_ms=max(0.0, done_ms), connected=connected)
+
+    @property
+    def _replayed(self) -> float:
+        """The share of the steps that replay what another one recorded."""
+        return 1 - 1 / self.epochs
+
     @cached_property
     def _thawing(self) -> CostGroups:
         """What each forward group costs more while a member is selected."""
-        if not self.frozen_saving:
-            return self.forward.rows(np.zeros(len(self.forward), bool))
-        saved = self.forward.rows(self.forward.has_members())
-        return CostGroups(len(self), saved.bits, saved.amount * self.frozen_saving)
+        members = self.forward.rows(self.forward.has_members())
+        thawing = members.scaled(self.frozen_saving).rows(np.full(len(members), self.frozen_saving > 0))
+        if self.reuse is None or not self._replayed:
+            return thawing
+        once = self.reuse.once.rows(self.reuse.once.has_members())
+        return thawing.joined(once.scaled(self._replayed * (1 - self.frozen_saving)))
+
+    @cached_property
+    def at_depth_ms(self) -> np.ndarray:
+        """(N,) ms that recording and replaying cost a step whose deepest tensor is this one.
+
+        No more than they save: work that does not pay is done in every step.
+        """
+        if self.reuse is None or not self._replayed:
+            return np.zeros(len(self))
+        once = self.reuse.once
+        passed = once.time_at_first_member(self.order)[self.order].cumsum()
+        shared = once.amount[once.has_members()].sum()
+        saved = np.empty(len(self))
+        saved[self.order] = (shared - passed) * (1 - self.frozen_saving)
+        saved += once.amount[~once.has_members()].sum()
+        return np.minimum(self.reuse.at_depth_ms(1 / self.epochs), self._replayed * saved)
 
     @cached_property
     def shared(self) -> CostGroups:
@@ -162,7 +211,11 @@ class TensorTimings:
     @cached_property
     def forward_ms(self) -> float:
         """What every step costs whatever is selected, in ms: the forward pass with all of it frozen."""
-        return float(self.forward.amount.sum() - self._thawing.amount.sum())
+        done_ms = self.done_ms
+        if self.reuse is not None:
+            once = self.reuse.once
+            done_ms += self._replayed * once.amount[~once.has_members()].sum()
+        return float(self.forward.amount.sum() - self._thawing.amount.sum() - done_ms)
 
     @property
     def forward_share(self) -> float:
@@ -179,7 +232,7 @@ class TensorTimings:
     @cached_property
     def alone_ms(self) -> np.ndarray:
         """(N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
-        alone = self.forward_ms + self.t_dw + self.shared.time_per_tensor()
+        alone = self.forward_ms + self.t_dw + self.shared.time_per_tensor() + self.at_depth_ms
         return np.where(self.connected, alone, np.inf)
 
     @property
@@ -203,7 +256,40 @@ class TensorTimings:
         """Predicted ms of a step under `mask` (N,) bool, by cost groups."""
         mask = self.as_mask(mask)
         dw_ms = self.dw.amount[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
-        return self.forward_ms + float(dw_ms + self.shared.amount[self.shared.touched(mask)].sum())
+        shared_ms = self.shared.amount[self.shared.touched(mask)].sum()
+        selected = self.order[mask[self.order]]
+        depth_ms = self.at_depth_ms[selected[-1]] if len(selected) else 0.0
+        return self.forward_ms + float(dw_ms + shared_ms + depth_ms)
+
+    def is_deeper(self, mask: np.ndarray) -> np.ndarray:
+        """(N,) bool: the tensors that are deeper than all of `mask` (N,) bool."""
+        selected = np.flatnonzero(mask[self.order])
+        deeper = np.ones(len(self), bool)
+        deeper[self.order[: selected[-1] + 1 if len(selected) else 0]] = False
+        return deeper
+
+    def deepening_ms(self, mask: np.ndarray) -> np.ndarray:
+        """(N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
+        selected = self.order[mask[self.order]]
+        now_ms = self.at_depth_ms[selected[-1]] if len(selected) else 0.0
+        return np.where(self.is_deeper(mask), self.at_depth_ms - now_ms, 0.0)
+
+    def recording_time(self, mask: Mask) -> float:
+        """Predicted ms of a step under `mask` that also records; needs `reuse`."""
+        assert self.reuse is not None
+        mask = self.as_mask(mask)
+        deepest = self.order[mask[self.order]][-1]
+        return self.over(1.0).step_time(mask) + float(self.reuse.at_depth_ms(1.0)[deepest])
+
+    def replay_time(self, mask: Mask) -> float:
+        """Predicted ms of a step under `mask` that replays what was recorded; needs `reuse`."""
+        return self.over(np.inf).step_time(mask)
+
+    def replay_flops(self, mask: Mask) -> Optional[float]:
+        """Floating point operations of such a step; None where the profile has no count."""
+        assert self.reuse is not None
+        once, flops = self.reuse.once_flops, self.step_flops(mask)
+        return flops and flops - float(once.amount[~once.touched(self.as_mask(mask))].sum())
 
     def step_flops(self, mask: Mask) -> Optional[float]:
         """Floating point operations of a step under `mask` (N,) bool; None where the profile has no count."""
@@ -219,7 +305,9 @@ class TensorTimings:
             return self.forward_ms
         deepest = int(np.flatnonzero(selected)[-1])
         return self.forward_ms + float(
-            self.t_shared[self.order][: deepest + 1].sum() + self.t_dw[self.order][selected].sum()
+            self.t_shared[self.order][: deepest + 1].sum()
+            + self.t_dw[self.order][selected].sum()
+            + self.at_depth_ms[self.order[deepest]]
         )
 
     def to_json(self) -> Dict[str, Any]:

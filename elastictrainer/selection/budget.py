@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.policy import FULL, RECORDING
 from elastictrainer.selection.schedule import Schedule
 
 
@@ -49,11 +50,15 @@ class Budget:
         self.schedule = schedule
         self._response: Optional[float] = None  # measured over predicted saving; None: not measured yet
         self._bursts: List[List[float]] = []  # [step, ms, ms, ...] of full steps that followed one another
-        self._selected_ms: List[float] = []  # the latest of this selection
+        self._selected_ms: List[float] = []  # the latest of this selection and kind
         self._selected_count = 0
-        self._predicted: Optional[float] = None  # ratio of this selection
+        self._predicted: Optional[float] = (
+            None  # ratio of this selection's steps, of those that replay if any do
+        )
         self._measured: Optional[float] = None  # the same, by the clock
-        self._was_full: Optional[bool] = None
+        self._planned: Optional[float] = None  # the ratio that the mean step of the run was to have
+        self._typical: Dict[str, float] = {}  # by kind: ms of this selection's steps over a full one's
+        self._kind: Optional[str] = None  # of the latest step
         self._review_due = False
         self._reviews_off = 0
 
@@ -72,39 +77,60 @@ class Budget:
         self._response = None
         self._reviews_off = 0
 
-    def new_selection(self, predicted_ratio: float) -> None:
-        """Train a selection that takes `predicted_ratio` of a full step by the profile from here on."""
+    def new_selection(self, predicted_ratio: float, planned_ratio: Optional[float] = None) -> None:
+        """Train another selection from here on.
+
+        Args:
+            predicted_ratio: of its steps, of those that replay where some do, to a full one by the profile.
+            planned_ratio: what the run's mean step is to take; None: as before.
+        """
         self._predicted = predicted_ratio
+        self._planned = self._planned if planned_ratio is None else planned_ratio
         self._measured = None
+        self._typical = {}
         self._selected_ms = []
         self._selected_count = 0
-        self._was_full = None
+        self._kind = None
         self._review_due = False
         self._reviews_off = 0
 
-    def record(self, step: int, ms: float, was_full: bool) -> None:
-        """Training step number `step`, input pipeline included, took `ms`."""
-        changed = was_full != self._was_full
-        self._was_full = was_full
+    def record(self, step: int, ms: float, kind: str) -> None:
+        """Training step number `step`, input pipeline included, took `ms`; its kind is as in `Policy`."""
+        changed, before = kind != self._kind, self._kind
+        self._kind = kind
         if changed:  # the first step after one of another graph takes longer and does not count
-            if was_full:
+            if kind == FULL:
                 self._bursts.append([step])
-            elif self._measured is not None:
-                self._measure()
-        elif was_full:
+                return
+            if before != FULL:
+                self._selected_ms, self._selected_count = [], 0
+            if self._measured is not None:
+                self._measure(kind)
+        elif kind == FULL:
             self._bursts[-1].append(ms)
         else:
             self._selected_count += 1
             self._selected_ms = [*self._selected_ms[1 - self.WINDOW :], ms]
-            if self._selected_count == self.WINDOW:
-                self._measure()
+            again = self.schedule.reuse and self._selected_count % self.schedule.EVERY == 0
+            if again:
+                self._follow(step, kind)
+            if self._selected_count == self.WINDOW or again:
+                self._measure(kind)
 
-    def _measure(self) -> None:
+    def _follow(self, step: int, kind: str) -> None:
+        """Where no full steps come: what one would take now, by the change of the steps that do."""
+        if kind in self._typical:
+            self._bursts.append([step, typical_ms(self._selected_ms) / self._typical[kind]])
+
+    def _measure(self, kind: str) -> None:
         """Compare the latest selected steps with the latest full ones."""
         full_ms = self.full_step_ms()
-        if full_ms is None or self._predicted is None:
+        if full_ms is None or self._predicted is None or not self._selected_ms:
             return
-        self._measured = typical_ms(self._selected_ms) / full_ms
+        ratio = self._typical.setdefault(kind, typical_ms(self._selected_ms) / full_ms)
+        if kind == RECORDING:
+            return
+        self._measured = typical_ms(self._selected_ms) / full_ms if not self.schedule.reuse else ratio
         if self._predicted < 1:
             response = float(np.clip((1 - self._measured) / (1 - self._predicted), *self.RESPONSES))
             before = response if self._response is None else self._response
@@ -151,22 +177,45 @@ class Budget:
         left_ms = self.rho * full_run_ms - 1e3 * (spent_s + upcoming_s) - full_left * now_ms
         return float(np.clip(left_ms / selected_left / now_ms, 0.0, 1.0))
 
-    def rho_for_selector(self, target_ratio: float) -> float:
-        """The predicted ratio at which a step should measure `target_ratio`, from rho_min to 1."""
+    def replay_target(self, step: int, target_ratio: float) -> float:
+        """What a replayed step may take of a full one from `step` on.
+
+        What the run has left over its plan, or lacks, is shared out evenly: so much more or less than now.
+
+        Args:
+            step: steps done.
+            target_ratio: see `target_ratio`: of the mean step that is left, recording ones included.
+        """
+        if self._measured is None or self._planned is None:
+            return target_ratio
+        here = self.schedule.selected_left(step)
+        later = self.schedule.steps - step - self.schedule.full_left(step) - here
+        expected = (here * self._measured + later * self._planned) / max(1, here + later)
+        return float(np.clip(self._measured + target_ratio - expected, 0.0, 1.0))
+
+    def rho_for_selector(self, target_ratio: float, rho_min: Optional[float] = None) -> float:
+        """The predicted ratio at which a step should measure `target_ratio`, from `rho_min` to 1.
+
+        Without `rho_min` from the profile's.
+        """
         response = 1.0 if self._response is None else self._response
-        return float(np.clip(1 - (1 - target_ratio) / response, self.timings.rho_min, 1.0))
+        lowest = self.timings.rho_min if rho_min is None else rho_min
+        return float(np.clip(1 - (1 - target_ratio) / response, lowest, 1.0))
 
     def review_due(self) -> bool:
         """Whether this selection was measured anew since the last `review`."""
         return self._review_due
 
-    def review(self, step: int, target_ratio: float, cost_s: float) -> Tuple[bool, bool]:
+    def review(
+        self, step: int, target_ratio: float, cost_s: float, rho_min: Optional[float] = None
+    ) -> Tuple[bool, bool]:
         """Compare the selection's measured time with its target, and with its predicted time.
 
         Args:
             step: steps done.
             target_ratio: what `target_ratio` says now.
             cost_s: what another selection costs, its compilation above all.
+            rho_min: of the selections that are possible now; None: of all.
 
         Returns:
             Whether a correction pays, and whether the profile is to be renewed.
@@ -178,6 +227,6 @@ class Budget:
         off = abs(self._measured / self._predicted - 1) > self.OFF
         self._reviews_off = self._reviews_off + 1 if off else 0
         response = 1.0 if self._response is None else self._response
-        moved = response * abs(self.rho_for_selector(target_ratio) - self._predicted)
+        moved = response * abs(self.rho_for_selector(target_ratio, rho_min) - self._predicted)
         moved_s = 1e-3 * moved * full_ms * self.schedule.selected_left(step)
         return moved > self.TOLERANCE * target_ratio and moved_s > cost_s, self._reviews_off >= 2

@@ -33,6 +33,7 @@ def make_policy(
     log: Log,
     say: Callable[[str], None],
     keep_profile: Callable[[TensorTimings], None],
+    reuse: bool = False,
 ) -> Policy:
     """The policy that `scheme` asks for.
 
@@ -47,6 +48,7 @@ def make_policy(
         log: takes the record of each selection.
         say: takes a line for the user.
         keep_profile: takes a renewed profile.
+        reuse: frozen work may be recorded and replayed.
 
     Raises:
         UsageError: no profile where one is needed, that of another model, or a rho below its rho_min.
@@ -57,9 +59,11 @@ def make_policy(
         if timings is not None:
             check_tensors(timings, tensors)
         at_interval = functools.partial(scheme.at_interval, model, optimizer)
-        return FixedPolicy(scheme.mask(model), timings, at_interval, settings.interval, log)
+        recorded = epochs if reuse else 0
+        return FixedPolicy(scheme.mask(model), timings, at_interval, settings.interval, log, recorded)
 
-    profile = settings.check_profile(timings, tensors)
+    schedule = Schedule(epochs, steps_per_epoch, settings.interval, reuse)
+    profile = settings.check_profile(timings, tensors, schedule.longest())
     evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps)
 
     def score(step: int) -> np.ndarray:
@@ -70,7 +74,7 @@ def make_policy(
         optimizers.forget_momentum(optimizer, resting)
 
     return ElasticPolicy(
-        Budget(settings.rho, profile, Schedule(epochs, steps_per_epoch, settings.interval)),
+        Budget(settings.rho, profile, schedule),
         score,
         clock,
         solver=settings.solver,

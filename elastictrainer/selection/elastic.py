@@ -37,6 +37,7 @@ class ElasticPolicy:
         corrections: how many of them reused the importances of the one before.
         budget: what steps cost, and what time a selection may have.
         importance: (N,) the latest; None before the first.
+        interval, epochs: see `Policy`.
     """
 
     selects = True
@@ -80,6 +81,10 @@ class ElasticPolicy:
         self._at_rest, self._renewal, self._log, self._say = at_rest, renewal, log, say
         self._schedule = budget.schedule
         self._all = np.ones(len(budget.timings), bool)
+        self.interval = 0
+        self.epochs = 1.0
+        self._recorded: Optional[NDArray[np.bool_]] = None  # what trained when the recording began
+        self._trainable: Optional[NDArray[np.bool_]] = None  # what may train while it lasts
         self._was_full = False
         self._renew = False  # the profile is to be renewed, as soon as full steps come
         self._may_renew = True  # once an interval
@@ -106,6 +111,9 @@ class ElasticPolicy:
             self._may_renew = True
             with self._clock.lap(IMPORTANCE):
                 self.importance = self._score(step)
+            self.interval += 1
+            self.epochs = self._schedule.epochs_from(step)
+            self._recorded = self._trainable = None
             self._choose(step, SELECTED)
         full = self.mask is None or self._schedule.full_step_due(step)
         if self.mask is not None and not full:
@@ -119,17 +127,29 @@ class ElasticPolicy:
         self._was_full = full
         return self._all if self.mask is None or full else self.mask
 
+    def recording_begins(self, trainable: NDArray[np.bool_]) -> None:
+        """See `Policy`."""
+        self._recorded, self._trainable = self.mask, trainable
+
+    def without_recording(self, step: int) -> NDArray[np.bool_]:
+        """See `Policy`: as every step takes longer than planned, the selection is made again."""
+        self.epochs = 1.0
+        self._recorded = self._trainable = None
+        self._choose(step, "without recording: " + SELECTED)
+        assert self.mask is not None
+        return self.mask
+
     def stepping(self) -> ContextManager[None]:
         """See `Policy`."""
         return self._tracing.step() if self._tracing else contextlib.nullcontext()
 
-    def step_taken(self, step: int, ms: float, minibatch: Any, compiled: bool) -> None:
+    def step_taken(self, step: int, ms: float, minibatch: Any, compiled: bool, kind: str) -> None:
         """See `Policy`."""
-        self._minibatch = minibatch
+        self._minibatch = self._minibatch if minibatch is None else minibatch
         if compiled:
             self._compile_s = 1e-3 * ms
         elif not self._tracing:
-            self.budget.record(step, ms, self._was_full)
+            self.budget.record(step, ms, kind)
 
     def full_step_ms(self) -> Optional[float]:
         """See `Policy`."""
@@ -150,17 +170,22 @@ class ElasticPolicy:
             "renew": self._renew,
             "may_renew": self._may_renew,
             "compile_s": self._compile_s,
+            "interval": self.interval,
+            "epochs": self.epochs,
+            **{name: _indices(getattr(self, "_" + name)) for name in ("recorded", "trainable")},
         }
 
     def restore(self, state: Dict[str, Any]) -> None:
         """See `Policy`."""
         self.budget.restore(state["budget"])
-        self.masks = [np.isin(np.arange(len(self._all)), selected) for selected in state["masks"]]
+        self.masks = [self._as_mask(selected) for selected in state["masks"]]
         self.mask = self.masks[-1] if self.masks else None
         self.importance = None if state["importance"] is None else np.array(state["importance"])
         self.corrections = state["corrections"]
         self._was_full, self._compile_s = state["was_full"], state["compile_s"]
         self._renew, self._may_renew = state["renew"], state["may_renew"]
+        self.interval, self.epochs = state["interval"], state["epochs"]
+        self._recorded, self._trainable = self._as_mask(state["recorded"]), self._as_mask(state["trainable"])
 
     def close(self) -> None:
         """See `Policy`."""
@@ -186,16 +211,33 @@ class ElasticPolicy:
             shared_s=clock.of(*SHARED) + recurring_s,
         )
 
+    def _possible(self) -> TensorTimings:
+        """The profile of what can be selected now, for the mean step of the interval or of what is left."""
+        if self._recorded is None or self._trainable is None:
+            return self.timings.over(self.epochs)
+        return self.timings.after_recording(self._recorded, self._trainable)
+
+    def _target(self, step: int) -> float:
+        """What a step of what can be selected now may take of a full one."""
+        target = self.target_ratio(step)
+        return target if self._recorded is None else self.budget.replay_target(step, target)
+
     def _choose(self, step: int, what: str) -> None:
         """Choose by the latest importances, and train that from here on."""
         corrected, importance = what != SELECTED, np.asarray(self.importance)
+        possible = self._possible()
         with self._clock.lap(SELECTION):
-            target = self.target_ratio(step)
-            rho = self.budget.rho_for_selector(target) if self._feedback else target
-            mask, exception = choose(self.timings, importance, rho, self._solver, self.mask)
+            target = self._target(step)
+            rho = self.budget.rho_for_selector(target, possible.rho_min) if self._feedback else target
+            mask, exception = choose(possible, importance, rho, self._solver, self.mask)
         if corrected and (mask == self.mask).all():
             return
-        step_ms = self.timings.step_time(mask)
+        step_ms = possible.step_time(mask)
+        planned = None
+        if not corrected:
+            planned = target
+            if step_ms >= self.timings.step_time(mask):
+                self.epochs = 1.0  # recording would not pay
         record = {
             "step": step,
             "selected": np.flatnonzero(mask).tolist(),
@@ -210,7 +252,8 @@ class ElasticPolicy:
             "over_budget": exception == OVER_BUDGET,
             "corrected": corrected,
         }
-        self.budget.new_selection(record["predicted_ratio"])
+        reviewed_ms = self.timings.replay_time(mask) if self.epochs > 1 and not corrected else step_ms
+        self.budget.new_selection(reviewed_ms / self.timings.full_ms, planned)
         self.corrections += corrected
         self.mask = mask
         self.masks.append(mask)
@@ -225,11 +268,15 @@ class ElasticPolicy:
 
     def _review(self, step: int) -> None:
         """Correct the selection if its time is off; plan a new profile if the prediction is off."""
-        pays, renew = self.budget.review(step, self.target_ratio(step), self._compile_s)
+        rho_min = self._possible().rho_min
+        pays, renew = self.budget.review(step, self._target(step), self._compile_s, rho_min)
         if renew and self._may_renew and self._reprofile != "never":
             self._renew, self._may_renew = True, False
         if pays:
             self._choose(step, f"measured {self.budget.measured_ratio():.3f} of a full step; corrected to")
+
+    def _as_mask(self, selected: Optional[List[int]]) -> Any:
+        return None if selected is None else np.isin(np.arange(len(self._all)), selected)
 
     def _wants_trace(self, step: int) -> bool:
         """Whether a trace is to begin with full step number `step`, the graph of the full step being warm."""
@@ -248,3 +295,7 @@ class ElasticPolicy:
         self._say(f"the profile was renewed: full step {new.full_ms:.1f} ms, rho_min {new.rho_min:.3f}")
         if choose_again and self.mask is not None:
             self._choose(step, "by the new profile, corrected to")
+
+
+def _indices(mask: Optional[NDArray[np.bool_]]) -> Optional[List[int]]:
+    return None if mask is None else np.flatnonzero(mask).tolist()

@@ -35,6 +35,7 @@ class FixedPolicy:
         at_interval: Optional[Callable[[], Dict[str, Any]]] = None,
         interval: int = 1,
         log: Log = no_log,
+        epochs: int = 0,
     ):
         """
         Args:
@@ -44,6 +45,7 @@ class FixedPolicy:
                 log.
             interval: in epochs.
             log: takes the figures, together with the step's number.
+            epochs: of the run, where frozen work is to be recorded; 0: it is not.
         """
         self.mask = mask
         self.timings = timings
@@ -52,6 +54,9 @@ class FixedPolicy:
         self._at_interval = at_interval
         self._interval = interval
         self._log = log
+        self._epochs = 0 if mask.all() else epochs  # where all trains, nothing is frozen
+        self.interval = 0
+        self.epochs = 1.0
         self._full_ms: Deque[float] = deque(maxlen=_STEPS_KEPT)
 
     def next_mask(self, step: int, epoch: int, batch: int) -> NDArray[np.bool_]:
@@ -60,13 +65,25 @@ class FixedPolicy:
             figures = self._at_interval()
             if figures:
                 self._log({"step": step, **figures})
+        if not batch:
+            self.interval = epoch // self._interval
+            left = self._epochs - self.interval * self._interval
+            self.epochs = float(max(1, min(self._interval, left)))
+        return self.mask
+
+    def recording_begins(self, trainable: NDArray[np.bool_]) -> None:
+        """See `Policy`: the mask never changes."""
+
+    def without_recording(self, step: int) -> NDArray[np.bool_]:
+        """See `Policy`."""
+        self.epochs = 1.0
         return self.mask
 
     def stepping(self) -> ContextManager[None]:
         """See `Policy`."""
         return contextlib.nullcontext()
 
-    def step_taken(self, step: int, ms: float, minibatch: Any, compiled: bool) -> None:
+    def step_taken(self, step: int, ms: float, minibatch: Any, compiled: bool, kind: str) -> None:
         """See `Policy`."""
         if self.mask.all() and not compiled:
             self._full_ms.append(ms)
@@ -84,12 +101,18 @@ class FixedPolicy:
 
     def state(self) -> Dict[str, Any]:
         """See `Policy`."""
-        return {"calibration_ms": list(self.calibration_ms), "full_ms": list(self._full_ms)}
+        return {
+            "calibration_ms": list(self.calibration_ms),
+            "full_ms": list(self._full_ms),
+            "interval": self.interval,
+            "epochs": self.epochs,
+        }
 
     def restore(self, state: Dict[str, Any]) -> None:
         """See `Policy`."""
         self.calibration_ms = list(state["calibration_ms"])
         self._full_ms = deque(state["full_ms"], maxlen=_STEPS_KEPT)
+        self.interval, self.epochs = state["interval"], state["epochs"]
 
     def close(self) -> None:
         """Nothing is held."""

@@ -9,7 +9,12 @@ _BITS = 62  # tensors of a set that is kept as the bits of one signed integer
 
 
 def solve_chain(
-    t_dw: NDArray[Any], t_dy: NDArray[Any], importance: NDArray[Any], budget: float, resolution: int
+    t_dw: NDArray[Any],
+    t_dy: NDArray[Any],
+    importance: NDArray[Any],
+    budget: float,
+    resolution: int,
+    at_depth: Optional[NDArray[Any]] = None,
 ) -> NDArray[Any]:
     """The best selection on a chain within a backward budget.
 
@@ -22,6 +27,7 @@ def solve_chain(
         t_dy: (N,) ms; the entries up to the deepest selected tensor are paid.
         importance: (N,); entries <= 0 are never chosen.
         budget: ms for the backward pass and the updates.
+        at_depth: (N,) ms that are paid once, by the deepest selected tensor; None: nothing.
         resolution: cells of time. With so few tensors that no more than this many sums of costs matter, the
             answer is exact (`solve_exactly`); else costs are rounded up (`solve_rounded`).
 
@@ -30,20 +36,23 @@ def solve_chain(
     """
     if budget <= 0:
         return np.zeros(len(t_dw), bool)
-    exact = solve_exactly(t_dw, t_dy, importance, budget, resolution)
-    return solve_rounded(t_dw, t_dy, importance, budget, resolution) if exact is None else exact
+    to_depth = np.cumsum(t_dy) + (0.0 if at_depth is None else at_depth)
+    exact = solve_exactly(t_dw, to_depth, importance, budget, resolution)
+    return solve_rounded(t_dw, to_depth, importance, budget, resolution) if exact is None else exact
 
 
 def solve_rounded(
-    t_dw: NDArray[Any], t_dy: NDArray[Any], importance: NDArray[Any], budget: float, resolution: int
+    t_dw: NDArray[Any], to_depth: NDArray[Any], importance: NDArray[Any], budget: float, resolution: int
 ) -> NDArray[Any]:
-    """`solve_chain` with costs rounded up to cells of budget / resolution: the budget is never exceeded."""
+    """`solve_chain` with costs rounded up to cells of budget / resolution: the budget is never exceeded.
+
+    `to_depth` (N,) ms is what is paid beside dW where a tensor is the deepest selected one.
+    """
     mask = np.zeros(len(t_dw), bool)
     unit = budget / resolution
     # The slack of 1e-9 keeps a cost of exactly k units at k, where float division gives k + 1e-16.
     with np.errstate(over="ignore"):  # far more than the budget is infinitely many units
         cells = np.ceil(np.minimum(t_dw / unit, resolution + 1) - 1e-9).astype(np.int64)
-    paid_dy = np.cumsum(t_dy)
     best = np.zeros(resolution + 1)
     shifted = np.empty(resolution + 1)
     passed: List[int] = []
@@ -51,7 +60,7 @@ def solve_rounded(
     # Importance, deepest tensor, cells left, items before it.
     champion: Tuple[float, int, int, int] = (0.0, -1, 0, 0)
     for d in np.flatnonzero(importance > 0):
-        left = int(np.floor((budget - paid_dy[d]) / unit + 1e-9)) - int(cells[d])
+        left = int(np.floor((budget - to_depth[d]) / unit + 1e-9)) - int(cells[d])
         if left >= 0:
             reached = importance[d] + best[left]
             if reached > champion[0]:
@@ -77,17 +86,16 @@ def solve_rounded(
 
 
 def solve_exactly(
-    t_dw: NDArray[Any], t_dy: NDArray[Any], importance: NDArray[Any], budget: float, limit: int
+    t_dw: NDArray[Any], to_depth: NDArray[Any], importance: NDArray[Any], budget: float, limit: int
 ) -> Optional[NDArray[Any]]:
     """`solve_chain` on unrounded costs: keeps sets that no cheaper one beats; None if more than `limit`."""
     items = np.flatnonzero(importance > 0)
     if len(items) > _BITS:
         return None
-    paid_dy = np.cumsum(t_dy)
     cost, value, chosen = np.zeros(1), np.zeros(1), np.zeros(1, np.int64)
     best_value, best_set = 0.0, 0
     for k, d in enumerate(items):
-        affordable = int(np.searchsorted(cost, budget - paid_dy[d] - t_dw[d], side="right"))
+        affordable = int(np.searchsorted(cost, budget - to_depth[d] - t_dw[d], side="right"))
         if affordable and importance[d] + value[affordable - 1] > best_value:
             best_value = importance[d] + value[affordable - 1]
             best_set = int(chosen[affordable - 1]) | 1 << k

@@ -63,18 +63,36 @@ def solve_groups(
         for i in sorted(open_members):
             implies(i, g)
 
+    # Exactly one tensor may be the deepest: it is selected, and all that are selected are no deeper.
+    depth = np.argsort(timings.order)[items]
+    at_depth = timings.at_depth_ms[items] if timings.at_depth_ms.any() else np.zeros(0)
+    base = n + len(sets)
+    row = len(rows) // 2
+    for i in range(len(at_depth)):
+        deepest_or_deeper = [base + d for d in range(n) if depth[d] >= depth[i]]
+        for column, value in [(i, -1.0), *((d, 1.0) for d in deepest_or_deeper)]:
+            rows.append(row)
+            columns.append(column)
+            values.append(value)
+        row += 1
+        for column, value in [(i, 1.0), (base + i, -1.0)]:
+            rows.append(row)
+            columns.append(column)
+            values.append(value)
+        row += 1
+
     scale = importance[items].max()
-    objective = np.concatenate([-importance[items] / scale, np.zeros(len(sets))])
-    weights = np.concatenate([cost, [merged[m] for m in sets]])
+    objective = np.concatenate([-importance[items] / scale, np.zeros(len(sets) + len(at_depth))])
+    weights = np.concatenate([cost, [merged[m] for m in sets], at_depth])
     room = budget - timings.forward_ms
     for tighten in (0.0, 1e-7, 1e-6, 1e-5):  # HiGHS may exceed a constraint by its tolerance of 1e-6
         constraints = [LinearConstraint(weights[None, :] / room, -np.inf, 1 - tighten)]
         if rows:
-            matrix = csr_matrix((values, (rows, columns)), shape=(len(rows) // 2, n + len(sets)))
+            matrix = csr_matrix((values, (rows, columns)), shape=(row, len(weights)))
             constraints.append(LinearConstraint(matrix, 0, np.inf))
         result = milp(
             objective,
-            integrality=np.concatenate([np.ones(n), np.zeros(len(sets))]),
+            integrality=np.concatenate([np.ones(n), np.zeros(len(sets)), np.ones(len(at_depth))]),
             bounds=Bounds(0, 1),
             constraints=constraints,
             options={"mip_rel_gap": 0.0},

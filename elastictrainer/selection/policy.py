@@ -7,6 +7,11 @@ from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
 
+FULL = "full"  # kinds of steps: one that trains every tensor,
+PLAIN = "plain"  # a selection, from images to update,
+RECORDING = "recording"  # the same, which also records what is frozen,
+REPLAY = "replay"  # and one that begins with what was recorded
+
 Log = Callable[[Dict[str, Any]], None]  # takes the record of a selection or of an interval
 
 
@@ -41,20 +46,35 @@ class Policy(Protocol):
     def corrections(self) -> int:
         """How many more were made by the same importances, because measured and requested time differ."""
 
+    @property
+    def interval(self) -> int:
+        """Its number: what was recorded in one interval is of no use in the next."""
+
+    @property
+    def epochs(self) -> float:
+        """Over how many epochs the interval records and replays its frozen work; 1: it does not."""
+
     def next_mask(self, step: int, epoch: int, batch: int) -> NDArray[np.bool_]:
         """(N,) bool: what trains in step number `step`, which is number `batch` of its epoch (all from 0)."""
+
+    def recording_begins(self, trainable: NDArray[np.bool_]) -> None:
+        """Frozen work is recorded from here on; until the interval ends only `trainable` (N,) may train."""
+
+    def without_recording(self, step: int) -> NDArray[np.bool_]:
+        """(N,) bool: what trains in step number `step` where the interval cannot be recorded."""
 
     def stepping(self) -> ContextManager[None]:
         """What the step runs in: a trace while one is made."""
 
-    def step_taken(self, step: int, ms: float, minibatch: Any, compiled: bool) -> None:
+    def step_taken(self, step: int, ms: float, minibatch: Any, compiled: bool, kind: str) -> None:
         """Take note of a step.
 
         Args:
             step: its number.
             ms: wall-clock time, input pipeline included.
-            minibatch: what it trained on.
+            minibatch: what it trained on; None: examples recorded before.
             compiled: its graph was built in it, so that `ms` is no step time.
+            kind: FULL, PLAIN, RECORDING or REPLAY.
         """
 
     def full_step_ms(self) -> Optional[float]:

@@ -20,7 +20,7 @@ class Schedule:
     EVERY = 300  # a burst of full steps each so many steps: 1.7 % of a run measures what full training takes
     BURST = 5  # the first, after a step of another graph, does not count; four are left
 
-    def __init__(self, epochs: int, steps_per_epoch: int, interval: int):
+    def __init__(self, epochs: int, steps_per_epoch: int, interval: int, reuse: bool = False):
         """
         Args:
             epochs: of the run.
@@ -28,7 +28,10 @@ class Schedule:
             interval: epochs between two selections. A head that starts from zero says little about the
                 tensors below it, so the first selection, early in the first epoch, is replaced after half an
                 interval. In the last half interval none is made: it could hardly pay for itself.
+            reuse: what the first epoch of an interval records is replayed in the others. No full steps come
+                in between: they would change what was recorded.
         """
+        self.reuse = reuse
         self.epochs = epochs
         self.steps_per_epoch = steps_per_epoch
         self.steps = epochs * steps_per_epoch
@@ -37,7 +40,7 @@ class Schedule:
         half = interval // 2
         selection_epochs = range(max(1, half), epochs - half, interval)
         self.selection_steps = [opening, *(epoch * steps_per_epoch for epoch in selection_epochs)]
-        self._full = np.arange(self.steps) % self.EVERY >= self.EVERY - self.BURST
+        self._full = (np.arange(self.steps) % self.EVERY >= self.EVERY - self.BURST) & (not reuse)
         self._full[:opening] = True
         for selection in self.selection_steps[1:]:
             self._full[selection - priming : selection] = True
@@ -72,3 +75,14 @@ class Schedule:
         """How many steps at `step` or later train the selected tensors only, up to the next selection."""
         end = next((s for s in self.selection_steps if s > step), self.steps)
         return int((~self._full[step:end]).sum())
+
+    def epochs_from(self, step: int) -> float:
+        """Over how many epochs an interval that begins at `step` records and replays; 1: it does not."""
+        if not self.reuse:
+            return 1.0
+        recorded = self.steps_per_epoch - step % self.steps_per_epoch
+        return max(1.0, self.selected_left(step) / recorded)
+
+    def longest(self) -> float:
+        """`epochs_from` of the interval that records for the longest time."""
+        return max(self.epochs_from(step) for step in self.selection_steps)

@@ -40,6 +40,7 @@ def select(
     rho: float,
     solver: str = "dp",
     resolution: int = 10_000,
+    epochs: float = 1.0,
 ) -> Selection:
     """Choose the tensors with the largest summed importance whose step takes at most `rho` of the full step.
 
@@ -55,6 +56,7 @@ def select(
             the budget; the time that the chain overestimates is then spent by the cost groups. "milp": exact
             on the cost groups.
         resolution: cells of time of the knapsack.
+        epochs: over how many the time is the mean: the first records frozen work, the others replay it.
 
     Raises:
         UsageError: rho out of range, an importance that is not finite, a wrong shape, an unknown solver.
@@ -68,6 +70,7 @@ def select(
             f"the importance of {timings.names[beyond[0]]} is {importance[beyond[0]]:g}: the loss diverged. "
             "Lower the learning rate, or check the data."
         )
+    timings = timings.over(epochs) if epochs != 1 else timings
     rho_min = timings.rho_min
     if not rho_min * (1 - 1e-9) <= rho <= 1:
         raise UsageError(
@@ -129,12 +132,12 @@ def _solve_chain_and_spend_rest(
 ) -> NDArray[Any]:
     """Solve on the chain; where it charges more than the cost groups, spend the difference."""
     order = timings.order
-    t_dw, t_shared = timings.t_dw[order], timings.t_shared[order]
+    t_dw, t_shared, at_depth = timings.t_dw[order], timings.t_shared[order], timings.at_depth_ms[order]
     ranked = np.where(useful, importance, 0.0)[order]
 
     def chain_mask(backward_ms: float) -> NDArray[Any]:
         mask = np.zeros(len(timings), bool)
-        mask[order] = solve_chain(t_dw, t_shared, ranked, backward_ms, resolution)
+        mask[order] = solve_chain(t_dw, t_shared, ranked, backward_ms, resolution, at_depth)
         return mask
 
     best = _spend_rest(timings, importance, useful, chain_mask(budget - timings.forward_ms), budget)
@@ -165,18 +168,19 @@ def _spend_rest(
     for _ in range(_ADDITIONS):
         left = budget - timings.step_time(mask)
         unpaid = timings.shared.time_per_tensor(~timings.shared.touched(mask))
-        cost = timings.t_dw + unpaid
+        cost = timings.t_dw + unpaid + timings.deepening_ms(mask)
         fits = np.flatnonzero(useful & ~mask & (cost <= left))
         if not len(fits):
             break
         density = importance[fits] / np.maximum(cost[fits], 1e-12)
         # First the tensors whose shared work is paid already, for they leave the costs of the others as they
         # are; then one that starts a new shared group.
-        for i in fits[np.lexsort((-density, unpaid[fits] > 0))]:
+        starts = (unpaid > 0) | timings.is_deeper(mask)
+        for i in fits[np.lexsort((-density, starts[fits]))]:
             if cost[i] <= left:
                 mask[i] = True
                 left -= cost[i]
-                if unpaid[i] > 0:
+                if starts[i]:
                     break
         else:
             break

@@ -45,16 +45,23 @@ class SelectionSettings:
                 "reprofile always needs a run that measured times correct: leave out --deterministic."
             )
 
-    def check_profile(self, timings: Optional[TensorTimings], tensors: int) -> TensorTimings:
-        """`timings`; UsageError where it is no profile of a model with that many tensors, or too slow."""
+    def check_profile(
+        self, timings: Optional[TensorTimings], tensors: int, epochs: float = 1.0
+    ) -> TensorTimings:
+        """`timings`; UsageError where it is no profile of a model with that many tensors, or too slow.
+
+        `epochs` is that of the longest interval that records and replays; 1: none does.
+        """
         if timings is None:
             raise UsageError(
                 "an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile."
             )
         check_tensors(timings, tensors)
-        if not timings.rho_min <= self.rho <= 1:
+        rho_min = timings.over(epochs).rho_min
+        if not rho_min <= self.rho <= 1:
+            more = "" if epochs > 1 else " A lower one needs --reuse auto, and longer intervals."
             raise UsageError(
-                f"rho {self.rho:g} cannot be had on this device. Valid: {timings.rho_min:.3f} to 1."
+                f"rho {self.rho:g} cannot be had on this device. Valid: {rho_min:.3f} to 1.{more}"
             )
         return timings
 

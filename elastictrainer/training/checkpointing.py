@@ -92,6 +92,7 @@ class Checkpointing(TrainerCallback):
                 "progress": state.progress.to_json(),
                 "seconds": state.watch.so_far(),
                 "policy": state.policy.state(),
+                "recording": state.recording,
                 "callbacks": {type(c).__name__: c.state() for c in state.callbacks},
             }
             self._checkpoints.save(state.progress.step, values)
@@ -116,6 +117,7 @@ class Checkpointing(TrainerCallback):
         state.watch.seconds.update(saved["seconds"])
         assert state.policy is not None
         state.policy.restore(saved["policy"])
+        state.recording = saved["recording"]
         state.last_checkpoint = self._checkpoints.saved()[0]
         state.say(
             f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1} of {state.epochs}"

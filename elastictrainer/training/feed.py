@@ -33,22 +33,44 @@ class Feed:
         self._run_state, self._probe, self._kept = run_state, probe, kept
         self._recent: Deque[Minibatch] = deque(maxlen=kept)
         self._size: Optional[int] = None  # of a full minibatch
+        self._stream: Optional[Stream] = None
+        self._first_epoch = 0
+        self._own: Optional[Iterator[Any]] = None  # on the stream
+        self._at: Tuple[int, int] = (-1, 0)  # epoch and number of its next minibatch
+
+    def follow(self, stream: Stream, first_epoch: int) -> None:
+        """Fetch from `stream`, wherever the run is: what is replayed is not read."""
+        self._stream, self._first_epoch = stream, first_epoch
+
+    def rest(self) -> None:
+        """Read nothing ahead until the next `fetch`."""
+        self._own = None
 
     def fetch(self, iterator: Iterator[Any]) -> Minibatch:
-        """The next minibatch.
+        """The next minibatch, of `iterator` where no stream is followed.
 
         Raises:
             StopIteration, tf.errors.OutOfRangeError: the data has ended.
             UsageError: it has, and must not.
             DataError: it cannot be read.
         """
+        progress, wanted = self._run_state.progress, (0, 0)
+        if self._stream is not None:
+            wanted = self._first_epoch + progress.epoch, progress.batch
+            if self._own is None or self._at != wanted:
+                self._own = iter(self._stream(*wanted))
+            iterator = self._own
         try:
-            return unpacked(next(iterator))
+            minibatch = unpacked(next(iterator))
         except (StopIteration, tf.errors.OutOfRangeError):
             self.check_end()
             raise
         except tf.errors.OpError as error:
             raise DataError(f"reading the training data failed: {error.message}") from error
+        epoch, batch = wanted
+        last = batch + 1 == self._run_state.steps_per_epoch
+        self._at = (epoch + 1, 0) if last else (epoch, batch + 1)
+        return minibatch
 
     def check_end(self) -> None:
         """UsageError where the data has ended, within an epoch, and must not."""

@@ -4,22 +4,28 @@ import contextlib
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.costs import with_reuse_costs
+from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection.build import make_policy
-from elastictrainer.selection.clock import FULL_TRACING, LOOP, SELECTION, TRACING
+from elastictrainer.selection.clock import LOOP, SELECTION
 from elastictrainer.selection.fixed import FixedPolicy
+from elastictrainer.selection.policy import RECORDING, REPLAY
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import count_step
+from elastictrainer.steps.objective import Objective
 from elastictrainer.training.calibration import time_steps
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.feed import Feed, Minibatch, Probe, Stream, unpacked
+from elastictrainer.training.recorder import Recorder
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION
 
@@ -39,6 +45,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         timings: Optional[TensorTimings],
         probe: Optional[Probe],
         callbacks: Sequence[TrainerCallback],
+        reuse: ReuseSettings,
     ):
         """
         Args:
@@ -47,11 +54,12 @@ class TrainFunction(tf.keras.callbacks.Callback):
             timings: the model's profile; None: made at the first minibatch where the scheme selects.
             probe: see Trainer.
             callbacks: told of selections, renewed profiles, and when training goes on.
+            reuse: how frozen work is recorded.
         """
         super().__init__()
         self.timings = timings
         self.run_state = run_state
-        self._scheme, self._settings, self._callbacks = scheme, settings, callbacks
+        self._scheme, self._settings, self._callbacks, self._reuse = scheme, settings, callbacks, reuse
         self._feed = Feed(run_state, probe, settings.importance_batches)
         self._first_epoch: Optional[int] = None
         self._going_on = False
@@ -151,6 +159,10 @@ class TrainFunction(tf.keras.callbacks.Callback):
                     model, objective, minibatch, model.optimizer, metrics=(self.metrics,)
                 )
                 state.say(f"full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
+        self._recorder = Recorder(state, self._steps, self._spec, self._reuse)
+        recording = self._reuse.reuse != "off"
+        if recording and self.timings is not None and self.timings.reuse is None:
+            self._measure_reuse(objective, minibatch)
         state.policy = make_policy(
             scheme,
             self._settings,
@@ -163,12 +175,17 @@ class TrainFunction(tf.keras.callbacks.Callback):
             self._note_selection,
             state.say,
             self._keep_profile,
+            recording,
         )
 
     def resume(self, stream: Stream) -> None:
         """The run's variables and state are as it goes on with them: at its beginning, or restored."""
         state = self.run_state
-        self._feed.read_again(stream, self._first_epoch or 0)
+        first_epoch = self._first_epoch or 0
+        self._feed.read_again(stream, first_epoch)
+        with state.watch.lap(CALIBRATION):
+            self._recorder.resume(stream, first_epoch)
+        self._feed.follow(stream, first_epoch)
         if state.progress.batch:  # Keras resets the metrics where this epoch goes on
             self._metric_values = [variable.numpy() for variable in state.metric_variables()]
         if not state.progress.step:
@@ -193,6 +210,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         """Let go of what is held."""
         self._training.close()
         if self.run_state.policy is not None:
+            self._recorder.end()
             self.run_state.policy.close()
 
     # A step
@@ -208,29 +226,45 @@ class TrainFunction(tf.keras.callbacks.Callback):
         step = progress.step
         with watch.lap(SELECTION):
             mask = policy.next_mask(step, progress.epoch, progress.batch)
-        new = not self._steps.has(mask)
-        building = watch.lap(FULL_TRACING if mask.all() else TRACING) if new else contextlib.nullcontext()
+        kind = self._recorder.kind(mask)
         start = time.perf_counter()
         with policy.stepping(), watch.lap(STEPS):
-            with contextlib.nullcontext() if progress.batch else watch.lap(LOOP):
-                minibatch = fetch()
+            minibatch = None
+            if kind == REPLAY:
+                self._feed.rest()
+            else:
+                with contextlib.nullcontext() if progress.batch else watch.lap(LOOP):
+                    minibatch = fetch()
             waited_ms = 0.0 if progress.batch else 1e3 * (time.perf_counter() - start)
-            with building:  # the first run included
-                compiled_step = self._steps.get(mask)
-                if new:
-                    compiled_step.trace(*self._spec)
-                loss = float(compiled_step(*minibatch))
+            mask, kind, loss, new = self._recorder.run(mask, kind, minibatch, fetch)
         ms = 1e3 * (time.perf_counter() - start)
-        if self._feed.is_full(minibatch):  # the time of a smaller one would say nothing
+        if minibatch is None or self._feed.is_full(minibatch):  # a smaller one's time would say nothing
             if not new:
                 progress.step_took(ms)
-            policy.step_taken(step, ms - waited_ms, minibatch, new)
-            self._feed.keep(minibatch)
-        if policy.timings is not None:
-            progress.predicted_ratio += policy.timings.step_time(mask) / policy.timings.full_ms
-            progress.flops += policy.timings.step_flops(mask) or 0.0
+            policy.step_taken(step, ms - waited_ms, minibatch, new, kind)
+            if minibatch is not None:
+                self._feed.keep(minibatch)
+        self._predict(mask, kind)
         progress.step_done(loss)
         state.loss, state.step_ms = loss, ms
+
+    def _measure_reuse(self, objective: Objective, minibatch: Minibatch) -> None:
+        """Add to the profile what recording costs, where it does not say."""
+        assert self.timings is not None
+        with self.run_state.watch.lap(CALIBRATION):
+            optimizer = self.run_state.model.optimizer
+            self.timings = with_reuse_costs(self.timings, objective, optimizer, minibatch)
+
+    def _predict(self, mask: np.ndarray, kind: str) -> None:
+        """Add up what the profile says of a step."""
+        policy, progress = self.run_state.policy, self.run_state.progress
+        if policy is None or policy.timings is None:
+            return
+        timings = policy.timings
+        times = {RECORDING: timings.recording_time, REPLAY: timings.replay_time}
+        progress.predicted_ratio += times.get(kind, timings.step_time)(mask) / timings.full_ms
+        flops = timings.replay_flops if kind == REPLAY else timings.step_flops
+        progress.flops += flops(mask) or 0.0
 
     def _note_selection(self, record: Dict[str, Any]) -> None:
         record = {"epoch": self.run_state.progress.epoch, **record}

@@ -33,6 +33,7 @@ class RunState:
         watch: where its time went.
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
+        recording: where the interval's recording began, as JSON values; None: nothing is recorded.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: where the run can go on from; None: nowhere.
     """
@@ -49,6 +50,7 @@ class RunState:
     watch: Stopwatch = field(default_factory=Stopwatch)
     callbacks: List[Any] = field(default_factory=list)
     selections: List[Dict[str, Any]] = field(default_factory=list)
+    recording: Optional[Dict[str, Any]] = None
     loss: float = float("nan")
     step_ms: float = float("nan")
     last_checkpoint: Optional[Path] = None

@@ -1,13 +1,16 @@
 """Train in the conventions of Keras: compile, then fit."""
 
 import contextlib
+import dataclasses
 import inspect
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
+import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
@@ -38,6 +41,7 @@ class Trainer:
         timings: Optional[TensorTimings] = None,
         probe: Optional[Probe] = None,
         workers: Optional[Workers] = None,
+        reuse: Union[str, ReuseSettings] = "auto",
         say: Optional[Callable[[str], None]] = None,
         **selection: Any,
     ):
@@ -51,6 +55,9 @@ class Trainer:
                 with; None: the latest ones trained on.
             workers: the processes that train together; the data is then this one's share of every minibatch.
                 Measured times differ between them and must not steer the selection: pass feedback=False.
+            reuse: "auto": what is frozen is computed in the first epoch of an interval and recorded; the
+                other epochs replay it. "off": it is computed in every step, as in the paper. A ReuseSettings
+                says where and how it is stored.
             say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
             selection: rho (0.5), interval (4 epochs), importance_batches (5), solver, feedback, reprofile:
                 see SelectionSettings.
@@ -66,6 +73,7 @@ class Trainer:
         self.selection = SelectionSettings(**selection)
         if workers is not None and self.selection.feedback:
             raise UsageError("processes that train together must select alike: pass feedback=False.")
+        self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
         self._probe, self._workers, self._say = probe, workers, say
         if model.built:
             self._check_model()
@@ -78,7 +86,8 @@ class Trainer:
         if self.timings is None:
             return
         if self.scheme.importance_metric is not None:
-            self.selection.check_profile(self.timings, tensors)
+            epochs = np.inf if self.reuse.reuse != "off" else 1.0  # how many is known when the run begins
+            self.selection.check_profile(self.timings, tensors, epochs)
         else:
             check_tensors(self.timings, tensors)
 
@@ -121,7 +130,13 @@ class Trainer:
         for callback in ours:
             callback.run_state = state
         state.callbacks = ours
-        loop = TrainFunction(state, self.scheme, self.selection, self.timings, self._probe, ours)
+        reuse = self.reuse
+        if reuse.reuse != "off":
+            reason = _why_not_recorded(given)
+            if reason:
+                say(f"not recording: {reason}")
+                reuse = dataclasses.replace(reuse, reuse="off")
+        loop = TrainFunction(state, self.scheme, self.selection, self.timings, self._probe, ours, reuse)
         epoch_done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
         # The loop notes the end of training before others look; what is saved is that an epoch is done.
         others = [callback for callback in callbacks if callback not in savers]
@@ -230,6 +245,21 @@ class Trainer:
             return_dict=True,
         )
         return {f"val_{name}": float(value) for name, value in results.items()}
+
+
+def _why_not_recorded(given: Dict[str, Any]) -> str:
+    """Why an epoch of the data of `fit` cannot be recorded to be replayed; empty where it can."""
+    data, steps = given.get("x"), given.get("steps_per_epoch")
+    if callable(data):
+        return ""
+    if isinstance(data, tf.data.Dataset):
+        count = int(data.cardinality())
+        if count < 0:
+            return "how many minibatches the tf.data.Dataset has is not known (see assert_cardinality)."
+        return "" if steps in (None, count) else f"steps_per_epoch={steps} is not all {count} minibatches."
+    if inspect.isgenerator(data) or (hasattr(data, "__next__") and not hasattr(data, "shape")):
+        return "a generator does not begin anew in every epoch."
+    return "" if steps is None else "with steps_per_epoch an epoch need not be all the data."
 
 
 def _as_list(callbacks: Any) -> List[Any]:

@@ -1,0 +1,78 @@
+"""What a step saves whose frozen work was done before, and what recording and replaying cost. NumPy only."""
+
+from dataclasses import dataclass
+from typing import Any, Dict
+
+import numpy as np
+
+from elastictrainer.profiler.cost_groups import CostGroups
+
+
+@dataclass(frozen=True)
+class ReuseCosts:
+    """Frozen work done once, on one device, for N tensors; times are ms of a minibatch.
+
+    "At depth i" means: tensor i is the deepest that trains, and all nearer the output may train as well.
+
+    Attributes:
+        once: forward work that can be done once while no member trains; that of no member depends on the
+            inputs alone, such as augmentation.
+        once_flops: its floating point operations.
+        cut_mb: (N,) what is stored of a minibatch at depth i, in MB.
+        recompute_ms: (N,) frozen work behind the cut at depth i, which a replayed step does again.
+        write_ms, write_ms_per_mb: to record a minibatch.
+        read_ms, read_ms_per_mb: to have one again.
+    """
+
+    once: CostGroups
+    once_flops: CostGroups
+    cut_mb: np.ndarray
+    recompute_ms: np.ndarray
+    write_ms: float
+    write_ms_per_mb: float
+    read_ms: float
+    read_ms_per_mb: float
+
+    def at_depth_ms(self, share: float) -> np.ndarray:
+        """(N,) ms of a step at depth i, where `share` of the steps record and the others replay."""
+        recording = self.write_ms + self.write_ms_per_mb * self.cut_mb
+        replay = self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
+        ms: np.ndarray = share * recording + (1 - share) * replay
+        return ms
+
+    def scaled(self, factor: float) -> "ReuseCosts":
+        """The same on a device that takes `factor` of the time."""
+        return ReuseCosts(
+            self.once.scaled(factor),
+            self.once_flops,
+            self.cut_mb,
+            self.recompute_ms * factor,
+            self.write_ms * factor,
+            self.write_ms_per_mb * factor,
+            self.read_ms * factor,
+            self.read_ms_per_mb * factor,
+        )
+
+    def to_json(self) -> Dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "once": self.once.to_json(),
+            "once_flops": self.once_flops.to_json("flops"),
+            "cut_mb": self.cut_mb.tolist(),
+            "recompute_ms": self.recompute_ms.tolist(),
+            **{name: getattr(self, name) for name in _NUMBERS},
+        }
+
+    @classmethod
+    def from_json(cls, tensors: int, value: Dict[str, Any]) -> "ReuseCosts":
+        """What `to_json` wrote, for so many tensors."""
+        return cls(
+            CostGroups.from_json(tensors, value["once"]),
+            CostGroups.from_json(tensors, value["once_flops"], "flops"),
+            np.array(value["cut_mb"], np.float64).reshape(tensors),
+            np.array(value["recompute_ms"], np.float64).reshape(tensors),
+            *(float(value[name]) for name in _NUMBERS),
+        )
+
+
+_NUMBERS = ("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb")

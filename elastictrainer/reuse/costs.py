@@ -1,0 +1,191 @@
+"""Measure what frozen work costs that is done once: how much of it can be, and what its recording takes."""
+
+import dataclasses
+import itertools
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.profiler.attribution import members_of
+from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.flops import flops_of
+from elastictrainer.profiler.reuse_costs import ReuseCosts
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.cut import least_cost_cut
+from elastictrainer.reuse.recording import Column, Recording
+from elastictrainer.reuse.replay import Replay
+from elastictrainer.reuse.split import TracedStep
+from elastictrainer.reuse.storable import is_storable, row_bytes
+from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.snapshot import restored
+
+_MOST_CUTS = 200  # depths whose cut is looked for: those between have that of the next one inwards
+_MB = (0.02, 2.0)  # of a minibatch, that writing and reading are timed with
+TYPICAL_MS_PER_MB = 0.2  # to read, on a laptop's processor; only its ratio to the next one decides anything
+_TYPICAL_FLOPS_PER_MS = 2e7  # the same for computing
+_MEMORY = 10.0  # FLOPs in the time of writing one number: what has no FLOPs, such as a copy, takes time too
+_UNSTORABLE_MB = 1e6  # no saving is worth it
+_ROUNDS = 40  # of each; the median counts
+
+
+def with_reuse_costs(
+    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
+) -> TensorTimings:
+    """`timings` with its `reuse`, measured in a few seconds.
+
+    Args:
+        timings: the model's profile.
+        objective: of the model.
+        optimizer: built for all its trainable tensors.
+        batch: inputs and labels of the size to train with.
+    """
+    step = CompiledStep(objective, optimizer, [])  # trains nothing: all that can be frozen is
+    step.trace(*batch)
+    traced = TracedStep(step, batch, random_states(objective.model))
+    operations, frozen = traced.ops.operations, traced.ops.frozen
+    members = traced.members(objective.model.trainable_variables)
+    op_cost = OpCosts(timings, operations, members)
+    always = timings.forward.amount[~timings.forward.has_members()].sum()
+    once = {0: min(_input_ms(traced, members, batch), float(always))}
+    flops, counted = flops_of(operations), {0: 0.0}
+    for k in frozen:
+        if members[k]:
+            once[members[k]] = once.get(members[k], 0.0) + op_cost(operations[k])
+        counted[members[k]] = counted.get(members[k], 0.0) + flops[k]
+    (write_ms, write_ms_per_mb), (read_ms, read_ms_per_mb) = _transfer_ms(len(tf.nest.flatten(batch[0])[0]))
+    cut_mb, recompute_ms = _cuts(timings, traced, members, op_cost, read_ms_per_mb, batch)
+    n = len(timings)
+    reuse = ReuseCosts(
+        CostGroups.from_sets(n, [members_of(m) for m in once], list(once.values())),
+        CostGroups.from_sets(n, [members_of(m) for m in counted], list(counted.values())),
+        cut_mb,
+        recompute_ms,
+        write_ms,
+        write_ms_per_mb,
+        read_ms,
+        read_ms_per_mb,
+    )
+    return dataclasses.replace(timings, reuse=reuse)
+
+
+class OpCosts:
+    """What each forward op of a graph takes: its group's measured time, shared out by FLOPs."""
+
+    def __init__(self, timings: Optional[TensorTimings], operations: Sequence[Any], members: Sequence[int]):
+        """
+        Args:
+            timings: the profile; None: typical times by FLOPs alone.
+            operations: of the graph of a step.
+            members: of each, the tensors that it depends on, as bits.
+        """
+        weights = _weights(operations)
+        if timings is None:
+            self._ms = {op.name: w / _TYPICAL_FLOPS_PER_MS for op, w in zip(operations, weights)}
+            return
+        group_ms = {sum(1 << i for i in group): ms for group, ms in timings.forward.sets()}
+        by_group: Dict[int, float] = {}
+        for bits, weight in zip(members, weights):
+            by_group[bits] = by_group.get(bits, 0.0) + weight
+        mean = timings.forward.amount.sum() / max(1e-30, sum(weights))
+        rates = {
+            bits: group_ms[bits] / max(1e-30, weight) if bits in group_ms else mean
+            for bits, weight in by_group.items()
+        }
+        self._ms = {op.name: rates[b] * weight for op, b, weight in zip(operations, members, weights)}
+
+    def __call__(self, op: Any) -> float:
+        """Milliseconds."""
+        return self._ms[op.name]
+
+
+def _weights(operations: Sequence[Any]) -> List[float]:
+    """What each op takes, in FLOPs."""
+    weights = []
+    for op, count in zip(operations, flops_of(operations)):
+        sizes = [tensor.shape.num_elements() or 0 for tensor in op.outputs if tensor.dtype != tf.resource]
+        weights.append(float(count) + _MEMORY * sum(sizes))
+    return weights
+
+
+def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]) -> float:
+    """What the ops take that depend on the inputs alone, such as augmentation."""
+    edge = traced.edge_of({k for k in traced.ops.frozen if not members[k]})
+    if not edge:
+        return 0.0
+    inputs = [tf.convert_to_tensor(value) for value in tf.nest.flatten(batch[0])]
+    first, states = traced.prefix(edge)
+    with restored(states):
+        return _median_ms(lambda: first(*inputs))
+
+
+def _cuts(
+    timings: TensorTimings,
+    traced: TracedStep,
+    members: Sequence[int],
+    op_cost: OpCosts,
+    ms_per_mb: float,
+    batch: Tuple[Any, Any],
+) -> Tuple[np.ndarray, np.ndarray]:
+    """(N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of frozen work behind it."""
+    size = len(tf.nest.flatten(batch[0])[0])
+
+    def mb(tensor: Any) -> float:
+        return 1e-6 * size * row_bytes(tensor, "float32") if is_storable(tensor, size) else np.inf
+
+    found: Dict[int, Tuple[float, float]] = {}
+    at_depth, above = [], 0
+    depths = timings.order
+    asked = set(np.linspace(0, len(depths) - 1, min(len(depths), _MOST_CUTS)).astype(int).tolist())
+    for place, tensor in enumerate(depths):
+        above |= 1 << int(tensor)
+        frozen = {k for k in traced.ops.frozen if not members[k] & above}
+        if place in asked and len(frozen) not in found:  # the sets are nested: their sizes tell them apart
+            ops = dataclasses.replace(traced.ops, frozen=frozen)
+            cut = least_cost_cut(ops, traced.needed(frozen), op_cost, lambda t: ms_per_mb * mb(t))
+            again = sum(op_cost(ops.operations[k]) for k in cut.recomputed)
+            found[len(frozen)] = sum(map(mb, cut.tensors)), again
+        at_depth.append(len(frozen))
+    sizes = np.array(sorted(found))
+    nearest = [found[sizes[np.searchsorted(sizes, count, side="right") - 1]] for count in at_depth]
+    cut_mb, again_ms = np.zeros(len(timings)), np.zeros(len(timings))
+    cut_mb[depths], again_ms[depths] = np.array(nearest).T
+    return np.where(np.isfinite(cut_mb), cut_mb, _UNSTORABLE_MB), again_ms
+
+
+def _transfer_ms(batch: int) -> Tuple[Tuple[float, float], Tuple[float, float]]:
+    """What writing a minibatch takes, in ms and ms per MB of float32; and what reading it takes."""
+    times = [_transfer_of(mb, batch) for mb in _MB]
+    return _line([write for write, _ in times]), _line([read for _, read in times])
+
+
+def _transfer_of(mb: float, batch: int) -> Tuple[float, float]:
+    """Milliseconds to write and to read a minibatch of so many MB."""
+    width = max(1, int(1e6 * mb / 4 / batch))
+    exact = tf.random.stateless_normal((batch, width), (1, 2))
+    recording = Recording([Column((width,), "float16")], batch * _ROUNDS)
+    narrow = tf.function(lambda value: tf.cast(value, tf.float16))
+    widen = tf.function(lambda value: tf.cast(value, tf.float32))
+    write_ms = _median_ms(lambda: recording.add([narrow(exact).numpy()]))
+    replay, places = Replay(recording, batch, 0), itertools.count()
+    read_ms = _median_ms(lambda: widen(*replay.minibatch(0, next(places))))
+    replay.close()
+    recording.close()
+    return write_ms, read_ms
+
+
+def _line(times: Sequence[float]) -> Tuple[float, float]:
+    slope = max(0.0, (times[1] - times[0]) / (_MB[1] - _MB[0]))
+    return max(0.0, times[0] - slope * _MB[0]), slope
+
+
+def _median_ms(run: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        run()
+        times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times[_ROUNDS // 4 :]))  # the first ones find cold caches

@@ -1,0 +1,173 @@
+"""Which ops of a traced training step give the same result for an example as long as a selection lasts."""
+
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, List, Sequence, Set, Tuple
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+# Ops that only read the variable whose handle they take.
+_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
+_SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # their result says nothing about the values
+_STATELESS_KINDS = ("Placeholder", "VarHandleOp", "NoOp")
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall", "While", "If", "Case", "StatefulCase")
+_RANDOM = ("Random", "Multinomial", "TruncatedNormal", "RngReadAndSkip", "RngSkip")
+_READ_ONLY = "_read_only_resource_inputs"  # TensorFlow marks with it what a function only reads
+
+
+@dataclass
+class FrozenOps:
+    """The ops of a step, by what they depend on. Sets hold positions in `operations`.
+
+    Attributes:
+        operations: of the graph, producers before consumers.
+        frozen: what depends on the inputs and on nothing that the step changes: the same for the same view
+            of an example. Placeholders of inputs are among them.
+        moving: what depends on something that the step changes, or on the labels.
+        random: those that draw random numbers from a state in a variable, or in themselves.
+        behind_dropout: frozen ops whose result mixes features with random numbers, up to the next weight.
+        drawn: ops whose result is random and says nothing about the inputs, such as dropout's masks.
+        random_states: ids of the random states' handles that an op takes, by op.
+    """
+
+    operations: List[Any]
+    frozen: Set[int]
+    moving: Set[int]
+    random: Set[int]
+    behind_dropout: Set[int]
+    drawn: Set[int]
+    random_states: Dict[int, FrozenSet[int]]
+
+    def position(self) -> Dict[str, int]:
+        """Each op's place in `operations`, by its name."""
+        return {op.name: k for k, op in enumerate(self.operations)}
+
+
+def frozen_ops(
+    graph: Any, inputs: Sequence[Any], labels: Sequence[Any], random_states: Sequence[Any]
+) -> FrozenOps:
+    """Sort the ops of a training step's graph by plain reachability.
+
+    What the step writes to, moves: trained tensors, their slots, counters, metrics, and statistics of batch
+    normalisation in training. A random state is the exception: an op that draws from it is done once where
+    all else that it needs is.
+
+    Args:
+        graph: a tf.function's, of one training step.
+        inputs, labels: its placeholders.
+        random_states: the graph's handles of variables that hold the state of random numbers.
+    """
+    operations = graph.get_operations()
+    position = {op.name: k for k, op in enumerate(operations)}
+    state_handles = {id(handle) for handle in random_states}
+    written = {id(tensor) for op in operations for tensor in _written(op) if id(tensor) not in state_handles}
+    bodies = _Bodies(graph)
+    is_input = {position[tensor.op.name] for tensor in inputs}
+    is_label = {position[tensor.op.name] for tensor in labels}
+
+    from_input: Set[int] = set(is_input)
+    moving: Set[int] = set(is_label)
+    random: Set[int] = set()
+    weighted: Set[int] = set()  # depends on a weight
+    by_value: Set[int] = set(is_input)  # depends on the inputs' values, not on their shape alone
+    is_drawn: Set[int] = set()  # depends on random numbers
+    behind: Set[int] = set()
+    states: Dict[int, FrozenSet[int]] = {}
+    for k, op in enumerate(operations):
+        sources = [position[tensor.op.name] for tensor in op.inputs]
+        taken = frozenset(id(tensor) for tensor in op.inputs if id(tensor) in state_handles)
+        if taken:
+            states[k] = taken
+        kinds = {op.type} | bodies.kinds_in(op)
+        if taken or _is_random(kinds):
+            random.add(k)
+        if from_input.intersection(sources):
+            from_input.add(k)
+        if (
+            moving.intersection(sources)
+            or any(id(tensor) in written for tensor in op.inputs)
+            or _has_hidden_state(kinds)
+        ):
+            moving.add(k)
+        if op.type in _SHAPES:
+            continue
+        if by_value.intersection(sources):
+            by_value.add(k)
+        if random.intersection(sources) or k in random or is_drawn.intersection(sources):
+            is_drawn.add(k)
+        reads_weight = any(
+            tensor.dtype == tf.resource and id(tensor) not in state_handles for tensor in op.inputs
+        )
+        if reads_weight or weighted.intersection(sources):
+            weighted.add(k)
+        uses_weight = reads_weight or any(s in weighted and s not in by_value for s in sources)
+        masked = any(s in is_drawn and s not in weighted for s in sources) or k in random
+        features = any(s in weighted and s in by_value for s in sources)
+        if not uses_weight and (behind.intersection(sources) or masked and features):
+            behind.add(k)
+    frozen = from_input - moving
+    return FrozenOps(
+        operations,
+        frozen,
+        moving,
+        random,
+        behind & frozen,
+        is_drawn - by_value,
+        states,
+    )
+
+
+def _written(op: Any) -> List[Any]:
+    """The handles that the op may write through."""
+    handles = [(k, tensor) for k, tensor in enumerate(op.inputs) if tensor.dtype == tf.resource]
+    if not handles or op.type in _READS or not op.op_def.is_stateful:
+        return []
+    try:
+        only_read: Tuple[int, ...] = tuple(op.get_attr(_READ_ONLY))
+    except ValueError:
+        only_read = ()
+    return [tensor for k, tensor in handles if k not in only_read]
+
+
+class _Bodies:
+    """The functions of a graph: which kinds of ops they hold, called functions included."""
+
+    def __init__(self, graph: Any):
+        library = graph.as_graph_def().library.function
+        self._nodes = {function.signature.name: function.node_def for function in library}
+
+    def kinds_in(self, op: Any) -> Set[str]:
+        """The types of the ops that the call `op` runs; none where it is no call."""
+        kinds: Set[str] = set()
+        seen: Set[str] = set()
+        pending = _called(op.node_def)
+        while pending:
+            name = pending.pop()
+            if name in seen or name not in self._nodes:
+                continue
+            seen.add(name)
+            for node in self._nodes[name]:
+                kinds.add(node.op)
+                pending += _called(node)
+        return kinds
+
+
+def _called(node: Any) -> List[str]:
+    functions = [value.func.name for value in node.attr.values() if value.HasField("func")]
+    return functions + [f.name for value in node.attr.values() for f in value.list.func]
+
+
+def _is_random(kinds: Set[str]) -> bool:
+    return any(name in kind and not kind.startswith("Stateless") for kind in kinds for name in _RANDOM)
+
+
+def _has_hidden_state(kinds: Set[str]) -> bool:
+    """Whether results may depend on a state that is in no variable, and is not that of random numbers."""
+    return any(
+        kind not in (*_READS, *_STATELESS_KINDS, *_CALLS)
+        and not kind.startswith(("Assign", "Resource", "TensorList"))
+        and not _is_random({kind})
+        and op_def_registry.get(kind) is not None
+        and op_def_registry.get(kind).is_stateful
+        for kind in kinds
+    )

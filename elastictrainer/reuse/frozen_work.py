@@ -1,0 +1,236 @@
+"""The frozen work of one selection: done once and recorded, then replayed."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Set, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.costs import TYPICAL_MS_PER_MB, OpCosts
+from elastictrainer.reuse.recording import Column, Recording, RecordingError
+from elastictrainer.reuse.replay import Replay
+from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.reuse.split import SplitStep, TracedStep
+from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
+from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.keras_compat import random_states, tf_variables
+from elastictrainer.steps.snapshot import restored
+
+_SPARE = 0.1  # of the free disk space stays free: other programs write too
+_ATTEMPTS = 8  # to find a cut whose tensors hold an example a row
+_FEWER = 4.0  # how much dearer bytes become while a recording has too many
+_ALIKE = 1e-2  # of an example's features, computed among other examples: kernels add up in another order
+
+Minibatch = Tuple[Any, Any]
+
+
+class Unusable(Exception):
+    """Why the frozen work of a selection cannot, or need not, be done once."""
+
+
+class FrozenWork:
+    """The steps of an interval whose frozen part is recorded in its first epoch, and replayed in the others.
+
+    Attributes:
+        trainable: (N,) bool: the tensors that may train while the recording is valid.
+        recording: what was stored so far.
+        share: of the frozen work's time that is done once.
+        random_states: variables that the recorded work draws random numbers from.
+        random_start: their values before the first minibatch.
+    """
+
+    def __init__(
+        self,
+        step: CompiledStep,
+        minibatch: Minibatch,
+        spec: Any,
+        capacity: int,
+        settings: ReuseSettings,
+        timings: Optional[TensorTimings] = None,
+    ):
+        """
+        Args:
+            step: of the selection, not traced yet.
+            minibatch: inputs and labels of a full size.
+            spec: tf.TensorSpecs of any minibatch.
+            capacity: examples at most.
+            settings: how to store.
+            timings: the model's profile; None: what to store is decided by FLOPs.
+
+        Raises:
+            Unusable: the reason.
+        """
+        self._spec, self._settings = spec, settings
+        self._batch = int(_flat(minibatch[0])[0].shape[0])
+        self._states = random_states(step.objective.model)
+        traced = self._traced(step)
+        variables = step.objective.model.trainable_variables
+        op_cost = OpCosts(timings, traced.ops.operations, traced.members(variables))
+        reuse = timings and timings.reuse
+        self._ms_per_mb = reuse.read_ms_per_mb if reuse else TYPICAL_MS_PER_MB
+        self._split, folder = self._choose(traced, minibatch, capacity, op_cost)
+        once, frozen = (
+            sum(op_cost(traced.ops.operations[k]) for k in ops)
+            for ops in (self._split.cut.done_once, traced.ops.frozen)
+        )
+        self.share = once / frozen if frozen else 0.0
+        fixed = {id(v) for v in self._split.fixed}
+        self.trainable = np.array([id(v) not in fixed for v in tf_variables(variables)])
+        self._labels = [Column(tuple(label.shape[1:]), label.dtype.name) for label in _flat(minibatch[1])]
+        self._dtype, self._folder = settings.dtype, folder
+        try:
+            self.recording = Recording(self._columns(), capacity, folder)
+        except (RecordingError, MemoryError) as error:
+            raise Unusable(f"there is no room for the recording ({error})") from None
+        self._replay: Optional[Replay] = None
+        self.random_states = self._split.random_states
+        self.random_start = [v.numpy() for v in self.random_states]
+        self._compile(self._split.suffix)
+
+    @property
+    def where(self) -> str:
+        """Where the recording is."""
+        return "in memory" if self._folder is None else f"in {self._folder}"
+
+    def record(self, minibatch: Minibatch) -> tf.Tensor:
+        """Train on a minibatch and record it; returns the scalar loss. RecordingError where it cannot be."""
+        values = self.keep(minibatch)
+        return self._suffix(*values, *_flat(minibatch[1]))
+
+    def keep(self, minibatch: Minibatch) -> List[Any]:
+        """Record a minibatch without training on it; returns what was stored of its features."""
+        exact = self._split.prefix(*(tf.convert_to_tensor(value) for value in _flat(minibatch[0])))
+        stored, fits = self._narrow(exact)
+        if not fits:
+            self._widen()
+            stored, _ = self._narrow(exact)
+        labels = [np.asarray(label) for label in _flat(minibatch[1])]
+        self.recording.add([*(value.numpy() for value in stored), *labels])
+        return list(stored)
+
+    def replay(self, epoch: int, batch: int) -> tf.Tensor:
+        """Train on minibatch number `batch` of the recording, in an order of `epoch`'s; returns the loss."""
+        if self._replay is None:
+            self._replay = Replay(self.recording, self._batch, self._settings.seed)
+        return self._suffix(*self._replay.minibatch(epoch, batch))
+
+    def select(self, step: CompiledStep) -> None:
+        """Train what `step` trains, all of it `trainable`, on the same recording from here on."""
+        traced = self._traced(step)
+        self._compile(traced.suffix_from([tensor.name for tensor in self._split.cut.tensors]))
+
+    def close(self) -> None:
+        """Free what is held."""
+        if self._replay is not None:
+            self._replay.close()
+        self.recording.close()
+
+    # How it is made
+
+    def _traced(self, step: CompiledStep) -> TracedStep:
+        step.trace(*self._spec)
+        return TracedStep(step, self._spec, self._states)
+
+    def _choose(
+        self, traced: TracedStep, minibatch: Minibatch, capacity: int, op_cost: OpCosts
+    ) -> Tuple[SplitStep, Optional[Path]]:
+        """The least-cost cut that fits into memory or a file, and holds an example a row."""
+        unfit: Set[str] = set()
+        weight = 1.0
+        for _ in range(_ATTEMPTS):
+            cut = traced.cut(op_cost, lambda tensor: self._read_ms(tensor, unfit) * weight)  # noqa: B023
+            if not cut.tensors or not all(is_storable(tensor, self._batch) for tensor in cut.tensors):
+                raise Unusable("nothing that is frozen has a row for each example")
+            saved = sum(op_cost(traced.ops.operations[k]) for k in cut.done_once)
+            if saved <= sum(self._read_ms(tensor, unfit) for tensor in cut.tensors):
+                raise Unusable("reading what is frozen would take as long as computing it")
+            size = capacity * sum(row_bytes(tensor, self._settings.dtype) for tensor in cut.tensors)
+            fits, folder = self._place(size)
+            if not fits:
+                weight *= _FEWER
+                continue
+            split = traced.split(cut)
+            mixed = self._mixed(split, minibatch)
+            if not mixed:
+                return split, folder
+            unfit.update(mixed)
+        raise Unusable(
+            "what is frozen mixes the examples of a minibatch"
+            if unfit
+            else f"a recording of {1e-9 * size:.1f} GB fits neither into memory nor on the disk"
+        )
+
+    def _read_ms(self, tensor: Any, unfit: Set[str]) -> float:
+        """What reading a minibatch of the tensor takes; infinite where it cannot be stored."""
+        if tensor.name in unfit or not is_storable(tensor, self._batch):
+            return np.inf
+        return 1e-6 * row_bytes(tensor, "float32") * self._batch * self._ms_per_mb
+
+    def _place(self, size: int) -> Tuple[bool, Optional[Path]]:
+        """Whether a recording of so many bytes fits, and in which folder; None: in memory."""
+        if size <= self._settings.memory:
+            return True, None
+        folder = self._settings.folder or Path(tempfile.gettempdir())
+        folder.mkdir(parents=True, exist_ok=True)
+        return size <= (1 - _SPARE) * shutil.disk_usage(folder).free, folder
+
+    def _mixed(self, split: SplitStep, minibatch: Minibatch) -> List[str]:
+        """The cut's tensors whose first row is not the first example's alone.
+
+        The first example must give the same among others as among copies of itself.
+        """
+        inputs = [tf.convert_to_tensor(value) for value in _flat(minibatch[0])]
+        copies = [tf.repeat(value[:1], self._batch, axis=0) for value in inputs]
+        with restored(self._states) as restore:
+            among_others = split.prefix(*inputs)
+            restore(self._states)
+            among_copies = split.prefix(*copies)
+        mixed = []
+        for tensor, one, other in zip(split.cut.tensors, among_others, among_copies):
+            if one.shape[0] != self._batch or not split.repeatable:
+                if one.shape[0] != self._batch:
+                    mixed.append(tensor.name)
+                continue
+            one, other = np.asarray(one[0], np.float64), np.asarray(other[0], np.float64)
+            if not np.allclose(one, other, rtol=_ALIKE, atol=_ALIKE * max(1e-30, np.abs(one).max(initial=0))):
+                mixed.append(tensor.name)
+        return mixed
+
+    def _columns(self) -> List[Column]:
+        tensors = self._split.cut.tensors
+        features = [Column(tuple(t.shape[1:]), stored_dtype(t.dtype, self._dtype)) for t in tensors]
+        return [*features, *self._labels]
+
+    def _widen(self) -> None:
+        """Store in float32 from here on: a number was too large for float16."""
+        self._dtype = "float32"
+        wider = self.recording.converted(self._columns(), self._folder)
+        self.recording.close()
+        self.recording = wider
+        self._compile(self._suffix_of_exact)
+
+    def _compile(self, suffix: Callable[..., tf.Tensor]) -> None:
+        self._suffix_of_exact = suffix
+        tensors, columns = self._split.cut.tensors, self._columns()
+        stored = [tf.TensorSpec(t.shape, column.dtype) for t, column in zip(tensors, columns)]
+
+        def narrow(exact: List[tf.Tensor]) -> Tuple[List[tf.Tensor], tf.Tensor]:
+            values = [tf.cast(value, spec.dtype) for value, spec in zip(exact, stored)]
+            narrowed = [value for value, tensor in zip(values, tensors) if value.dtype != tensor.dtype]
+            return values, tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in narrowed])
+
+        def replayed(*values: tf.Tensor) -> tf.Tensor:
+            exact = [tf.cast(value, tensor.dtype) for value, tensor in zip(values, tensors)]
+            return suffix(*exact, *values[len(tensors) :])
+
+        self._narrow = tf.function(
+            narrow, input_signature=[[tf.TensorSpec(t.shape, t.dtype) for t in tensors]]
+        )
+        self._suffix = tf.function(replayed, input_signature=[*stored, *_flat(self._spec[1])])
+
+
+def _flat(data: Any) -> List[Any]:
+    return [part for part in tf.nest.flatten(data) if part is not None]

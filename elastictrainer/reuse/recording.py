@@ -1,0 +1,151 @@
+"""The examples that an interval's first epoch records: rows in memory or in a file. NumPy only."""
+
+import os
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, List, Optional, Sequence, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ALIGNMENT = 64  # bytes: a processor reads a column from where a cache line begins
+
+
+class RecordingError(Exception):
+    """What was recorded cannot be written, or read again as it was written."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is stored of each example: one array.
+
+    Attributes:
+        shape: of one example's.
+        dtype: a NumPy dtype's name.
+    """
+
+    shape: Tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Of one example's array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+class Recording:
+    """Rows of the same columns, written in order and read in any order.
+
+    A file has no name: it is gone with the process, however that ends. Each of its rows has a checksum.
+    """
+
+    def __init__(self, columns: Sequence[Column], capacity: int, folder: Optional[Path] = None):
+        """
+        Args:
+            columns: of a row.
+            capacity: rows at most.
+            folder: of the file; None: the rows are kept in memory.
+
+        Raises:
+            RecordingError: the file cannot be made as large.
+        """
+        self.columns = list(columns)
+        self.capacity = capacity
+        self.rows = 0
+        self._offsets: List[int] = []
+        self._row_bytes = 0
+        for column in self.columns:
+            self._offsets.append(self._row_bytes)
+            self._row_bytes += -(-column.bytes // _ALIGNMENT) * _ALIGNMENT
+        self._file: Any = None
+        self._sums = np.zeros(capacity if folder else 0, np.uint32)
+        if folder is None:
+            self._memory = np.empty((capacity, self._row_bytes), np.uint8)
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=folder)
+            os.posix_fallocate(self._file.fileno(), 0, max(1, self.bytes))
+        except OSError as error:
+            self.close()
+            raise RecordingError(f"{folder}: {error.strerror}") from None
+
+    @property
+    def bytes(self) -> int:
+        """Of all rows."""
+        return self.capacity * self._row_bytes
+
+    def add(self, values: Sequence[NDArray[Any]]) -> None:
+        """Append the examples of a minibatch.
+
+        Args:
+            values: for each column (batch, *shape), of its dtype.
+
+        Raises:
+            RecordingError: the file cannot be written, or there are more rows than the capacity.
+        """
+        count = len(values[0])
+        if self.rows + count > self.capacity:
+            raise RecordingError(f"the epoch has more than {self.capacity} examples")
+        target = (
+            np.empty((count, self._row_bytes), np.uint8)
+            if self._file
+            else self._memory[self.rows : self.rows + count]
+        )
+        for column, view, value in zip(self.columns, self._views(target), values):
+            if value.dtype != column.dtype or value.shape != (count, *column.shape):
+                raise RecordingError(f"an example changed from {column} to {value.dtype} {value.shape[1:]}")
+            view[...] = value
+        if self._file:
+            for k, row in enumerate(target, self.rows):
+                self._sums[k] = zlib.crc32(row)
+                self._write(k, row)
+        self.rows += count
+
+    def read(self, rows: NDArray[np.intp]) -> List[NDArray[Any]]:
+        """For each column (len(rows), *shape).
+
+        Raises:
+            RecordingError: the file cannot be read, or holds something else than was written.
+        """
+        if self._file is None:
+            return self._views(np.take(self._memory, rows, axis=0))
+        target = np.empty((len(rows), self._row_bytes), np.uint8)
+        for row, k in zip(target, rows):
+            try:
+                read = os.preadv(self._file.fileno(), [row], int(k) * self._row_bytes)
+            except OSError as error:
+                raise RecordingError(f"reading the recorded examples failed: {error.strerror}") from None
+            if read != self._row_bytes or zlib.crc32(row) != self._sums[k]:
+                raise RecordingError(f"recorded example {k} is not what was written")
+        return self._views(target)
+
+    def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "Recording":
+        """The same rows in wider dtypes."""
+        other = Recording(columns, self.capacity, folder)
+        for k in range(self.rows):
+            values = self.read(np.array([k]))
+            other.add([value.astype(column.dtype) for value, column in zip(values, columns)])
+        return other
+
+    def close(self) -> None:
+        """Free memory and disk space."""
+        if self._file is not None:
+            self._file.close()
+        self._memory = np.empty((0, 0), np.uint8)
+
+    def _write(self, k: int, row: NDArray[np.uint8]) -> None:
+        try:
+            written = os.pwrite(self._file.fileno(), row.data, k * self._row_bytes)
+        except OSError as error:
+            raise RecordingError(f"recording an example failed: {error.strerror}") from None
+        if written != self._row_bytes:
+            raise RecordingError("recording an example failed: the disk is full")
+
+    def _views(self, rows: NDArray[np.uint8]) -> List[NDArray[Any]]:
+        return [
+            rows[:, offset : offset + column.bytes].view(column.dtype).reshape(len(rows), *column.shape)
+            for offset, column in zip(self._offsets, self.columns)
+        ]

@@ -1,0 +1,49 @@
+"""The order in which recorded examples come again, read ahead of the step that wants them. NumPy only."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, List, Optional, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastictrainer.reuse.recording import Recording
+
+
+def order(examples: int, batch_size: int, seed: int, epoch: int) -> List[NDArray[np.intp]]:
+    """The rows of each minibatch of an epoch: all examples once, shuffled, another order for each epoch."""
+    shuffled = np.random.default_rng([seed, epoch]).permutation(examples)
+    return [shuffled[k : k + batch_size] for k in range(0, examples, batch_size)]
+
+
+class Replay:
+    """Reads a recording's minibatches, the next one while the present one is trained on."""
+
+    def __init__(self, recording: Recording, batch_size: int, seed: int):
+        """
+        Args:
+            recording: whole.
+            batch_size: of the recorded minibatches.
+            seed: of the orders.
+        """
+        self._recording, self._batch_size, self._seed = recording, batch_size, seed
+        self._thread = ThreadPoolExecutor(1, "replay")
+        self._ahead: Optional[Tuple[Tuple[int, int], "Future[List[NDArray[Any]]]"]] = None
+        self._orders: Tuple[int, List[NDArray[np.intp]]] = (-1, [])
+
+    def minibatch(self, epoch: int, batch: int) -> List[NDArray[Any]]:
+        """Minibatch number `batch` of an epoch, which begins anew where it is short; see `Recording.read`."""
+        wanted, ahead = (epoch, batch), self._ahead
+        if ahead is None or ahead[0] != wanted:
+            ahead = wanted, self._read(*wanted)
+        self._ahead = (epoch, batch + 1), self._read(epoch, batch + 1)
+        return ahead[1].result()
+
+    def close(self) -> None:
+        """Wait for what is being read."""
+        self._thread.shutdown()
+
+    def _read(self, epoch: int, batch: int) -> "Future[List[NDArray[Any]]]":
+        if self._orders[0] != epoch:
+            self._orders = epoch, order(self._recording.rows, self._batch_size, self._seed, epoch)
+        rows = self._orders[1]
+        return self._thread.submit(self._recording.read, rows[batch % len(rows)])

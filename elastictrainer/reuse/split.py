@@ -1,0 +1,173 @@
+"""A training step in two: the prefix, which is recorded, and the suffix, which is replayed."""
+
+from dataclasses import dataclass
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
+
+import tensorflow as tf
+from tensorflow.python.eager import wrap_function
+
+from elastictrainer.reuse.cut import Cut, least_cost_cut
+from elastictrainer.reuse.frozen_ops import frozen_ops
+from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.keras_compat import tf_variables
+
+
+@dataclass
+class SplitStep:
+    """The two functions that a training step consists of.
+
+    Attributes:
+        cut: where it is cut.
+        prefix: from the step's inputs, flat, to the values of the cut's tensors.
+        suffix: from these and the step's labels, flat, to the loss; it updates what the step updates.
+        random_states: the variables that the prefix draws random numbers from.
+        fixed: the other variables that it reads: none may change while what it recorded is used.
+        repeatable: whether the same random states give the same result.
+    """
+
+    cut: Cut
+    prefix: Callable[..., List[tf.Tensor]]
+    suffix: Callable[..., tf.Tensor]
+    random_states: List[tf.Variable]
+    fixed: List[tf.Variable]
+    repeatable: bool
+
+
+class TracedStep:
+    """A traced training step, sorted into what is frozen and what moves."""
+
+    def __init__(self, step: CompiledStep, minibatch: Any, random_states: Sequence[tf.Variable]):
+        """
+        Args:
+            step: of the selection; `trace` was called.
+            minibatch: inputs and labels, or their specs, that it was traced with.
+            random_states: the variables that hold the state of the model's random numbers.
+        """
+        graph: Any = step.graph
+        inputs = len(_tensors(minibatch[0]))
+        placeholders = [t for t in graph.inputs if t.dtype != tf.resource][
+            : inputs + len(_tensors(minibatch[1]))
+        ]
+        internal = {id(outer): inner for outer, inner in graph.captures}
+        self._internal = {outer: id(inner) for outer, inner in internal.items()}
+        self._names_of_handles = {id(inner): inner.op.name for inner in internal.values()}
+        self._graph = graph
+        self._inputs, self._labels = placeholders[:inputs], placeholders[inputs:]
+        self._states = {
+            id(internal[id(v.handle)]): v for v in tf_variables(random_states) if id(v.handle) in internal
+        }
+        handles = [internal[id(v.handle)] for v in self._states.values()]
+        self.ops = frozen_ops(graph, self._inputs, self._labels, handles)
+        self._position = self.ops.position()
+        # The graph's own output is an identity that waits for all that the step does.
+        self._loss = graph.outputs[0].op.inputs[0]
+        moving, random = self.ops.moving, self.ops.random
+        must_run = [(self._position[op.name], op) for op in graph.control_outputs]
+        self._effects = [op for k, op in must_run if k in moving and k not in random]
+        self._draws = [op for k, op in must_run if k in random]
+
+    def needed(self, frozen: Optional[Set[int]] = None) -> Set[int]:
+        """Positions of ops outside the frozen part, or outside `frozen`, that a replayed step runs."""
+        frozen = self.ops.frozen if frozen is None else frozen
+        ends = {self._position[op.name] for op in [self._loss.op, *self._effects]}
+        return self._upstream(ends - frozen, frozen)
+
+    def cut(self, op_cost: Callable[[Any], float], tensor_cost: Callable[[Any], float]) -> Cut:
+        """See `least_cost_cut`."""
+        return least_cost_cut(self.ops, self.needed(), op_cost, tensor_cost)
+
+    def members(self, variables: Sequence[Any]) -> List[int]:
+        """Of each op, which of `variables` it depends on, as bits: variable i is bit i."""
+        depends_on = [0] * len(self.ops.operations)
+        for i, variable in enumerate(tf_variables(variables)):
+            if id(variable.handle) in self._internal:
+                name = self._names_of_handles[self._handle(variable)]
+                depends_on[self._position[name]] |= 1 << i
+        for k, op in enumerate(self.ops.operations):
+            for tensor in op.inputs:
+                depends_on[k] |= depends_on[self._position[tensor.op.name]]
+        return depends_on
+
+    def edge_of(self, inside: Set[int]) -> List[Any]:
+        """The tensors of the ops `inside` that others read, those of placeholders aside."""
+        return [
+            tensor
+            for k in sorted(inside)
+            if self.ops.operations[k].type != "Placeholder"
+            for tensor in self.ops.operations[k].outputs
+            if any(self._position[reader.name] not in inside for reader in tensor.consumers())
+        ]
+
+    def prefix(self, tensors: Sequence[Any]) -> Tuple[Callable[..., List[tf.Tensor]], List[tf.Variable]]:
+        """From the step's inputs to these tensors' values; and the random states that this draws from."""
+        recorded = self._upstream({self._position[t.op.name] for t in tensors}, set())
+        drawn = self._states_read(recorded)
+        states = [v for state, v in self._states.items() if state in drawn]
+        return self._function(self._inputs, list(tensors), self._draws_of(drawn)), states
+
+    def split(self, cut: Cut) -> SplitStep:
+        """The two functions of `cut`."""
+        prefix, states = self.prefix(cut.tensors)
+        recorded = self._upstream({self._position[t.op.name] for t in cut.tensors}, set())
+        read = {id(tensor) for k in recorded for tensor in self.ops.operations[k].inputs}
+        fixed = [
+            v
+            for v in self._graph.variables
+            if self._handle(v) in read and self._handle(v) not in self._states
+        ]
+        repeatable = all(k in self.ops.random_states for k in self.ops.random & recorded)
+        return SplitStep(cut, prefix, self._suffix(cut), states, fixed, repeatable)
+
+    def suffix_from(self, names: Sequence[str]) -> Callable[..., tf.Tensor]:
+        """The suffix that begins with the tensors of these names, in their order."""
+        tensors = [self._graph.get_tensor_by_name(name) for name in names]
+        stored = {id(tensor) for tensor in tensors}
+        recomputed: Set[int] = set()
+        pending = list(self.needed())
+        while pending:
+            for tensor in self.ops.operations[pending.pop()].inputs:
+                k = self._position[tensor.op.name]
+                if k in self.ops.frozen and k not in recomputed and id(tensor) not in stored:
+                    recomputed.add(k)
+                    pending.append(k)
+        return self._suffix(Cut(tensors, recomputed, set()))
+
+    def _suffix(self, cut: Cut) -> Callable[..., tf.Tensor]:
+        replayed = self._upstream(self.needed() | cut.recomputed, self.ops.frozen)
+        effects = [*self._effects, *self._draws_of(self._states_read(replayed))]
+        return self._function([*cut.tensors, *self._labels], self._loss, effects)
+
+    def _handle(self, variable: Any) -> int:
+        return self._internal[id(variable.handle)]
+
+    def _draws_of(self, states: Set[int]) -> List[Any]:
+        """The ops that move the random `states` on."""
+        return [
+            op for op in self._draws if states & self.ops.random_states.get(self._position[op.name], set())
+        ]
+
+    def _states_read(self, run: Set[int]) -> Set[int]:
+        return {state for k in run for state in self.ops.random_states.get(k, ())}
+
+    def _upstream(self, ends: Set[int], without: Set[int]) -> Set[int]:
+        """The ops that `ends` need, themselves included, but none of `without` beside them."""
+        found, pending = set(ends), list(ends)
+        while pending:
+            for tensor in self.ops.operations[pending.pop()].inputs:
+                source = self._position[tensor.op.name]
+                if source not in found and source not in without:
+                    found.add(source)
+                    pending.append(source)
+        return found
+
+    def _function(self, feeds: Sequence[Any], fetches: Any, effects: Sequence[Any]) -> Any:
+        """The part of the graph that computes `fetches` and `effects` from `feeds`; it returns `fetches`."""
+        holder = wrap_function.VariableHolder(share_variables=True)
+        whole = wrap_function.WrappedFunction(self._graph, variable_holder=holder)
+        part = whole.prune(list(feeds), [fetches, *effects])
+        return lambda *values: part(*values)[0]
+
+
+def _tensors(data: Any) -> List[Any]:
+    """The tensors, or specs, of nested inputs or labels; None is none."""
+    return [part for part in tf.nest.flatten(data) if part is not None]

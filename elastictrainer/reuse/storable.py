@@ -1,0 +1,29 @@
+"""What of a graph's tensors can be stored example by example, and as what."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from elastictrainer.reuse.recording import Column
+
+
+def is_storable(tensor: Any, batch: int) -> bool:
+    """Whether the tensor of a graph seems to hold a row for each of `batch` examples."""
+    shape = tensor.shape
+    return (
+        (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool)
+        and shape.rank is not None
+        and shape.rank >= 1
+        and shape[0] in (None, batch)
+        and shape[1:].is_fully_defined()
+    )
+
+
+def stored_dtype(dtype: tf.DType, floats: str) -> str:
+    """What numbers of `dtype` are stored as: wide ones as `floats`."""
+    return floats if dtype in (tf.float32, tf.float64) and floats == "float16" else str(dtype.name)
+
+
+def row_bytes(tensor: Any, floats: str) -> int:
+    """Bytes of a storable tensor's row as it is stored."""
+    return Column(tuple(tensor.shape[1:]), stored_dtype(tensor.dtype, floats)).bytes

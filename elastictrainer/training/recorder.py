@@ -1,0 +1,184 @@
+"""Frozen work done once in a run: recorded in the first epoch of an interval, replayed in the others."""
+
+import contextlib
+import itertools
+from typing import Any, Callable, List, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.reuse.frozen_work import FrozenWork, Unusable
+from elastictrainer.reuse.recording import RecordingError
+from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.selection.clock import FULL_TRACING, TRACING
+from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
+from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.snapshot import restored
+from elastictrainer.training.feed import Minibatch, Stream, unpacked
+from elastictrainer.training.state import RunState
+
+
+class Recorder:
+    """Takes each step in its kind; what is frozen is recorded in the first epoch of an interval."""
+
+    def __init__(self, run_state: RunState, steps: StepCache, spec: Any, settings: ReuseSettings):
+        """
+        Args:
+            run_state: of the run.
+            steps: its compiled steps; model and optimizer are theirs.
+            spec: tf.TensorSpecs of any minibatch.
+            settings: how to record.
+        """
+        self._run_state, self._steps, self._spec, self._settings = run_state, steps, spec, settings
+        self._work: Optional[FrozenWork] = None
+        self._mask: Optional[np.ndarray] = None  # what the recorded work's suffix trains
+        self._failed = -1  # the interval that could not be recorded
+        self._held: List[Minibatch] = []
+
+    def kind(self, mask: np.ndarray) -> str:
+        """The kind of the next step, see `Policy`."""
+        state = self._run_state
+        policy, begun = state.policy, state.recording
+        if mask.all():
+            self.end()
+            return FULL
+        if policy is None or policy.epochs <= 1 or policy.interval == self._failed:
+            return PLAIN
+        if begun is None or begun["interval"] != policy.interval or begun["epoch"] == state.progress.epoch:
+            return RECORDING
+        return REPLAY
+
+    def run(
+        self, mask: np.ndarray, kind: str, minibatch: Optional[Minibatch], fetch: Callable[[], Minibatch]
+    ) -> Tuple[np.ndarray, str, float, bool]:
+        """Train a step of `kind`, or a plain one where it turns out that nothing can be recorded.
+
+        Args:
+            mask: (N,) bool: what trains.
+            kind: as `kind` says.
+            minibatch: to train on; None: one that was recorded.
+            fetch: gives one after all.
+
+        Returns:
+            What trained, the step's kind, its loss, and whether a graph was built for it.
+        """
+        state = self._run_state
+        policy: Any = state.policy
+        built = False
+        if kind in (RECORDING, REPLAY):
+            built = self._work is None or self._mask is None or bool((mask != self._mask).any())
+            try:
+                with state.watch.lap(TRACING) if built else contextlib.nullcontext():
+                    if built:
+                        self._prepare(mask, minibatch)
+                    return mask, kind, float(self._step(kind, minibatch)), built
+            except (Unusable, RecordingError) as error:
+                self._give_up(str(error))
+            mask, kind = policy.without_recording(state.progress.step), PLAIN
+            minibatch = fetch() if minibatch is None else minibatch
+        new = not self._steps.has(mask)
+        with state.watch.lap(FULL_TRACING if kind == FULL else TRACING) if new else contextlib.nullcontext():
+            step = self._steps.get(mask)
+            if new:
+                step.trace(*self._spec)
+            loss = float(step(*minibatch))
+        if kind == FULL and policy.selects and not policy.interval:
+            self._hold(minibatch)
+        return mask, kind, loss, built or new
+
+    def _hold(self, minibatch: Any) -> None:
+        """Keep a minibatch that was trained on before the first selection, to be recorded with the others."""
+        if not self._run_state.progress.batch:
+            self._held = []
+        self._held.append(minibatch)
+
+    def _prepare(self, mask: np.ndarray, minibatch: Optional[Minibatch]) -> None:
+        """Build the graphs of a step that records `minibatch`, or replays. Unusable, RecordingError."""
+        state = self._run_state
+        policy: Any = state.policy
+        if self._work is not None and state.recording and state.recording["interval"] == policy.interval:
+            self._work.select(self._uncompiled(mask))
+            self._mask = mask
+            return
+        self.end()
+        assert minibatch is not None
+        work = self._work = self._begin(mask, minibatch)
+        for held in self._held:
+            work.keep(held)
+        self._mask = mask
+        state.recording = {
+            "interval": policy.interval,
+            "epoch": state.progress.epoch,
+            "batch": 0 if self._held else state.progress.batch,
+            "mask": np.flatnonzero(mask).tolist(),
+            "random": [value.tolist() for value in work.random_start],
+        }
+        self._held = []
+        policy.recording_begins(work.trainable)
+        state.say(
+            f"recording what is frozen: {100 * work.share:.0f} % of its work is done once, "
+            f"{1e-6 * work.recording.bytes:.0f} MB {work.where}"
+        )
+
+    def _step(self, kind: str, minibatch: Any) -> tf.Tensor:
+        """Train by recording `minibatch`, or by replaying one; returns the loss. RecordingError."""
+        assert self._work is not None
+        if kind == RECORDING:
+            return self._work.record(minibatch)
+        progress = self._run_state.progress
+        return self._work.replay(progress.epoch, progress.batch)
+
+    def _give_up(self, reason: str) -> None:
+        """Do all work in every step until the interval ends, and say why."""
+        policy: Any = self._run_state.policy
+        self._failed = policy.interval
+        self.end()
+        self._run_state.say(f"not recording: {reason}")
+
+    def end(self) -> None:
+        """Free what was recorded."""
+        if self._work is not None:
+            self._work.close()
+        self._work = self._mask = None
+        self._run_state.recording = None
+
+    def resume(self, stream: Stream, first_epoch: int) -> None:
+        """Record again what a run that goes on had recorded: a file of an earlier process is not trusted.
+
+        Args:
+            stream: the run's data.
+            first_epoch: the number of the run's first epoch in it.
+        """
+        state = self._run_state
+        policy: Any = state.policy
+        begun, progress, steps = state.recording, state.progress, state.steps_per_epoch
+        if not policy.interval and policy.selects and progress.batch:  # before the first selection
+            again = stream(first_epoch + progress.epoch, 0).take(progress.batch)
+            self._held = [unpacked(minibatch) for minibatch in again]
+        if begun is None:
+            return
+        state.say("recording again what is frozen")
+        end = progress.batch if progress.epoch == begun["epoch"] else steps
+        again = stream(first_epoch + begun["epoch"], begun["batch"]).take(end - begun["batch"])
+        minibatches = map(unpacked, again)
+        first = next(minibatches)
+        mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
+        work = self._work = self._begin(mask, first)
+        self._mask = mask
+        with restored(work.random_states):  # they are where the run stopped, and go on from there
+            for variable, value in zip(work.random_states, begun["random"]):
+                variable.assign(value)
+            for minibatch in itertools.chain([first], minibatches):
+                work.keep(minibatch)
+
+    def _begin(self, mask: np.ndarray, minibatch: Minibatch) -> FrozenWork:
+        state = self._run_state
+        policy: Any = state.policy
+        capacity = len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch
+        step = self._uncompiled(mask)
+        return FrozenWork(step, minibatch, self._spec, capacity, self._settings, policy.timings)
+
+    def _uncompiled(self, mask: np.ndarray) -> CompiledStep:
+        steps = self._steps
+        variables = [v for v, chosen in zip(steps.objective.model.trainable_variables, mask) if chosen]
+        return CompiledStep(steps.objective, steps.optimizer, variables, steps.metrics)

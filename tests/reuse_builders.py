@@ -1,0 +1,28 @@
+"""Invented costs of frozen work done once."""
+
+import dataclasses
+
+import numpy as np
+
+
+def with_reuse(timings, random=None, once=1.0):
+    """`timings` with costs of recording and replaying.
+
+    Args:
+        random: NumPy's generator, of the sizes and of what is computed again; None: one MB, nothing.
+        once: share of the forward work that can be done once.
+    """
+    from elastictrainer.profiler.reuse_costs import ReuseCosts
+
+    n = len(timings)
+    costs = ReuseCosts(
+        once=timings.forward.scaled(once),
+        once_flops=timings.forward,
+        cut_mb=np.ones(n) if random is None else random.random(n),
+        recompute_ms=np.zeros(n) if random is None else random.random(n) / 10,
+        write_ms=0.02,
+        write_ms_per_mb=0.05,
+        read_ms=0.01,
+        read_ms_per_mb=0.03,
+    )
+    return dataclasses.replace(timings, reuse=costs)
