@@ -5,6 +5,7 @@ import time
 from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.selection.build import make_policy
+from elastictrainer.selection.policy import FULL, PLAIN
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
@@ -55,7 +56,9 @@ class PolicyRun:
                     float(self.steps.get(mask)(*minibatch))
                 seconds = time.perf_counter() - start
                 self.clock.pass_s(STEPS, seconds)
-                self.policy.step_taken(step, 1e3 * seconds, minibatch, compiled)
+                self.policy.step_taken(
+                    step, 1e3 * seconds, minibatch, compiled, FULL if mask.all() else PLAIN
+                )
                 self.masks.append(mask)
         self.policy.close()
         return self

@@ -46,6 +46,7 @@ def with_reuse_costs(
     step = CompiledStep(objective, optimizer, [])  # trains nothing: all that can be frozen is
     step.trace(*batch)
     traced = TracedStep(step, batch, random_states(objective.model))
+    traced.stop_where_examples_mix(batch)
     operations, frozen = traced.ops.operations, traced.ops.frozen
     members = traced.members(objective.model.trainable_variables)
     op_cost = OpCosts(timings, operations, members)

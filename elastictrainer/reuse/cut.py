@@ -55,7 +55,7 @@ def least_cost_cut(
         torn = _drawn_twice(ops, position, needed, cut)
         if not torn:
             return cut
-        barred |= _downstream(ops, torn)
+        barred |= downstream(ops, torn)
 
 
 def _minimum_cut(
@@ -139,7 +139,8 @@ def _upstream(ops: FrozenOps, position: Mapping[str, int], ends: Set[int], given
     return found
 
 
-def _downstream(ops: FrozenOps, starts: Set[int]) -> Set[int]:
+def downstream(ops: FrozenOps, starts: Set[int]) -> Set[int]:
+    """Positions of the ops `starts` and of all that depend on them."""
     position, found, pending = ops.position(), set(starts), list(starts)
     while pending:
         for tensor in ops.operations[pending.pop()].outputs:

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Set, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -17,12 +17,10 @@ from elastictrainer.reuse.split import SplitStep, TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import random_states, tf_variables
-from elastictrainer.steps.snapshot import restored
 
 _SPARE = 0.1  # of the free disk space stays free: other programs write too
-_ATTEMPTS = 8  # to find a cut whose tensors hold an example a row
+_ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times as much
 _FEWER = 4.0  # how much dearer bytes become while a recording has too many
-_ALIKE = 1e-2  # of an example's features, computed among other examples: kernels add up in another order
 
 Minibatch = Tuple[Any, Any]
 
@@ -67,11 +65,12 @@ class FrozenWork:
         self._batch = int(_flat(minibatch[0])[0].shape[0])
         self._states = random_states(step.objective.model)
         traced = self._traced(step)
+        traced.stop_where_examples_mix(minibatch)
         variables = step.objective.model.trainable_variables
         op_cost = OpCosts(timings, traced.ops.operations, traced.members(variables))
         reuse = timings and timings.reuse
         self._ms_per_mb = reuse.read_ms_per_mb if reuse else TYPICAL_MS_PER_MB
-        self._split, folder = self._choose(traced, minibatch, capacity, op_cost)
+        self._split, folder = self._choose(traced, capacity, op_cost)
         once, frozen = (
             sum(op_cost(traced.ops.operations[k]) for k in ops)
             for ops in (self._split.cut.done_once, traced.ops.frozen)
@@ -135,37 +134,25 @@ class FrozenWork:
         return TracedStep(step, self._spec, self._states)
 
     def _choose(
-        self, traced: TracedStep, minibatch: Minibatch, capacity: int, op_cost: OpCosts
+        self, traced: TracedStep, capacity: int, op_cost: OpCosts
     ) -> Tuple[SplitStep, Optional[Path]]:
-        """The least-cost cut that fits into memory or a file, and holds an example a row."""
-        unfit: Set[str] = set()
-        weight = 1.0
+        """The step split at the least-cost cut that fits into memory or a file; and that file's folder."""
+        weight, size = 1.0, 0
         for _ in range(_ATTEMPTS):
-            cut = traced.cut(op_cost, lambda tensor: self._read_ms(tensor, unfit) * weight)  # noqa: B023
-            if not cut.tensors or not all(is_storable(tensor, self._batch) for tensor in cut.tensors):
-                raise Unusable("nothing that is frozen has a row for each example")
+            cut = traced.cut(op_cost, lambda tensor: self._read_ms(tensor) * weight)  # noqa: B023
             saved = sum(op_cost(traced.ops.operations[k]) for k in cut.done_once)
-            if saved <= sum(self._read_ms(tensor, unfit) for tensor in cut.tensors):
+            if not cut.tensors or saved <= sum(map(self._read_ms, cut.tensors)):
                 raise Unusable("reading what is frozen would take as long as computing it")
             size = capacity * sum(row_bytes(tensor, self._settings.dtype) for tensor in cut.tensors)
             fits, folder = self._place(size)
-            if not fits:
-                weight *= _FEWER
-                continue
-            split = traced.split(cut)
-            mixed = self._mixed(split, minibatch)
-            if not mixed:
-                return split, folder
-            unfit.update(mixed)
-        raise Unusable(
-            "what is frozen mixes the examples of a minibatch"
-            if unfit
-            else f"a recording of {1e-9 * size:.1f} GB fits neither into memory nor on the disk"
-        )
+            if fits:
+                return traced.split(cut), folder
+            weight *= _FEWER
+        raise Unusable(f"a recording of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
 
-    def _read_ms(self, tensor: Any, unfit: Set[str]) -> float:
+    def _read_ms(self, tensor: Any) -> float:
         """What reading a minibatch of the tensor takes; infinite where it cannot be stored."""
-        if tensor.name in unfit or not is_storable(tensor, self._batch):
+        if not is_storable(tensor, self._batch):
             return np.inf
         return 1e-6 * row_bytes(tensor, "float32") * self._batch * self._ms_per_mb
 
@@ -176,28 +163,6 @@ class FrozenWork:
         folder = self._settings.folder or Path(tempfile.gettempdir())
         folder.mkdir(parents=True, exist_ok=True)
         return size <= (1 - _SPARE) * shutil.disk_usage(folder).free, folder
-
-    def _mixed(self, split: SplitStep, minibatch: Minibatch) -> List[str]:
-        """The cut's tensors whose first row is not the first example's alone.
-
-        The first example must give the same among others as among copies of itself.
-        """
-        inputs = [tf.convert_to_tensor(value) for value in _flat(minibatch[0])]
-        copies = [tf.repeat(value[:1], self._batch, axis=0) for value in inputs]
-        with restored(self._states) as restore:
-            among_others = split.prefix(*inputs)
-            restore(self._states)
-            among_copies = split.prefix(*copies)
-        mixed = []
-        for tensor, one, other in zip(split.cut.tensors, among_others, among_copies):
-            if one.shape[0] != self._batch or not split.repeatable:
-                if one.shape[0] != self._batch:
-                    mixed.append(tensor.name)
-                continue
-            one, other = np.asarray(one[0], np.float64), np.asarray(other[0], np.float64)
-            if not np.allclose(one, other, rtol=_ALIKE, atol=_ALIKE * max(1e-30, np.abs(one).max(initial=0))):
-                mixed.append(tensor.name)
-        return mixed
 
     def _columns(self) -> List[Column]:
         tensors = self._split.cut.tensors

@@ -1,15 +1,20 @@
 """A training step in two: the prefix, which is recorded, and the suffix, which is replayed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import wrap_function
 
-from elastictrainer.reuse.cut import Cut, least_cost_cut
+from elastictrainer.reuse.cut import Cut, downstream, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
+from elastictrainer.reuse.storable import is_storable
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.snapshot import restored
+
+_ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
 
 
 @dataclass
@@ -22,7 +27,6 @@ class SplitStep:
         suffix: from these and the step's labels, flat, to the loss; it updates what the step updates.
         random_states: the variables that the prefix draws random numbers from.
         fixed: the other variables that it reads: none may change while what it recorded is used.
-        repeatable: whether the same random states give the same result.
     """
 
     cut: Cut
@@ -30,7 +34,6 @@ class SplitStep:
     suffix: Callable[..., tf.Tensor]
     random_states: List[tf.Variable]
     fixed: List[tf.Variable]
-    repeatable: bool
 
 
 class TracedStep:
@@ -105,6 +108,43 @@ class TracedStep:
         states = [v for state, v in self._states.items() if state in drawn]
         return self._function(self._inputs, list(tensors), self._draws_of(drawn)), states
 
+    def stop_where_examples_mix(self, minibatch: Any) -> None:
+        """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
+
+        The first example must give the same among the others as among copies of itself.
+
+        Args:
+            minibatch: inputs and labels of a full size.
+        """
+        inputs = [tf.convert_to_tensor(value) for value in _tensors(minibatch[0])]
+        batch = int(inputs[0].shape[0])
+        hidden = self.ops.random - set(self.ops.random_states)  # their draws cannot be repeated
+        unsure = downstream(self.ops, hidden)
+        tensors = [
+            tensor
+            for k in sorted(self.ops.frozen - unsure)
+            for tensor in self.ops.operations[k].outputs
+            if is_storable(tensor, batch)
+        ]
+        if batch == 1 or not tensors:
+            return
+        every, states = self.prefix(tensors)
+
+        @tf.function
+        def first_rows(*values: tf.Tensor) -> List[tf.Tensor]:
+            return [value[:1] for value in every(*values)]
+
+        with restored(states) as restore:
+            among_others = first_rows(*inputs)
+            restore(states)
+            among_copies = first_rows(*(tf.repeat(value[:1], batch, axis=0) for value in inputs))
+        mixing = {
+            self._position[tensor.op.name]
+            for tensor, one, other in zip(tensors, among_others, among_copies)
+            if not _alike(np.asarray(one, np.float64), np.asarray(other, np.float64))
+        }
+        self.ops = replace(self.ops, frozen=self.ops.frozen - downstream(self.ops, mixing))
+
     def split(self, cut: Cut) -> SplitStep:
         """The two functions of `cut`."""
         prefix, states = self.prefix(cut.tensors)
@@ -115,8 +155,7 @@ class TracedStep:
             for v in self._graph.variables
             if self._handle(v) in read and self._handle(v) not in self._states
         ]
-        repeatable = all(k in self.ops.random_states for k in self.ops.random & recorded)
-        return SplitStep(cut, prefix, self._suffix(cut), states, fixed, repeatable)
+        return SplitStep(cut, prefix, self._suffix(cut), states, fixed)
 
     def suffix_from(self, names: Sequence[str]) -> Callable[..., tf.Tensor]:
         """The suffix that begins with the tensors of these names, in their order."""
@@ -166,6 +205,11 @@ class TracedStep:
         whole = wrap_function.WrappedFunction(self._graph, variable_holder=holder)
         part = whole.prune(list(feeds), [fetches, *effects])
         return lambda *values: part(*values)[0]
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether they are equal up to the order in which kernels add up."""
+    return np.allclose(one, other, rtol=_ALIKE, atol=_ALIKE * max(1e-30, np.abs(one).max(initial=0.0)))
 
 
 def _tensors(data: Any) -> List[Any]:

@@ -1,12 +1,12 @@
 """Keep the training time at the requested ratio: measured step times correct the profile. NumPy only."""
 
 import copy
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection.policy import FULL, RECORDING
+from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
 from elastictrainer.selection.schedule import Schedule
 
 
@@ -34,6 +34,7 @@ class Budget:
     # review came after the next burst, a wrong profile would miss the target of the first interval.
     WINDOW = 64
     SMOOTHING = 1 / 3  # how far one measurement moves the response: one alone is off by a few percent
+    TRUST = 1 / 2  # the same where frozen work is replayed, and full steps come between intervals only
     RESPONSES = 0.5, 2.0  # where little is saved, noise alone makes any response, even a negative one
     TOLERANCE = 0.05  # of the target; a selection this near stays: with less, noise makes most corrections
     OFF = 0.1  # a profile that is off by more, in two reviews in a row, is to be renewed
@@ -52,13 +53,13 @@ class Budget:
         self._bursts: List[List[float]] = []  # [step, ms, ms, ...] of full steps that followed one another
         self._selected_ms: List[float] = []  # the latest of this selection and kind
         self._selected_count = 0
-        self._predicted: Optional[float] = (
-            None  # ratio of this selection's steps, of those that replay if any do
-        )
-        self._measured: Optional[float] = None  # the same, by the clock
+        self._predicted: Dict[str, float] = {}  # ratio of this selection's steps, by kind
+        self._measured: Optional[float] = None  # the same, by the clock, of the latest kind
+        self._off: Dict[str, float] = {}  # measured over predicted ratio, by kind, of all selections so far
+        self._believed: Dict[str, float] = {}  # the ratio by both, by kind
         self._planned: Optional[float] = None  # the ratio that the mean step of the run was to have
-        self._typical: Dict[str, float] = {}  # by kind: ms of this selection's steps over a full one's
         self._kind: Optional[str] = None  # of the latest step
+        self._window = self.WINDOW  # of this selection's steps before its first review
         self._review_due = False
         self._reviews_off = 0
 
@@ -70,27 +71,32 @@ class Budget:
         """Continue from `state`."""
         vars(self).update(copy.deepcopy(state))
 
-    def new_profile(self, timings: TensorTimings, predicted_ratio: Optional[float] = None) -> None:
-        """Predict by another profile, which says that the selection takes `predicted_ratio`, from here on."""
+    def new_profile(self, timings: TensorTimings, predicted: Optional[Mapping[str, float]] = None) -> None:
+        """Predict by another profile, which says `predicted` of the selection, from here on."""
         self.timings = timings
-        self._predicted = predicted_ratio
+        self._predicted = dict(predicted or {})
         self._response = None
         self._reviews_off = 0
 
-    def new_selection(self, predicted_ratio: float, planned_ratio: Optional[float] = None) -> None:
+    def new_selection(
+        self, predicted: Mapping[str, float], planned_ratio: Optional[float] = None, corrected: bool = False
+    ) -> None:
         """Train another selection from here on.
 
         Args:
-            predicted_ratio: of its steps, of those that replay where some do, to a full one by the profile.
+            predicted: what its steps take of a full one by the profile, by their kind.
             planned_ratio: what the run's mean step is to take; None: as before.
+            corrected: it replaces one whose time was off.
         """
-        self._predicted = predicted_ratio
+        self._predicted = dict(predicted)
         self._planned = self._planned if planned_ratio is None else planned_ratio
         self._measured = None
-        self._typical = {}
+        self._believed = {}
         self._selected_ms = []
         self._selected_count = 0
         self._kind = None
+        # A correction that is soon followed by another, on as little evidence, could go on for ever.
+        self._window = self.schedule.EVERY if corrected and self.schedule.reuse else self.WINDOW
         self._review_due = False
         self._reviews_off = 0
 
@@ -112,30 +118,37 @@ class Budget:
             self._selected_count += 1
             self._selected_ms = [*self._selected_ms[1 - self.WINDOW :], ms]
             again = self.schedule.reuse and self._selected_count % self.schedule.EVERY == 0
-            if again:
-                self._follow(step, kind)
-            if self._selected_count == self.WINDOW or again:
+            if self._selected_count == self._window or again:
                 self._measure(kind)
-
-    def _follow(self, step: int, kind: str) -> None:
-        """Where no full steps come: what one would take now, by the change of the steps that do."""
-        if kind in self._typical:
-            self._bursts.append([step, typical_ms(self._selected_ms) / self._typical[kind]])
+                if self.schedule.reuse:
+                    self._follow(step, kind)
 
     def _measure(self, kind: str) -> None:
         """Compare the latest selected steps with the latest full ones."""
-        full_ms = self.full_step_ms()
-        if full_ms is None or self._predicted is None or not self._selected_ms:
+        full_ms, predicted = self.full_step_ms(), self._predicted.get(kind)
+        if full_ms is None or predicted is None or not self._selected_ms:
             return
-        ratio = self._typical.setdefault(kind, typical_ms(self._selected_ms) / full_ms)
-        if kind == RECORDING:
+        if self.schedule.reuse and kind in self._believed:  # no full steps have come since
+            self._review_due = kind != RECORDING
             return
-        self._measured = typical_ms(self._selected_ms) / full_ms if not self.schedule.reuse else ratio
-        if self._predicted < 1:
-            response = float(np.clip((1 - self._measured) / (1 - self._predicted), *self.RESPONSES))
-            before = response if self._response is None else self._response
+        self._measured = typical_ms(self._selected_ms) / full_ms
+        ratio = self._measured
+        if self.schedule.reuse:  # full steps are few: what was off before will be off by as much again
+            off = ratio / predicted
+            before = self._off.get(kind, off)
+            self._off[kind] = before + self.TRUST * (off - before)
+            ratio = predicted * self._off[kind]
+        self._believed[kind] = ratio
+        if predicted < 1 and kind != RECORDING:
+            response = float(np.clip((1 - ratio) / (1 - predicted), *self.RESPONSES))
+            before = response if self._response is None or self.schedule.reuse else self._response
             self._response = before + self.SMOOTHING * (response - before)
-        self._review_due = True
+        self._review_due = kind != RECORDING
+
+    def _follow(self, step: int, kind: str) -> None:
+        """Note what a full step would take now, where none comes: as the steps that do come, it changes."""
+        if kind in self._believed:
+            self._bursts.append([step, typical_ms(self._selected_ms) / self._believed[kind]])
 
     def full_step_ms(self) -> Optional[float]:
         """What a full step takes now, by the latest that followed one another; None before the first."""
@@ -186,12 +199,13 @@ class Budget:
             step: steps done.
             target_ratio: see `target_ratio`: of the mean step that is left, recording ones included.
         """
-        if self._measured is None or self._planned is None:
+        ratio = self._believed.get(REPLAY)
+        if ratio is None or self._planned is None:
             return target_ratio
         here = self.schedule.selected_left(step)
         later = self.schedule.steps - step - self.schedule.full_left(step) - here
-        expected = (here * self._measured + later * self._planned) / max(1, here + later)
-        return float(np.clip(self._measured + target_ratio - expected, 0.0, 1.0))
+        expected = (here * ratio + later * self._planned) / max(1, here + later)
+        return float(np.clip(ratio + target_ratio - expected, 0.0, 1.0))
 
     def rho_for_selector(self, target_ratio: float, rho_min: Optional[float] = None) -> float:
         """The predicted ratio at which a step should measure `target_ratio`, from `rho_min` to 1.
@@ -222,11 +236,12 @@ class Budget:
         """
         self._review_due = False
         full_ms = self.full_step_ms()
-        if self._measured is None or self._predicted is None or full_ms is None:
+        predicted = self._predicted.get(self._kind or PLAIN)
+        if self._measured is None or predicted is None or full_ms is None:
             return False, False
-        off = abs(self._measured / self._predicted - 1) > self.OFF
+        off = abs(self._measured / predicted - 1) > self.OFF
         self._reviews_off = self._reviews_off + 1 if off else 0
         response = 1.0 if self._response is None else self._response
-        moved = response * abs(self.rho_for_selector(target_ratio, rho_min) - self._predicted)
+        moved = response * abs(self.rho_for_selector(target_ratio, rho_min) - predicted)
         moved_s = 1e-3 * moved * full_ms * self.schedule.selected_left(step)
         return moved > self.TOLERANCE * target_ratio and moved_s > cost_s, self._reviews_off >= 2

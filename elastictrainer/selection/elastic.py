@@ -12,12 +12,12 @@ from elastictrainer.selection.clock import (
     IMPORTANCE,
     PROFILING,
     RECURRING,
-    SELECTING,
     SELECTION,
     SHARED,
+    TRACING,
     Clock,
 )
-from elastictrainer.selection.policy import Log, Renewal, no_log
+from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY, Log, Renewal, no_log
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
 
 SELECTED = "selected"  # by new importances
@@ -137,6 +137,7 @@ class ElasticPolicy:
         self._recorded = self._trainable = None
         self._choose(step, "without recording: " + SELECTED)
         assert self.mask is not None
+        self.budget.new_selection(self._predicted(self.mask))
         return self.mask
 
     def stepping(self) -> ContextManager[None]:
@@ -200,8 +201,9 @@ class ElasticPolicy:
         schedule, clock = self._schedule, self._clock
         past = len(schedule.selection_steps) - schedule.selections_left(step)
         to_come = schedule.selections_left(step) - schedule.selection_due(step)
-        # The first selection's scores tell what another may cost.
-        cost_s = clock.of(*SELECTING) / max(1, past)
+        # What selections and their graphs have cost so far tells what another may.
+        choices = max(1, past + self.corrections)
+        cost_s = clock.of(IMPORTANCE, SELECTION, PROFILING) / max(1, past) + clock.of(TRACING) / choices
         begun = schedule.epochs_begun(step)
         recurring_s = clock.of(*RECURRING) / begun * (schedule.epochs - begun)
         return self.budget.target_ratio(
@@ -216,6 +218,17 @@ class ElasticPolicy:
         if self._recorded is None or self._trainable is None:
             return self.timings.over(self.epochs)
         return self.timings.after_recording(self._recorded, self._trainable)
+
+    def _predicted(self, mask: NDArray[np.bool_]) -> Dict[str, float]:
+        """What a step under `mask` takes of a full one, by its kind."""
+        timings = self.timings
+        if self._recorded is not None:
+            times = {REPLAY: self._possible().step_time(mask), RECORDING: timings.recording_time(mask)}
+        elif self.epochs > 1:
+            times = {REPLAY: timings.replay_time(mask), RECORDING: timings.recording_time(mask)}
+        else:
+            times = {PLAIN: timings.step_time(mask)}
+        return {kind: ms / timings.full_ms for kind, ms in times.items()}
 
     def _target(self, step: int) -> float:
         """What a step of what can be selected now may take of a full one."""
@@ -252,8 +265,7 @@ class ElasticPolicy:
             "over_budget": exception == OVER_BUDGET,
             "corrected": corrected,
         }
-        reviewed_ms = self.timings.replay_time(mask) if self.epochs > 1 and not corrected else step_ms
-        self.budget.new_selection(reviewed_ms / self.timings.full_ms, planned)
+        self.budget.new_selection(self._predicted(mask), planned, corrected)
         self.corrections += corrected
         self.mask = mask
         self.masks.append(mask)
@@ -290,8 +302,9 @@ class ElasticPolicy:
             self._tracing, self._renew = None, False
             full_ms = self.full_step_ms() or self.timings.full_ms
             new = tracing.finish(self.timings, full_ms, step, self._minibatch)
-            predicted = None if self.mask is None else new.step_time(self.mask) / new.full_ms
-            self.budget.new_profile(new, predicted)
+            self.budget.new_profile(new)
+            if self.mask is not None:
+                self.budget.new_profile(new, self._predicted(self.mask))
         self._say(f"the profile was renewed: full step {new.full_ms:.1f} ms, rho_min {new.rho_min:.3f}")
         if choose_again and self.mask is not None:
             self._choose(step, "by the new profile, corrected to")

@@ -75,7 +75,8 @@ class Recorder:
             except (Unusable, RecordingError) as error:
                 self._give_up(str(error))
             mask, kind = policy.without_recording(state.progress.step), PLAIN
-            minibatch = fetch() if minibatch is None else minibatch
+        if minibatch is None:
+            minibatch = fetch()
         new = not self._steps.has(mask)
         with state.watch.lap(FULL_TRACING if kind == FULL else TRACING) if new else contextlib.nullcontext():
             step = self._steps.get(mask)

@@ -19,6 +19,7 @@ import numpy as np
 
 import bench
 from elastictrainer.selection.clock import IMPORTANCE, SELECTING, TRACING
+from elastictrainer.selection.policy import FULL, PLAIN
 from elastictrainer.training.stopwatch import STEPS, Stopwatch
 
 EPOCHS, STEPS_PER_EPOCH, INTERVAL = 12, 1500, 3
@@ -60,7 +61,7 @@ class Run:
         ms = 1e3 * (time.perf_counter() - start)
         if compiled:
             self.clock.seconds[TRACING] += 1e-3 * ms
-        self.policy.step_taken(step, ms, None, compiled)
+        self.policy.step_taken(step, ms, None, compiled, FULL if mask.all() else PLAIN)
         return ms
 
     def advance(self, end: int, ratio: float) -> None:

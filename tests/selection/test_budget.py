@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from elastictrainer.selection.budget import Budget, typical_ms
+from elastictrainer.selection.policy import FULL, PLAIN
 from elastictrainer.selection.schedule import Schedule
 from simulation import chain, simulate
 
@@ -91,9 +92,10 @@ def test_a_short_run_is_not_corrected_where_that_costs_more_than_it_moves():
 
 def test_the_step_after_a_change_of_graph_does_not_count():
     budget = Budget(0.5, chain(), Schedule(1, 100, 1))
-    budget.new_selection(0.5)
-    for step, (ms, full) in enumerate([(500.0, True), (100.0, True), (500.0, False), *[(50.0, False)] * 64]):
-        budget.record(step, ms, full)
+    budget.new_selection({PLAIN: 0.5})
+    times = [(500.0, FULL), (100.0, FULL), (500.0, PLAIN), *[(50.0, PLAIN)] * 64]
+    for step, (ms, kind) in enumerate(times):
+        budget.record(step, ms, kind)
     assert budget.full_step_ms() == 100.0 and budget.measured_ratio() == 0.5
 
 
@@ -109,9 +111,9 @@ def test_full_training_is_counted_at_the_pace_around_each_step():
     budget = Budget(0.5, chain(), Schedule(10, 300, 4))
     for step in range(1200):
         if step % 300 < 4:
-            budget.record(step, 100.0 if step < 600 else 200.0, True)
+            budget.record(step, 100.0 if step < 600 else 200.0, FULL)
         else:
-            budget.record(step, 50.0, False)
+            budget.record(step, 50.0, PLAIN)
     assert budget.full_step_ms() == 200.0
     assert budget.full_training_ms(300) == pytest.approx(300 * 100.0)
     assert budget.full_training_ms(1200) == pytest.approx(600 * 100 + 600 * 200, rel=0.1)
@@ -120,12 +122,12 @@ def test_full_training_is_counted_at_the_pace_around_each_step():
 def test_a_profile_is_to_be_renewed_when_two_reviews_in_a_row_find_it_wrong():
     budget = Budget(0.5, chain(), Schedule(10, 300, 4))
     for step in range(10):
-        budget.record(step, 100.0, True)
-    budget.new_selection(0.5)
+        budget.record(step, 100.0, FULL)
+    budget.new_selection({PLAIN: 0.5})
     asked = []
     for step in range(10, 900):
         full = budget.schedule.full_step_due(step)
-        budget.record(step, 100.0 if full else 60.0, full)
+        budget.record(step, 100.0 if full else 60.0, FULL if full else PLAIN)
         if not full and budget.review_due():
             asked.append(budget.review(step, 0.5, 0.0)[1])
     assert asked == [False, True, True]
@@ -139,7 +141,7 @@ def test_a_step_that_was_held_up_counts_as_three_at_most():
 def test_what_both_trainings_take_beside_the_steps_widens_the_budget_by_the_share_of_full_training():
     budget = Budget(0.6, chain(), Schedule(10, 300, 4))
     for step in range(30):
-        budget.record(step, 100.0, True)
+        budget.record(step, 100.0, FULL)
     left, full_left = 3000 - 30, budget.schedule.full_left(30)
     # 2 s of 10 went by beside the steps, and 8 more are to come; full training takes these 10 s as well.
     ratio = budget.target_ratio(30, 3.0 + 2.0, upcoming_s=8.0, shared_s=10.0)
@@ -149,9 +151,9 @@ def test_what_both_trainings_take_beside_the_steps_widens_the_budget_by_the_shar
 
 def test_the_state_goes_through_json_and_back():
     budget = Budget(0.5, chain(), Schedule(10, 300, 4))
-    budget.new_selection(0.4)
+    budget.new_selection({PLAIN: 0.4})
     for step in range(90):
-        budget.record(step, 100.0 if step < 20 else 47.0, step < 20)
+        budget.record(step, 100.0 if step < 20 else 47.0, FULL if step < 20 else PLAIN)
     budget.review(90, 0.5, 0.0)
     other = Budget(0.5, chain(), Schedule(10, 300, 4))
     other.restore(json.loads(json.dumps(budget.state())))

@@ -5,6 +5,7 @@ import json
 import numpy as np
 
 from elastictrainer.selection.fixed import FixedPolicy
+from elastictrainer.selection.policy import FULL, PLAIN
 
 SOME_TENSORS, ALL_TENSORS = np.array([True, False]), np.array([True, True])
 
@@ -29,7 +30,7 @@ def test_full_training_takes_the_mean_of_full_steps_but_for_the_compilation():
     policy = FixedPolicy(ALL_TENSORS)
     assert policy.full_step_ms() is None and policy.full_training_ms(5) is None
     for step, ms in enumerate((900.0, 100.0, 110.0)):
-        policy.step_taken(step, ms, None, compiled=step == 0)
+        policy.step_taken(step, ms, None, step == 0, FULL)
     assert policy.full_step_ms() == 105.0 and policy.full_training_ms(10) == 1050.0
     restored = FixedPolicy(ALL_TENSORS)
     restored.restore(json.loads(json.dumps(policy.state())))
@@ -38,7 +39,7 @@ def test_full_training_takes_the_mean_of_full_steps_but_for_the_compilation():
 
 def test_steps_of_some_tensors_tell_nothing_of_full_ones_and_calibration_does():
     policy = FixedPolicy(SOME_TENSORS)
-    policy.step_taken(0, 50.0, None, False)
+    policy.step_taken(0, 50.0, None, False, PLAIN)
     assert policy.full_step_ms() is None
     policy.calibration_ms += [100.0, 100.0, 130.0]
     assert policy.full_step_ms() == 110.0

@@ -6,6 +6,7 @@ import pytest
 from builders import changed_tensors, invented_timings, small_network, tensor_names, weights_of
 from elastictrainer import UsageError
 from elastictrainer.selection import schemes
+from elastictrainer.selection.policy import PLAIN
 from policy_run import PolicyRun
 
 ELASTIC = [name for name in schemes.SCHEMES if name.startswith("elastic")]
@@ -21,7 +22,7 @@ def test_an_elastic_scheme_trains_exactly_its_selection(tf, name):
         if not mask.all() and before is None:
             before = weights_of(run.model)
         run.steps.get(mask)(*minibatch)
-        run.policy.step_taken(step, 1.0, minibatch, False)
+        run.policy.step_taken(step, 1.0, minibatch, False, PLAIN)
     selected = {name for name, trains in zip(tensor_names(run.model), run.policy.mask) if trains}
     assert 0 < len(selected) < len(timings)
     assert changed_tensors(run.model, before) == selected

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from builders import quick_profile, small_network, tensor_names
+from networks import augmented, residual
+
+
+@pytest.fixture
+def profiled(tf):
+    """A network with augmentation, and its profile with the costs of reuse."""
+    from elastictrainer.reuse.costs import with_reuse_costs
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.objective import Objective, classification_loss
+
+    def make(model):
+        optimizer = optimizers.make("sgd")
+        optimizers.build(optimizer, model.trainable_variables)
+        shape = tuple(model.input_shape[1:])
+        batch = tf.random.uniform((4, *shape)), tf.constant([0, 1, 2, 0], tf.int64)
+        before = [v.numpy() for v in model.variables]
+        timings = quick_profile(model, batch, optimizer=optimizer)
+        objective = Objective(model, classification_loss())
+        with_costs = with_reuse_costs(timings, objective, optimizer, batch)
+        for value, variable in zip(before, model.variables):
+            np.testing.assert_array_equal(value, variable.numpy())
+        return timings, with_costs
+
+    return make
+
+
+def test_most_forward_work_can_be_done_once(tf, profiled):
+    timings, costs = profiled(residual(tf))
+    once = costs.reuse.once.amount.sum()
+    assert 0.1 * timings.forward.amount.sum() < once <= timings.forward.amount.sum() * (1 + 1e-9)
+    assert costs.over(8).rho_min <= timings.rho_min * (1 + 1e-9)
+
+
+def test_behind_a_wide_layer_less_is_stored(tf, profiled):
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8, 8, 3))
+    x = layers.Conv2D(8, 3, name="wide")(inputs)
+    x = layers.Dense(16, name="narrow")(layers.GlobalAveragePooling2D()(x))
+    model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
+    _, costs = profiled(model)
+    mb = dict(zip(tensor_names(model), costs.reuse.cut_mb))
+    assert mb["head/kernel"] == pytest.approx(4 * 16 * 4e-6)
+    assert mb["narrow/kernel"] == pytest.approx(4 * 8 * 4e-6)
+    assert mb["wide/kernel"] == pytest.approx(4 * 8 * 8 * 3 * 4e-6)
+
+
+def test_augmentation_is_done_once_whatever_trains(tf, profiled):
+    _, costs = profiled(augmented(tf))
+    once = costs.reuse.once
+    assert once.amount[~once.has_members()].sum() > 0
+
+
+def test_costs_survive_a_file(tf, profiled, tmp_path):
+    from elastictrainer import TensorTimings
+
+    _, costs = profiled(small_network(tf))
+    costs.save(tmp_path / "profile.json")
+    read = TensorTimings.load(tmp_path / "profile.json")
+    mask = np.arange(len(costs)) > len(costs) // 2
+    assert read.over(3).step_time(mask) == pytest.approx(costs.over(3).step_time(mask))
+    assert read.recording_time(mask) == pytest.approx(costs.recording_time(mask))

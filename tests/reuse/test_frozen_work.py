@@ -1,0 +1,164 @@
+import numpy as np
+import pytest
+
+from elastictrainer.reuse.replay import order
+from elastictrainer.reuse.settings import ReuseSettings
+from networks import assign, augmented, everything, residual, trained_step, updating_statistics, values
+
+BATCH, STEPS = 4, 5
+EXACT = ReuseSettings(dtype="float32", seed=7)
+
+
+def data(tf, scale=1.0):
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, (STEPS, BATCH))
+    images = scale * (random.normal(size=(STEPS, BATCH, 8, 8, 3)) + labels[..., None, None, None])
+    return [(tf.constant(x, tf.float32), tf.constant(y)) for x, y in zip(images, labels)]
+
+
+def work_of(tf, step, minibatches, settings=EXACT, capacity=BATCH * STEPS):
+    from elastictrainer.reuse.frozen_work import FrozenWork
+
+    spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), minibatches[0])
+    return FrozenWork(step, minibatches[0], spec, capacity, settings)
+
+
+def shuffled(minibatches, epoch):
+    """The minibatches of an epoch's replay, made of the images themselves."""
+    x, y = (np.concatenate([part.numpy() for part in parts]) for parts in zip(*minibatches))
+    return [(x[rows], y[rows]) for rows in order(BATCH * STEPS, BATCH, EXACT.seed, epoch)]
+
+
+@pytest.mark.parametrize("layers", [["head"], ["c4", "head"], ["c3"]], ids="-".join)
+@pytest.mark.parametrize("place", ["memory", "file"])
+def test_replaying_is_the_training_that_computes_everything_again(tf, tmp_path, layers, place):
+    settings = EXACT if place == "memory" else ReuseSettings("auto", "float32", 0, tmp_path, EXACT.seed)
+    tf.keras.utils.set_random_seed(1)
+    step = trained_step(tf, residual(tf), layers)
+    minibatches, variables = data(tf), everything(step)
+    work = work_of(tf, step, minibatches, settings)
+    before = values(variables)
+    losses = [float(work.record(minibatch)) for minibatch in minibatches]
+    losses += [float(work.replay(epoch, k)) for epoch in (1, 2) for k in range(STEPS)]
+    after = values(variables)
+    work.close()
+    assign(variables, before)
+    again = [float(step(*minibatch)) for minibatch in minibatches]
+    again += [float(step(*minibatch)) for epoch in (1, 2) for minibatch in shuffled(minibatches, epoch)]
+    assert losses == again
+    for variable, one, other in zip(variables, after, values(variables)):
+        np.testing.assert_array_equal(one, other, err_msg=variable.name)
+
+
+def test_float16_is_near(tf):
+    tf.keras.utils.set_random_seed(1)
+    step = trained_step(tf, residual(tf), ["c4", "head"])
+    minibatches, variables = data(tf), everything(step)
+    before, weights = values(variables), []
+    for dtype in ("float32", "float16"):
+        assign(variables, before)
+        work = work_of(tf, step, minibatches, ReuseSettings(dtype=dtype))
+        for minibatch in minibatches:
+            work.record(minibatch)
+        for k in range(STEPS):
+            work.replay(1, k)
+        weights.append(np.concatenate([v.ravel() for v in values(step.variables)]))
+    exact, rounded = weights
+    assert 0 < np.abs(exact - rounded).max() < 1e-2 * np.abs(exact).max()
+
+
+def test_numbers_too_large_for_float16_are_stored_as_float32(tf):
+    tf.keras.utils.set_random_seed(1)
+    step = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12)
+    minibatches = data(tf)
+    minibatches[2] = (minibatches[2][0] * 1e6, minibatches[2][1])
+    work = work_of(tf, step, minibatches, ReuseSettings())
+    assert work.recording.columns[0].dtype == "float16"
+    losses = [float(work.record(minibatch)) for minibatch in minibatches]
+    assert work.recording.columns[0].dtype == "float32"
+    assert np.isfinite(losses).all()
+    assert np.isfinite([float(work.replay(1, k)) for k in range(STEPS)]).all()
+
+
+def test_an_example_keeps_its_view(tf):
+    """What is drawn for an example while it is recorded, it has in every epoch; another pass draws anew."""
+    tf.keras.utils.set_random_seed(1)
+    step = trained_step(tf, augmented(tf), ["c2"], learning_rate=0.0)
+    minibatches = data(tf)
+    work = work_of(tf, step, minibatches)
+    recorded = [work.keep(minibatch) for minibatch in minibatches]
+    assert not np.array_equal(recorded[0][0], work_of(tf, step, minibatches).keep(minibatches[0])[0])
+    rows = np.concatenate(order(BATCH * STEPS, BATCH, EXACT.seed, 3))
+    whole = np.concatenate([part[0].numpy() for part in recorded])
+    np.testing.assert_array_equal(work.recording.read(rows)[0], whole[rows])
+
+
+def test_which_tensors_may_train_on_a_recording(tf):
+    from builders import tensor_names
+
+    model = residual(tf)
+    work = work_of(tf, trained_step(tf, model, ["c4"]), data(tf))
+    may = {name.split("/")[-2] for name, can in zip(tensor_names(model), work.trainable) if can}
+    assert may == {"c4", "head"}
+
+
+def test_another_selection_trains_on_the_same_recording(tf):
+    tf.keras.utils.set_random_seed(1)
+    model = residual(tf)
+    deep, shallow = trained_step(tf, model, ["c4", "head"]), trained_step(tf, model, ["head"])
+    minibatches, variables = data(tf), everything(shallow)
+    work = work_of(tf, deep, minibatches)
+    for minibatch in minibatches:
+        work.keep(minibatch)
+    work.select(shallow)
+    before = values(variables)
+    loss = float(work.replay(1, 0))
+    after = values(variables)
+    assign(variables, before)
+    assert float(shallow(*shuffled(minibatches, 1)[0])) == loss
+    for one, other in zip(after, values(variables)):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_file_where_memory_is_short_and_fewer_bytes_where_the_disk_is(tf, tmp_path, monkeypatch):
+    import shutil
+    from collections import namedtuple
+
+    usage = namedtuple("usage", "total used free")
+    tf.keras.utils.set_random_seed(1)
+    step = trained_step(tf, residual(tf), ["head"])
+    minibatches = data(tf)
+    filed = work_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
+    assert str(tmp_path) in filed.where
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(0, 0, 10))
+    from elastictrainer.reuse.frozen_work import Unusable
+
+    with pytest.raises(Unusable, match="GB"):
+        work_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
+
+
+def test_features_that_mix_examples_are_not_recorded(tf):
+    from elastictrainer.reuse.frozen_work import Unusable
+
+    layers = tf.keras.layers
+
+    class OthersToo(layers.Layer):
+        def call(self, x):
+            return x - tf.reduce_mean(x, axis=0, keepdims=True)
+
+        def compute_output_shape(self, shape):
+            return shape
+
+    inputs = tf.keras.Input((8, 8, 3))
+    x = layers.Conv2D(4, 3, name="c1")(OthersToo()(inputs))
+    x = layers.Flatten()(layers.Conv2D(4, 3, name="c2")(x))
+    model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
+    with pytest.raises(Unusable, match="mixes the examples|take as long"):
+        work_of(tf, trained_step(tf, model, ["head"]), data(tf))
+
+
+def test_nothing_frozen_is_said(tf):
+    from elastictrainer.reuse.frozen_work import Unusable
+
+    with pytest.raises(Unusable, match="take as long"):
+        work_of(tf, trained_step(tf, updating_statistics(tf), ["c1"]), data(tf))

@@ -1,0 +1,193 @@
+import numpy as np
+import pytest
+
+from networks import (
+    assign,
+    attention,
+    augmented,
+    cut_by_size,
+    cut_of,
+    everything,
+    nested_and_subclassed,
+    recurrent,
+    residual,
+    trained_step,
+    two_inputs_and_outputs,
+    updating_statistics,
+    values,
+)
+
+BATCH = 4
+
+
+def inputs_of(tf, model, seed=0):
+    random = np.random.default_rng(seed)
+    made = []
+    for given in tf.nest.flatten(getattr(model, "inputs", None) or [tf.zeros((1, 5))]):
+        shape = (BATCH, *given.shape[1:])
+        integers = str(getattr(given.dtype, "name", given.dtype)) == "int32"
+        made.append(
+            tf.constant(random.integers(0, 20, shape), tf.int32)
+            if integers
+            else tf.constant(random.normal(size=shape), tf.float32)
+        )
+    return made[0] if len(made) == 1 else made
+
+
+def assert_the_same_training(tf, step, x, y, spec, alike=0.0, steps=3):
+    """Steps in two parts give what whole steps give: bit for bit, or up to `alike`; returns the split."""
+    traced, cut = cut_by_size(step, spec)
+    split = traced.split(cut)
+    variables = everything(step)
+    before = values(variables)
+    losses = [float(step(x, y)) for _ in range(steps)]
+    whole = values(variables)
+    assert any(not np.array_equal(a, b) for a, b in zip(whole, before))
+    assign(variables, before)
+    flat_x, flat_y = tf.nest.flatten(x), tf.nest.flatten(y)
+    apart = [float(split.suffix(*split.prefix(*flat_x), *flat_y)) for _ in range(steps)]
+    np.testing.assert_allclose(apart, losses, rtol=alike, atol=0.0)
+    for variable, one, other in zip(variables, whole, values(variables)):
+        np.testing.assert_allclose(one, other, rtol=alike, atol=alike, err_msg=variable.name)
+    assign(variables, before)
+    return split
+
+
+def spec_of(tf, data, batch):
+    return tf.nest.map_structure(lambda t: tf.TensorSpec((batch, *t.shape[1:]), t.dtype), data)
+
+
+CASES = [
+    (residual, ["head"]),
+    (residual, ["c4", "head"]),
+    (residual, ["c3"]),
+    (residual, ["c2"]),
+    (augmented, ["head"]),
+    (augmented, ["c2"]),
+    (updating_statistics, ["head"]),
+    (recurrent, ["head"]),
+    (recurrent, ["outer"]),
+    (recurrent, ["inner", "head"]),
+    (attention, ["attention_b", "head"]),
+    (nested_and_subclassed, ["head"]),
+    (nested_and_subclassed, ["inner"]),
+]
+
+
+@pytest.mark.parametrize("batch", [BATCH, None], ids=["static", "any"])
+@pytest.mark.parametrize("network, layers", CASES, ids=[f"{n.__name__}-{'-'.join(s)}" for n, s in CASES])
+def test_a_step_in_two_parts_is_the_step(tf, network, layers, batch):
+    tf.keras.utils.set_random_seed(1)
+    model = network(tf)
+    x, y = inputs_of(tf, model), tf.constant([0, 1, 2, 0], tf.int64)
+    step = trained_step(tf, model, layers)
+    # TensorFlow fuses ops of attention where they are together, and may round their results otherwise.
+    alike = 1e-6 if network is attention else 0.0
+    assert_the_same_training(tf, step, x, y, (spec_of(tf, x, batch), spec_of(tf, y, batch)), alike)
+
+
+def test_several_inputs_and_outputs(tf):
+    tf.keras.utils.set_random_seed(1)
+    model = two_inputs_and_outputs(tf)
+    x, y = inputs_of(tf, model), [tf.constant([0, 1, 2, 0], tf.int64), tf.constant([0, 1, 1, 0], tf.int64)]
+    sparse = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    step = trained_step(
+        tf,
+        model,
+        ["p"],
+        loss=lambda labels, outputs: sparse(labels[0], outputs[0]) + sparse(labels[1], outputs[1]),
+    )
+    split = assert_the_same_training(tf, step, x, y, (spec_of(tf, x, BATCH), spec_of(tf, y, BATCH)))
+    assert len(split.prefix(*x)) == len(split.cut.tensors) >= 1
+
+
+def test_statistics_that_are_updated_stop_the_prefix(tf):
+    model = updating_statistics(tf)
+    x = inputs_of(tf, model)
+    step = trained_step(tf, model, ["head"])
+    traced, _ = cut_by_size(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
+    traced.stop_where_examples_mix((x, tf.zeros((BATCH,), tf.int64)))
+    cut = cut_of(traced, BATCH)
+    once = {traced.ops.operations[k].name for k in cut.done_once}
+    assert any("c1" in name for name in once)
+    assert not any("c2" in name or "norm" in name for name in once)
+
+
+def test_augmentation_and_an_inner_dropout_are_done_once_and_the_outer_one_is_not(tf):
+    tf.keras.utils.set_random_seed(1)
+    model = augmented(tf)
+    x = inputs_of(tf, model)
+    step = trained_step(tf, model, ["head"])
+    traced, cut = cut_by_size(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
+    split = traced.split(cut)
+    states = {v.ref() for v in split.random_states}
+    assert len(states) >= 2
+    again = {traced.ops.operations[k].name for k in traced.needed() | cut.recomputed}
+    assert any("outer_dropout" in name for name in again)
+    assert not any("inner_dropout" in name or "flip" in name for name in again)
+
+
+def test_what_the_prefix_reads_is_known(tf):
+    from elastictrainer.steps.keras_compat import name_of
+
+    model = residual(tf)
+    x = inputs_of(tf, model)
+    step = trained_step(tf, model, ["c4"])
+    traced, cut = cut_by_size(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
+    fixed = {id(v) for v in traced.split(cut).fixed}
+    from elastictrainer.steps.keras_compat import tf_variable
+
+    read = {name_of(v).split("/")[-2] for v in model.trainable_variables if id(tf_variable(v)) in fixed}
+    assert read == {"c1", "c2", "c3"}
+
+
+def test_another_selection_goes_on_from_the_same_cut(tf):
+    tf.keras.utils.set_random_seed(1)
+    model = residual(tf)
+    x, y = inputs_of(tf, model), tf.constant([0, 1, 2, 0], tf.int64)
+    spec = (spec_of(tf, x, BATCH), spec_of(tf, y, BATCH))
+    deep, shallow = trained_step(tf, model, ["c4", "head"]), trained_step(tf, model, ["head"])
+    traced, cut = cut_by_size(deep, spec)
+    recorded = traced.split(cut).prefix(x)
+    again, _ = cut_by_size(shallow, spec)
+    suffix = again.suffix_from([tensor.name for tensor in cut.tensors])
+    variables = everything(shallow)
+    before = values(variables)
+    loss = float(shallow(x, y))
+    whole = values(variables)
+    assign(variables, before)
+    assert float(suffix(*recorded, y)) == loss
+    for one, other in zip(whole, values(variables)):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_networks(tf, seed):
+    """Layers drawn at random, a random part of which trains; ops that are fused round otherwise."""
+    tf.keras.utils.set_random_seed(seed)
+    random = np.random.default_rng(seed)
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((6, 6, 3))
+    made = [layers.Conv2D(4, 3, padding="same", name="l0")(inputs)]
+    for k in range(1, 8):
+        x = made[random.integers(max(0, len(made) - 3), len(made))]
+        kind = random.integers(6)
+        if kind == 0:
+            x = layers.Add()([x, made[random.integers(len(made))]])
+        elif kind == 1:
+            x = layers.BatchNormalization(name=f"l{k}")(x, training=False)
+        elif kind == 2:
+            x = layers.Dropout(0.3)(x)
+        elif kind == 3:
+            x = layers.DepthwiseConv2D(3, padding="same", name=f"l{k}")(x)
+        else:
+            x = layers.Conv2D(4, 3, padding="same", activation="relu", name=f"l{k}")(x)
+        made.append(x)
+    model = tf.keras.Model(inputs, layers.Dense(3, name="head")(layers.GlobalAveragePooling2D()(made[-1])))
+    from builders import tensor_names
+
+    owners = sorted({name.split("/")[-2] for name in tensor_names(model)})
+    trained = [name for name in owners if random.random() < 0.3] + ["head"]
+    x, y = inputs_of(tf, model, seed), tf.constant([0, 1, 2, 0], tf.int64)
+    step = trained_step(tf, model, trained)
+    assert_the_same_training(tf, step, x, y, (spec_of(tf, x, BATCH), spec_of(tf, y, BATCH)), alike=1e-5)
