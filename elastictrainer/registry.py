@@ -63,6 +63,11 @@ CACHE = Choice("cache", ("none", "memory", "disk"))
 EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras"))
 
 
+def takes_rho(scheme: str) -> bool:
+    """Whether the built-in scheme of this name selects its tensors by the time that rho allows."""
+    return scheme.startswith(("elastic", "freeze-below"))
+
+
 def named(option: str, place: str) -> Any:
     """The attribute at `place`, "package.module:attribute"; UsageError, naming `option`, without one."""
     module_name, _, attribute = place.partition(":")

@@ -44,7 +44,18 @@ class ArrayData:
 
 
 def train_classifier(
-    tf, model, data, optimizer=None, *, epochs=4, run=None, resume=False, metering=None, seed=0, **options
+    tf,
+    model,
+    data,
+    optimizer=None,
+    *,
+    epochs=4,
+    run=None,
+    resume=False,
+    metering=None,
+    seed=0,
+    callbacks=(),
+    **options,
 ):
     """Train as et-train does, on small networks and data; returns Keras' History with its figures."""
     from elastictrainer import Trainer
@@ -60,12 +71,12 @@ def train_classifier(
     trainer.compile(optimizer or optimizers.make("sgd"), classification_loss(), metrics=[accuracy])
     saver = run and Checkpointing(run, resume=resume)
     evaluation = Evaluation(data.test, saver.stop_if_asked) if saver else Evaluation(data.test)
-    callbacks = [metering or EnergyMetering(), evaluation, RunRecord(run, quiet=True, seed=seed)]
+    ours = [metering or EnergyMetering(), evaluation, RunRecord(run, quiet=True, seed=seed)]
     return trainer.fit(
         data.stream,
         epochs=epochs,
         steps_per_epoch=data.steps_per_epoch,
-        callbacks=[*callbacks, *([saver] if saver else [])],
+        callbacks=[*ours, *callbacks, *([saver] if saver else [])],
         verbose=0,
     )
 
@@ -92,12 +103,17 @@ def changed_tensors(model, before):
 
 
 def quick_profile(model, batch, loss=None, optimizer=None, **options):
-    """A profile of `model` for classification, measured in a second or two: its times are rough."""
+    """A profile of `model` for classification, measured in a second or two: its times are rough.
+
+    It does not say what a graph takes to build: runs of tests are too short for a selection to pay.
+    """
     from elastictrainer import profile_model
     from elastictrainer.steps.objective import classification_loss
 
     options = {"warmup": 1, "steps": 2, "calibrate_s": 1.0, **options}
-    return profile_model(model, loss or classification_loss(), batch, optimizer, **options)
+    timings = profile_model(model, loss or classification_loss(), batch, optimizer, **options)
+    del timings.metadata["graph_ms"]
+    return timings
 
 
 def invented_timings(model):

@@ -26,3 +26,14 @@ def with_reuse(timings, random=None, once=1.0):
         read_ms_per_mb=0.03,
     )
     return dataclasses.replace(timings, reuse=costs)
+
+
+def reusable_chain(timings, once=0.95):
+    """A chain whose forward work depends on the tensors nearer the input, and on these alone."""
+    from elastictrainer.profiler.cost_groups import CostGroups
+
+    n = len(timings)
+    always, rest = timings.forward_ms / 6, timings.forward_ms * 5 / 6
+    groups = [(), *(range(k + 1) for k in range(n))]
+    forward = CostGroups.from_sets(n, groups, [always, *np.full(n, rest / n)])
+    return with_reuse(dataclasses.replace(timings, forward=forward), once=once)

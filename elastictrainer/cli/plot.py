@@ -11,6 +11,7 @@ from elastictrainer.runs.quiet import load_tensorflow
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
 _WHAT = """what to draw:
   curves      accuracy, loss or an epoch's flops (--y) over training time, epochs or FLOPs (--x); RUN...
+  tradeoff    accuracy at the end over training time, a point for each run; RUN...
   bars        accuracy, time, flops, energy or memory (--y) by scheme and rho, averaged over seeds; RUN...
   selection   the tensors that each selection of a run chose; RUN
   importance  the importance of every tensor at each selection; RUN
@@ -35,7 +36,18 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    kinds = ("curves", "bars", "selection", "importance", "timings", "prediction", "data", "table", "report")
+    kinds = (
+        "curves",
+        "tradeoff",
+        "bars",
+        "selection",
+        "importance",
+        "timings",
+        "prediction",
+        "data",
+        "table",
+        "report",
+    )
     parser.add_argument("what", choices=kinds, metavar="WHAT", help=", ".join(kinds))
     parser.add_argument("paths", nargs="+", metavar="PATH", help="run folders or profiles")
     parser.add_argument("--x", help="curves: time (default), epochs or flops")
@@ -98,6 +110,10 @@ def _draw(options: argparse.Namespace) -> Any:
         return profiles.prediction([TensorTimings.load(path) for path in options.paths])
     if options.what == "curves":
         return training.curves(find_runs(options.paths), options.x or "time", options.y or "accuracy")
+    if options.what == "tradeoff":
+        from elastictrainer.plotting.tradeoff import tradeoff
+
+        return tradeoff(find_runs(options.paths))
     if options.what == "bars":
         return training.bars(find_runs(options.paths), options.y or "accuracy")
     if len(options.paths) > 1:

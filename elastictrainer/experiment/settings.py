@@ -105,8 +105,8 @@ class TrainSettings(CommonSettings):
     )
     scheme: str = setting(
         "elastic",
-        "elastic, elastic-weight-magnitude, elastic-grad-magnitude, full, traditional-tl, bn-bias, "
-        "prunetrain, or your own: package.module:Class",
+        "elastic, elastic-weight-magnitude, elastic-grad-magnitude, freeze-below, full, traditional-tl, "
+        "bn-bias, prunetrain, or your own: package.module:Class",
         check_name=schemes.check_name,
     )
     rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)

@@ -12,6 +12,7 @@ from typing import Any, Dict, Optional, Sequence
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings, check_names
+from elastictrainer.registry import takes_rho
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training import launcher
@@ -91,5 +92,5 @@ def _new_name(settings: TrainSettings) -> str:
     model, scheme = (
         re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (settings.model, settings.scheme)
     )
-    rho = f"_rho{settings.rho:g}" if settings.scheme.startswith("elastic") else ""
+    rho = f"_rho{settings.rho:g}" if takes_rho(settings.scheme) else ""
     return f"runs/{time.strftime('%Y%m%d-%H%M%S')}_{model}_{scheme}{rho}"

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.models.zoo import AUGMENTATION
-from elastictrainer.registry import EXPORT
+from elastictrainer.registry import EXPORT, takes_rho
 from elastictrainer.runs.files import write_text, written_beside
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
@@ -134,6 +134,7 @@ def export_run(run: RunFolder, formats: Sequence[str], output: Optional[str] = N
     card = render(
         "model_card.md.j2",
         settings=settings,
+        takes_rho=takes_rho(settings["scheme"]),
         summary=summary,
         environment=environment,
         names=names,

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Union
 import matplotlib
 
 from elastictrainer.errors import UsageError
+from elastictrainer.registry import takes_rho
 from elastictrainer.runs.files import written_beside
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -52,7 +53,7 @@ def save_data(drawing: Drawing, path: Union[str, Path]) -> None:
 def label(run: RunFolder) -> str:
     """The scheme of a run; of an elastic scheme also rho."""
     settings = run.config()
-    if not settings["scheme"].startswith("elastic"):
+    if not takes_rho(settings["scheme"]):
         return settings["scheme"]
     return f"{settings['scheme']}, rho {settings['rho']:g}"
 

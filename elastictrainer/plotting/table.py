@@ -10,10 +10,11 @@ from elastictrainer.runs.run_folder import RunFolder
 NOTE = (
     "ratio: training seconds over those of full training, if it is among the runs.\n"
     "achieved: training seconds over those of full training, as the run's own full steps measured them.\n"
-    "predicted: that ratio by the profile. selecting: importance, selection and tracing, of training time."
+    "predicted: that ratio by the profile. replayed: steps that began with what was recorded.\n"
+    "selecting: importance, selection and tracing, of training time."
 )
-# A run is compared with full training if these settings agree.
-_COMPARED_BY = ("model", "weights", "dataset", "epochs", "batch_size", "image_size", "optimizer")
+# A run is compared with full training, the one of the most epochs, if these settings agree.
+_COMPARED_BY = ("model", "weights", "dataset", "batch_size", "image_size", "optimizer")
 
 
 def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
@@ -21,19 +22,20 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
 
     Returns:
         Rows with the keys scheme and runs (how many), best and last (test accuracy, 0..1), train_seconds,
-        ratio, achieved, predicted and selecting (0..1). All but the first two are means; their standard
-        deviations have the keys `..._deviation`. None stands for what was not measured, for a ratio without
-        full training of the same model and data among `runs`, and for the standard deviation of a single run.
+        ratio, achieved, predicted, replayed and selecting (0..1). All but the first two are means; their
+        standard deviations have the keys `..._deviation`. None stands for what was not measured, for a ratio
+        without full training of the same model and data among `runs`, and for the standard deviation of a
+        single run.
 
     Raises:
         UsageError: a run is not finished.
     """
     groups = replicates(runs)
     full_seconds: Dict[Tuple[Any, ...], float] = {}
-    for members in groups.values():
+    for members in sorted(groups.values(), key=lambda group: group[0].config()["epochs"]):
         if members[0].config()["scheme"] == "full":
             seconds = float(np.mean([run.summary()["train_seconds"] for run in members]))
-            full_seconds.setdefault(_compared_by(members[0]), seconds)
+            full_seconds[_compared_by(members[0])] = seconds
     result = []
     for name, members in groups.items():
         summaries = [run.summary() for run in members]
@@ -45,6 +47,7 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
             "ratio": [s["train_seconds"] / full for s in summaries] if full else [],
             "achieved": [s["rho_achieved"] for s in summaries if s["rho_achieved"] is not None],
             "predicted": [s["rho_predicted"] for s in summaries if s["rho_predicted"] is not None],
+            "replayed": [s["replayed_share"] for s in summaries if s.get("replayed_share")],
             "selecting": [
                 (s["importance_seconds"] + s["selection_seconds"] + s["trace_seconds"]) / s["train_seconds"]
                 for s in summaries
@@ -84,6 +87,7 @@ def cells(row: Dict[str, Any]) -> Dict[str, str]:
         "ratio": number("ratio", ".3f"),
         "achieved": number("achieved", ".3f"),
         "predicted": number("predicted", ".3f"),
+        "replayed": number("replayed", ".0f", 100, " %"),
         "selecting": number("selecting", ".1f", 100, " %"),
     }
 

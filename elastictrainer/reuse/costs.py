@@ -99,8 +99,8 @@ class OpCosts:
         self._ms = {op.name: rates[b] * weight for op, b, weight in zip(operations, members, weights)}
 
     def __call__(self, op: Any) -> float:
-        """Milliseconds."""
-        return self._ms[op.name]
+        """Milliseconds; of an op that the graph did not have, such as one that asks for a shape, none."""
+        return self._ms.get(op.name, 0.0)
 
 
 def _weights(operations: Sequence[Any]) -> List[float]:

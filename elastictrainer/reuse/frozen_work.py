@@ -67,7 +67,7 @@ class FrozenWork:
         traced = self._traced(step)
         traced.stop_where_examples_mix(minibatch)
         variables = step.objective.model.trainable_variables
-        op_cost = OpCosts(timings, traced.ops.operations, traced.members(variables))
+        op_cost = self._op_costs(step, minibatch, timings)
         reuse = timings and timings.reuse
         self._ms_per_mb = reuse.read_ms_per_mb if reuse else TYPICAL_MS_PER_MB
         self._split, folder = self._choose(traced, capacity, op_cost)
@@ -132,6 +132,16 @@ class FrozenWork:
     def _traced(self, step: CompiledStep) -> TracedStep:
         step.trace(*self._spec)
         return TracedStep(step, self._spec, self._states)
+
+    def _op_costs(
+        self, step: CompiledStep, minibatch: Minibatch, timings: Optional[TensorTimings]
+    ) -> OpCosts:
+        """What each forward op takes; counted where shapes are known."""
+        sized = CompiledStep(step.objective, step.optimizer, [])
+        sized.trace(*minibatch)
+        traced = TracedStep(sized, minibatch, self._states)
+        members = traced.members(step.objective.model.trainable_variables)
+        return OpCosts(timings, traced.ops.operations, members)
 
     def _choose(
         self, traced: TracedStep, capacity: int, op_cost: OpCosts

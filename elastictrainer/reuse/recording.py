@@ -67,7 +67,8 @@ class Recording:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = tempfile.TemporaryFile(dir=folder)
-            os.posix_fallocate(self._file.fileno(), 0, max(1, self.bytes))
+            if hasattr(os, "posix_fallocate"):  # macOS has none; there a full disk is noticed when it is full
+                os.posix_fallocate(self._file.fileno(), 0, max(1, self.bytes))
         except OSError as error:
             self.close()
             raise RecordingError(f"{folder}: {error.strerror}") from None

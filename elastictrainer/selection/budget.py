@@ -123,6 +123,12 @@ class Budget:
                 if self.schedule.reuse:
                     self._follow(step, kind)
 
+    def record_full(self, step: int, times: Sequence[float]) -> None:
+        """Full steps that were made beside the run, before step number `step`, took `times` (ms)."""
+        if times:
+            self._bursts.append([step, *times])
+            self._kind = FULL
+
     def _measure(self, kind: str) -> None:
         """Compare the latest selected steps with the latest full ones."""
         full_ms, predicted = self.full_step_ms(), self._predicted.get(kind)

@@ -53,6 +53,7 @@ class ElasticPolicy:
         feedback: bool = True,
         reprofile: str = "auto",
         at_rest: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
+        full_ms: Callable[[], List[float]] = list,
         renewal: Optional[Renewal] = None,
         log: Log = no_log,
         say: Callable[[str], None] = lambda line: None,
@@ -66,6 +67,7 @@ class ElasticPolicy:
                 profile and seed give the same selections.
             solver, reprofile: see SelectionSettings.
             at_rest: called with the mask whenever the tensors outside it cease to train.
+            full_ms: what full steps took that were made with the latest scores, beside the run.
             renewal: makes a new profile; None: the profile stays.
             log: takes the record of each selection.
             say: takes a line for the user.
@@ -79,6 +81,7 @@ class ElasticPolicy:
         self._solver, self._feedback = solver, feedback
         self._reprofile = "never" if renewal is None else reprofile
         self._at_rest, self._renewal, self._log, self._say = at_rest, renewal, log, say
+        self._full_ms = full_ms
         self._schedule = budget.schedule
         self._all = np.ones(len(budget.timings), bool)
         self.interval = 0
@@ -111,13 +114,14 @@ class ElasticPolicy:
             self._may_renew = True
             with self._clock.lap(IMPORTANCE):
                 self.importance = self._score(step)
+            self.budget.record_full(step, self._full_ms())
             self.interval += 1
             self.epochs = self._schedule.epochs_from(step)
             self._recorded = self._trainable = None
             self._choose(step, SELECTED)
         full = self.mask is None or self._schedule.full_step_due(step)
         if self.mask is not None and not full:
-            if self._was_full:
+            if self._was_full or selecting:
                 self._at_rest(self.mask)
             elif self._feedback and self.budget.review_due():
                 self._review(step)
@@ -241,7 +245,8 @@ class ElasticPolicy:
         possible = self._possible()
         with self._clock.lap(SELECTION):
             target = self._target(step)
-            rho = self.budget.rho_for_selector(target, possible.rho_min) if self._feedback else target
+            lowest = possible.rho_min
+            rho = self.budget.rho_for_selector(target, lowest) if self._feedback else max(target, lowest)
             mask, exception = choose(possible, importance, rho, self._solver, self.mask)
         if corrected and (mask == self.mask).all():
             return

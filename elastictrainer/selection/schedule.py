@@ -17,6 +17,9 @@ class Schedule:
 
     OPENING = 48  # full steps before the first selection: they lift a zero head off zero
     PRIMING = 20  # full steps before every other one: momentum reaches nine tenths of its steady state
+    TIMED = (
+        12  # with reuse, full steps beside the run before every selection: their mean is off by a hundredth
+    )
     EVERY = 300  # a burst of full steps each so many steps: 1.7 % of a run measures what full training takes
     BURST = 5  # the first, after a step of another graph, does not count; four are left
 
@@ -29,7 +32,9 @@ class Schedule:
                 tensors below it, so the first selection, early in the first epoch, is replaced after half an
                 interval. In the last half interval none is made: it could hardly pay for itself.
             reuse: what the first epoch of an interval records is replayed in the others. No full steps come
-                in between: they would change what was recorded.
+                after the opening: they would change what was recorded. Nor do any come between intervals: at
+                a rate at which selected tensors train well, full steps can undo in twenty what an epoch has
+                learned. Each selection makes its own, beside the run (see `ImportanceEvaluator`).
         """
         self.reuse = reuse
         self.epochs = epochs
@@ -37,12 +42,12 @@ class Schedule:
         self.steps = epochs * steps_per_epoch
         opening = max(1, min(self.OPENING, steps_per_epoch // 4))
         priming = max(1, min(self.PRIMING, steps_per_epoch // 8))
-        half = interval // 2
+        half = max(2, interval // 2) if reuse else interval // 2  # one epoch would record for nothing
         selection_epochs = range(max(1, half), epochs - half, interval)
         self.selection_steps = [opening, *(epoch * steps_per_epoch for epoch in selection_epochs)]
         self._full = (np.arange(self.steps) % self.EVERY >= self.EVERY - self.BURST) & (not reuse)
         self._full[:opening] = True
-        for selection in self.selection_steps[1:]:
+        for selection in self.selection_steps[1:] if not reuse else ():
             self._full[selection - priming : selection] = True
 
     def selection_due(self, step: int) -> bool:

@@ -34,9 +34,14 @@ class Scheme:
 
 @dataclass
 class Elastic(Scheme):
-    """At every interval, the tensors of the largest importance within the budget (the paper's method)."""
+    """At every interval, the tensors of the largest importance within the budget (the paper's method).
+
+    Attributes:
+        solver: how they are chosen; None: as the run's settings say.
+    """
 
     importance_metric: str = "update"
+    solver: Optional[str] = None
 
 
 # A factory, or where it is: a module that needs TensorFlow is imported when its scheme is created.
@@ -44,6 +49,9 @@ SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
     "elastic": Elastic,
     "elastic-weight-magnitude": lambda: Elastic("weight-magnitude"),
     "elastic-grad-magnitude": lambda: Elastic("grad-magnitude"),
+    # The rival that needs no importance: all tensors above a layer, as deep as the time allows. The metric is
+    # the one that costs nothing.
+    "freeze-below": lambda: Elastic("weight-magnitude", "freeze-below"),
     "full": "elastictrainer.selection.baselines:Full",
     "traditional-tl": "elastictrainer.selection.baselines:TraditionalTransferLearning",
     "bn-bias": "elastictrainer.selection.baselines:BnBias",

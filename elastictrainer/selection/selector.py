@@ -13,6 +13,7 @@ from elastictrainer.selection.knapsack import solve_chain
 from elastictrainer.selection.milp import solve_groups
 
 KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
+FREEZE_BELOW = "freeze-below"  # a solver: all tensors from the output inwards that the budget has room for
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
 _LARGEST = 1e100  # of an importance: sums and quotients of such numbers stay finite
 _REFINEMENTS = 6  # halvings of what the chain overestimates: the budget is met within a 32nd of it
@@ -54,7 +55,8 @@ def select(
         rho: requested step time over the full step's, in [timings.rho_min, 1].
         solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of
             the budget; the time that the chain overestimates is then spent by the cost groups. "milp": exact
-            on the cost groups.
+            on the cost groups. "freeze-below": all tensors nearer the output than the deepest that the
+            budget has room for, whatever their importance.
         resolution: cells of time of the knapsack.
         epochs: over how many the time is the mean: the first records frozen work, the others replay it.
 
@@ -77,14 +79,17 @@ def select(
             f"rho {rho:g} cannot be had: the cheapest selection takes {rho_min:.3f} of the full step. "
             f"Valid: {np.ceil(rho_min * 1000) / 1000:.3f} to 1."
         )
-    SOLVER.check(solver)
+    if solver != FREEZE_BELOW:
+        SOLVER.check(solver)
     if resolution < 1:
         raise UsageError(f"resolution must be at least 1, not {resolution}.")
 
     # rho_min x full_ms may come out a last digit below what the cheapest selection takes.
     budget = max(rho, rho_min) * timings.full_ms * (1 + 1e-12)
     useful = (importance > 0) & timings.connected
-    if timings.step_time(useful) <= budget:
+    if solver == FREEZE_BELOW:
+        mask = _freeze_below(timings, budget)
+    elif timings.step_time(useful) <= budget:
         mask = useful
     elif solver == "milp":
         mask = solve_groups(timings, importance, useful, budget)
@@ -125,6 +130,17 @@ def choose(
             "trained already? Try a lower --learning-rate or more --importance-batches."
         )
     return previous, KEPT
+
+
+def _freeze_below(timings: TensorTimings, budget: float) -> NDArray[Any]:
+    """All tensors that can be trained, up to the deepest one that the budget allows."""
+    best = np.zeros(len(timings), bool)
+    mask = best.copy()
+    for tensor in timings.order[timings.connected[timings.order]]:
+        mask[tensor] = True
+        if timings.step_time(mask) <= budget:  # deeper ones may cost less where they record less
+            best = mask.copy()
+    return best
 
 
 def _solve_chain_and_spend_rest(

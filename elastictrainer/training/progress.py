@@ -20,6 +20,8 @@ class Progress:
         recent_ms: the latest step times of the run, 10,000 at most.
         predicted_ratio: sum over the steps done of what the profile predicts, over a full step.
         flops: floating point operations of the steps done, as far as the profile counts them.
+        recorded, replayed: steps done that recorded what was frozen, and that replayed it.
+        recorded_bytes: of the largest recording.
         trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
     """
 
@@ -31,6 +33,9 @@ class Progress:
     recent_ms: List[float] = field(default_factory=list)
     predicted_ratio: float = 0.0
     flops: float = 0.0
+    recorded: int = 0
+    replayed: int = 0
+    recorded_bytes: int = 0
     trained_s: float = 0.0
     epochs_flops: float = 0.0
 

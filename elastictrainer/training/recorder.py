@@ -68,7 +68,7 @@ class Recorder:
         if kind in (RECORDING, REPLAY):
             built = self._work is None or self._mask is None or bool((mask != self._mask).any())
             try:
-                with state.watch.lap(TRACING) if built else contextlib.nullcontext():
+                with state.watch.lap(TRACING if built else kind):
                     if built:
                         self._prepare(mask, minibatch)
                     return mask, kind, float(self._step(kind, minibatch)), built
@@ -115,6 +115,8 @@ class Recorder:
             "random": [value.tolist() for value in work.random_start],
         }
         self._held = []
+        progress = state.progress
+        progress.recorded_bytes = max(progress.recorded_bytes, work.recording.bytes)
         policy.recording_begins(work.trainable)
         state.say(
             f"recording what is frozen: {100 * work.share:.0f} % of its work is done once, "
@@ -124,9 +126,11 @@ class Recorder:
     def _step(self, kind: str, minibatch: Any) -> tf.Tensor:
         """Train by recording `minibatch`, or by replaying one; returns the loss. RecordingError."""
         assert self._work is not None
-        if kind == RECORDING:
-            return self._work.record(minibatch)
         progress = self._run_state.progress
+        if kind == RECORDING:
+            progress.recorded += 1
+            return self._work.record(minibatch)
+        progress.replayed += 1
         return self._work.replay(progress.epoch, progress.batch)
 
     def _give_up(self, reason: str) -> None:

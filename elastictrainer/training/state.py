@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError
 from elastictrainer.selection import clock
-from elastictrainer.selection.policy import Policy
+from elastictrainer.selection.policy import RECORDING, REPLAY, Policy
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.training.progress import Progress
 from elastictrainer.training.stopwatch import CALIBRATION, VALIDATION, Stopwatch
@@ -126,6 +126,10 @@ class RunState:
             "trace_seconds": watch.of(clock.TRACING, clock.FULL_TRACING),
             "profiling_seconds": watch.of(clock.PROFILING),
             "checkpoint_seconds": watch.of(clock.CHECKPOINT),
+            "recording_seconds": watch.of(RECORDING),
+            "replay_seconds": watch.of(REPLAY),
+            "replayed_share": progress.replayed / steps if steps else 0.0,
+            "recorded_bytes": progress.recorded_bytes,
             "epochs": progress.epoch,
             "steps": steps,
             "selections": policy.selections if policy is not None else 0,

@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
-# Schemes on the same images and weights: accuracy and training time, mean and spread over seeds, one run after the other.
+# Elastic training against its rivals on the same images and weights, one run after the other.
 #     IMAGES=path/to/folder WEIGHTS=path/to/weights.h5 bash scripts/benchmarks/real_images.sh
-# SEEDS ("0 1 2") repeats full and elastic training at RHO (0.5). ALSO ("traditional-tl bn-bias") names further schemes, RHOS
-# ("") further ratios, each with the first seed. MODEL (mobilenetv2), EPOCHS (12) and OUTPUT (benchmark-output/real-images)
-# may be set; further et-train options may follow. Finished runs are kept and interrupted ones gone on with.
+# For each of SEEDS ("0 1 2"): full training of EPOCHS (12) and of the fewer epochs in SHORT ("6 4 3"), whose schedule ends at zero as well;
+# elastic and freeze-below at each of RHOS ("0.5 0.35 0.25"), elastic at the first of them without reuse, traditional-tl with it.
+# MODEL (mobilenetv2) and OUTPUT (benchmark-output/real-images) may be set; further et-train options may follow. ONLY, a
+# pattern such as "*elastic*", trains only runs of such names. Finished runs are kept and interrupted ones gone on with.
 set -euo pipefail
 images=${IMAGES:?set IMAGES to a folder with train/CLASS/IMAGE and test/CLASS/IMAGE}
 weights=${WEIGHTS:?set WEIGHTS to a weights file, imagenet or none}
 output=${OUTPUT:-benchmark-output/real-images}
-rho=${RHO:-0.5}
+epochs=${EPOCHS:-12}
 read -ra seeds <<< "${SEEDS:-0 1 2}"
-read -ra also <<< "${ALSO-traditional-tl bn-bias}"
-read -ra rhos <<< "${RHOS-}"
-common=(--model "${MODEL:-mobilenetv2}" --weights "$weights" --dataset "$images" --epochs "${EPOCHS:-12}" "$@")
+read -ra short <<< "${SHORT-6 4 3}"
+read -ra rhos <<< "${RHOS-0.5 0.35 0.25}"
+common=(--model "${MODEL:-mobilenetv2}" --weights "$weights" --dataset "$images" "$@")
 runs=()
 
 train() { # train NAME OPTION...
     local folder=$output/$1
+    # shellcheck disable=SC2254
+    case $1 in ${ONLY:-*}) ;; *) [ -f "$folder/summary.json" ] && runs+=("$folder"); return ;; esac
     shift
     if [ -f "$folder/summary.json" ]; then
         echo "kept: $folder"
@@ -29,20 +32,18 @@ train() { # train NAME OPTION...
 }
 
 for seed in "${seeds[@]}"; do
-    train "seed$seed/elastic-$rho" --seed "$seed" --rho "$rho"
-    train "seed$seed/full" --seed "$seed" --scheme full
+    train "seed$seed/full-$epochs" --seed "$seed" --scheme full --epochs "$epochs"
+    for fewer in ${short[@]+"${short[@]}"}; do
+        train "seed$seed/full-$fewer" --seed "$seed" --scheme full --epochs "$fewer"
+    done
+    for rho in ${rhos[@]+"${rhos[@]}"}; do
+        train "seed$seed/elastic-$rho" --seed "$seed" --rho "$rho" --epochs "$epochs"
+        train "seed$seed/freeze-below-$rho" --seed "$seed" --rho "$rho" --epochs "$epochs" --scheme freeze-below
+    done
+    train "seed$seed/elastic-${rhos[0]}-without" --seed "$seed" --rho "${rhos[0]}" --epochs "$epochs" --reuse off
+    train "seed$seed/traditional-tl" --seed "$seed" --scheme traditional-tl --epochs "$epochs"
 done
-seed=${seeds[0]}
-for ratio in ${rhos[@]+"${rhos[@]}"}; do
-    train "seed$seed/elastic-$ratio" --seed "$seed" --rho "$ratio"
-done
-for scheme in ${also[@]+"${also[@]}"}; do
-    train "seed$seed/$scheme" --seed "$seed" --rho "$rho" --scheme "$scheme"
-done
+et-plot tradeoff "${runs[@]}" --output "$output/tradeoff.png" --csv "$output/tradeoff.csv"
 et-plot curves "${runs[@]}" --output "$output/curves.png"
-et-plot selection "$output/seed$seed/elastic-$rho" --output "$output/selection.png"
-for quantity in accuracy time flops memory; do
-    et-plot bars "${runs[@]}" --y "$quantity" --output "$output/$quantity.png"
-done
 et-plot table "${runs[@]}" --output "$output/results.json"
 python "$(dirname "${BASH_SOURCE[0]}")/../figure_data.py" table table2 "${runs[@]}" --output "$output/table2.json"

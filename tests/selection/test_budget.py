@@ -8,6 +8,7 @@ import pytest
 from elastictrainer.selection.budget import Budget, typical_ms
 from elastictrainer.selection.policy import FULL, PLAIN
 from elastictrainer.selection.schedule import Schedule
+from reuse_builders import reusable_chain
 from simulation import chain, simulate
 
 
@@ -158,3 +159,31 @@ def test_the_state_goes_through_json_and_back():
     other = Budget(0.5, chain(), Schedule(10, 300, 4))
     other.restore(json.loads(json.dumps(budget.state())))
     assert other.state() == budget.state() and other.measured_ratio() == 0.47
+
+
+class TestFrozenWorkDoneOnce:
+    """Steps that record are dear, those that replay cheap; full steps come between intervals only."""
+
+    @pytest.mark.parametrize("rho", [0.2, 0.25, 0.35, 0.5, 0.7])
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"recording_takes": 1.15},
+            {"selected_takes": 1.1},
+            {"load": lambda step: 1.4 if step > 4000 else 1.0},
+        ],
+        ids=["as predicted", "recording takes longer", "all steps take longer", "the device slows down"],
+    )
+    def test_the_requested_ratio_is_kept(self, rho, options):
+        runs = [simulate(rho, timings=reusable_chain(chain()), reuse=True, seed=s, **options) for s in (0, 1)]
+        for ratios, _ in runs:
+            assert ratios[-1] == pytest.approx(rho, abs=0.02)
+        assert np.mean([policy.corrections for _, policy in runs]) <= 4
+
+    def test_no_correction_trains_below_the_cut(self):
+        _, policy = simulate(0.4, timings=reusable_chain(chain()), reuse=True, recording_takes=0.7)
+        deepest = [np.flatnonzero(mask).min() for mask in policy.masks]
+        assert policy.corrections
+        assert all(mask.any() for mask in policy.masks)
+        assert len(set(deepest)) <= policy.selections + policy.corrections

@@ -42,3 +42,18 @@ def test_the_plan_counts_what_is_left():
     assert schedule.full_left(48) == schedule.full_left(0) - 48
     assert schedule.selected_left(6000) == 6000 - schedule.full_left(6000)
     assert schedule.selected_left(1990) == 0
+
+
+def test_with_reuse_full_steps_open_the_run_and_never_come_again():
+    schedule = Schedule(12, 1000, interval=4, reuse=True)
+    due = np.array([schedule.full_step_due(step) for step in range(12_000)])
+    assert due[:48].all() and due.sum() == 48
+
+
+def test_over_how_many_epochs_an_interval_records_and_replays():
+    schedule = Schedule(12, 1000, interval=4, reuse=True)
+    assert schedule.epochs_from(48) == (2000 - 48) / 952
+    assert schedule.epochs_from(2000) == 4
+    assert schedule.epochs_from(6000) == 6
+    assert schedule.longest() == 6
+    assert Schedule(12, 1000, interval=4).epochs_from(2000) == 1

@@ -7,6 +7,7 @@ import pytest
 
 from builders import best_by_brute_force, random_timings
 from elastictrainer import TensorTimings, UsageError, select
+from reuse_builders import reusable_chain, with_reuse
 
 PROFILES = sorted((Path(__file__).parent.parent / "files" / "profiles").glob("*.json"))
 
@@ -93,3 +94,51 @@ def test_malformed_importance_is_refused(importance):
 def test_unknown_solver_names_the_valid_ones():
     with pytest.raises(UsageError, match="dp, milp"):
         select(chain(), np.ones(4), 0.8, solver="dq")
+
+
+class TestFrozenWorkDoneOnce:
+    """The time is the mean over an interval that records in its first epoch, and replays in the others."""
+
+    @pytest.mark.parametrize("seed", range(60))
+    def test_dp_is_exact_on_chains_and_milp_on_all(self, seed):
+        random = np.random.default_rng(seed)
+        epochs = random.uniform(1.2, 8)
+        chain = with_reuse(reusable_chain(random_chain(random, int(random.integers(2, 8)))), random, 0.9)
+        groups = with_reuse(random_timings(random, n=7, groups=5, frozen_saving=0.2), random, 0.8)
+        for timings, solvers in ((chain, ("dp", "milp")), (groups, ("milp",))):
+            importance = random.normal(0.5, 1, len(timings))
+            mean = timings.over(epochs)
+            rho = random.uniform(mean.rho_min, 1)
+            best = max(best_by_brute_force(mean, importance, rho), 0.0)
+            for solver in solvers:
+                selection = select(timings, importance, rho, solver, epochs=epochs)
+                assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-9)
+                assert selection.importance == pytest.approx(best, abs=1e-9)
+
+    def test_dp_keeps_the_budget_where_groups_are_no_chain(self):
+        random = np.random.default_rng(4)
+        for _ in range(100):
+            timings = with_reuse(random_timings(random, n=8, groups=6), random, 0.9)
+            importance = random.normal(0.5, 1, 8)
+            mean = timings.over(4)
+            rho = random.uniform(mean.rho_min, 1)
+            selection = select(timings, importance, rho, epochs=4)
+            assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-11)
+            assert (
+                selection.importance <= select(timings, importance, rho, "milp", epochs=4).importance + 1e-9
+            )
+
+    def test_a_ratio_below_the_forward_pass_can_be_had(self):
+        timings = reusable_chain(TensorTimings.from_chain(list("abcdef"), 6.0, [1.0] * 6, [1.0] * 6))
+        assert timings.rho_min > 0.4
+        with pytest.raises(UsageError, match="cheapest selection"):
+            select(timings, np.ones(6), 0.3)
+        assert select(timings, np.ones(6), 0.3, epochs=6).mask.any()
+
+
+def test_freeze_below_takes_all_from_the_output_inwards():
+    timings = TensorTimings.from_chain(list("abcd"), 1.0, [1.0] * 4, [1.0] * 4)
+    importance = np.array([9.0, 1.0, 1.0, 1.0])
+    selection = select(timings, importance, 5.5 / 9, "freeze-below")
+    assert selection.mask.tolist() == [False, False, True, True]
+    assert select(timings, importance, 1.0, "freeze-below").mask.all()

@@ -1,0 +1,206 @@
+"""Runs whose frozen work is recorded and replayed, through `Trainer.fit`."""
+
+import dataclasses
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from builders import ArrayData, invented_timings, train_classifier, weights_of
+from elastictrainer import RunFolder, Trainer
+from elastictrainer.errors import Interrupted
+from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.reuse.settings import ReuseSettings
+from networks import augmented, residual
+from reuse_builders import with_reuse
+
+EXACT = ReuseSettings(dtype="float32")
+
+
+def profile_of(model):
+    """An invented profile under which much of a step is forward work that can be done once."""
+    timings = with_reuse(invented_timings(model))
+    n = len(timings)
+    forward = CostGroups.from_sets(n, [(), *(range(k + 1) for k in range(n))], [0.2] + [0.3] * n)
+    times = ("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb")
+    cheap = {"cut_mb": np.full(n, 0.01), **dict.fromkeys(times, 1e-3)}
+    return dataclasses.replace(
+        timings, forward=forward, reuse=dataclasses.replace(timings.reuse, once=forward, **cheap)
+    )
+
+
+def run_of(tf, network=residual, data=None, seed=1, **options):
+    """A run on arrays, always the same; returns its model, its figures and what it said."""
+    tf.keras.utils.set_random_seed(seed)
+    model, said = network(tf), []
+    options = {
+        "reuse": EXACT,
+        "epochs": 8,
+        "timings": profile_of(model),
+        "rho": 0.4,
+        "interval": 4,
+        "feedback": False,
+        "say": said.append,
+        **options,
+    }
+    optimizer = tf.keras.optimizers.SGD(0.05, momentum=0.9)
+    history = train_classifier(tf, model, data or ArrayData(tf, steps=12), optimizer, **options)
+    return model, history, said
+
+
+def test_most_steps_of_a_run_replay(tf):
+    _, history, said = run_of(tf)
+    figures = history.elastic
+    assert 0.5 < figures["replayed_share"] < 0.9
+    assert figures["recorded_bytes"] > 0
+    assert figures["recording_seconds"] > 0 and figures["replay_seconds"] > 0
+    assert any(line.startswith("recording what is frozen") for line in said)
+    assert history.history["loss"][-1] < history.history["loss"][0]
+
+
+def test_off_is_the_papers_method(tf):
+    _, history, said = run_of(tf, reuse="off", rho=0.8)
+    assert history.elastic["replayed_share"] == 0
+    assert not any("recording" in line for line in said)
+
+
+def test_only_what_replays_is_not_read(tf):
+    """Images of replayed epochs are neither read nor decoded."""
+
+    class Counting(ArrayData):
+        asked = 0
+
+        def train(self, epoch, first=0):
+            for minibatch in super().train(epoch, first):
+                Counting.asked += 1
+                yield minibatch
+
+    _, history, _ = run_of(tf, data=Counting(tf, steps=12))
+    steps = history.elastic["steps"]
+    assert Counting.asked < 0.8 * steps
+
+
+def test_nothing_frozen_changes_within_an_interval(tf):
+    """Between two selections only tensors of the selection move, and no step trains all of them."""
+    snapshots = []
+
+    class Watch(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            snapshots.append((logs["selected"], weights_of(self.model)))
+
+    tf.keras.utils.set_random_seed(1)
+    model = residual(tf)
+    data = ArrayData(tf, steps=12)
+    trainer = Trainer(
+        model, timings=profile_of(model), rho=0.4, interval=4, feedback=False, reuse=EXACT, probe=data.probe
+    )
+    trainer.compile(
+        tf.keras.optimizers.SGD(0.05), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    history = trainer.fit(data.stream, epochs=6, steps_per_epoch=12, callbacks=[Watch()], verbose=0)
+    inside = [k for k in range(1, 6) if k not in {s["epoch"] for s in history.selections}]
+    for k in inside[1:-1]:
+        selected = [s for s in history.selections if s["epoch"] <= k][-1]["selected"]
+        for i, (before, after) in enumerate(zip(snapshots[k - 1][1], snapshots[k][1])):
+            if i not in selected and k + 1 not in {s["epoch"] for s in history.selections}:
+                np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "dataset", "last-smaller"])
+def test_every_form_of_finite_data_is_recorded(tf, kind):
+    random = np.random.default_rng(0)
+    count = 50 if kind == "last-smaller" else 48
+    y = random.integers(0, 3, count)
+    x = (random.normal(size=(count, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+    tf.keras.utils.set_random_seed(1)
+    model, said = residual(tf), []
+    trainer = Trainer(
+        model, timings=profile_of(model), rho=0.4, interval=3, feedback=False, reuse=EXACT, say=said.append
+    )
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile(tf.keras.optimizers.SGD(0.05), loss, metrics=["accuracy"])
+    if kind == "dataset":
+        data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(48).batch(4)
+        history = trainer.fit(data, epochs=6, verbose=0)
+    else:
+        history = trainer.fit(x, y, batch_size=4, epochs=6, verbose=0)
+    assert history.elastic["replayed_share"] > 0.4
+    assert history.history["loss"][-1] < history.history["loss"][0]
+
+
+def test_sample_weights_are_replayed(tf):
+    random = np.random.default_rng(0)
+    y = random.integers(0, 3, 48)
+    x = (random.normal(size=(48, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+    results = []
+    for weights in (np.ones(48), np.zeros(48)):
+        tf.keras.utils.set_random_seed(1)
+        model = residual(tf)
+        trainer = Trainer(model, timings=profile_of(model), rho=0.4, interval=3, feedback=False, reuse=EXACT)
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        trainer.compile(tf.keras.optimizers.SGD(0.05), loss)
+        before = weights_of(model)
+        try:
+            trainer.fit(x, y, sample_weight=weights.astype("float32"), batch_size=4, epochs=4, verbose=0)
+        except Exception as error:
+            assert "promises to lower" in str(error)  # a loss that is always zero
+        results.append(any(not np.array_equal(a, b) for a, b in zip(before, weights_of(model))))
+    assert results == [True, False]
+
+
+@pytest.mark.parametrize(
+    "data, reason",
+    [
+        (lambda x, y: (x.repeat(), {"steps_per_epoch": 12}), "not known"),
+        (lambda x, y: (x, {"steps_per_epoch": 6}), "steps_per_epoch=6"),
+    ],
+    ids=["endless", "part"],
+)
+def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_recording(tf, data, reason):
+    random = np.random.default_rng(0)
+    y = random.integers(0, 3, 48)
+    x = (random.normal(size=(48, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+    made, options = data(tf.data.Dataset.from_tensor_slices((x, y)).batch(4), y)
+    tf.keras.utils.set_random_seed(1)
+    model, said = residual(tf), []
+    trainer = Trainer(model, timings=profile_of(model), rho=0.9, interval=1, feedback=False, say=said.append)
+    trainer.compile(
+        tf.keras.optimizers.SGD(0.05), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    history = trainer.fit(made, epochs=2, verbose=0, **options)
+    assert history.elastic["replayed_share"] == 0
+    assert any("not recording" in line and reason in line for line in said)
+
+
+def folder_in(tmp_path, name):
+    (tmp_path / name).mkdir()
+    return RunFolder(tmp_path / name)
+
+
+def interrupt_after(tf, step):
+    """A callback that asks the run to end, as Ctrl-C does, after so many steps."""
+
+    class Interrupting(tf.keras.callbacks.Callback):
+        done = 0
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.done += 1
+            if self.done == step:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    return Interrupting()
+
+
+@pytest.mark.parametrize("at", [2, 5, 8, 20, 30, 47, 60, 85])
+@pytest.mark.parametrize("network", [residual, augmented], ids=lambda n: n.__name__)
+def test_a_resumed_run_is_the_uninterrupted_one(tf, tmp_path, network, at):
+    """Stopped in the opening, while recording, while replaying, and right after a selection."""
+    whole, expected, _ = run_of(tf, network, run=folder_in(tmp_path, "whole"))
+    interrupted = folder_in(tmp_path, "interrupted")
+    with pytest.raises(Interrupted, match=f"Saved after step {at}"):
+        run_of(tf, network, run=interrupted, callbacks=[interrupt_after(tf, at)])
+    resumed, history, said = run_of(tf, network, run=interrupted, resume=True, seed=5)
+    for one, other in zip(weights_of(whole), weights_of(resumed)):
+        np.testing.assert_array_equal(one, other)
+    assert history.elastic["replayed_share"] == expected.elastic["replayed_share"]
