@@ -103,17 +103,12 @@ def changed_tensors(model, before):
 
 
 def quick_profile(model, batch, loss=None, optimizer=None, **options):
-    """A profile of `model` for classification, measured in a second or two: its times are rough.
-
-    It does not say what a graph takes to build: runs of tests are too short for a selection to pay.
-    """
+    """A profile of `model` for classification, measured in a second or two: its times are rough."""
     from elastictrainer import profile_model
     from elastictrainer.steps.objective import classification_loss
 
     options = {"warmup": 1, "steps": 2, "calibrate_s": 1.0, **options}
-    timings = profile_model(model, loss or classification_loss(), batch, optimizer, **options)
-    del timings.metadata["graph_ms"]
-    return timings
+    return profile_model(model, loss or classification_loss(), batch, optimizer, **options)
 
 
 def invented_timings(model):

@@ -95,9 +95,12 @@ def simulate(
         clock.pass_s(IMPORTANCE, max(selecting_s - compiling_s, 0.1 * selecting_s))
         return importance(step)
 
+    step = 0
+
     def full_steps():
         """What full steps beside the run take; they are those of before a selection."""
-        return [slope * timings.full_ms + constant] * schedule.TIMED if reuse else []
+        full_ms = (slope * timings.full_ms + constant) * load(step)
+        return [full_ms] * schedule.TIMED if reuse else []
 
     policy = ElasticPolicy(Budget(rho, timings, schedule), score, clock, full_ms=full_steps)
     full_s, ratios, was_full = 0.0, [], None

@@ -32,7 +32,7 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
     """
     groups = replicates(runs)
     full_seconds: Dict[Tuple[Any, ...], float] = {}
-    for members in sorted(groups.values(), key=lambda group: group[0].config()["epochs"]):
+    for members in sorted(groups.values(), key=lambda group: group[0].config().get("epochs", 0)):
         if members[0].config()["scheme"] == "full":
             seconds = float(np.mean([run.summary()["train_seconds"] for run in members]))
             full_seconds[_compared_by(members[0])] = seconds

@@ -71,9 +71,7 @@ def profile_model(
     optimizers.build(optimizer, variables)
     objective = loss if isinstance(loss, Objective) else Objective(model, loss)
     step = CompiledStep(objective, optimizer, variables, metrics)
-    started = time.perf_counter()
     step.trace(*batch)
-    graph_ms = 1e3 * (time.perf_counter() - started)
     refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
     connected = np.array([g is not None for g in step.gradients])
     if not connected.any():
@@ -81,10 +79,7 @@ def profile_model(
             "the loss depends on no trainable tensor of the model: there is no gradient to profile."
         )
     with restored([*step.state(), *variables, *optimizers.variables_of(optimizer)]):
-        started = time.perf_counter()
-        float(step(*batch))  # TensorFlow optimises the graph in its first run
-        graph_ms += 1e3 * (time.perf_counter() - started)
-        warmed = 1 + warm_up(step, batch, warmup)
+        warmed = warm_up(step, batch, warmup)
         trace, untraced = _quietest_capture(step, batch, steps)
         timings = timings_from_trace(step, trace, float(np.median(untraced)))
         timings.metadata = {
@@ -92,7 +87,6 @@ def profile_model(
             **timings.metadata,
             **environment.describe(),
             "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "graph_ms": graph_ms,
             "warmup_steps": warmed,
             "traced_steps": steps,
             "calibration_seconds": calibrate_s,

@@ -9,21 +9,26 @@ from numpy.typing import NDArray
 from elastictrainer.reuse.recording import Recording
 
 
-def order(examples: int, batch_size: int, seed: int, epoch: int) -> List[NDArray[np.intp]]:
-    """The rows of each minibatch of an epoch: all examples once, shuffled, another order for each epoch."""
-    shuffled = np.random.default_rng([seed, epoch]).permutation(examples)
+def order(examples: int, batch_size: int, seed: Optional[int], epoch: int) -> List[NDArray[np.intp]]:
+    """The rows of each minibatch of an epoch: all examples once.
+
+    Shuffled, in another order for each epoch; as they were recorded where there is no seed.
+    """
+    shuffled = np.arange(examples)
+    if seed is not None:
+        shuffled = np.random.default_rng([seed, epoch]).permutation(examples)
     return [shuffled[k : k + batch_size] for k in range(0, examples, batch_size)]
 
 
 class Replay:
     """Reads a recording's minibatches, the next one while the present one is trained on."""
 
-    def __init__(self, recording: Recording, batch_size: int, seed: int):
+    def __init__(self, recording: Recording, batch_size: int, seed: Optional[int]):
         """
         Args:
             recording: whole.
             batch_size: of the recorded minibatches.
-            seed: of the orders.
+            seed: of the orders; see `order`.
         """
         self._recording, self._batch_size, self._seed = recording, batch_size, seed
         self._thread = ThreadPoolExecutor(1, "replay")

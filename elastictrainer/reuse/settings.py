@@ -19,7 +19,7 @@ class ReuseSettings:
             one that computes the same views again.
         memory: bytes that are kept in memory; a larger recording goes into a file.
         folder: of that file; None: the system's for temporary files.
-        seed: of the order in which examples come again.
+        seed: of the order in which examples come again; None: in that of the recording.
 
     Raises:
         UsageError: an attribute out of range.
@@ -29,7 +29,7 @@ class ReuseSettings:
     dtype: str = "float16"
     memory: int = 2 * 10**9
     folder: Optional[Path] = None
-    seed: int = 0
+    seed: Optional[int] = 0
 
     def __post_init__(self) -> None:
         REUSE.check(self.reuse)

@@ -20,8 +20,6 @@ from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
 
-MOST_SPENT = 0.25  # of the run's time, on selections: with more, fewer ones leave more time to train
-
 
 def make_policy(
     scheme: Scheme,
@@ -66,14 +64,6 @@ def make_policy(
 
     schedule = Schedule(epochs, steps_per_epoch, settings.interval, reuse)
     profile = settings.check_profile(timings, tensors, schedule.longest())
-    affordable = affordable_schedule(schedule, settings, profile)
-    if affordable is None:
-        say("the run is too short for a selection to pay: it trains every tensor")
-        return FixedPolicy(np.ones(tensors, bool), profile)
-    if affordable is not schedule:
-        made, planned = len(affordable.selection_steps), len(schedule.selection_steps)
-        say(f"the run is too short for {planned} selections to pay: it makes {made}")
-        schedule = affordable
     timed = 1 + schedule.TIMED if reuse else 0
     evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps, timed)
 
@@ -98,30 +88,3 @@ def make_policy(
         log=log,
         say=say,
     )
-
-
-def affordable_schedule(
-    schedule: Schedule, settings: SelectionSettings, timings: TensorTimings
-) -> Optional[Schedule]:
-    """The schedule, or one of fewer selections where that many would cost too much; None: not one would pay.
-
-    Args:
-        schedule: as planned.
-        settings: how to select.
-        timings: the profile; the schedule stays where it does not say how long a graph takes to build.
-    """
-    graph_ms = timings.metadata.get("graph_ms", 0.0)
-    # Graphs of importance and of the selection; three passes over each probe minibatch.
-    cost_ms = 2 * graph_ms + 3 * settings.importance_batches * timings.full_ms
-    full_ms = schedule.steps * timings.full_ms
-    if not graph_ms or len(schedule.selection_steps) * cost_ms <= MOST_SPENT * settings.rho * full_ms:
-        return schedule
-    if cost_ms >= (1 - settings.rho) * full_ms:
-        return None
-    interval = settings.interval
-    while len(schedule.selection_steps) > 1:
-        interval += 1
-        schedule = Schedule(schedule.epochs, schedule.steps_per_epoch, interval, schedule.reuse)
-        if len(schedule.selection_steps) * cost_ms <= MOST_SPENT * settings.rho * full_ms:
-            break
-    return schedule

@@ -183,8 +183,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         state = self.run_state
         first_epoch = self._first_epoch or 0
         self._feed.read_again(stream, first_epoch)
-        with state.watch.lap(CALIBRATION):
-            self._recorder.resume(stream, first_epoch)
+        self._recorder.resume(stream, first_epoch)
         self._feed.follow(stream, first_epoch)
         if state.progress.batch:  # Keras resets the metrics where this epoch goes on
             self._metric_values = [variable.numpy() for variable in state.metric_variables()]

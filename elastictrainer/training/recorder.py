@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +16,7 @@ from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.snapshot import restored
 from elastictrainer.training.feed import Minibatch, Stream, unpacked
 from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import CALIBRATION
 
 
 class Recorder:
@@ -156,13 +157,19 @@ class Recorder:
         """
         state = self._run_state
         policy: Any = state.policy
-        begun, progress, steps = state.recording, state.progress, state.steps_per_epoch
+        begun, progress = state.recording, state.progress
         if not policy.interval and policy.selects and progress.batch:  # before the first selection
             again = stream(first_epoch + progress.epoch, 0).take(progress.batch)
             self._held = [unpacked(minibatch) for minibatch in again]
         if begun is None:
             return
         state.say("recording again what is frozen")
+        with state.watch.lap(CALIBRATION):  # an uninterrupted run has no such work
+            self._record_again(stream, first_epoch, begun)
+
+    def _record_again(self, stream: Stream, first_epoch: int, begun: Dict[str, Any]) -> None:
+        state = self._run_state
+        progress, steps = state.progress, state.steps_per_epoch
         end = progress.batch if progress.epoch == begun["epoch"] else steps
         again = stream(first_epoch + begun["epoch"], begun["batch"]).take(end - begun["batch"])
         minibatches = map(unpacked, again)

@@ -136,6 +136,8 @@ class Trainer:
             if reason:
                 say(f"not recording: {reason}")
                 reuse = dataclasses.replace(reuse, reuse="off")
+            elif given.get("shuffle") is False and not callable(given.get("x")):
+                reuse = dataclasses.replace(reuse, seed=None)
         loop = TrainFunction(state, self.scheme, self.selection, self.timings, self._probe, ours, reuse)
         epoch_done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
         # The loop notes the end of training before others look; what is saved is that an epoch is done.

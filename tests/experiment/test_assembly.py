@@ -39,6 +39,7 @@ def test_tensors_whose_time_is_estimated_are_named(tf, monkeypatch, estimated):
     marked = dataclasses.replace(measured, estimated=np.isin(measured.names, estimated))
     monkeypatch.setattr(assembly, "profile_model", lambda *arguments, **options: marked)
     said = []
+    monkeypatch.setattr(assembly, "with_reuse_costs", lambda timings, *arguments: timings)
     assert assembly.make_profile(model, batch(tf), None, {}, said.append) is marked
     lines = [line for line in said if "estimated from FLOPs" in line]
     assert [line.split(": ")[-1].split(", ") for line in lines] == ([estimated] if estimated else [])

@@ -13,11 +13,11 @@ def test_table(runs):
     assert re.search(r"full +84.00 % +84.00 % +200.0 +1.000", said[1])
     expected = (
         r"elastic, rho 0.5 \(2 runs\) +81.00 ± 1.41 % +81.00 ± 1.41 % +105.0 ± 7.1 +0.525 ± 0.035 "
-        r"+0.510 ± 0.000 +0.500 ± 0.000 +1.9 ± 0.1 %"
+        r"+0.510 ± 0.000 +0.500 ± 0.000 +- +1.9 ± 0.1 %"
     )
     assert re.fullmatch(expected, said[2])
     assert re.search(
-        r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +- +0.510 +0.500 +2.0 %",
+        r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +- +0.510 +0.500 +- +2.0 %",
         table.text(runs[1:2]).splitlines()[1],
     )
 

@@ -34,3 +34,7 @@ def test_a_short_recording_begins_anew():
     replay = Replay(recorded(4), 4, seed=0)
     np.testing.assert_array_equal(replay.minibatch(1, 0)[0], replay.minibatch(1, 1)[0])
     replay.close()
+
+
+def test_without_a_seed_the_order_is_that_of_the_recording():
+    assert [row.tolist() for row in order(5, 2, None, 3)] == [[0, 1], [2, 3], [4]]

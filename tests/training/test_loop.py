@@ -8,6 +8,7 @@ import pytest
 from builders import ArrayData, invented_timings, small_network, train_classifier
 from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.errors import DataError
+from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.steps import optimizers
 from elastictrainer.training.callback import TrainerCallback
 
@@ -99,7 +100,8 @@ def test_a_stream_must_not_end_and_needs_the_length_of_an_epoch(tf):
 
 def test_a_scheme_without_full_steps_times_them_beside_the_run_and_leaves_no_trace(tf):
     """Training the last layer equals Keras' own `fit` with the others frozen."""
-    ours, theirs = dense_trainer(tf, scheme="traditional-tl"), dense_trainer(tf).model
+    exact = ReuseSettings(dtype="float32")
+    ours, theirs = dense_trainer(tf, scheme="traditional-tl", reuse=exact), dense_trainer(tf).model
     theirs.layers[-2].trainable = False
     theirs.compile("sgd", "mse")
     options = {"batch_size": 4, "epochs": 3, "shuffle": False, "verbose": 0}
@@ -129,7 +131,7 @@ def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
 
     model, data = small_network(tf), Slow(tf, steps=12)
     options = {"scheme": scheme, "timings": invented_timings(model), "rho": 0.9, "interval": 4}
-    summary = train_classifier(tf, model, data, epochs=3, **options).elastic
+    summary = train_classifier(tf, model, data, epochs=3, reuse="off", **options).elastic
     laps = summary["seconds"]
     # TensorFlow fetches a minibatch ahead: part of the wait is beside validation.
     assert laps["loop"] > 3 * 0.2

@@ -78,7 +78,7 @@ def test_an_image_model_learns_with_arrays_validation_and_callbacks(tf, keras, t
     assert "ratio" in (tmp_path / "log.csv").read_text()
     assert keras.models.load_model(tmp_path / "best.keras").evaluate(x, y, verbose=0)[1] > 0.9
     made = [record for record in history.selections if not record["corrected"]]
-    assert [record["step"] for record in made] == [4, 16, 48, 80] and history.elastic["steps"] == 128
+    assert [record["step"] for record in made] == [4, 32, 64] and history.elastic["steps"] == 128
     assert 0 < history.elastic["rho_predicted"] <= 1 and history.elastic["rho_achieved"] > 0
 
 
