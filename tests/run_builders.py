@@ -24,7 +24,9 @@ def make_run(folder, scheme="elastic", seconds=100.0, accuracy=0.8):
     """A finished run of three epochs; an elastic one has two selections, of one tensor and of three."""
     run = RunFolder(folder)
     folder.mkdir()
-    run.write_config({"scheme": scheme, "rho": 0.5, "model": "<script>alert(1)</script>"})
+    run.write_config(
+        {"scheme": scheme, "rho": 0.5, "model": "<script>alert(1)</script>", "dataset": "photos/birds"}
+    )
     run.write_environment({"device": "abacus", "versions": {"python": "3"}})
     make_profile().save(run.profile_path)
     for epoch in (1, 2, 3):

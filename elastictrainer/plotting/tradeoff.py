@@ -1,5 +1,6 @@
 """Accuracy over training time, a point for each run: what a user decides by."""
 
+from pathlib import Path
 from typing import Any, Dict, List
 
 import numpy as np
@@ -33,7 +34,7 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
             "family": family,
             "seconds": np.array([s["train_seconds"] for s in summaries]),
             "accuracy": 100 * np.array([s["accuracy_last"] for s in summaries]),
-            "note": f"{settings['epochs']} epochs" if family == "full" else _note(settings),
+            "note": f"{settings.get('epochs', '?')} epochs" if family == "full" else _note(settings),
         }
         families.setdefault(family, []).append(point)
         rows += [
@@ -51,7 +52,7 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
             axes.plot(point["seconds"], point["accuracy"], marker, color=colour, markersize=3, alpha=0.5)
             axes.annotate(point["note"], place, xytext=(5, -11), textcoords="offset points", fontsize=8)
     first = runs[0].config()
-    axes.set_title(f"{first['model']} on {str(first['dataset']).rstrip('/').split('/')[-1]}")
+    axes.set_title(f"{first['model']} on {Path(first['dataset']).name}")
     axes.set_xlabel("training time (s)")
     axes.set_ylabel("test accuracy at the end (%)")
     axes.set_xlim(left=0)

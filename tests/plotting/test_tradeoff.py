@@ -1,0 +1,36 @@
+"""Accuracy over training time, a point for each run."""
+
+import numpy as np
+
+from elastictrainer.plotting.tradeoff import tradeoff
+from run_builders import make_run
+
+
+def with_settings(run, **settings):
+    run.write_config({**run.config(), **settings})
+    return run
+
+
+def test_every_run_is_a_point_and_seeds_a_mean(runs):
+    drawn = tradeoff(runs)
+    points = sorted((row["train_seconds"], row["accuracy_percent"]) for row in drawn.rows)
+    np.testing.assert_allclose(points, [(100, 80), (110, 82), (200, 84)])
+    axes = drawn.figure.axes[0]
+    _, families = axes.get_legend_handles_labels()
+    assert families == ["full", "elastic"]
+    means = axes.containers[1].lines[0]
+    np.testing.assert_allclose(means.get_xydata(), [[105, 81]])
+    assert axes.get_xlim()[0] == 0
+
+
+def test_a_scheme_without_reuse_is_a_family_of_its_own_and_shorter_training_is_not(tmp_path):
+    runs = [
+        with_settings(make_run(tmp_path / "f12", "full", 200.0, 0.84), epochs=12, reuse="auto"),
+        with_settings(make_run(tmp_path / "f6", "full", 100.0, 0.80), epochs=6, reuse="auto"),
+        with_settings(make_run(tmp_path / "e"), epochs=12, reuse="auto"),
+        with_settings(make_run(tmp_path / "off", seconds=101.0), epochs=12, reuse="off"),
+    ]
+    axes = tradeoff(runs).figure.axes[0]
+    assert axes.get_legend_handles_labels()[1] == ["full", "elastic", "elastic, reuse off"]
+    np.testing.assert_allclose(axes.containers[0].lines[0].get_xydata(), [[100, 80], [200, 84]])
+    assert [text.get_text() for text in axes.texts] == ["6 epochs", "12 epochs", "rho 0.5", "rho 0.5"]
