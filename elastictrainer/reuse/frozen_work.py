@@ -13,7 +13,7 @@ from elastictrainer.reuse.costs import TYPICAL_MS_PER_MB, OpCosts
 from elastictrainer.reuse.recording import Column, Recording, RecordingError
 from elastictrainer.reuse.replay import Replay
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import SplitStep, TracedStep
+from elastictrainer.reuse.split import SplitStep, TracedStep, Unusable
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import random_states, tf_variables
@@ -23,10 +23,6 @@ _ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times 
 _FEWER = 4.0  # how much dearer bytes become while a recording has too many
 
 Minibatch = Tuple[Any, Any]
-
-
-class Unusable(Exception):
-    """Why the frozen work of a selection cannot, or need not, be done once."""
 
 
 class FrozenWork:

@@ -6,6 +6,7 @@ from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import wrap_function
+from tensorflow.python.ops import op_selector
 
 from elastictrainer.reuse.cut import Cut, downstream, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
@@ -15,6 +16,10 @@ from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.snapshot import restored
 
 _ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
+
+
+class Unusable(Exception):
+    """Why the frozen work of a selection cannot, or need not, be done once."""
 
 
 @dataclass
@@ -203,7 +208,10 @@ class TracedStep:
         """The part of the graph that computes `fetches` and `effects` from `feeds`; it returns `fetches`."""
         holder = wrap_function.VariableHolder(share_variables=True)
         whole = wrap_function.WrappedFunction(self._graph, variable_holder=holder)
-        part = whole.prune(list(feeds), [fetches, *effects])
+        try:
+            part = whole.prune(list(feeds), [fetches, *effects])
+        except op_selector.UnliftableError as error:  # an order of ops that goes through the frozen part
+            raise Unusable(f"the step cannot be taken apart ({str(error).splitlines()[0]})") from None
         return lambda *values: part(*values)[0]
 
 

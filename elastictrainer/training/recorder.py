@@ -7,10 +7,10 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import RunError
-from elastictrainer.reuse.frozen_work import FrozenWork, Unusable
+from elastictrainer.reuse.frozen_work import FrozenWork
 from elastictrainer.reuse.recording import RecordingError
 from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.reuse.split import Unusable
 from elastictrainer.selection.clock import FULL_TRACING, TRACING
 from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
@@ -74,11 +74,7 @@ class Recorder:
                     if built:
                         self._prepare(mask, minibatch)
                     return mask, kind, float(self._step(kind, minibatch)), built
-            except RecordingError as error:
-                if state.workers and not built:
-                    raise RunError(f"{error}. The run can be resumed: it records again.") from None
-                self._give_up(str(error))
-            except Unusable as error:
+            except (Unusable, RecordingError) as error:
                 self._give_up(str(error))
             mask, kind = policy.without_recording(state.progress.step), PLAIN
         if minibatch is None:
@@ -109,20 +105,9 @@ class Recorder:
             return
         self.end()
         assert minibatch is not None
-        failure: Optional[Exception] = None
-        try:
-            self._work = self._begin(mask, minibatch)
-            for held in self._held:
-                self._work.keep(held)
-        except (Unusable, RecordingError) as error:
-            failure = error
-        # Processes that train together must select alike: all of them record, or none.
-        if state.workers and not state.workers.gather([failure is None]).all():
-            failure = failure or Unusable("another process cannot")
-        if failure:
-            raise failure
-        work = self._work
-        assert work is not None
+        work = self._work = self._begin(mask, minibatch)
+        for held in self._held:
+            work.keep(held)
         self._mask = mask
         state.recording = {
             "interval": policy.interval,

@@ -132,7 +132,8 @@ class Trainer:
         state.callbacks = ours
         reuse = self.reuse
         if reuse.reuse != "off":
-            reason = _why_not_recorded(given)
+            together = "processes that train together do all work in every step." if self._workers else ""
+            reason = together or _why_not_recorded(given)
             if reason:
                 say(f"not recording: {reason}")
                 reuse = dataclasses.replace(reuse, reuse="off")

@@ -131,14 +131,14 @@ def test_a_file_where_memory_is_short_and_fewer_bytes_where_the_disk_is(tf, tmp_
     filed = work_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
     assert str(tmp_path) in filed.where
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(0, 0, 10))
-    from elastictrainer.reuse.frozen_work import Unusable
+    from elastictrainer.reuse.split import Unusable
 
     with pytest.raises(Unusable, match="GB"):
         work_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
 
 
 def test_features_that_mix_examples_are_not_recorded(tf):
-    from elastictrainer.reuse.frozen_work import Unusable
+    from elastictrainer.reuse.split import Unusable
 
     layers = tf.keras.layers
 
@@ -158,7 +158,7 @@ def test_features_that_mix_examples_are_not_recorded(tf):
 
 
 def test_nothing_frozen_is_said(tf):
-    from elastictrainer.reuse.frozen_work import Unusable
+    from elastictrainer.reuse.split import Unusable
 
     with pytest.raises(Unusable, match="take as long"):
         work_of(tf, trained_step(tf, updating_statistics(tf), ["c1"]), data(tf))
