@@ -19,7 +19,7 @@ runs=()
 train() { # train NAME OPTION...
     local folder=$output/$1
     # shellcheck disable=SC2254
-    case $1 in ${ONLY:-*}) ;; *) [ -f "$folder/summary.json" ] && runs+=("$folder"); return ;; esac
+    case $1 in ${ONLY:-*}) ;; *) [ -f "$folder/summary.json" ] && runs+=("$folder"); return 0 ;; esac
     shift
     if [ -f "$folder/summary.json" ]; then
         echo "kept: $folder"
