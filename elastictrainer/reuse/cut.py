@@ -83,7 +83,7 @@ def _minimum_cut(
     computing = {k: np.inf if k in is_source else op_cost(ops.operations[k]) for k in frozen}
     storing = {}
     for k in frozen:
-        forbidden = k in barred or k in ops.behind_dropout or k in ops.drawn
+        forbidden = k in barred or k in ops.behind_dropout or k in ops.valueless
         for tensor in ops.operations[k].outputs:
             storing[id(tensor)] = np.inf if forbidden else tensor_cost(tensor)
     costs = np.array([*computing.values(), *storing.values()], float)

@@ -26,7 +26,7 @@ class FrozenOps:
         moving: what depends on something that the step changes, or on the labels.
         random: those that draw random numbers from a state in a variable, or in themselves.
         behind_dropout: frozen ops whose result mixes features with random numbers, up to the next weight.
-        drawn: ops whose result is random and says nothing about the inputs, such as dropout's masks.
+        valueless: frozen ops whose result says nothing about the inputs' values: shapes, dropout's masks.
         random_states: ids of the random states' handles that an op takes, by op.
     """
 
@@ -35,7 +35,7 @@ class FrozenOps:
     moving: Set[int]
     random: Set[int]
     behind_dropout: Set[int]
-    drawn: Set[int]
+    valueless: Set[int]
     random_states: Dict[int, FrozenSet[int]]
 
     def position(self) -> Dict[str, int]:
@@ -112,7 +112,7 @@ def frozen_ops(
         moving,
         random,
         behind & frozen,
-        is_drawn - by_value,
+        frozen - by_value,
         states,
     )
 

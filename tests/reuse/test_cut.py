@@ -27,7 +27,7 @@ class Tensor:
 
 def frozen(operations, moving=(), **sets):
     """What is known of a graph whose ops are all frozen but those at `moving`."""
-    rest = {name: set(sets.get(name, ())) for name in ("random", "behind_dropout", "drawn")}
+    rest = {name: set(sets.get(name, ())) for name in ("random", "behind_dropout", "valueless")}
     return FrozenOps(
         operations, set(range(len(operations))) - set(moving), set(moving), **rest, random_states={}
     )
@@ -127,3 +127,9 @@ def test_a_draw_is_not_made_for_the_recording_and_again_for_the_replay():
     cut = least_cost_cut(ops, {4}, lambda op: 10.0 if op.name == "conv" else 1.0, lambda t: 1.0)
     assert names(cut) == ["x:0"]
     assert cut.recomputed == {2, 3}
+
+
+def test_shapes_and_masks_are_not_stored():
+    operations = chain("Conv", "Shape", "Moving")
+    cut = least_cost_cut(frozen(operations, {3}, valueless={2}), {3}, lambda op: 1.0, lambda t: 1.0)
+    assert names(cut) == ["o0:0"]
