@@ -144,6 +144,8 @@ def assert_as_one_process(workshop, scheme, name):
                 "--output",
                 f"{scheme}-one",
                 "--deterministic",
+                "--reuse",
+                "off",
             )
         ]
     )
