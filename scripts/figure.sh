@@ -102,16 +102,29 @@ train() {
     fi
 }
 
-# elastic DATASET MODEL RHO: elastic training, if this device can reach that ratio.
-elastic() {
+# Every scheme is trained as in the paper, with --reuse off. Those that freeze tensors are trained again with
+# reuse, in a folder whose name ends in -reuse; where the time is too short without, that is the only form.
+
+# paper_elastic DATASET MODEL RHO: elastic training as in the paper, if this device can reach that ratio.
+paper_elastic() {
     make_profile "$1" "$2"
     if affordable "$3"; then
-        train "$1" "$2" "elastic-$3" --scheme elastic --rho "$3"
+        train "$1" "$2" "elastic-$3" --scheme elastic --rho "$3" --reuse off
     fi
 }
 
-# baseline DATASET MODEL SCHEME: train a scheme to compare with, unless EGO is set.
-baseline() { flag EGO || train "$1" "$2" "$3" --scheme "$3"; }
+# elastic DATASET MODEL RHO: elastic training in both forms.
+elastic() {
+    paper_elastic "$@"
+    train "$1" "$2" "elastic-$3-reuse" --scheme elastic --rho "$3"
+}
+
+# baseline DATASET MODEL SCHEME: train a scheme to compare with, unless EGO is set; traditional-tl in both forms.
+baseline() {
+    flag EGO && return
+    train "$1" "$2" "$3" --scheme "$3" --reuse off
+    [ "$3" != traditional-tl ] || train "$1" "$2" "$3-reuse" --scheme "$3"
+}
 
 # four_schemes DATASET MODEL: elastic training at rho 0.5, and the three baselines of most figures.
 four_schemes() {
@@ -206,17 +219,17 @@ case $figure in
         ;;
     # Three metrics of importance, at the same time.
     figure20)
-        elastic "$dataset" "$model" 0.5
+        paper_elastic "$dataset" "$model" 0.5
         if affordable 0.5; then
             for metric in weight-magnitude grad-magnitude; do
-                train "$dataset" "$model" "elastic-$metric" --scheme "elastic-$metric" --rho 0.5
+                train "$dataset" "$model" "elastic-$metric" --scheme "elastic-$metric" --rho 0.5 --reuse off
             done
         fi
         draw figure20 curves
         ;;
     # Which tensors each selection chose, and their importance.
     figure21)
-        elastic "$dataset" "$model" 0.5
+        paper_elastic "$dataset" "$model" 0.5
         draw figure21 selection
         draw figure21_importance importance
         ;;

@@ -132,7 +132,12 @@ def test_figure_on_the_embedded_data(output, figure):
     assert pictures or figure == "table2"
     assert len(pictures) == len(list((output / "figures-output").glob(f"{figure}*.csv")))
     if figure == "table2":
-        assert "speed-up" in said and written["speedups"]
+        assert "speed-up" in said and {row["reuse"] for row in written["speedups"]} == {"off", "auto"}
+    if figure == "figure17":
+        forms = {(row["scheme"], row["reuse"]) for row in written["rows"]}
+        for scheme in ("elastic", "traditional-tl"):
+            assert {(scheme, "off"), (scheme, "auto")} <= forms
+        assert ("full", "auto") not in forms
 
 
 @pytest.mark.slow
