@@ -26,7 +26,7 @@ def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
     page = render(
         "report.html.j2",
         note=table.NOTE,
-        rows=[table.cells(row) for row in table.rows(runs)],
+        rows=table.shown_cells(runs),
         figures={
             "Accuracy over training time": _picture(training.curves(runs)),
             "Best accuracy": _picture(training.bars(runs, "accuracy")),

@@ -10,8 +10,9 @@ from elastictrainer.runs.run_folder import RunFolder
 NOTE = (
     "ratio: training seconds over those of full training, if it is among the runs.\n"
     "achieved: training seconds over those of full training, as the run's own full steps measured them.\n"
-    "predicted: that ratio by the profile. replayed: steps that began with what was recorded.\n"
-    "selecting: importance, selection and tracing, of training time."
+    "predicted: that ratio by the profile. replayed: steps that began with what was recorded; recorded MB: the "
+    "largest recording.\n"
+    "selecting: importance, selection and tracing, of training time. Columns without a value are left out."
 )
 # A run is compared with full training, the one of the most epochs, if these settings agree.
 _COMPARED_BY = ("model", "weights", "dataset", "batch_size", "image_size", "optimizer")
@@ -22,7 +23,8 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
 
     Returns:
         Rows with the keys scheme and runs (how many), best and last (test accuracy, 0..1), train_seconds,
-        ratio, achieved, predicted, replayed and selecting (0..1). All but the first two are means; their
+        ratio, achieved, predicted and replayed (0..1), recorded_mb, recording_s, replay_s (seconds of the
+        steps that record and that replay) and selecting (0..1). All but the first two are means; their
         standard deviations have the keys `..._deviation`. None stands for what was not measured, for a ratio
         without full training of the same model and data among `runs`, and for the standard deviation of a
         single run.
@@ -48,6 +50,9 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
             "achieved": [s["rho_achieved"] for s in summaries if s["rho_achieved"] is not None],
             "predicted": [s["rho_predicted"] for s in summaries if s["rho_predicted"] is not None],
             "replayed": [s["replayed_share"] for s in summaries if s.get("replayed_share")],
+            "recorded_mb": [s["recorded_bytes"] / 1e6 for s in summaries if s.get("replayed_share")],
+            "recording_s": [s["recording_seconds"] for s in summaries if s.get("replayed_share")],
+            "replay_s": [s["replay_seconds"] for s in summaries if s.get("replayed_share")],
             "selecting": [
                 (s["importance_seconds"] + s["selection_seconds"] + s["trace_seconds"]) / s["train_seconds"]
                 for s in summaries
@@ -88,14 +93,25 @@ def cells(row: Dict[str, Any]) -> Dict[str, str]:
         "achieved": number("achieved", ".3f"),
         "predicted": number("predicted", ".3f"),
         "replayed": number("replayed", ".0f", 100, " %"),
+        "recorded MB": number("recorded_mb", ".0f"),
+        "recording s": number("recording_s", ".1f"),
+        "replay s": number("replay_s", ".1f"),
         "selecting": number("selecting", ".1f", 100, " %"),
     }
 
 
+def shown_cells(runs: List[RunFolder]) -> List[Dict[str, str]]:
+    """The `cells` of `rows`, without the columns in which no row has a value."""
+    texts = [cells(row) for row in rows(runs)]
+    return [
+        {key: text for key, text in row.items() if any(other[key] != "-" for other in texts)} for row in texts
+    ]
+
+
 def text(runs: List[RunFolder]) -> str:
     """The table of `rows` for a terminal, with a note that explains its columns."""
-    shown = [cells(row) for row in rows(runs)]
-    column = 18 if any("±" in text for row in shown for text in row.values()) else 11
+    shown = shown_cells(runs)
+    column = 18 if any("±" in text for row in shown for text in row.values()) else 13
     wide = [max(26, *(len(row["scheme"]) + 2 for row in shown)), *[column] * (len(shown[0]) - 1)]
     lines = [
         "".join(f"{text:<{wide[0]}}" if not k else f"{text:>{wide[k]}}" for k, text in enumerate(row))

@@ -13,13 +13,29 @@ def test_table(runs):
     assert re.search(r"full +84.00 % +84.00 % +200.0 +1.000", said[1])
     expected = (
         r"elastic, rho 0.5 \(2 runs\) +81.00 ± 1.41 % +81.00 ± 1.41 % +105.0 ± 7.1 +0.525 ± 0.035 "
-        r"+0.510 ± 0.000 +0.500 ± 0.000 +- +1.9 ± 0.1 %"
+        r"+0.510 ± 0.000 +0.500 ± 0.000 +1.9 ± 0.1 %"
     )
     assert re.fullmatch(expected, said[2])
     assert re.search(
-        r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +- +0.510 +0.500 +- +2.0 %",
+        r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +0.510 +0.500 +2.0 %",
         table.text(runs[1:2]).splitlines()[1],
     )
+
+
+def test_columns_without_a_value_are_left_out(runs):
+    assert "replayed" not in table.text(runs).splitlines()[0]
+    assert "ratio" not in table.text(runs[1:2]).splitlines()[0]
+    recorded = {
+        "replayed_share": 0.75,
+        "recorded_bytes": 150_400_000,
+        "recording_seconds": 20.0,
+        "replay_seconds": 60.0,
+    }
+    runs[1].write_summary({**runs[1].summary(), **recorded})
+    heading, full, elastic = table.text(runs).splitlines()[:3]
+    assert re.search("replayed +recorded MB +recording s +replay s +selecting$", heading)
+    assert re.search(" - +- +- +- +1.0 %$", full)
+    assert re.search(" 75 % +150 +20.0 +60.0 +1.9 ± 0.1 %$", elastic)
 
 
 def test_a_ratio_is_to_full_training_of_the_same_model(tmp_path):
