@@ -10,9 +10,10 @@ from elastictrainer.runs.run_folder import RunFolder
 NOTE = (
     "ratio: training seconds over those of full training, if it is among the runs.\n"
     "achieved: training seconds over those of full training, as the run's own full steps measured them.\n"
-    "predicted: that ratio by the profile. replayed: steps that began with what was recorded; recorded MB: the "
-    "largest recording.\n"
-    "selecting: importance, selection and tracing, of training time. Columns without a value are left out."
+    "predicted: that ratio by the profile. replayed: steps that began with what was recorded.\n"
+    "recorded MB: the largest recording. "
+    "selecting: importance, selection and tracing, of training time.\n"
+    "Columns without a value are left out."
 )
 # A run is compared with full training, the one of the most epochs, if these settings agree.
 _COMPARED_BY = ("model", "weights", "dataset", "batch_size", "image_size", "optimizer")

@@ -179,7 +179,7 @@ def folder_in(tmp_path, name):
 
 
 def interrupt_after(tf, step):
-    """A callback that asks the run to end after so many steps, as `kill` does: a background job ignores Ctrl-C."""
+    """A callback that asks the run to end after so many steps; a background job would ignore Ctrl-C."""
 
     class Interrupting(tf.keras.callbacks.Callback):
         done = 0
