@@ -33,7 +33,7 @@ class PolicyRun:
         self.steps_per_epoch, self.clock = steps_per_epoch, FakeClock()
         self.policy = make_policy(
             scheme,
-            SelectionSettings(interval=1, importance_batches=2, **settings),
+            SelectionSettings(**{"interval": 1, "importance_batches": 2, **settings}),
             timings,
             epochs,
             steps_per_epoch,

@@ -110,7 +110,12 @@ class TrainSettings(CommonSettings):
         check_name=schemes.check_name,
     )
     rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
-    interval: int = setting(4, "epochs between two selections; the first one is renewed after half that", 1)
+    interval: Optional[int] = setting(
+        None,
+        "epochs between two selections; the first one is renewed after half that; 4 if not given, or more "
+        "where the run is too short for so many to pay",
+        1,
+    )
     epochs: int = setting(12, "passes over the training images", 1)
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1)
     solver: str = setting(

@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterator, Optional
 import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.affordable import INTERVAL, affordable
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.clock import Clock
 from elastictrainer.selection.elastic import ElasticPolicy
@@ -55,15 +56,20 @@ def make_policy(
     """
     model, optimizer = steps.objective.model, steps.optimizer
     tensors = len(model.trainable_variables)
+    interval = settings.interval or INTERVAL
     if scheme.importance_metric is None:
         if timings is not None:
             check_tensors(timings, tensors)
         at_interval = functools.partial(scheme.at_interval, model, optimizer)
         recorded = epochs if reuse else 0
-        return FixedPolicy(scheme.mask(model), timings, at_interval, settings.interval, log, recorded)
+        return FixedPolicy(scheme.mask(model), timings, at_interval, interval, log, recorded)
 
-    schedule = Schedule(epochs, steps_per_epoch, settings.interval, reuse)
+    schedule = Schedule(epochs, steps_per_epoch, interval, reuse)
     profile = settings.check_profile(timings, tensors, schedule.longest())
+    if settings.interval is None:
+        planned, schedule = schedule, affordable(schedule, settings, profile)
+        if schedule is not planned:
+            say(_too_short(planned, schedule))
     timed = 1 + schedule.TIMED if reuse else 0
     evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps, timed)
 
@@ -88,3 +94,14 @@ def make_policy(
         log=log,
         say=say,
     )
+
+
+def _too_short(planned: Schedule, schedule: Schedule) -> str:
+    """What is said of a schedule with fewer selections than planned."""
+    if schedule.interval is None:
+        return (
+            "this run is too short for a selection of tensors to pay: it trains all of them, as --scheme "
+            "full does (--interval N selects all the same)"
+        )
+    planned_ones, made = len(planned.selection_steps), len(schedule.selection_steps)
+    return f"this run is too short for {planned_ones} selections to pay: it makes {made}"

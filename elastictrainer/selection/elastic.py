@@ -82,7 +82,6 @@ class ElasticPolicy:
         self._reprofile = "never" if renewal is None else reprofile
         self._at_rest, self._renewal, self._log, self._say = at_rest, renewal, log, say
         self._full_ms = full_ms
-        self._schedule = budget.schedule
         self._all = np.ones(len(budget.timings), bool)
         self.interval = 0
         self.epochs = 1.0
@@ -107,8 +106,8 @@ class ElasticPolicy:
 
     def next_mask(self, step: int, epoch: int, batch: int) -> NDArray[np.bool_]:
         """See `Policy`."""
-        selecting = self._schedule.selection_due(step)
-        if self._tracing and (selecting or not self._schedule.burst_left(step)):
+        selecting = self.budget.schedule.selection_due(step)
+        if self._tracing and (selecting or not self.budget.schedule.burst_left(step)):
             self._renew_profile(step, self._tracing, choose_again=not selecting)
         if selecting:
             self._may_renew = True
@@ -116,10 +115,10 @@ class ElasticPolicy:
                 self.importance = self._score(step)
             self.budget.record_full(step, self._full_ms())
             self.interval += 1
-            self.epochs = self._schedule.epochs_from(step)
+            self.epochs = self.budget.schedule.epochs_from(step)
             self._recorded = self._trainable = None
             self._choose(step, SELECTED)
-        full = self.mask is None or self._schedule.full_step_due(step)
+        full = self.mask is None or self.budget.schedule.full_step_due(step)
         if self.mask is not None and not full:
             if self._was_full or selecting:
                 self._at_rest(self.mask)
@@ -177,6 +176,7 @@ class ElasticPolicy:
             "compile_s": self._compile_s,
             "interval": self.interval,
             "epochs": self.epochs,
+            "schedule_interval": self.budget.schedule.interval,
             **{name: _indices(getattr(self, "_" + name)) for name in ("recorded", "trainable")},
         }
 
@@ -190,6 +190,7 @@ class ElasticPolicy:
         self._was_full, self._compile_s = state["was_full"], state["compile_s"]
         self._renew, self._may_renew = state["renew"], state["may_renew"]
         self.interval, self.epochs = state["interval"], state["epochs"]
+        self.budget.schedule = self.budget.schedule.with_interval(state["schedule_interval"])
         self._recorded, self._trainable = self._as_mask(state["recorded"]), self._as_mask(state["trainable"])
 
     def close(self) -> None:
@@ -202,7 +203,7 @@ class ElasticPolicy:
         """What a step of the selection may take of a full one from `step` on; see `Budget.target_ratio`."""
         if not self._feedback:
             return self.budget.rho
-        schedule, clock = self._schedule, self._clock
+        schedule, clock = self.budget.schedule, self._clock
         past = len(schedule.selection_steps) - schedule.selections_left(step)
         to_come = schedule.selections_left(step) - schedule.selection_due(step)
         # What selections and their graphs have cost so far tells what another may.
@@ -297,8 +298,8 @@ class ElasticPolicy:
 
     def _wants_trace(self, step: int) -> bool:
         """Whether a trace is to begin with full step number `step`, the graph of the full step being warm."""
-        left = self._schedule.burst_left(step)
-        always = self._reprofile == "always" and self._schedule.selection_due(step + left)
+        left = self.budget.schedule.burst_left(step)
+        always = self._reprofile == "always" and self.budget.schedule.selection_due(step + left)
         return not self._tracing and (self._renew or always) and left <= self.TRACED
 
     def _renew_profile(self, step: int, tracing: Renewal, choose_again: bool) -> None:

@@ -1,5 +1,7 @@
 """When a run that selects does what: which steps select, and which train every tensor. NumPy only."""
 
+from typing import Optional
+
 import numpy as np
 
 
@@ -12,6 +14,7 @@ class Schedule:
 
     Attributes:
         epochs, steps_per_epoch, steps: of the run.
+        interval, reuse: as given.
         selection_steps: ascending numbers (from 0) of the steps before which tensors are selected.
     """
 
@@ -23,25 +26,31 @@ class Schedule:
     EVERY = 300  # a burst of full steps each so many steps: 1.7 % of a run measures what full training takes
     BURST = 5  # the first, after a step of another graph, does not count; four are left
 
-    def __init__(self, epochs: int, steps_per_epoch: int, interval: int, reuse: bool = False):
+    def __init__(self, epochs: int, steps_per_epoch: int, interval: Optional[int], reuse: bool = False):
         """
         Args:
             epochs: of the run.
             steps_per_epoch: a short epoch has fewer full steps.
             interval: epochs between two selections. A head that starts from zero says little about the
                 tensors below it, so the first selection, early in the first epoch, is replaced after half an
-                interval. In the last half interval none is made: it could hardly pay for itself.
+                interval. In the last half interval none is made: it could hardly pay for itself. None: no
+                tensor is ever selected, every step is full.
             reuse: what the first epoch of an interval records is replayed in the others. No full steps come
                 after the opening: they would change what was recorded. Nor do any come between intervals: at
                 a rate at which selected tensors train well, full steps can undo in twenty what an epoch has
                 learned. Each selection makes its own, beside the run (see `ImportanceEvaluator`).
         """
+        self.interval = interval
         self.reuse = reuse
         self.epochs = epochs
         self.steps_per_epoch = steps_per_epoch
         self.steps = epochs * steps_per_epoch
         opening = max(1, min(self.OPENING, steps_per_epoch // 4))
         priming = max(1, min(self.PRIMING, steps_per_epoch // 8))
+        if interval is None:
+            self.selection_steps = []
+            self._full = np.ones(self.steps, bool)
+            return
         half = max(2, interval // 2) if reuse else interval // 2  # one epoch would record for nothing
         selection_epochs = range(max(1, half), epochs - half, interval)
         self.selection_steps = [opening, *(epoch * steps_per_epoch for epoch in selection_epochs)]
@@ -49,6 +58,10 @@ class Schedule:
         self._full[:opening] = True
         for selection in self.selection_steps[1:] if not reuse else ():
             self._full[selection - priming : selection] = True
+
+    def with_interval(self, interval: Optional[int]) -> "Schedule":
+        """The calendar of the same run with another interval."""
+        return Schedule(self.epochs, self.steps_per_epoch, interval, self.reuse)
 
     def selection_due(self, step: int) -> bool:
         """Whether tensors are to be selected before step number `step` (from 0)."""
@@ -90,4 +103,4 @@ class Schedule:
 
     def longest(self) -> float:
         """`epochs_from` of the interval that records for the longest time."""
-        return max(self.epochs_from(step) for step in self.selection_steps)
+        return max((self.epochs_from(step) for step in self.selection_steps), default=1.0)

@@ -14,7 +14,9 @@ class SelectionSettings:
 
     Attributes:
         rho: requested training time over full training's.
-        interval: epochs between two selections; the first one is replaced after half an interval.
+        interval: epochs between two selections; the first one is replaced after half an interval. None: 4, as
+            the paper has 3 to 4; more in a run too short for so many selections to pay, and in one too short
+            for any every tensor trains.
         importance_batches: probe minibatches of a selection.
         solver: "dp" or "milp", see `select`.
         feedback: correct the selector's budget by the times measured in this run.
@@ -26,7 +28,7 @@ class SelectionSettings:
     """
 
     rho: float = 0.5
-    interval: int = 4
+    interval: Optional[int] = None
     importance_batches: int = 5
     solver: str = "dp"
     feedback: bool = True
@@ -34,8 +36,9 @@ class SelectionSettings:
 
     def __post_init__(self) -> None:
         for name in ("interval", "importance_batches"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}.")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be at least 1, not {value}.")
         if not 0 < self.rho <= 1:
             raise UsageError(f"rho must be above 0 and at most 1, not {self.rho:g}.")
         SOLVER.check(self.solver)

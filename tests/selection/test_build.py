@@ -1,5 +1,7 @@
 """The policies as a run has them: real steps, importances and traces."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,24 @@ def test_an_elastic_policy_scores_selects_and_renews_the_profile_of_a_real_model
     assert run.kept[-1].metadata["traced_steps"] == 4
     assert {IMPORTANCE, SELECTION, PROFILING} <= set(run.clock.laps)
     assert sum("the profile was renewed" in line for line in run.said) == 2
+
+
+def test_a_run_too_short_for_a_selection_to_pay_says_so_and_trains_every_tensor(tf, timings):
+    slow = copy.deepcopy(timings)
+    slow.metadata["graph_ms"] = (
+        30 * slow.full_ms
+    )  # three graphs and more for each of two selections, in 80 steps
+    rho = (1 + timings.rho_min) / 2
+    run = PolicyRun(tf, Elastic(), slow, rho=rho, interval=None).train(2)
+    assert run.policy.selections == 0 and all(mask.all() for mask in run.masks) and not run.records
+    assert len(run.said) == 1 and "too short for a selection of tensors to pay" in run.said[0]
+    assert run.policy.full_training_ms(80) == pytest.approx(80 * run.policy.full_step_ms())
+
+    asked = PolicyRun(tf, Elastic(), slow, rho=rho, interval=1)
+    assert asked.policy.budget.schedule.selection_steps == [10, 40] and not asked.said
+    state = run.policy.state()
+    asked.policy.restore(state)  # an interrupted run keeps its schedule, whatever its profile says by then
+    assert asked.policy.budget.schedule.selection_steps == []
 
 
 def test_the_momentum_of_resting_tensors_is_zeroed(tf, timings):

@@ -1,0 +1,52 @@
+"""How many selections a run makes that was not told how many."""
+
+import numpy as np
+import pytest
+
+from builders import random_timings
+from elastictrainer.selection.affordable import affordable
+from elastictrainer.selection.schedule import Schedule
+from elastictrainer.selection.settings import SelectionSettings
+
+SETTINGS = SelectionSettings(rho=0.5, importance_batches=5)
+
+
+def profile(graph_steps):
+    """A profile whose graphs take as long to build as so many full steps."""
+    timings = random_timings(np.random.default_rng(0), 12)
+    timings.metadata["graph_ms"] = graph_steps * timings.full_ms
+    return timings
+
+
+def test_a_long_run_keeps_its_schedule_and_so_does_a_profile_that_does_not_say_what_a_graph_takes():
+    long = Schedule(12, 750, 4)
+    assert affordable(long, SETTINGS, profile(20)) is long
+    short, silent = Schedule(2, 10, 1), profile(20)
+    del silent.metadata["graph_ms"]
+    assert affordable(short, SETTINGS, silent) is short
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_short_run_makes_the_selections_that_take_a_quarter_of_its_time_at_most(reuse):
+    planned = Schedule(12, 100, 1, reuse)
+    schedule = affordable(planned, SETTINGS, profile(20))
+    cost = (3 * 20 + 15 + planned.TIMED) if reuse else (2 * 20 + 15)  # full steps for one selection
+    made = len(schedule.selection_steps)
+    assert 1 <= made < len(planned.selection_steps)
+    assert made == 1 or made * cost <= 0.25 * 0.5 * 1200
+    shorter = planned.with_interval(schedule.interval - 1)
+    assert len(shorter.selection_steps) * cost > 0.25 * 0.5 * 1200
+
+
+def test_where_one_selection_costs_what_it_would_save_every_tensor_trains():
+    schedule = affordable(Schedule(8, 44, 4), SETTINGS, profile(100))  # 215 of 352 steps
+    assert schedule.interval is None and schedule.selection_steps == []
+    assert all(schedule.full_step_due(step) for step in range(352)) and schedule.selected_left(0) == 0
+    assert schedule.longest() == 1
+    nearly = affordable(Schedule(8, 44, 4), SETTINGS, profile(80))  # 175
+    assert len(nearly.selection_steps) == 1
+
+
+def test_at_rho_one_nothing_is_to_be_saved_and_nothing_is_said_of_it():
+    schedule = Schedule(12, 750, 4)
+    assert affordable(schedule, SelectionSettings(rho=1.0), profile(20)) is schedule
