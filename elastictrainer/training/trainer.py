@@ -59,8 +59,8 @@ class Trainer:
                 other epochs replay it. "off": it is computed in every step, as in the paper. A ReuseSettings
                 says where and how it is stored.
             say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
-            selection: rho (0.5), interval (4 epochs, more in a short run), importance_batches (5), solver, feedback, reprofile:
-                see SelectionSettings.
+            selection: rho (0.5), interval (4 epochs, more in a short run), importance_batches (5), solver,
+                feedback, reprofile: see SelectionSettings.
 
         Raises:
             UsageError: an argument out of range, an unknown scheme, a model without anything to train, the
