@@ -32,6 +32,10 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         help=f"{', '.join(EXPORT.names)}; may be repeated (default: tflite)",
     )
     parser.add_argument("--output", metavar="FOLDER", help="where to write (default: RUN/export)")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that exist there")
+    parser.add_argument(
+        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
+    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     options = parser.parse_args(arguments)
 
@@ -41,7 +45,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     load_tensorflow()
     from elastictrainer.models.export import export_run
 
-    for path in export_run(run_folder, formats, options.output):
+    for path in export_run(run_folder, formats, options.output, options.overwrite, options.trust_model):
         print(f"written: {path}")
 
 

@@ -8,20 +8,16 @@ from typing import List, Optional, Sequence, Union
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.models import model_file
 from elastictrainer.models.zoo import AUGMENTATION
 from elastictrainer.registry import EXPORT, takes_rho
+from elastictrainer.runs import ownership
 from elastictrainer.runs.files import write_text, written_beside
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
-from elastictrainer.steps.keras_compat import argmax, load_model, save_for_serving, without_own_layers
+from elastictrainer.steps.keras_compat import argmax, save_for_serving, without_own_layers
 
 LABELS = "labels.txt"
-_FILES = {
-    "saved_model": "saved_model",
-    "tflite": "model.tflite",
-    "tflite-int8": "model-int8.tflite",
-    "keras": "deployed.keras",
-}
 
 
 def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
@@ -61,7 +57,13 @@ def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model
     return without_own_layers(core)
 
 
-def export(model: tf.keras.Model, class_names: Sequence[str], format: str, path: Union[str, Path]) -> None:
+def export(
+    model: tf.keras.Model,
+    class_names: Sequence[str],
+    format: str,
+    path: Union[str, Path],
+    overwrite: bool = False,
+) -> None:
     """Write a trained model in one format.
 
     Args:
@@ -70,16 +72,16 @@ def export(model: tf.keras.Model, class_names: Sequence[str], format: str, path:
         format: "saved_model" (a folder), "keras", "tflite" (float32), or "tflite-int8" (8-bit weights; the
             runtime chooses float or integer arithmetic). The TFLite files give probabilities (batch, classes)
             and contain the class names as labels.txt.
-        path: the file or folder to write. After a failure nothing is left there.
+        path: the file or folder to write. After a failure what was there is there still.
+        overwrite: replace what exists at `path`.
 
     Raises:
-        UsageError: unknown format, wrong number of class names, or a SavedModel folder that exists.
+        UsageError: unknown format, wrong number of class names, or something at `path`.
     """
     EXPORT.check(format)
     path = Path(path)
+    _check_free(path, overwrite)
     if format == "saved_model":
-        if path.exists():
-            raise UsageError(f"{path} exists. Remove it, or export to another place.")
         with written_beside(path) as beside:
             save_for_serving(deployed(model, class_names), str(beside))
     elif format == "keras":
@@ -103,33 +105,46 @@ def _tflite(core: tf.keras.Model, quantised: bool) -> bytes:
         return converter.convert()
 
 
-def export_run(run: RunFolder, formats: Sequence[str], output: Optional[str] = None) -> List[str]:
+def export_run(
+    run: RunFolder,
+    formats: Sequence[str],
+    output: Optional[str] = None,
+    overwrite: bool = False,
+    trust: bool = False,
+) -> List[str]:
     """Export a finished run's model in the given formats, with a model card (README.md) beside them.
+
+    A README.md that exists stays, unless it may be replaced.
 
     Args:
         run: a finished run.
         formats: names of `registry.EXPORT`.
         output: the folder to write to; None: `export` in the run folder.
+        overwrite: replace what exists.
+        trust: the model may run code, see `model_file.read`.
 
     Returns:
         The paths written, in the order of `formats`; the model card is the last.
 
     Raises:
-        UsageError: the run is not finished, its model cannot be loaded, or a format is unknown.
+        UsageError: the run is not finished, its model cannot be loaded, a format is unknown, a file exists.
     """
     EXPORT.check_each(formats)
+    if output is None:
+        ownership.refuse_links(run.path)
+    folder = Path(output) if output else run.export_path
+    paths = [folder / ownership.EXPORTS[format] for format in formats]
+    for path in paths:  # before the model is loaded
+        _check_free(path, overwrite)
     summary, environment = run.summary(), run.environment()
-    try:
-        model = load_model(run.model_path)
-    except Exception as error:  # Keras raises many kinds for a damaged file
-        raise UsageError(f"Keras cannot load {run.model_path}: {error}") from None
+    model = model_file.read(run.model_path, trust)
     names = environment.get("class_names") or [str(k) for k in range(model.output_shape[-1])]
-    folder = Path(output) if output else run.path / "export"
-    written = []
-    for format in formats:
-        path = folder / _FILES[format]
-        export(model, names, format, path)
-        written.append(str(path))
+    for format, path in zip(formats, paths):
+        export(model, names, format, path, overwrite)
+    written = [str(path) for path in paths]
+    card_path = folder / ownership.MODEL_CARD
+    if card_path.exists() and not overwrite:
+        return written
     settings = run.config()
     card = render(
         "model_card.md.j2",
@@ -138,9 +153,14 @@ def export_run(run: RunFolder, formats: Sequence[str], output: Optional[str] = N
         summary=summary,
         environment=environment,
         names=names,
-        files=[Path(path).name for path in written],
+        files=[path.name for path in paths],
         data=Path(settings["dataset"]).name,
         weights=Path(settings["weights"]).name,
     )
-    write_text(folder / "README.md", card)
-    return [*written, str(folder / "README.md")]
+    write_text(card_path, card)
+    return [*written, str(card_path)]
+
+
+def _check_free(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise UsageError(f"{path} exists. Export to another place, or allow it to be replaced (--overwrite).")

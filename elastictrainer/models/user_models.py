@@ -1,29 +1,12 @@
-"""The user's own models: a `.keras` file, or a function that makes one."""
+"""The user's own models: a function that makes one, and what any must be."""
 
 import inspect
-from pathlib import Path
 from typing import Any, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.registry import named
-from elastictrainer.steps.keras_compat import load_model
-
-
-def from_file(path: str) -> tf.keras.Model:
-    """Load a `.keras` file.
-
-    Raises:
-        UsageError: no such file, or Keras cannot load it (damaged, or a layer of the user's that is not
-            registered).
-    """
-    if not Path(path).is_file():
-        raise UsageError(f"there is no model file {path}.")
-    try:
-        return load_model(path)
-    except Exception as error:  # Keras raises many kinds for a damaged or unsafe file
-        raise UsageError(f"Keras cannot load {path}: {error}") from None
 
 
 def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) -> tf.keras.Model:
@@ -51,7 +34,7 @@ def require_logits(name: str, model: Any, classes: int) -> None:
 
     Args:
         name: the model's name, for the message.
-        model: what `from_file` or `from_function` returned.
+        model: what the file held, or `from_function` returned.
         classes: of the data.
 
     Raises:

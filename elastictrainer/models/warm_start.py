@@ -6,11 +6,11 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.models import user_models
+from elastictrainer.models import model_file
 from elastictrainer.runs.run_folder import RunFolder
 
 
-def model_of(run: RunFolder, class_names: Sequence[str]) -> tf.keras.Model:
+def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) -> tf.keras.Model:
     """The model of a finished run, with a head for `class_names`.
 
     If these are the run's own classes in the same order, the model is returned as it was saved. Otherwise it
@@ -20,11 +20,12 @@ def model_of(run: RunFolder, class_names: Sequence[str]) -> tf.keras.Model:
     Args:
         run: a finished run.
         class_names: by label, of the new data.
+        trust: the model may run code, see `model_file.read`.
 
     Raises:
         UsageError: the run has no model, or it has other classes and its last layer is not dense.
     """
-    model = user_models.from_file(str(run.model_path))
+    model = model_file.read(run.model_path, trust)
     known: List[str] = run.environment().get("class_names") or []
     if list(class_names) == known:
         return model

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.models import user_models
+from elastictrainer.models import model_file, user_models
 from elastictrainer.registry import HEAD_INIT, MODEL
 from elastictrainer.steps.keras_compat import in_inference_mode, take
 
@@ -166,6 +166,7 @@ def create(
     head_init: str = "zeros",
     rotation: Optional[float] = None,
     flip: Optional[bool] = None,
+    trust: bool = False,
 ) -> tf.keras.Model:
     """A model from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
 
@@ -184,10 +185,11 @@ def create(
         rotation: largest random rotation in training, in turns; None: the model's default (0.2 as in the
             published code, 0 for the demo network).
         flip: random mirroring in training; None: the model's default.
+        trust: a `.keras` file may run code, see `model_file.read`.
 
     Raises:
-        UsageError: unknown name; a file that is missing or belongs to another model; a model of the user's
-            whose output is not logits (batch, classes).
+        UsageError: unknown name; a file that is missing, belongs to another model or needs trust; a model of
+            the user's whose output is not logits (batch, classes).
     """
     MODEL.check(name)
     if name in ARCHITECTURES:
@@ -200,7 +202,7 @@ def create(
         size = image_size or architecture.image_size
         return _built_in(name, architecture, classes, size, weights, head_init)
     if name.endswith(".keras"):
-        model = user_models.from_file(name)
+        model = model_file.read(name, trust)
     else:
         model = user_models.from_function(name, classes, (image_size or default_image_size(name),) * 2 + (3,))
     user_models.require_logits(name, model, classes)

@@ -182,14 +182,14 @@ def without_optionals(data: Any) -> Any:
     )
 
 
-def load_model(path: Union[str, Path]) -> tf.keras.Model:
-    """The model of a Keras file, not compiled. Raises what Keras raises.
+def load_model(path: Union[str, Path], safe_mode: bool = True) -> tf.keras.Model:
+    """The model of a Keras file, not compiled. Raises what Keras raises. See `models.model_file` for safety.
 
     Keras 2 reads weights inside the archive slowly: two minutes for ViT-B/16. They are extracted first,
     unless the archive holds anything that only Keras can load: shared objects, or further files.
     """
     if KERAS_3 or not zipfile.is_zipfile(path):
-        return tf.keras.models.load_model(path, compile=False)
+        return tf.keras.models.load_model(path, compile=False, safe_mode=safe_mode)
     with zipfile.ZipFile(path) as archive:
         config = archive.read("config.json").decode()
         if "shared_object_id" in config or set(archive.namelist()) != {
@@ -197,8 +197,10 @@ def load_model(path: Union[str, Path]) -> tf.keras.Model:
             "config.json",
             "model.weights.h5",
         }:
-            return tf.keras.models.load_model(path, compile=False)
-        model = tf.keras.saving.deserialize_keras_object({**json.loads(config), "compile_config": None})
+            return tf.keras.models.load_model(path, compile=False, safe_mode=safe_mode)
+        model = tf.keras.saving.deserialize_keras_object(
+            {**json.loads(config), "compile_config": None}, safe_mode=safe_mode
+        )
         with tempfile.TemporaryDirectory(prefix="elastictrainer-model-") as folder:
             model.load_weights(archive.extract("model.weights.h5", folder))
     return model

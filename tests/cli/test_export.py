@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastictrainer.cli import export
+from elastictrainer.cli import export, train
 from run_builders import make_run
 
 
@@ -46,3 +46,41 @@ def test_a_wrong_request_is_status_2(run, capsys):
     assert export.main(["run"]) == 2
     assert "did not finish" in capsys.readouterr().err
     assert not (run.path / "export").exists()
+
+
+def test_what_exists_is_replaced_only_if_asked_for(run, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "README.md").write_text("mine")
+    assert export.main(["run", "--output", "out"]) == 0
+    assert (tmp_path / "out" / "README.md").read_text() == "mine"
+    (tmp_path / "out" / "model.tflite").write_text("my own")
+    assert export.main(["run", "--output", "out"]) == 2
+    assert "out/model.tflite exists" in capsys.readouterr().err
+    assert (tmp_path / "out" / "model.tflite").read_text() == "my own"
+    assert export.main(["run", "--format", "saved_model", "--output", "out"]) == 0
+    (tmp_path / "out" / "saved_model" / "mine").write_text("mine")
+    assert export.main(["run", "--format", "saved_model", "--output", "out"]) == 2
+    assert (tmp_path / "out" / "saved_model" / "mine").exists()
+    arguments = ["run", "--format", "saved_model", "--format", "tflite", "--output", "out", "--overwrite"]
+    assert export.main(arguments) == 0
+    assert not (tmp_path / "out" / "saved_model" / "mine").exists()
+    assert "auk, crane" in (tmp_path / "out" / "README.md").read_text()
+    assert (tmp_path / "out" / "model.tflite").stat().st_size > 1000
+
+
+def test_an_export_through_a_link_is_refused(run, tmp_path, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    (run.path / "export").symlink_to(tmp_path / "elsewhere")
+    assert export.main(["run"]) == 2
+    assert "is a link" in capsys.readouterr().err and not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_resuming_a_finished_run_makes_the_exports_that_an_interrupt_left_out(run, capsys):
+    run.write_config({**run.config(), "scheme": "full", "export": "keras"})
+    assert train.main(["--resume", "run"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        f"written: run/export/{name}" for name in ("deployed.keras", "README.md")
+    ]
+    assert (run.export_path / "deployed.keras").exists()
+    assert train.main(["--resume", "run"]) == 0
+    assert "nothing to resume" in capsys.readouterr().out

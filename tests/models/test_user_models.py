@@ -1,23 +1,9 @@
-"""The user's models: loaded from a file, made by a function, refused where they give no logits."""
+"""The user's models: made by a function, refused where they give no logits."""
 
 import pytest
 
-from builders import small_network
 from elastictrainer import UsageError
 from elastictrainer.models import user_models
-
-
-def test_a_file_is_loaded(tf, tmp_path):
-    small_network(tf, 4).save(tmp_path / "m.keras")
-    assert user_models.from_file(str(tmp_path / "m.keras")).output_shape == (None, 4)
-
-
-def test_a_missing_or_damaged_file_is_named(tf, tmp_path):
-    with pytest.raises(UsageError, match="no model file .*none.keras"):
-        user_models.from_file(str(tmp_path / "none.keras"))
-    (tmp_path / "damaged.keras").write_bytes(b"PK")
-    with pytest.raises(UsageError, match="cannot load .*damaged.keras"):
-        user_models.from_file(str(tmp_path / "damaged.keras"))
 
 
 def test_a_function_gets_the_arguments_that_it_takes(tf):
