@@ -7,6 +7,7 @@ import threading
 import traceback
 from typing import Any, Callable, Optional, Sequence
 
+from elastictrainer.cli.output import prepare
 from elastictrainer.errors import RunError, UsageError
 
 
@@ -15,7 +16,8 @@ def run(
 ) -> int:
     """Run a command's body and turn its errors into a line on stderr and an exit status.
 
-    With --debug among the arguments the traceback is printed too. SIGTERM interrupts the body as Ctrl-C does.
+    With --debug among the arguments the traceback is printed too. SIGTERM and SIGHUP interrupt the body as
+    Ctrl-C does.
 
     Args:
         name: of the command, for the error line.
@@ -25,9 +27,12 @@ def run(
     Returns:
         0 after success; 2 if the request was wrong; 1 if the work failed; 130 after an interrupt.
     """
+    prepare()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal has gone
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, _interrupt)
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     try:
         body(arguments)

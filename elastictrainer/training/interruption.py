@@ -1,14 +1,14 @@
-"""Ctrl-C and a request to terminate: the step is finished first; a second one ends the process at once."""
+"""Signals that end a run: the step is finished first; a second one ends the process at once."""
 
 import signal
 import threading
 from typing import Any, Dict
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """While entered, notes SIGINT and SIGTERM instead of obeying them. Inert outside the main thread.
+    """While entered, notes SIGINT, SIGTERM and SIGHUP instead of obeying them. Inert outside the main thread.
 
     Attributes:
         asked: whether a signal has come.

@@ -20,7 +20,8 @@ _MARK = "ELASTICTRAINER_REPLICA"  # in a replica's environment: their number
 _PATIENCE_S = 5.0  # for the others to say what is wrong, too, and end
 _INTERRUPTED = (130, -signal.SIGINT, -signal.SIGTERM)  # the latter two while Python itself was starting
 _ERROR = "et-train: "  # how its line begins
-_PROGRAM = (sys.executable, "-m", "elastictrainer.cli.train")
+# Not `python -m`, which would let modules of the working directory stand for any other.
+_CODE = "import sys; sys.path[:] = {path!r}; from elastictrainer.cli.train import main; sys.exit(main())"
 
 
 def is_replica() -> bool:
@@ -85,7 +86,7 @@ def train(
     commands: Sequence[Sequence[str]],
     seen: Sequence[Optional[str]],
     run: str,
-    program: Sequence[str] = _PROGRAM,
+    program: Optional[Sequence[str]] = None,
 ) -> None:
     """Run a process for each of `commands` to its end. A signal goes to all; the first one's output is shown.
 
@@ -93,12 +94,13 @@ def train(
         commands: arguments of et-train, the first replica's first.
         seen: what `devices` returned.
         run: the run folder of the first.
-        program: what takes these arguments.
+        program: what takes these arguments; None: et-train, which finds modules where this process does.
 
     Raises:
         RunError, UsageError: a replica failed; its last line is in the message. The others are ended.
         SystemExit: the first one did not end well, and has said why itself; with its exit status.
     """
+    program = program or (sys.executable, "-c", _CODE.format(path=[p for p in sys.path if p]))
     started: List[subprocess.Popen] = []
     with contextlib.ExitStack() as files:
         said = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in commands]

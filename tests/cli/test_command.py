@@ -18,9 +18,10 @@ def raising(error):
 
 @pytest.fixture(autouse=True)
 def keep_signal_handler():
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_success_is_status_0_and_the_body_gets_the_arguments(capsys):
@@ -76,10 +77,18 @@ def test_a_closed_pipe_ends_the_command_without_a_word(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-def test_a_termination_signal_interrupts_the_body(capsys):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_termination_signal_and_a_lost_terminal_interrupt_the_body(capsys, number):
+    signal.signal(number, signal.SIG_DFL)
+
     def body(arguments):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
         signal.pause()
 
     assert run("et-test", body, []) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_nohup_is_obeyed():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert run("et-test", lambda arguments: os.kill(os.getpid(), signal.SIGHUP), []) == 0

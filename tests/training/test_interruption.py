@@ -11,10 +11,14 @@ import pytest
 from elastictrainer.training.interruption import Interruption
 
 
-@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def number(request):
     """A signal, with Python's own handling: a shell's background job ignores SIGINT."""
-    own = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    own = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
     before = {one: signal.signal(one, handler) for one, handler in own.items()}
     yield request.param
     for one, handler in before.items():

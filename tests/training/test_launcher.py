@@ -49,6 +49,14 @@ def test_each_replica_is_told_who_it_is_and_which_device_is_its_own(tmp_path):
     assert [config["task"]["index"] for config in (first, second)] == [0, 1]
 
 
+def test_modules_of_the_working_directory_stand_for_no_others(tmp_path, monkeypatch):
+    (tmp_path / "elastictrainer").mkdir()
+    for module in ("elastictrainer/__init__.py", "argparse.py", "numpy.py"):
+        (tmp_path / module).write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    launcher.train([["--help"], ["--help"]], [None, None], str(tmp_path / "run"))
+
+
 def test_without_gpus_their_number_must_be_said(tf):
     assert launcher.devices(3) == [None] * 3
     with pytest.raises(UsageError, match="--replicas 2"):
