@@ -3,7 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -35,7 +35,7 @@ class CachedSplit(IndexedSplit):
             RunError: an image cannot be decoded, or the file cannot be written.
         """
         self.size = size
-        self._culprit = split.culprit
+        self._split = split
         shape = (split.count, *size, 3)
         file = FOLDER / f"images-{size[0]}x{size[1]}-{_digest(split, size)}.npy"
         self._images = _read(file, shape) if place == "disk" else None
@@ -79,7 +79,11 @@ class CachedSplit(IndexedSplit):
 
     def culprit(self) -> str:
         """See `Split`."""
-        return self._culprit()
+        return self._split.culprit()
+
+    def identity(self) -> Dict[str, Any]:
+        """See `Split`."""
+        return self._split.identity()
 
 
 def _decoded(split: Any, size: Tuple[int, int], workers: int) -> Iterator[np.ndarray]:

@@ -59,6 +59,12 @@ class TfdsSplit:
         """See `Split`."""
         return ""
 
+    def identity(self) -> Dict[str, Any]:
+        """See `Split`."""
+        info = self.builder.info
+        split = info.splits[self.split]
+        return {"contents": (info.full_name, split.num_bytes, split.shard_lengths), "times": ()}
+
 
 def registered(name: str, data_dir: Optional[str]) -> Tuple[List[str], List[TfdsSplit]]:
     """Class names and the splits train and test of one of TFDS_CLASSES, fetched if need be.

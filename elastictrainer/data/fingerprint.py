@@ -1,0 +1,51 @@
+"""Whether the data is what it was: what a run notes of it at its start, and what has changed since."""
+
+import hashlib
+from typing import Any, Dict, List
+
+from elastictrainer.data.image_data import ImageData
+
+
+def fingerprint(data: ImageData) -> Dict[str, Any]:
+    """What tells a data set from another one, as JSON values.
+
+    Returns:
+        `class_names` by label; for `train` and `test` the number of images, and digests of their contents
+        (paths, sizes and labels where they are files) and of the times of their files.
+    """
+    parts = {"train": data.train_split, "test": data.test_split}
+    return {
+        "class_names": list(data.class_names),
+        **{
+            name: {"count": split.count, **{k: _digest(v) for k, v in split.identity().items()}}
+            for name, split in parts.items()
+        },
+    }
+
+
+def changes(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
+    """In what one data set's fingerprint differs from another's, for a user to read; times do not count."""
+    found = []
+    was, is_now = before["class_names"], now["class_names"]
+    if was != is_now:
+        gone, new = (sorted(set(a) - set(b)) for a, b in ((was, is_now), (is_now, was)))
+        found += [f"the class {name!r} is gone" for name in gone] + [
+            f"the class {name!r} is new" for name in new
+        ]
+        found = found or ["the classes are in another order"]
+    for part in ("train", "test"):
+        counts = before[part]["count"], now[part]["count"]
+        if counts[0] != counts[1]:
+            found.append(f"{part} had {counts[0]} images and has {counts[1]}")
+        elif before[part]["contents"] != now[part]["contents"]:
+            found.append(f"images of {part} were renamed, replaced or given another label")
+    return found
+
+
+def times_differ(before: Dict[str, Any], now: Dict[str, Any]) -> bool:
+    """Whether files were written since, though none got another name or size."""
+    return any(before[part]["times"] != now[part]["times"] for part in ("train", "test"))
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
