@@ -1,5 +1,6 @@
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from builders import ONE_THREAD
@@ -9,6 +10,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if "PYTEST_XDIST_WORKER" in os.environ:
     for name in ONE_THREAD:
         os.environ.setdefault(name, ONE_THREAD[name])
+# The key that run folders are signed by is the user's own; tests make another.
+CONFIG_HOME = tempfile.TemporaryDirectory(prefix="elastictrainer-config-")
+os.environ["XDG_CONFIG_HOME"] = CONFIG_HOME.name
 
 import numpy as np
 import pytest

@@ -75,11 +75,12 @@ def test_a_model_can_be_profiled_before_its_images_are_there():
 def test_names_are_those_that_the_modules_make(tf):
     from elastictrainer import registry
     from elastictrainer.data import tfds_data
-    from elastictrainer.models import export, zoo
+    from elastictrainer.models import zoo
+    from elastictrainer.runs import ownership
 
     assert registry.MODEL.names == tuple(zoo.ARCHITECTURES)
     assert registry.DATASET.names == (*tfds_data.TFDS_CLASSES, "demo")
-    assert registry.EXPORT.names == tuple(export._FILES)
+    assert registry.EXPORT.names == tuple(ownership.EXPORTS)
 
 
 @pytest.mark.parametrize("settings", [TrainSettings, ProfileSettings])

@@ -61,6 +61,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         metavar="FILE",
         help=".png, .pdf or .svg (default: WHAT.png); report: .html; table: .json",
     )
+    parser.add_argument(
+        "--trust-run", action="store_true", help="data: run the code that a RUN's settings name"
+    )
     parser.add_argument("--csv", metavar="FILE", help="write the data that was drawn")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     options = parser.parse_args(arguments)
@@ -122,7 +125,7 @@ def _draw(options: argparse.Namespace) -> Any:
         load_tensorflow()
         from elastictrainer.plotting import preview
 
-        return preview.data(preview.settings_of(options.paths[0]))
+        return preview.data(preview.settings_of(options.paths[0], options.trust_run))
     if options.what == "timings":
         return profiles.timings(TensorTimings.load(options.paths[0]))
     return getattr(selections, options.what)(find_runs(options.paths)[0])

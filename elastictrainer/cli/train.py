@@ -5,6 +5,7 @@ import sys
 from typing import Any, Dict, Optional, Sequence
 
 from elastictrainer.cli.command import run
+from elastictrainer.cli.output import unfailing
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.continuation import settings_of
 from elastictrainer.experiment.options import given, parse
@@ -18,7 +19,8 @@ _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command; returns its exit status."""
-    return run("et-train", _body, arguments)
+    with unfailing():
+        return run("et-train", _body, arguments)
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
@@ -30,6 +32,11 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         "--resume", metavar="RUN", help="go on with an interrupted run; its settings are in the run folder"
     )
     parser.add_argument(
+        "--trust-run",
+        action="store_true",
+        help="with --resume or --init-from: run the code that the settings of a run that is not yours name",
+    )
+    parser.add_argument(
         "--save_model", nargs="?", help="accepted for the published code's sake: the model is always saved"
     )
     settings, options = parse(TrainSettings, arguments, parser)
@@ -37,7 +44,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     if options.resume is None:
         check_names(settings)
         if settings.init_from:
-            settings = settings_of(settings, given(TrainSettings, options))
+            settings = settings_of(settings, given(TrainSettings, options), options.trust_run)
         summary = start(settings, sys.argv[1:] if arguments is None else arguments)
     else:
         others = given(TrainSettings, options)
@@ -46,7 +53,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
                 f"--resume takes all settings from {options.resume}/config.yaml; leave out "
                 f"{', '.join(others)}."
             )
-        summary = resume(RunFolder(options.resume))
+        summary = resume(RunFolder(options.resume), options.trust_run)
     if summary is not None:
         _print_summary(summary)
 

@@ -72,6 +72,7 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
         settings.head_init,
         settings.rotation,
         settings.flip,
+        settings.trust_model,
     )
 
 
@@ -152,6 +153,20 @@ def find_profile(
     return (None if differing else timings), path
 
 
+def _still_valid(
+    path: Path, model: tf.keras.Model, metadata: Dict[str, Any]
+) -> Tuple[Optional[TensorTimings], str]:
+    """A run's own profile, or None and why it is no longer of use."""
+    try:
+        timings = TensorTimings.load(path)
+    except UsageError as error:
+        return None, str(error).rstrip(".")
+    differing = differences(timings, model, metadata)
+    if differing:
+        return None, f"{path} is a profile of something else ({'; '.join(differing)})"
+    return timings, ""
+
+
 def obtain_profile(
     settings: TrainSettings,
     model: tf.keras.Model,
@@ -160,16 +175,24 @@ def obtain_profile(
     optimizer: Any,
     wanted: bool,
     say: Callable[[str], None],
+    kept: Optional[Path] = None,
 ) -> Optional[TensorTimings]:
     """The profile to train with, made and written if it is `wanted` and there is none.
 
-    See `find_profile` and `make_profile`; `batch` makes the minibatch to profile with.
+    See `find_profile` and `make_profile`; `batch` makes the minibatch to profile with. A run that is gone on
+    with has its own profile at `kept`, which is made again where it is damaged or of something else: another
+    device, a container's limit, a power mode.
     """
-    timings, path = find_profile(settings, model, metadata, wanted)
+    why = "no profile of this model, shape, batch and device yet"
+    if kept is None:
+        timings, path = find_profile(settings, model, metadata, wanted)
+    else:
+        path = kept
+        timings, why = _still_valid(kept, model, metadata)
     if timings is not None:
         say(f"profile: {path}")
     elif wanted:
-        say("no profile of this model, shape, batch and device yet: making one")
+        say(f"{why}: making one")
         timings = make_profile(
             model, batch(), optimizer, metadata, say, calibrate_s=settings.calibration_seconds
         )

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Sequence
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.options import load
+from elastictrainer.experiment import foreign_code
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -13,16 +13,17 @@ _SAVED_WITH_THE_MODEL = ("model", "image_size", "rotation", "flip")
 _REFUSED = (*_SAVED_WITH_THE_MODEL, "weights", "head_init")
 
 
-def settings_of(settings: TrainSettings, given: Sequence[str]) -> TrainSettings:
+def settings_of(settings: TrainSettings, given: Sequence[str], trust: bool = False) -> TrainSettings:
     """`settings`, with those that describe the model replaced by the earlier run's.
 
     Args:
         settings: of the new run; without `init_from` they are returned unchanged.
         given: the options that the command line set, as `settings.given` returns them: "--rho".
+        trust: the earlier run's settings may name code, whoever wrote them.
 
     Raises:
-        UsageError: there is no finished run at `init_from`, or `given` has an option that the earlier run
-            decides.
+        UsageError: there is no finished run at `init_from`, `given` has an option that the earlier run
+            decides, or its settings name code and are not this user's.
     """
     if settings.init_from is None:
         return settings
@@ -37,7 +38,7 @@ def settings_of(settings: TrainSettings, given: Sequence[str]) -> TrainSettings:
         raise UsageError(
             f"--init-from takes model and weights from {settings.init_from}; leave out {', '.join(refused)}."
         )
-    earlier = load(TrainSettings, run.config_path)
+    earlier = foreign_code.settings_of(run, trust)
     return dataclasses.replace(settings, **{name: getattr(earlier, name) for name in _SAVED_WITH_THE_MODEL})
 
 

@@ -6,11 +6,13 @@ import functools
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import tensorflow as tf
 
+from elastictrainer.data import fingerprint
 from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.image_folder import abbreviated
 from elastictrainer.errors import DataError, UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.settings import TrainSettings
@@ -19,7 +21,7 @@ from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.runs import environment
+from elastictrainer.runs import environment, ownership
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings
@@ -54,7 +56,11 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         energy.from_log(settings.meter, [])  # what is wrong with it is said now
     schemes.check_name(settings.scheme)
     assembly.configure(settings.seed, settings.deterministic)
-    data, model = _data_and_model(settings, group)
+    data = assembly.load_data(settings)
+    if resume:
+        _require_unchanged(data, run, print)
+    about_data = fingerprint.fingerprint(data)
+    data, model = _prepared(settings, run, resume, data, group)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, "
         f"{data.train_split.count} training and {data.test_split.count} test images, "
@@ -64,7 +70,8 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         print(data.imbalance())
     print(f"run: {run.path}")
     optimizer = assembly.make_optimizer(settings, settings.epochs * data.steps_per_epoch)
-    timings = _profile(settings, data, model, optimizer, group)
+    kept = run.profile_path if resume and run.profile_path.exists() else None
+    timings = _profile(settings, kept, data, model, optimizer, group)
     sensor, source = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
     metered = sensor or settings.meter
     print(f"energy: {source}" if metered else f"energy is not measured: {source}")
@@ -95,7 +102,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         record,
         checkpointing,
     ]
-    _begin(settings, run, resume, timings, data.class_names)
+    _begin(settings, run, resume, timings, about_data)
     exempt_from_collection()
     try:
         history = trainer.fit(
@@ -111,19 +118,40 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run)
     if settings.export and not (group and group.rank):
-        for path in export_run(run, settings.export.split(",")):
+        for path in export_run(run, settings.export.split(","), trust=True):  # it was just written
             print(f"written: {path}")
     return summary
 
 
-def _data_and_model(settings: TrainSettings, group: Optional[Workers]) -> Tuple[ImageData, tf.keras.Model]:
+def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], None]) -> None:
+    """UsageError where a run's data is no longer what it was at its start."""
+    before, now = run.environment().get("data"), fingerprint.fingerprint(data)
+    if before is None:
+        if ownership.checkpoints(run.checkpoints_path):
+            say(f"note: {run.environment_path} does not tell whether {data.name} is as it was at the start")
+        return
+    found = fingerprint.changes(before, now)
+    if found:
+        raise UsageError(
+            f"{data.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as it "
+            "was, or train on it as it is in a new run."
+        )
+    if fingerprint.times_differ(before, now):
+        say(f"note: files of {data.name} were written since the start; names, sizes and labels are the same")
+
+
+def _prepared(
+    settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
+) -> Tuple[ImageData, tf.keras.Model]:
     """The images, or this process' share of every minibatch, and the model, the same in all processes."""
-    data = assembly.load_data(settings).cached(settings.cache, print)
+    data = data.cached(settings.cache, print)
     if group:
         data = dataclasses.replace(data, part=(group.rank, group.count))
     if settings.init_from:
-        model = warm_start.model_of(RunFolder(settings.init_from), data.class_names)
+        model = warm_start.model_of(RunFolder(settings.init_from), data.class_names, settings.trust_model)
     else:
+        if resume and ownership.checkpoints(run.checkpoints_path):
+            settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
         model = assembly.make_model(settings, len(data.class_names))
     if group:
         group.broadcast_variables(model.variables)
@@ -132,9 +160,17 @@ def _data_and_model(settings: TrainSettings, group: Optional[Workers]) -> Tuple[
 
 
 def _profile(
-    settings: TrainSettings, data: ImageData, model: tf.keras.Model, optimizer: Any, group: Optional[Workers]
+    settings: TrainSettings,
+    kept: Optional[Path],
+    data: ImageData,
+    model: tf.keras.Model,
+    optimizer: Any,
+    group: Optional[Workers],
 ) -> Optional[TensorTimings]:
-    """The profile to train with, of what one process does; None where there is none and none is needed."""
+    """The profile to train with, of what one process does; None where there is none and none is needed.
+
+    A run that is gone on with has its own at `kept`, see `assembly.obtain_profile`.
+    """
     share = dataclasses.replace(settings, batch_size=settings.batch_size // (group.count if group else 1))
     image_shape = (*data.image_size, model.input_shape[-1])
     obtain = functools.partial(
@@ -146,6 +182,7 @@ def _profile(
         optimizer,
         schemes.create(settings.scheme).importance_metric is not None,
         print,
+        kept,
     )
     if group is None:
         return obtain()
@@ -164,11 +201,11 @@ def _begin(
     run: RunFolder,
     resume: bool,
     timings: Optional[TensorTimings],
-    class_names: Tuple[str, ...],
+    about_data: Dict[str, Any],
 ) -> None:
     """Write what a run can be resumed by, and what it ran on."""
     if not resume:
-        run.clear()
+        run.begin()
         run.write_config(dataclasses.asdict(settings))  # from here on it can be resumed
     if timings is not None and not run.profile_path.exists():
         timings.save(run.profile_path)
@@ -177,7 +214,8 @@ def _begin(
             "seed": settings.seed,
             "arguments": sys.argv[1:],
             "directory": os.getcwd(),
-            "class_names": list(class_names),
+            "class_names": about_data["class_names"],
+            "data": about_data,
         }
         run.write_environment({**environment.describe(), **about})
 

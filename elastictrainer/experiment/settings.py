@@ -40,6 +40,9 @@ class CommonSettings:
         f"{', '.join(registry.MODEL.names)}, a .keras file, or package.module:function",
         check_name=registry.MODEL.check,
     )
+    trust_model: bool = setting(
+        False, "load a .keras file, or the model of --init-from, even if that can run code of its author's"
+    )
     weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file")
     head_init: str = setting(
         "zeros",

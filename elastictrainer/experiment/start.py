@@ -3,16 +3,17 @@
 TensorFlow is loaded when what is asked for has been checked.
 """
 
-import dataclasses
 import os
 import re
 import time
-from typing import Any, Dict, Optional, Sequence
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.options import load
+from elastictrainer.experiment.foreign_code import settings_of
 from elastictrainer.experiment.settings import TrainSettings, check_names
 from elastictrainer.registry import takes_rho
+from elastictrainer.runs.ownership import EXPORTS
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training import launcher
@@ -34,27 +35,42 @@ def start(settings: TrainSettings, options: Sequence[str]) -> Summary:
         launcher.train([[*options, "--output", output]] * len(seen), seen, output)
         return None
     run = RunFolder(output + _suffix(settings))
-    with run.claimed(settings.overwrite):
+    with run.claimed(settings.overwrite, needed=_read_by(settings)):
         return _train(settings, run, resume=False)
 
 
-def resume(run: RunFolder) -> Summary:
-    """Go on with the run in a folder; if it is finished, say so and return its summary."""
+def resume(run: RunFolder, trust: bool = False) -> Summary:
+    """Go on with the run in a folder; if it is finished, say so and return its summary.
+
+    Args:
+        run: its folder.
+        trust: its config may name code, whoever wrote it.
+
+    Raises:
+        UsageError: there is no run, its settings are wrong, or they name code and are not this user's.
+    """
+    if run.config_path.exists():
+        settings = settings_of(run, trust)
     if run.config_path.exists() and not run.summary_path.exists():
-        settings = load(TrainSettings, run.config_path)
         if _starts_processes(settings):
             load_tensorflow()
             seen = launcher.devices(settings.replicas)
             folders = [f"{run.path}{launcher.suffix(rank)}" for rank in range(len(seen))]
-            launcher.train([["--resume", folder] for folder in folders], seen, str(run.path))
+            trusted = ["--trust-run"] if trust else []
+            launcher.train([["--resume", folder, *trusted] for folder in folders], seen, str(run.path))
             return None
     with run.claimed(resume=True):
         if run.summary_path.exists():
-            print(f"{run.path} is finished; there is nothing to resume.")
+            missing = _exports_missing(run, settings)
+            if missing:
+                load_tensorflow()
+                from elastictrainer.models.export import export_run
+
+                for path in export_run(run, missing, trust=settings.trust_model):
+                    print(f"written: {path}")
+            else:
+                print(f"{run.path} is finished; there is nothing to resume.")
             return run.summary()
-        settings = load(TrainSettings, run.config_path)
-        if run.profile_path.exists():
-            settings = dataclasses.replace(settings, profile=str(run.profile_path))
         try:
             check_names(settings)
             return _train(settings, run, resume=True)
@@ -63,6 +79,26 @@ def resume(run: RunFolder) -> Summary:
             if started_in == os.getcwd():
                 raise
             raise UsageError(f"{error} The run was started in {started_in}; resume it from there.") from None
+
+
+def _read_by(settings: TrainSettings) -> List[Path]:
+    """The files and folders that a run reads."""
+    named = (
+        settings.dataset,
+        settings.data_dir,
+        settings.model,
+        settings.weights,
+        settings.init_from,
+        settings.profile,
+        settings.meter,
+    )
+    return [Path(name) for name in named if name and Path(name).exists()]
+
+
+def _exports_missing(run: RunFolder, settings: TrainSettings) -> List[str]:
+    """The formats that a finished run was to be exported in, and was not: it was interrupted then."""
+    asked = settings.export.split(",") if settings.export else []
+    return [f for f in asked if not (run.export_path / EXPORTS[f]).exists()]
 
 
 def _train(settings: TrainSettings, run: RunFolder, resume: bool) -> Dict[str, Any]:

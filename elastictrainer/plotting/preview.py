@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.experiment import assembly
+from elastictrainer.experiment import assembly, foreign_code
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models.zoo import AUGMENTATION
@@ -19,15 +19,20 @@ _COPIES = 5  # augmented copies of each image
 _SEARCHED = 200  # minibatches in which images of that many classes are looked for
 
 
-def settings_of(path: str) -> TrainSettings:
+def settings_of(path: str, trust: bool = False) -> TrainSettings:
     """The settings of a run folder or a YAML file; for another path, the defaults with it as the data set.
 
+    Args:
+        path: of a run folder, a YAML file, or a data set.
+        trust: a run's settings may name code, whoever wrote them.
+
     Raises:
-        UsageError: the file cannot be read, or has an unknown key or value.
+        UsageError: the file cannot be read, has an unknown key or value, or a run's names code and is not
+            this user's.
     """
     run = RunFolder(path)
     if run.config_path.exists():
-        return load(TrainSettings, run.config_path)
+        return foreign_code.settings_of(run, trust)
     if Path(path).suffix in (".yaml", ".yml"):
         return load(TrainSettings, path)
     return TrainSettings(dataset=path)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Iterator, Union
@@ -16,19 +17,23 @@ def written_beside(path: Union[str, Path]) -> Iterator[Path]:
     """Yield a path beside `path` to write a file or folder to; rename it to `path` when the block succeeds.
 
     When the block raises, what was written is removed and `path` keeps what it had. A file's suffix is kept,
-    because libraries choose a format by it. A folder must not exist yet. Everything is on the disk before it
-    is renamed.
+    because libraries choose a format by it. A folder that exists makes way for the new one. All is on the
+    disk before it is renamed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.stem}.{os.getpid()}{_PART}{path.suffix}")
+    former = path.with_name(f".{path.stem}.{os.getpid()}.former{_PART}")
     try:
         yield beside
         for written in [*beside.rglob("*"), beside] if beside.is_dir() else [beside]:
-            _to_disk(written)
+            to_disk(written)
+        if beside.is_dir() and path.is_dir():
+            os.replace(path, former)
         os.replace(beside, path)
-        _to_disk(path.parent)
+        to_disk(path.parent)
     finally:
+        shutil.rmtree(former, ignore_errors=True)
         if beside.is_dir():
             shutil.rmtree(beside, ignore_errors=True)
         else:
@@ -52,6 +57,28 @@ def remove_unfinished(folder: Path, untouched_s: float = 0.0, of: str = "") -> N
             shutil.rmtree(beside, ignore_errors=True)
         else:
             beside.unlink(missing_ok=True)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file or folder, so that nobody takes it for whole; returns its new path."""
+    aside, number = path.with_name(f"damaged-{path.name}"), 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"damaged-{path.name}-{number}")
+    path.rename(aside)
+    return aside
+
+
+@contextlib.contextmanager
+def without_wildcards(folder: Path) -> Iterator[Path]:
+    """A path to `folder` without `[`, `*`, `?` and a backslash: TensorFlow reads by pattern."""
+    if not set("[*?\\") & set(str(folder)):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="elastictrainer-") as beside:
+        link = Path(beside) / "folder"
+        link.symlink_to(folder.resolve(), target_is_directory=True)
+        yield link
 
 
 def write_text(path: Union[str, Path], text: str) -> None:
@@ -82,7 +109,8 @@ def append_line(path: Union[str, Path], line: str) -> None:
         os.close(descriptor)
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
+    """Wait until a file, or a folder's list of entries, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -5,12 +5,20 @@ import fcntl
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Union
+from typing import IO, Any, Dict, Iterator, List, Sequence, Union
 
 import yaml
 
 from elastictrainer.errors import UsageError
-from elastictrainer.runs.files import append_line, remove_unfinished, write_json, write_text, written_beside
+from elastictrainer.runs import ownership, provenance
+from elastictrainer.runs.files import (
+    append_line,
+    remove_unfinished,
+    to_disk,
+    write_json,
+    write_text,
+    written_beside,
+)
 
 
 class RunFolder:
@@ -25,28 +33,30 @@ class RunFolder:
 
         Args:
             path: of the folder.
-            overwrite: remove an earlier run that is there.
+            overwrite: remove what an earlier run wrote there.
 
         Raises:
             UsageError: as `claimed`.
         """
         run = cls(path)
         with run.claimed(overwrite):
-            run.clear()
-        run.path.mkdir(parents=True, exist_ok=True)
+            run.begin()
         return run
 
     @contextlib.contextmanager
-    def claimed(self, overwrite: bool = False, resume: bool = False) -> Iterator[None]:
+    def claimed(
+        self, overwrite: bool = False, resume: bool = False, needed: Sequence[Path] = ()
+    ) -> Iterator[None]:
         """Lock the folder against every other process; a missing one is made, and nothing in it is changed.
 
         Args:
             overwrite: the folder may hold an earlier run.
             resume: the folder must hold an earlier run.
+            needed: what the new run reads: a folder that holds one of these is not overwritten.
 
         Raises:
             UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run
-                and neither `overwrite` nor `resume` is set, or it holds something else.
+                and neither `overwrite` nor `resume` is set, it holds something else, or links.
         """
         if resume and not self.config_path.exists():
             raise UsageError(f"{self.path} is no run folder (no config.yaml): there is nothing to resume.")
@@ -59,36 +69,54 @@ class RunFolder:
                 f"cannot write to {self.path}: {error.strerror}. Choose another --output."
             ) from None
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system unlocks when the process ends
-            except OSError:
-                raise UsageError(
-                    f"{self.path} is in use by another process. Choose another --output, or wait."
-                ) from None
+            self._lock(lock)
             # Of a process that was killed before its config was written.
             remove_unfinished(self.path, of=self.config_path.name)
             try:
+                ownership.refuse_links(self.path)
                 if self._content() and not resume:
-                    if not overwrite:
-                        raise UsageError(
-                            f"{self.path} exists. Choose another --output, go on with it by "
-                            f"--resume {self.path}, or replace it with --overwrite."
-                        )
-                    if not self.config_path.exists():
-                        raise UsageError(f"{self.path} is not a run folder; it will not be overwritten.")
+                    self._check_replaceable(overwrite, needed)
                 yield
             finally:
-                if is_new and not self._content():
+                if is_new and not self._content() and not ownership.is_marked(self.path):
                     shutil.rmtree(self.path, ignore_errors=True)
 
-    def clear(self) -> None:
-        """Remove an earlier run, its config last: a half-removed run is still known as a run folder."""
-        for path in sorted(self._content(), key=lambda path: path == self.config_path):
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    def _lock(self, lock: IO[str]) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system unlocks when the process ends
+        except BlockingIOError:
+            raise UsageError(
+                f"{self.path} is in use by another process. Choose another --output, or wait."
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"cannot lock {self.path}: {error.strerror}. Choose an --output on another file system."
+            ) from None
+
+    def _check_replaceable(self, overwrite: bool, needed: Sequence[Path]) -> None:
+        if not overwrite:
+            raise UsageError(
+                f"{self.path} exists. Choose another --output, or go on with it by --resume {self.path}."
+            )
+        if not ownership.is_marked(self.path):
+            raise UsageError(
+                f"{self.path} is not a run folder that this version made; it will not be overwritten. Choose "
+                "another --output."
+            )
+        ownership.refuse_to_replace(self.path, needed)
+
+    def begin(self) -> None:
+        """Remove what an earlier run wrote; from here on the folder is known as a run's."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        ownership.mark(self.path)
+        ownership.remove_own(self.path)
+        to_disk(self.path)
+        to_disk(self.path.parent)
 
     def _content(self) -> List[Path]:
-        """Everything in the folder but the lock."""
-        return [path for path in self.path.iterdir() if path != self._lock_path]
+        """Everything in the folder but the lock and the marker."""
+        own = (self._lock_path.name, ownership.MARKER)
+        return [path for path in self.path.iterdir() if path.name not in own]
 
     _lock_path = property(lambda self: self.path / ".lock")
     config_path = property(lambda self: self.path / "config.yaml")
@@ -100,10 +128,17 @@ class RunFolder:
     checkpoints_path = property(lambda self: self.path / "checkpoints")
     events_path = property(lambda self: self.path / "events")
     model_path = property(lambda self: self.path / "model.keras")
+    export_path = property(lambda self: self.path / "export")
 
     def write_config(self, config: Dict[str, Any]) -> None:
-        """The resolved configuration."""
-        write_text(self.config_path, yaml.safe_dump(config, sort_keys=False))
+        """The resolved configuration, signed by this user."""
+        text = yaml.safe_dump(config, sort_keys=False)
+        ownership.mark(self.path, provenance.signature(text.encode()))
+        write_text(self.config_path, text)
+
+    def is_own(self) -> bool:
+        """Whether this user of this machine wrote the configuration, and nobody has changed it since."""
+        return provenance.is_own(self.config_path.read_bytes(), ownership.signature_of(self.path))
 
     def write_environment(self, environment: Dict[str, Any]) -> None:
         """Versions, device, threads, seed."""

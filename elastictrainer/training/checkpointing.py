@@ -8,6 +8,7 @@ from typing import Any, ContextManager, Dict, Optional
 import tensorflow as tf
 
 from elastictrainer.errors import Interrupted, UsageError
+from elastictrainer.runs import ownership
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.clock import CHECKPOINT
 from elastictrainer.steps import optimizers
@@ -26,8 +27,8 @@ class Checkpointing(TrainerCallback):
     The result is that of an uninterrupted run to the bit, where the profile is given (`timings`) and measured
     times do not steer (`feedback=False`).
 
-    SIGINT and SIGTERM finish the step, write one more checkpoint, and raise Interrupted; a second one ends
-    the process at once. The latest two checkpoints are kept. What is not finite is not saved: RunError.
+    SIGINT, SIGTERM and SIGHUP finish the step, write one more checkpoint, and raise Interrupted; a second one
+    ends the process at once. The latest two checkpoints are kept. What is not finite is not saved: RunError.
     """
 
     def __init__(self, run: RunFolder, minutes: float = 10.0, resume: bool = False):
@@ -45,7 +46,7 @@ class Checkpointing(TrainerCallback):
 
     def fitting(self) -> ContextManager[Any]:
         """See `TrainerCallback`: signals are held back. UsageError where another run's checkpoints are."""
-        if not self.resume and any(self._run.checkpoints_path.glob("step-*")):
+        if not self.resume and ownership.checkpoints(self._run.checkpoints_path):
             raise UsageError(
                 f"{self._run.path} has checkpoints of an earlier run. Go on with it by resume=True, or "
                 "choose another folder."

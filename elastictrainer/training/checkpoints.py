@@ -1,13 +1,15 @@
 """A run's checkpoints: every variable that training changes, and its state, in TensorFlow's own format."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.errors import RunError
-from elastictrainer.runs.files import remove_unfinished, written_beside
+from elastictrainer.runs import ownership
+from elastictrainer.runs.files import remove_unfinished, set_aside, without_wildcards, written_beside
 from elastictrainer.steps.keras_compat import tf_variables
 
 _KEEP = 2  # the newest, and one more should it be damaged
@@ -32,7 +34,7 @@ class Checkpoints:
 
     def saved(self) -> List[Path]:
         """The checkpoints there are, the newest first."""
-        return sorted(self.folder.glob("step-*"), reverse=True)
+        return ownership.checkpoints(self.folder)
 
     def save(self, step: int, state: Dict[str, Any]) -> None:
         """Write a checkpoint, then remove those that are too old.
@@ -59,7 +61,7 @@ class Checkpoints:
                 + (f"The last good one is {kept[0]}." if kept else "There is none before it.")
             ) from None
         for old in self.saved()[_KEEP:]:
-            _remove(old)
+            shutil.rmtree(old)
 
     def restore(
         self, say: Callable[[str], None], agree: Optional[Callable[[int], int]] = None
@@ -81,58 +83,57 @@ class Checkpoints:
         """
         remove_unfinished(self.folder)
         beginning = [variable.numpy() for variable in self._variables] if agree else []
-        passed_over: List[Path] = []
-        newest = self._read_newest(passed_over, say)
-        step = newest[0] if newest else -1 if passed_over else 0
+        passed_over: List[Path] = []  # whole ones, newer than that of another process
+        damaged: List[Path] = []
+        newest = self._read_newest(passed_over, damaged, say)
+        step = newest[0] if newest else -1 if damaged else 0
         agreed = agree(step) if agree else step
         if step < 0:
             raise RunError(
-                f"no checkpoint in {self.folder} can be read. Start the run anew with --overwrite."
+                f"no checkpoint in {self.folder} can be read. Start a new run, with another --output."
             )
         if step and agreed == 0 and len(self.saved()) == 1:
             # Another process was stopped before it had written its first.
             for variable, value in zip(self._variables, beginning):
                 variable.assign(value)
-            _remove(self._path(step))
+            shutil.rmtree(self._path(step))
             return None
         while newest and newest[0] > agreed:
             passed_over.append(self._path(newest[0]))
-            newest = self._read_newest(passed_over, say)
+            newest = self._read_newest(passed_over, damaged, say)
         if (newest[0] if newest else 0) != agreed or step and not newest:
             why = {
                 0: "another process has no checkpoint",
                 -1: "another process has damaged checkpoints only",
             }.get(agreed, f"it has no checkpoint of step {agreed}, from which the other processes go on")
-            raise RunError(f"cannot go on from {self.folder}: {why}. Start anew with --overwrite.")
+            raise RunError(f"cannot go on from {self.folder}: {why}. Start a new run, with another --output.")
         for path in passed_over:
-            _remove(path)
+            shutil.rmtree(path)
+        for path in damaged:
+            aside = set_aside(path)
+            say(f"what is left of {path.name} is kept as {aside}")
         return newest[1] if newest else None
 
     def _read_newest(
-        self, passed_over: List[Path], say: Callable[[str], None]
+        self, passed_over: List[Path], damaged: List[Path], say: Callable[[str], None]
     ) -> Optional[Tuple[int, Dict[str, Any]]]:
-        """Read the newest checkpoint that is not `passed_over`, which damaged ones are added to.
+        """Read the newest checkpoint that is neither `passed_over` nor `damaged`, which those found so join.
 
         Returns:
             Its step and state; None where there is none.
         """
         for path in self.saved():
-            if path in passed_over:
+            if path in passed_over or path in damaged:
                 continue
             try:
-                self._checkpoint.read(str(path / _VARIABLES)).assert_consumed()
+                with without_wildcards(path) as readable:
+                    self._checkpoint.read(str(readable / _VARIABLES)).assert_consumed()
                 return int(path.name.split("-")[1]), json.loads(self._state.numpy())
             except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
                 reason = (str(error).splitlines() or [""])[0]
                 say(f"the checkpoint {path} is damaged and passed over ({type(error).__name__}: {reason})")
-                passed_over.append(path)
+                damaged.append(path)
         return None
 
     def _path(self, step: int) -> Path:
-        return self.folder / f"step-{step:09d}"
-
-
-def _remove(path: Path) -> None:
-    for file in path.iterdir():
-        file.unlink()
-    path.rmdir()
+        return self.folder / ownership.checkpoint_name(step)

@@ -16,7 +16,7 @@ def read(arguments, settings=TrainSettings):
 
 def test_defaults_are_the_papers():
     settings = read([])
-    assert (settings.rho, settings.interval, settings.epochs, settings.batch_size) == (0.5, 4, 12, 4)
+    assert (settings.rho, settings.interval, settings.epochs, settings.batch_size) == (0.5, None, 12, 4)
     assert (settings.learning_rate, settings.weight_decay, settings.optimizer) == (1e-4, 5e-4, "sgd")
     assert settings.importance_batches == 5 and settings.scheme == "elastic"
 

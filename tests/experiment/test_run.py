@@ -116,3 +116,58 @@ def test_a_log_that_does_not_cover_the_run_is_said_and_the_run_kept(settings, ru
     summary = train(settings(meter=str(log)), run, resume=False)
     assert summary["energy_joules"] is None and run.summary() == summary
     assert "no energy: " in capsys.readouterr().err
+
+
+def interrupted(chosen, run):
+    """Train all but the last epoch of `chosen` into `run`, as if it had been stopped there."""
+    train(chosen, run, resume=False)
+    for path in (run.summary_path, run.model_path):
+        path.unlink()
+    newest = max(run.checkpoints_path.glob("step-*"))
+    newest.rename(newest.with_name("last"))
+
+
+def test_changed_data_is_noticed_when_a_run_goes_on(settings, run, image_folder, capsys):
+    chosen = settings(epochs=2)
+    interrupted(chosen, run)
+    images = sorted((image_folder / "train" / "dark").iterdir())
+    images[0].touch()
+    away = images[1].with_name("zzz.png")
+    images[1].rename(away)
+    with pytest.raises(UsageError, match="is not what .* was trained on: images of train were renamed"):
+        train(chosen, run, resume=True)
+    away.rename(images[1])
+    assert train(chosen, run, resume=True)["epochs"] == 2
+    said = capsys.readouterr().out
+    assert "resumed after step 6" in said and "were written since the start" in said
+
+
+@pytest.mark.parametrize("scheme", ["full", "elastic"])
+def test_a_run_goes_on_under_another_limit_of_processors(settings, run, monkeypatch, capsys, scheme):
+    import json
+
+    chosen = settings(epochs=2, scheme=scheme)
+    interrupted(chosen, run)
+    if scheme == "full":
+        assert not run.profile_path.exists()
+        assert train(chosen, run, resume=True)["epochs"] == 2
+        return
+    profile = json.loads(run.profile_path.read_text())
+    profile["metadata"]["threads"]["processors"] += 6
+    run.profile_path.write_text(json.dumps(profile))
+    assert train(chosen, run, resume=True)["epochs"] == 2
+    assert "is a profile of something else (threads: " in capsys.readouterr().out
+    assert json.loads(run.profile_path.read_text())["metadata"]["threads"] != profile["metadata"]["threads"]
+
+
+def test_a_run_goes_on_without_the_weights_that_it_started_from(settings, run, tmp_path):
+    from elastictrainer.models import demo_network
+
+    weights = tmp_path / "weights.npz"
+    weights.write_bytes(demo_network.WEIGHTS.read_bytes())
+    chosen = settings(model="demo", weights=str(weights), epochs=2)
+    whole = RunFolder.create(tmp_path / "whole")
+    expected = train(chosen, whole, resume=False)
+    interrupted(chosen, run)
+    weights.unlink()
+    assert train(chosen, run, resume=True)["loss_last"] == pytest.approx(expected["loss_last"], rel=1e-5)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from elastictrainer.runs.files import append_line, remove_unfinished, write_json, written_beside
+from elastictrainer.runs.files import append_line, remove_unfinished, set_aside, write_json, written_beside
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
@@ -27,6 +27,29 @@ def test_a_folder_appears_with_everything_in_it(tmp_path):
         (beside / "weights").write_text("1")
         assert not (tmp_path / "model").exists()
     assert (tmp_path / "model" / "weights").read_text() == "1"
+
+
+def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
+    with written_beside(tmp_path / "model") as beside:
+        beside.mkdir()
+        (beside / "old").write_text("1")
+    with pytest.raises(KeyError):
+        with written_beside(tmp_path / "model") as beside:
+            beside.mkdir()
+            raise KeyError
+    assert [p.name for p in (tmp_path / "model").iterdir()] == ["old"]
+    with written_beside(tmp_path / "model") as beside:
+        beside.mkdir()
+        (beside / "new").write_text("2")
+    assert [p.name for p in (tmp_path / "model").iterdir()] == ["new"]
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_what_is_set_aside_keeps_its_content_and_takes_no_name_in_use(tmp_path):
+    for number, aside in ((1, "damaged-a"), (2, "damaged-a-2"), (3, "damaged-a-3")):
+        (tmp_path / "a").write_text(str(number))
+        assert set_aside(tmp_path / "a").name == aside
+        assert (tmp_path / aside).read_text() == str(number)
 
 
 def test_only_what_a_killed_writer_left_is_removed(tmp_path):

@@ -43,7 +43,7 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_is_named(run):
 
 
 def test_an_earlier_run_stays_unless_it_may_be_overwritten(run):
-    with pytest.raises(UsageError, match="exists.*--overwrite"):
+    with pytest.raises(UsageError, match="exists.*--resume"):
         RunFolder.create(run.path)
     run.add_metrics({"epoch": 0})
     assert RunFolder.create(run.path, overwrite=True).metrics() == [] and not run.config_path.exists()

@@ -376,8 +376,11 @@ BAD = {
         "does not hold the weights of mobilenetv2",
     ),
     "no model file": (("et-train", *MODEL, "no.keras"), "there is no model file no.keras"),
-    "model file damaged": (file("m.keras", b"PK\x03\x04", "et-train", *MODEL, "FILE"), "Keras cannot load"),
-    "model file with code": (lambda_model, "Keras cannot load"),
+    "model file damaged": (
+        file("m.keras", b"PK\x03\x04", "et-train", *MODEL, "FILE"),
+        "m.keras is no Keras archive",
+    ),
+    "model file with code": (lambda_model, "a layer of the kind Lambda"),
     "no module": (("et-train", *MODEL, "nowhere:make"), "cannot import nowhere"),
     "no function": (
         ("et-train", *MODEL, "usermodels:nothing"),
@@ -411,7 +414,7 @@ BAD = {
     # run folders
     "run exists": (
         ("et-train", *PROFILED, "--output", "run"),
-        "run exists. Choose another --output, go on with it by --resume run",
+        "run exists. Choose another --output, or go on with it by --resume run",
     ),
     "no run folder": (
         ("et-train", *PROFILED, "--output", "images", "--overwrite"),

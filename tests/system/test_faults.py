@@ -173,6 +173,7 @@ def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(works
     assert any((workshop / "early").glob(".config.*")) and not (workshop / "early" / "config.yaml").exists()
     killed_before("profile.json")  # the same command starts, and gets a little further
     assert {path.name for path in (workshop / "early").iterdir() if ".part" not in path.name} == {
+        ".elastictrainer",
         ".lock",
         "config.yaml",
     }
@@ -186,7 +187,7 @@ def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(works
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_says_how_to_go_on(workshop, number):
     output = f"stopped{number}"
     process = start(workshop, *SMALL, "--scheme", "full", "--epochs", "5000", "--output", output)

@@ -201,7 +201,12 @@ def test_config(tmp_path, file, line):
     except SystemExit as stopped:
         assert stopped.code == 2
         return
-    assert 0.01 <= got.rho <= 1 and got.epochs >= 1 and got.interval >= 1 and got.batch_size >= 1
+    assert (
+        0.01 <= got.rho <= 1
+        and got.epochs >= 1
+        and (got.interval is None or got.interval >= 1)
+        and got.batch_size >= 1
+    )
     assert isinstance(got.model, str) and isinstance(got.overwrite, bool)
     for key, value in line.items():
         if key in ("rho", "epochs", "model", "learning_rate"):

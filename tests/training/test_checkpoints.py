@@ -1,6 +1,7 @@
 """Checkpoints: the newest whole one is restored, and nothing good is lost."""
 
 import os
+import shutil
 
 import pytest
 
@@ -54,11 +55,34 @@ def test_a_damaged_checkpoint_is_said_and_the_older_one_used(saved, file, damage
     damage(checkpoints.saved()[0] / file)
     said = []
     assert checkpoints.restore(said.append) == {"step": 2} and variable.numpy()[0] == 2
-    assert len(said) == 1 and "step-000000003 is damaged" in said[0]
+    assert len(said) == 2 and "step-000000003 is damaged" in said[0]
+    assert "kept as" in said[1] and "damaged-step-000000003" in said[1]
     assert names(checkpoints) == ["step-000000002"]
+    assert len(list((checkpoints.folder / "damaged-step-000000003").iterdir())) in (1, 2)
     damage(checkpoints.saved()[0] / file)
-    with pytest.raises(RunError, match="--overwrite"):
+    with pytest.raises(RunError, match="with another --output"):
         checkpoints.restore(said.append)
+    assert names(checkpoints) == ["step-000000002"]
+
+
+def test_what_others_put_beside_checkpoints_is_neither_read_counted_nor_removed(saved):
+    variable, checkpoints = saved
+    shutil.copytree(checkpoints.saved()[0], checkpoints.folder / "step-best")
+    (checkpoints.folder / "step-1.tar.gz").write_bytes(b"an archive")
+    checkpoints.save(4, {"step": 4})
+    assert names(checkpoints) == ["step-000000004", "step-000000003"]
+    assert checkpoints.restore(pytest.fail) == {"step": 4}
+    assert (checkpoints.folder / "step-best" / "variables.index").exists()
+    assert (checkpoints.folder / "step-1.tar.gz").read_bytes() == b"an archive"
+
+
+@pytest.mark.parametrize("name", ["run[1]", "run*", "run?", "[a-z]", "tab\tand \\ ü"])
+def test_any_path_can_be_restored_from(tf, tmp_path, name):
+    variable = tf.Variable(5.0)
+    checkpoints = Checkpoints(tmp_path / name / "checkpoints", values=[variable])
+    checkpoints.save(1, {"step": 1})
+    variable.assign(0.0)
+    assert checkpoints.restore(pytest.fail) == {"step": 1} and variable.numpy() == 5
 
 
 def test_an_unfinished_checkpoint_is_removed(saved):

@@ -1,0 +1,120 @@
+"""What of a folder may be removed."""
+
+import pytest
+
+from elastictrainer.errors import UsageError
+from elastictrainer.runs import ownership
+from elastictrainer.runs.run_folder import RunFolder
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run folder with everything that a run leaves, and what a user put beside it."""
+    made = RunFolder.create(tmp_path / "run")
+    made.write_config({"scheme": "full"})
+    for name in ("model.keras", "summary.json"):
+        (made.path / name).write_text("ours")
+    for folder in ("checkpoints/step-000000007", "events", "export/saved_model"):
+        (made.path / folder).mkdir(parents=True)
+    (made.path / "checkpoints/step-000000007/variables.index").write_text("ours")
+    (made.path / "events/events.out.tfevents.1.host").write_text("ours")
+    (made.path / "export/model.tflite").write_text("ours")
+    (made.path / "export/saved_model/saved_model.pb").write_text("ours")
+    return made
+
+
+USERS = (
+    "notes.txt",
+    ".git/HEAD",
+    "data/train/a/1.png",
+    "checkpoints/step-best/variables.index",
+    "checkpoints/step-1.tar.gz",
+    "checkpoints/step-0000000070",
+    "export/my-model.tflite",
+    "events/readme",
+)
+
+
+def test_only_what_the_program_wrote_is_removed(run):
+    for name in USERS:
+        path = run.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    RunFolder.create(run.path, overwrite=True)
+    left = {str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file()}
+    assert left == {*USERS, ".lock", ownership.MARKER}
+
+
+def test_a_run_without_anything_of_the_users_is_removed_altogether(run):
+    RunFolder.create(run.path, overwrite=True)
+    assert {p.name for p in run.path.iterdir()} == {".lock", ownership.MARKER}
+
+
+def test_a_folder_with_a_file_named_config_is_no_run(tmp_path):
+    (tmp_path / "config.yaml").write_text("scheme: full\n")
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(UsageError, match="not a run folder that this version made"):
+        RunFolder.create(tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.tex").exists() and (tmp_path / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("place", ["", "..", "../.."])
+def test_the_working_directory_and_what_it_lies_in_are_not_replaced(run, monkeypatch, place):
+    inner = run.path / "a" / "b"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(run.path if not place else inner if place == "../.." else inner.parent)
+    with pytest.raises(UsageError, match="in which .* lies"):
+        RunFolder.create(place or ".", overwrite=True)
+    assert run.model_path.exists()
+
+
+def test_home_is_not_replaced(run, monkeypatch):
+    monkeypatch.setenv("HOME", str(run.path))
+    with pytest.raises(UsageError, match="in which .* lies"):
+        RunFolder.create(run.path, overwrite=True)
+
+
+def test_what_the_new_run_reads_is_not_replaced(run, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.symlink_to(run.path)
+    for needed in (run.path, run.model_path, elsewhere / "profile.json"):
+        with pytest.raises(UsageError, match="in which .* lies"):
+            with run.claimed(overwrite=True, needed=[needed]):
+                pass
+    with run.claimed(overwrite=True, needed=[tmp_path, tmp_path / "run-2"]):
+        pass
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "checkpoints", "events", "export/model.tflite", "model.keras"]
+)
+def test_a_link_in_a_run_folder_is_refused(tmp_path, name):
+    target = tmp_path / "valuable"
+    target.write_text("mine")
+    run = RunFolder.create(tmp_path / "run")
+    run.write_config({"scheme": "full"})
+    path = run.path / name
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(target)
+    for options in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises(UsageError, match="is a link"):
+            with run.claimed(**options):
+                pass
+    assert target.read_text() == "mine"
+
+
+def test_the_run_folder_itself_may_lie_behind_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    run = RunFolder.create(tmp_path / "runs" / "first")
+    run.write_config({"scheme": "full"})
+    assert (tmp_path / "disk" / "first" / "config.yaml").exists()
+
+
+def test_checkpoints_have_nine_digits_and_are_folders(tmp_path):
+    for name in ("step-000000001", "step-000000020", "step-best", "step-1", "step-0000000001"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "step-000000030").write_text("a file")
+    (tmp_path / "step-000000040").symlink_to(tmp_path / "step-best")
+    assert [p.name for p in ownership.checkpoints(tmp_path)] == ["step-000000020", "step-000000001"]
+    assert ownership.checkpoints(tmp_path / "missing") == []
