@@ -48,4 +48,4 @@ def times_differ(before: Dict[str, Any], now: Dict[str, Any]) -> bool:
 
 
 def _digest(values: Any) -> str:
-    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(values).encode(errors="surrogateescape")).hexdigest()[:16]

@@ -41,6 +41,12 @@ class ImageData:
     part: Tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:
+        broken = [name for name in self.class_names if not name.strip() or not name.isprintable()]
+        if broken:
+            raise UsageError(
+                f"{self.name}: the class name {broken[0]!r} cannot stand in a list of labels; rename it, in "
+                "letters, digits, spaces and signs."
+            )
         if self.train_split.count < self.batch_size:
             raise UsageError(
                 f"{self.name} has {self.train_split.count} training images, fewer than one minibatch of "

@@ -1,8 +1,6 @@
 """Images in folders, train/CLASS/IMAGE and test/CLASS/IMAGE: list them, check their headers, read them."""
 
 import os
-import stat
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
@@ -10,12 +8,11 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.data.pictures import SUFFIXES, decode, decode_plain, decoding_problem, header
 from elastictrainer.data.splits import IndexedSplit, prepare_image
 from elastictrainer.errors import UsageError
 
 SPLITS = ("train", "test")
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
-_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "MPO")
 LAYOUT = "Expected: train/CLASS/IMAGE and test/CLASS/IMAGE, images being " + " ".join(SUFFIXES) + "."
 
 
@@ -73,54 +70,12 @@ def checked_files(files: List[Path]) -> np.ndarray:
     Raises:
         UsageError: a file is missing, empty, or not an image; the message names up to three such files.
     """
-    problems = [problem for problem in map(_header_problem, files) if problem]
+    problems = [problem for problem in (header(file).problem for file in files) if problem]
     if problems:
         raise UsageError(
             f"{len(problems)} unreadable image(s): {abbreviated(problems)}. Replace or delete them."
         )
     return np.array([str(file) for file in files])
-
-
-def _header_problem(file: Path) -> str:
-    """The file and what its header shows to be wrong with it, or an empty string."""
-    from PIL import Image
-
-    try:
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode):
-            return f"{file} (not a regular file)"
-        if status.st_size == 0:
-            return f"{file} (empty)"
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as image:
-                if image.format not in _FORMATS:
-                    return f"{file} ({image.format} inside)"
-    except Image.UnidentifiedImageError:
-        return f"{file} (not an image)"
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        Image.DecompressionBombError,
-        Image.DecompressionBombWarning,
-    ) as error:
-        return f"{file} ({getattr(error, 'strerror', None) or error})"
-    return ""
-
-
-def _decode(file: Any) -> tf.Tensor:
-    """(H, W, 3) uint8; the first frame of an animation."""
-    return tf.io.decode_image(tf.io.read_file(file), channels=3, expand_animations=False)
-
-
-def _decoding_problem(file: str) -> str:
-    """The file and why its pixels cannot be decoded, or an empty string."""
-    try:
-        _decode(file)
-    except tf.errors.OpError as error:
-        return f"{file} ({error.message.splitlines()[0]})"
-    return ""
 
 
 def abbreviated(items: List[str]) -> str:
@@ -142,12 +97,23 @@ class FolderSplit(IndexedSplit):
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
         """See `IndexedSplit.reader`."""
-        files = tf.constant(self.files)
-        return lambda number: prepare_image(_decode(files[number]), size)
+        files = tf.constant([os.fsencode(file) for file in self.files])  # not all names are UTF-8
+        plain = tf.constant([header(file).plain for file in self.files])
+
+        def any_picture(file: tf.Tensor) -> tf.Tensor:
+            pixels = tf.numpy_function(lambda name: decode(np.asarray(name).item()), [file], tf.uint8)
+            return tf.ensure_shape(pixels, (None, None, 3))
+
+        def read(number: tf.Tensor) -> tf.Tensor:
+            file = files[number]
+            pixels = tf.cond(plain[number], lambda: decode_plain(file), lambda: any_picture(file))
+            return prepare_image(pixels, size)
+
+        return read
 
     def culprit(self) -> str:
         """Names the damaged images, after decoding every image of the split; see `Split.culprit`."""
-        problems = [problem for problem in map(_decoding_problem, self.files) if problem]
+        problems = [problem for problem in map(decoding_problem, self.files) if problem]
         if not problems:
             return ""
         return f"{len(problems)} damaged image(s): {abbreviated(problems)}. Replace or delete them."

@@ -13,6 +13,7 @@ import tensorflow as tf
 from elastictrainer.data import fingerprint
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import abbreviated
+from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import DataError, UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.settings import TrainSettings
@@ -59,15 +60,15 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     data = assembly.load_data(settings)
     if resume:
         _require_unchanged(data, run, print)
-    about_data = fingerprint.fingerprint(data)
+    about_data, noteworthy = fingerprint.fingerprint(data), remarks(data)
     data, model = _prepared(settings, run, resume, data, group)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, "
         f"{data.train_split.count} training and {data.test_split.count} test images, "
         f"{len(model.trainable_weights)} trainable tensors"
     )
-    if data.imbalance():
-        print(data.imbalance())
+    for line in noteworthy:
+        print(line)
     print(f"run: {run.path}")
     optimizer = assembly.make_optimizer(settings, settings.epochs * data.steps_per_epoch)
     kept = run.profile_path if resume and run.profile_path.exists() else None

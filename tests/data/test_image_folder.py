@@ -21,11 +21,11 @@ def test_classes_are_in_alphabetical_order_and_files_in_that_of_their_class(imag
 
 
 def test_only_files_of_images_count_and_upper_case_endings_do(tmp_path):
-    for name in ("b.JPG", "a.png", "notes.txt", "c.webp"):
+    for name in ("b.JPG", "a.png", "notes.txt", "c.webp", "e.heic"):
         (tmp_path / name).touch()
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "d.png").touch()
-    assert [file.name for file in images_in(tmp_path)] == ["a.png", "b.JPG"]
+    assert [file.name for file in images_in(tmp_path)] == ["a.png", "b.JPG", "c.webp"]
     with pytest.raises(UsageError, match="inner.* holds no image"):
         (tmp_path / "inner" / "d.png").unlink()
         images_in(tmp_path / "inner")
@@ -47,7 +47,8 @@ def test_files_are_checked_by_their_headers(tmp_path):
         (lambda file: file.mkdir(), "not a regular file"),
         (os.mkfifo, "not a regular file"),
         (lambda file: file.write_text("text"), "not an image"),
-        (lambda file: Image.new("RGB", (3, 3)).save(file, "tiff"), "TIFF inside"),
+        (lambda file: Image.new("RGB", (3, 3)).save(file, "ppm"), "PPM inside"),
+        (lambda file: Image.new("F", (3, 3)).save(file, "tiff"), "not whole numbers"),
         (lambda file: Image.new("1", (20_000, 20_000)).save(file, "png"), "decompression bomb"),
     ],
 )
@@ -89,3 +90,10 @@ def test_damaged_images_are_named_after_a_failed_read(tf, image_folder):
     culprit = train.culprit()
     assert culprit.startswith("2 damaged image(s)")
     assert train.files[1] in culprit and train.files[5] in culprit and train.files[2] not in culprit
+
+
+def test_a_file_name_that_is_not_utf8_is_read(tf, tmp_path):
+    file = os.path.join(os.fsencode(tmp_path), b"caf\xe9.png")
+    Image.new("RGB", (4, 4), "white").save(os.fsdecode(file), "png")
+    split = FolderSplit(checked_files([tmp_path / os.fsdecode(b"caf\xe9.png")]), np.array([0]))
+    np.testing.assert_array_equal(split.reader((4, 4))(tf.constant(0)), np.full((4, 4, 3), 255.0))

@@ -1,0 +1,61 @@
+"""What a user should know of his data before it is trained on."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.image_folder import abbreviated
+from elastictrainer.data.pictures import SUFFIXES
+
+
+def remarks(data: ImageData) -> List[str]:
+    """A line for each of: unequal classes, files in class folders that are not used, images in both parts."""
+    found = [data.imbalance()]
+    train, test = (getattr(split, "files", None) for split in (data.train_split, data.test_split))
+    if train is not None and test is not None:
+        if Path(data.name).is_dir():
+            found.append(_unused([*train, *test]))
+        found.append(_shared(train, test))
+    return [line for line in found if line]
+
+
+def _unused(files: Sequence[str]) -> str:
+    """What lies beside the images of class folders, hidden files left out."""
+    used = set(map(str, files))
+    beside = sorted(
+        entry.path
+        for folder in sorted({os.path.dirname(file) for file in used})
+        for entry in os.scandir(folder)
+        if entry.path not in used and not entry.name.startswith(".")
+    )
+    if not beside:
+        return ""
+    return (
+        f"not used: {abbreviated(beside)}. Images are those directly in a class' folder, ending in "
+        f"{' '.join(SUFFIXES)}"
+    )
+
+
+def _shared(train: Sequence[str], test: Sequence[str]) -> str:
+    """Which files of the two parts have the same content."""
+    sizes = [{file: os.path.getsize(file) for file in map(str, files)} for files in (train, test)]
+    common = set(sizes[0].values()) & set(sizes[1].values())
+    by_content = [_by_content([file for file, size in part.items() if size in common]) for part in sizes]
+    both = sorted(set(by_content[0]) & set(by_content[1]), key=lambda digest: by_content[1][digest])
+    count = sum(len(by_content[1][digest]) for digest in both)
+    if not count:
+        return ""
+    pairs = [f"{by_content[1][digest][0]} is {by_content[0][digest][0]}" for digest in both]
+    return (
+        f"{count} of {len(test)} test images are training images too ({abbreviated(pairs)}): the test "
+        "accuracy will be too good"
+    )
+
+
+def _by_content(files: Sequence[str]) -> Dict[str, List[str]]:
+    found: Dict[str, List[str]] = {}
+    for file in files:
+        found.setdefault(hashlib.sha256(Path(file).read_bytes()).hexdigest(), []).append(file)
+    return found

@@ -1,0 +1,102 @@
+"""Pictures as they look, whatever their format: compared with what was drawn."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+from elastictrainer.data import pictures
+from elastictrainer.data.image_folder import FolderSplit
+
+RED, GREEN, WHITE = (220, 30, 30), (30, 200, 60), (255, 255, 255)
+
+
+def drawn():
+    """Red above green, twice as wide as high."""
+    pixels = np.empty((16, 32, 3), np.uint8)
+    pixels[:8], pixels[8:] = RED, GREEN
+    return pixels
+
+
+def read(tf, file, size=(16, 32)):
+    """As training reads it."""
+    return FolderSplit(np.array([str(file)]), np.array([0])).reader(size)(tf.constant(0)).numpy()
+
+
+@pytest.mark.parametrize(
+    "name", ["a.png", "a.jpg", "a.jpeg", "a.jfif", "a.bmp", "a.gif", "a.webp", "a.tif", "a.tiff"]
+)
+def test_every_format_gives_the_same_picture(tf, tmp_path, name):
+    image = Image.fromarray(drawn())
+    image.save(tmp_path / name, **({"quality": 95} if name[2] == "j" else {"lossless": True}))
+    assert name[1:] in pictures.SUFFIXES and not pictures.header(tmp_path / name).problem
+    for got in (read(tf, tmp_path / name), pictures.decode(str(tmp_path / name)).astype(float)):
+        assert np.abs(got - drawn()).mean() <= (8 if name[2] == "j" else 2)  # JPEG blurs the edge
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_is_turned_as_its_camera_says(tf, tmp_path, suffix, orientation):
+    stored = {  # what a camera held so writes, so that turning it as the tag says gives `drawn`
+        1: None,
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_270,
+    }[orientation]
+    image = Image.fromarray(drawn())
+    image = image if stored is None else image.transpose(stored)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image.save(tmp_path / f"a.{suffix}", exif=exif)
+    assert np.abs(read(tf, tmp_path / f"a.{suffix}") - drawn()).mean() <= 8
+    assert pictures.header(tmp_path / f"a.{suffix}").plain == (suffix in ("jpg", "png") and orientation == 1)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.webp", "a.tif"])
+def test_transparent_parts_are_white_whatever_colour_they_hide(tf, tmp_path, name):
+    alpha = np.zeros((16, 32, 1), np.uint8)
+    alpha[:8] = 255
+    Image.fromarray(np.concatenate([drawn(), alpha], axis=-1)).save(
+        tmp_path / name, lossless=True, exact=True
+    )
+    got = read(tf, tmp_path / name)
+    assert (got[:8] == RED).all() and (got[8:] == WHITE).all()
+
+
+def test_transparent_greys_and_palettes(tf, tmp_path):
+    Image.new("LA", (32, 16), (0, 0)).save(tmp_path / "grey.png")
+    Image.new("P", (32, 16), 0).save(tmp_path / "palette.png", transparency=0)
+    Image.new("P", (32, 16), 0).save(tmp_path / "palette.gif", transparency=0)
+    for name in ("grey.png", "palette.png", "palette.gif"):
+        assert (read(tf, tmp_path / name) == 255).all(), name
+
+
+def test_sixteen_bits_of_grey(tf, tmp_path):
+    values = np.linspace(0, 65535, 16 * 32).reshape(16, 32)
+    expected = np.repeat(np.rint(values / 257)[..., None], 3, axis=-1)
+    for name in ("a.png", "a.tif"):
+        Image.fromarray(values.astype(np.uint16)).save(tmp_path / name)
+        assert np.abs(read(tf, tmp_path / name) - expected).max() <= 1, name
+
+
+def test_black_and_white_and_the_colours_of_print(tf, tmp_path):
+    Image.fromarray(drawn()[..., 0] > 100).save(tmp_path / "a.png")
+    got = read(tf, tmp_path / "a.png")
+    assert (got[:8] == 255).all() and (got[8:] == 0).all()
+    Image.fromarray(drawn()).convert("CMYK").save(tmp_path / "a.jpg", quality=95)
+    assert np.abs(read(tf, tmp_path / "a.jpg") - drawn()).mean() <= 8
+
+
+def test_damage_behind_the_header_is_found_by_decoding(tf, tmp_path):
+    for name, mode in (("plain.png", "RGB"), ("clear.png", "RGBA"), ("a.webp", "RGB"), ("a.tif", "RGB")):
+        noise = np.random.default_rng(0).integers(0, 255, (64, 64, len(mode)), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / name)
+        assert pictures.decoding_problem(str(tmp_path / name)) == ""
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: len(content) // 2] if name != "a.tif" else content[:3000])
+        said = pictures.header(tmp_path / name).problem or pictures.decoding_problem(str(tmp_path / name))
+        assert said.startswith(f"{tmp_path / name} ("), name

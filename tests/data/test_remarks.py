@@ -1,0 +1,58 @@
+"""What is said of the data before training."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+from elastictrainer import UsageError
+from elastictrainer.data import datasets
+from elastictrainer.data.remarks import remarks
+
+
+def of(path, **options):
+    return remarks(datasets.load(str(path), 4, (16, 16), **options))
+
+
+def test_nothing_is_said_of_data_in_order(image_folder):
+    (image_folder / "train" / "dark" / ".DS_Store").touch()
+    assert of(image_folder) == []
+
+
+def test_what_lies_beside_the_images_is_named(image_folder):
+    (image_folder / "train" / "dark" / "photo.heic").touch()
+    (image_folder / "test" / "light" / "more").mkdir()
+    (line,) = of(image_folder)
+    assert line.startswith("not used: ") and "dark/photo.heic" in line and "light/more" in line
+
+
+def test_images_in_both_parts_are_counted_and_named(image_folder):
+    for k in range(3):
+        shutil.copy(
+            image_folder / "train" / "dark" / f"{k}.png", image_folder / "test" / "dark" / f"copy{k}.png"
+        )
+    (line,) = of(image_folder)
+    assert line.startswith("3 of 11 test images are training images too (")
+    assert f"{image_folder}/test/dark/copy0.png is {image_folder}/train/dark/0.png" in line
+
+
+def test_unequal_classes_are_told(image_folder):
+    for k in range(8):
+        (image_folder / "train" / "dark" / f"{k}.png").unlink()
+    assert of(image_folder) == ["training images by class: 4 (dark) to 12 (light)"]
+
+
+def test_arrays_have_no_files_to_speak_of(tmp_path):
+    x, y = np.zeros((12, 8, 8, 3), np.uint8), np.arange(12) % 2
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    assert of(tmp_path / "d.npz") == []
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "bell\a", "caf\udce9"])
+def test_a_class_name_that_cannot_be_a_label_is_refused(image_folder, name):
+    for split in ("train", "test"):
+        (image_folder / split / "dark").rename(image_folder / split / name)
+    with pytest.raises(UsageError, match="class name .* cannot stand in a list of labels") as refused:
+        of(image_folder)
+    assert repr(name) in str(refused.value)
