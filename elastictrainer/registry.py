@@ -59,6 +59,7 @@ REUSE = Choice("reuse", ("auto", "off"))
 REUSE_DTYPE = Choice("reuse-dtype", ("float16", "float32"))
 REPROFILE = Choice("reprofile", ("auto", "always", "never"))
 STRATEGY = Choice("strategy", ("none", "multi-worker", "mirrored"))
+REPLICA_NETWORK = Choice("replica network", ("private", "open"))
 CACHE = Choice("cache", ("none", "memory", "disk"))
 EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras"))
 

@@ -24,6 +24,7 @@ MISTYPED = {
     "reuse_dtype": ("float61", "Did you mean 'float16'?"),
     "reuse_memory": ("2 Gigs", "'2 Gigs' is no size. Valid: a number with kB, MB or GB"),
     "strategy": ("mirror", "Did you mean 'mirrored'?"),
+    "replica_network": ("opne", "Did you mean 'open'?"),
     "cache": ("disc", "Did you mean 'disk'?"),
     "export": ("tflite,sved_model", "unknown export format 'sved_model'. Did you mean 'saved_model'?"),
 }

@@ -40,6 +40,18 @@ def classes(settings: CommonSettings) -> int:
     return settings.classes or datasets.classes_of(settings.dataset, settings.validation_split)
 
 
+def fetch(settings: CommonSettings) -> None:
+    """Bring what has to come over a network to this machine: pre-trained weights, a registered data set.
+
+    Raises:
+        UsageError: it is not here and cannot be fetched.
+    """
+    if settings.weights == "imagenet" and settings.model in zoo.ARCHITECTURES:
+        zoo.fetch(settings.model)
+    if settings.dataset in datasets.TFDS_CLASSES:
+        load_data(settings)
+
+
 def load_data(settings: CommonSettings) -> ImageData:
     """The data set, sized for the model."""
     size = settings.image_size or zoo.default_image_size(settings.model)

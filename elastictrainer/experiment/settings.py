@@ -153,6 +153,12 @@ class TrainSettings(CommonSettings):
         check_name=registry.STRATEGY.check,
     )
     replicas: Optional[int] = setting(None, "mirrored: how many processes; one for each GPU if not given", 2)
+    replica_network: str = setting(
+        "private",
+        "mirrored: private: replicas are in a network of their own, and reach no other; open: anyone who can "
+        "reach this machine can command TensorFlow's server",
+        check_name=registry.REPLICA_NETWORK.check,
+    )
     cache: str = setting(
         "none",
         "keep decoded images of a folder or table: none, memory, or disk (in cache/, for later runs too)",

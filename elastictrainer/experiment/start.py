@@ -3,11 +3,12 @@
 TensorFlow is loaded when what is asked for has been checked.
 """
 
+import contextlib
 import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.foreign_code import settings_of
@@ -16,7 +17,7 @@ from elastictrainer.registry import takes_rho
 from elastictrainer.runs.ownership import EXPORTS
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.training import launcher
+from elastictrainer.training import launcher, private_network
 
 Summary = Optional[Dict[str, Any]]  # None where other processes trained, and showed it
 
@@ -30,9 +31,7 @@ def start(settings: TrainSettings, options: Sequence[str]) -> Summary:
     """
     output = settings.output or _new_name(settings)
     if _starts_processes(settings):
-        load_tensorflow()
-        seen = launcher.devices(settings.replicas)
-        launcher.train([[*options, "--output", output]] * len(seen), seen, output)
+        _train_in_processes(settings, lambda rank: [*options, "--output", output], output)
         return None
     run = RunFolder(output + _suffix(settings))
     with run.claimed(settings.overwrite, needed=_read_by(settings)):
@@ -53,11 +52,12 @@ def resume(run: RunFolder, trust: bool = False) -> Summary:
         settings = settings_of(run, trust)
     if run.config_path.exists() and not run.summary_path.exists():
         if _starts_processes(settings):
-            load_tensorflow()
-            seen = launcher.devices(settings.replicas)
-            folders = [f"{run.path}{launcher.suffix(rank)}" for rank in range(len(seen))]
             trusted = ["--trust-run"] if trust else []
-            launcher.train([["--resume", folder, *trusted] for folder in folders], seen, str(run.path))
+            _train_in_processes(
+                settings,
+                lambda rank: ["--resume", f"{run.path}{launcher.suffix(rank)}", *trusted],
+                str(run.path),
+            )
             return None
     with run.claimed(resume=True):
         if run.summary_path.exists():
@@ -113,13 +113,32 @@ def _starts_processes(settings: TrainSettings) -> bool:
     return settings.strategy == "mirrored" and not launcher.is_replica()
 
 
+def _train_in_processes(settings: TrainSettings, command: Callable[[int], List[str]], run: str) -> None:
+    """Train in a process for each device; `command` has the arguments of one by its number."""
+    load_tensorflow()
+    from elastictrainer.experiment.assembly import fetch
+
+    seen = launcher.devices(settings.replicas)
+    with contextlib.ExitStack() as stack:
+        network, why_not = None, "as --replica-network asks"
+        if settings.replica_network == "private":
+            fetch(settings)
+            network, why_not = stack.enter_context(private_network.opened())
+        if network is None:
+            print(
+                f"note: the replicas have no network of their own ({why_not}): while they train, whoever "
+                "reaches this machine over a network can command TensorFlow's server. Keep others out."
+            )
+        launcher.train([command(rank) for rank in range(len(seen))], seen, run, network=network)
+
+
 def _suffix(settings: TrainSettings) -> str:
     """What tells the run folders of several workers from each other: nothing for the first."""
     if settings.strategy not in ("multi-worker", "mirrored"):
         return ""
     from elastictrainer.training.workers import task
 
-    rank, _ = task()
+    rank, _, _ = task()
     return launcher.suffix(rank)
 
 

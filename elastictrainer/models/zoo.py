@@ -158,6 +158,19 @@ def default_image_size(name: str) -> int:
     return ARCHITECTURES[name].image_size if name in ARCHITECTURES else 224
 
 
+def fetch(name: str) -> str:
+    """The file of a built-in model's pre-trained weights, downloaded if need be; UsageError if that fails."""
+    architecture = ARCHITECTURES[name]
+    try:
+        return architecture.download()
+    except Exception as error:  # whatever the download library raises without a network
+        raise UsageError(
+            f"the pre-trained weights of {name} are not on this machine and could not be downloaded "
+            f"({error}). Put the file {architecture.weights_file} into {architecture.weights_home}, "
+            f"or pass --weights path/to/file; --weights none starts from random weights. {_DEMO_HINT}"
+        ) from None
+
+
 def create(
     name: str,
     classes: int,
@@ -235,14 +248,7 @@ def _backbone(
     if weights == "none":
         file = None
     elif weights == "imagenet":
-        try:
-            file = architecture.download()
-        except Exception as error:  # whatever the download library raises without a network
-            raise UsageError(
-                f"the pre-trained weights of {name} are not on this machine and could not be downloaded "
-                f"({error}). Put the file {architecture.weights_file} into {architecture.weights_home}, "
-                f"or pass --weights path/to/file; --weights none starts from random weights. {_DEMO_HINT}"
-            ) from None
+        file = fetch(name)
     else:
         file = weights
         if not Path(file).is_file():

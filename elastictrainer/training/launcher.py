@@ -21,7 +21,10 @@ _PATIENCE_S = 5.0  # for the others to say what is wrong, too, and end
 _INTERRUPTED = (130, -signal.SIGINT, -signal.SIGTERM)  # the latter two while Python itself was starting
 _ERROR = "et-train: "  # how its line begins
 # Not `python -m`, which would let modules of the working directory stand for any other.
-_CODE = "import sys; sys.path[:] = {path!r}; from elastictrainer.cli.train import main; sys.exit(main())"
+_CODE = (
+    "import sys; sys.path[:] = {path!r}; from elastictrainer.training import private_network; "
+    "private_network.enter({network!r}); from elastictrainer.cli.train import main; sys.exit(main())"
+)
 
 
 def is_replica() -> bool:
@@ -87,6 +90,7 @@ def train(
     seen: Sequence[Optional[str]],
     run: str,
     program: Optional[Sequence[str]] = None,
+    network: Optional[int] = None,
 ) -> None:
     """Run a process for each of `commands` to its end. A signal goes to all; the first one's output is shown.
 
@@ -95,12 +99,14 @@ def train(
         seen: what `devices` returned.
         run: the run folder of the first.
         program: what takes these arguments; None: et-train, which finds modules where this process does.
+        network: the process that keeps theirs, see `private_network`; None: they are in that of this one.
 
     Raises:
         RunError, UsageError: a replica failed; its last line is in the message. The others are ended.
         SystemExit: the first one did not end well, and has said why itself; with its exit status.
     """
-    program = program or (sys.executable, "-c", _CODE.format(path=[p for p in sys.path if p]))
+    code = _CODE.format(path=[p for p in sys.path if p], network=network)
+    program = program or (sys.executable, "-c", code)
     started: List[subprocess.Popen] = []
     with contextlib.ExitStack() as files:
         said = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in commands]

@@ -12,6 +12,7 @@ from elastictrainer.errors import RunError, UsageError
 from elastictrainer.registry import STRATEGY
 from elastictrainer.steps.keras_compat import random_states, tf_variables
 from elastictrainer.training import launcher
+from elastictrainer.training.rendezvous import wait_for_peers
 
 _FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
 
@@ -27,8 +28,17 @@ class Workers:
         count: of processes.
     """
 
-    def __init__(self) -> None:
-        self.rank, self.count = task()
+    def __init__(self, say: Callable[[str], None] = print) -> None:
+        """
+        Args:
+            say: told whom this process waits for.
+
+        Raises:
+            UsageError, RunError: TF_CONFIG is wrong, or the others did not come; see `task` and
+                `wait_for_peers`.
+        """
+        self.rank, self.count, addresses = task()
+        wait_for_peers(addresses, self.rank, say)
         try:
             self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:
@@ -111,18 +121,25 @@ def create(strategy: str) -> Optional[Workers]:
     return Workers() if strategy != "none" else None
 
 
-def task() -> Tuple[int, int]:
-    """This process' rank and the number of workers, from TF_CONFIG; UsageError if it is missing or wrong."""
+def task() -> Tuple[int, int, List[str]]:
+    """This process' rank, the number of workers and where they are, "host:port" by rank, from TF_CONFIG.
+
+    Raises:
+        UsageError: it is missing or wrong.
+    """
     text = os.environ.get("TF_CONFIG", "")
     try:
         config = json.loads(text)
-        workers, rank = config["cluster"]["worker"], int(config["task"]["index"])
+        workers, rank = list(map(str, config["cluster"]["worker"])), int(config["task"]["index"])
     except (ValueError, KeyError, TypeError):
         raise UsageError(
             f"--strategy multi-worker needs TF_CONFIG in the environment, like {_FORMAT}; it is {text!r}."
         ) from None
-    if set(config["cluster"]) != {"worker"} or not 0 <= rank < len(workers):
+    if set(config["cluster"]) != {"worker"}:
+        raise UsageError(f"TF_CONFIG must name workers only, like {_FORMAT}.")
+    if not 0 <= rank < len(workers):
         raise UsageError(
-            f"TF_CONFIG must name workers only, and this process' index among them, like {_FORMAT}."
+            f"TF_CONFIG names {len(workers)} workers, with the indices 0 to {len(workers) - 1}; that of this "
+            f"process is {rank}. Expected: {_FORMAT}."
         )
-    return rank, len(workers)
+    return rank, len(workers), workers

@@ -219,10 +219,9 @@ def wait_for_step(folder, process, step):
 
 
 def children(process):
-    """Process ids of those it started, the first replica first."""
-    return sorted(
-        int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    )
+    """Process ids of the replicas it started, the first one first."""
+    pids = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return sorted(int(pid) for pid in pids if b"cli.train" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 @pytest.mark.slow

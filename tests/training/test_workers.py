@@ -26,7 +26,7 @@ def test_each_process_draws_random_numbers_of_its_own(tf):
 
 def test_rank_and_count_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 1}}')
-    assert workers.task() == (1, 2)
+    assert workers.task() == (1, 2, ["a:1", "b:1"])
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,14 @@ def test_rank_and_count_come_from_the_environment(monkeypatch):
 def test_a_wrong_environment_is_told(config, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(UsageError, match='"cluster": {"worker"'):
+        workers.create("multi-worker")
+
+
+def test_an_index_that_no_worker_has_is_named(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 5}}')
+    with pytest.raises(
+        UsageError, match="names 2 workers, with the indices 0 to 1; .* is 5"
+    ):
         workers.create("multi-worker")
 
 
