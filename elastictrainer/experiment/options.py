@@ -8,11 +8,11 @@ import typing
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
-import yaml
-
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import CommonSettings, ProfileSettings, TrainSettings
+from elastictrainer.runs import flat_yaml
 
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 Settings = TypeVar("Settings", bound=CommonSettings)
 
 # Option names and values of the published code -> the names used here.
@@ -123,25 +123,17 @@ def _nearest(value: str, valid: List[str]) -> str:
 
 
 def _read_yaml(path: str, fields: Dict[str, Any]) -> Dict[str, Any]:
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read the config file {path}: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise UsageError(f"{path} must hold `key: value` lines, one for each setting.")
-    values = {}
-    for key, value in content.items():
-        name = ALIASES.get(str(key).replace("-", "_"), str(key).replace("-", "_"))
+    values: Dict[str, Any] = {}
+    for key, value in flat_yaml.texts(path).items():
+        name = ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
         if name not in fields and name in _other_settings():
             continue  # a setting of the other command: one file serves both
         if name not in fields:
             raise UsageError(
                 f"{path}: unknown key {key!r}.{_nearest(name, list(fields))} Valid: {', '.join(fields)}."
             )
+        if name in values:
+            raise UsageError(f"{path}: {key!r} is {name!r} again; leave one of them out.")
         values[name] = value
     return values
 
@@ -157,29 +149,29 @@ def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
     plain = _plain(kind)
     if value is None and plain is not kind:
         return None
+    if value is None:
+        raise UsageError(f"{option} has no value.")
     if plain is bool:
-        if not isinstance(value, bool):
+        if not isinstance(value, bool) and value.lower() not in _BOOLEANS:
             raise UsageError(f"{option} must be true or false, not {value!r}.")
-        return value
+        return value if isinstance(value, bool) else _BOOLEANS[value.lower()]
     if plain is str:
-        if not isinstance(value, (str, int, float)):
-            raise UsageError(f"{option} must be text, not a {type(value).__name__}.")
-        return str(value)
+        return value
     try:
-        if isinstance(value, bool):
-            raise ValueError
         number = plain(value)
-        if plain is int and isinstance(value, float) and value != number:
-            raise ValueError
-    except (TypeError, ValueError):
+    except ValueError:
         what = {int: "a whole number", float: "a number"}[plain]
-        raise UsageError(f"{option} must be {what}, not {value!r}.") from None
+        raise UsageError(f"{option} must be {what}, not {_short(value)!r}.") from None
     low, high = metadata["low"], metadata["high"]
     if (
-        not math.isfinite(number)
+        (plain is float and not math.isfinite(number))
         or not (low is None or number >= low)
         or not (high is None or number <= high)
     ):
-        allowed = f"{low:g} to {high:g}" if high is not None and low is not None else f"at least {low:g}"
-        raise UsageError(f"{option} {value} is out of range; allowed: {allowed}.")
+        allowed = f"{low} to {high}" if high is not None and low is not None else f"at least {low}"
+        raise UsageError(f"{option} {_short(value)} is out of range; allowed: {allowed}.")
     return number
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 40 else value[:40] + "..."

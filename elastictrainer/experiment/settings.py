@@ -83,7 +83,12 @@ class CommonSettings:
         "spent on timing steps when a profile is made, after the trace; less time: a less accurate profile",
         0,
     )
-    seed: int = setting(0, "of initial head, data order, augmentation and dropout", 0)
+    seed: int = setting(
+        0,
+        "of initial head, data order, augmentation and dropout",
+        0,
+        2**32 - 1,  # NumPy takes no more
+    )
 
 
 @dataclass

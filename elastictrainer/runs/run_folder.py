@@ -10,7 +10,7 @@ from typing import IO, Any, Dict, Iterator, List, Sequence, Union
 import yaml
 
 from elastictrainer.errors import UsageError
-from elastictrainer.runs import ownership, provenance
+from elastictrainer.runs import flat_yaml, ownership, provenance, schemas
 from elastictrainer.runs.files import (
     append_line,
     remove_unfinished,
@@ -60,13 +60,14 @@ class RunFolder:
         """
         if resume and not self.config_path.exists():
             raise UsageError(f"{self.path} is no run folder (no config.yaml): there is nothing to resume.")
-        is_new = not self.path.exists()
         try:
+            is_new = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             lock = open(self._lock_path, "a")
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a zero byte
             raise UsageError(
-                f"cannot write to {self.path}: {error.strerror}. Choose another --output."
+                f"cannot write to {str(self.path)[:200]}: {getattr(error, 'strerror', None) or error}. "
+                "Choose another --output."
             ) from None
         with lock:
             self._lock(lock)
@@ -175,30 +176,30 @@ class RunFolder:
 
     def config(self) -> Dict[str, Any]:
         """The resolved configuration; UsageError where it is damaged."""
-        try:
-            config = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
-            return {**config, "scheme": str(config["scheme"])}
-        except (OSError, yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError) as error:
-            raise UsageError(f"{self.config_path} is damaged ({type(error).__name__}).") from None
+        config = flat_yaml.values(self.config_path)
+        if "scheme" in config:
+            config["scheme"] = str(config["scheme"])
+        schemas.check(self.config_path, config)
+        return config
 
     def environment(self) -> Dict[str, Any]:
-        """What `write_environment` wrote; empty where the file is missing or damaged."""
+        """What `write_environment` wrote; empty where the file is missing, UsageError where it is damaged."""
         try:
-            return json.loads(self.environment_path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            text = _text(self.environment_path)
+        except FileNotFoundError:
             return {}
+        return schemas.parse(self.environment_path, text)
 
     def summary(self) -> Dict[str, Any]:
         """What `write_summary` wrote; UsageError where the run is not finished."""
         try:
-            return json.loads(self.summary_path.read_text(encoding="utf-8"))
-        except OSError:
+            text = _text(self.summary_path)
+        except FileNotFoundError:
             raise UsageError(
                 f"{self.path} has no summary.json: the run did not finish. "
                 f"Go on with it: et-train --resume {self.path}"
             ) from None
-        except ValueError as error:
-            raise UsageError(f"{self.summary_path} is damaged ({error}).") from None
+        return schemas.parse(self.summary_path, text)
 
     def metrics(self) -> List[Dict[str, Any]]:
         """The lines of `metrics.jsonl`."""
@@ -216,13 +217,20 @@ def _append(path: Path, record: Dict[str, Any]) -> None:
 def _lines(path: Path) -> Iterator[Dict[str, Any]]:
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if not line.endswith("\n"):
-            return  # a power failure cut the line short
-        try:
-            yield json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"{path} is damaged ({error}): {line.strip()[:40]}") from None
+    for line in _text(path).split("\n")[:-1]:  # a power failure may have cut the last line short
+        yield schemas.parse(path, line)
+
+
+def _text(path: Path) -> str:
+    """The text of a file; UsageError where it cannot be read, FileNotFoundError where there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path} cannot be read ({getattr(error, 'strerror', None) or 'no text'})."
+        ) from None
 
 
 def find_runs(paths: List[str]) -> List[RunFolder]:

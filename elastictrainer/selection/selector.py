@@ -200,7 +200,7 @@ def _spend_rest(
                     break
         else:
             break
-    while timings.step_time(mask) > budget:  # rounding in the last digit
+    while mask.any() and timings.step_time(mask) > budget:  # rounding in the last digit
         chosen = np.flatnonzero(mask)
         mask[chosen[np.argmin(importance[chosen])]] = False
     return mask

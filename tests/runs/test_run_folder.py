@@ -5,6 +5,12 @@ import pytest
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.run_folder import RunFolder, find_runs
 
+SUMMARY = {
+    **dict.fromkeys(("accuracy_best", "accuracy_last"), 0.5),
+    **dict.fromkeys(("train_seconds", "importance_seconds", "selection_seconds", "trace_seconds"), 2.0),
+    **dict.fromkeys(("rho_requested", "rho_predicted", "rho_achieved")),
+}
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -17,11 +23,11 @@ def test_what_was_written_is_read(run):
     run.add_metrics({"epoch": 0})
     run.add_selection({"step": 3})
     run.write_environment({"device": "here"})
-    run.write_summary({"accuracy": 0.5})
+    run.write_summary(SUMMARY)
     again = RunFolder(run.path)
     assert again.config() == {"scheme": "full", "epochs": 2} and again.environment() == {"device": "here"}
     assert again.metrics() == [{"epoch": 0}] and again.selections() == [{"step": 3}]
-    assert again.summary() == {"accuracy": 0.5}
+    assert again.summary() == SUMMARY
     assert [found.path for found in find_runs([str(run.path)])] == [run.path]
 
 
@@ -80,3 +86,9 @@ def test_only_a_run_can_be_resumed_or_found(tmp_path):
 def test_an_unfinished_run_has_no_summary(run):
     with pytest.raises(UsageError, match="did not finish.*--resume"):
         run.summary()
+
+
+def test_links_and_names_that_cannot_be_are_told(tmp_path):
+    for path in ("x" * 300, "/".join(["y" * 200] * 30), "zero\0byte"):
+        with pytest.raises(UsageError, match="cannot write to .*Choose another --output"):
+            RunFolder.create(tmp_path / path)

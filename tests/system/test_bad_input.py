@@ -271,24 +271,30 @@ BAD = {
     "validate": (("et-profile", *SMALL, "--validate", "-1"), "--validate -1 is out of range"),
     "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "cannot read the meter's log"),
     # config files
-    "no config": (("et-train", "--config", "no.yaml"), "cannot read the config file no.yaml: No such file"),
+    "no config": (("et-train", "--config", "no.yaml"), "cannot read no.yaml: No such file"),
     "config is a folder": (
         ("et-train", "--config", "images"),
-        "cannot read the config file images: Is a directory",
+        "cannot read images: Is a directory",
     ),
     "config key": (config("epohcs: 3"), "unknown key 'epohcs'. Did you mean 'epochs'?"),
     "config list": (config("- rho\n- 0.5"), "must hold `key: value` lines"),
     "config syntax": (config("rho: [0.5"), "is not valid YAML"),
-    "config code": (config("model: !!python/object/apply:os.system ['touch hacked']"), "is not valid YAML"),
+    "config code": (
+        config("model: !!python/object/apply:os.system ['touch hacked']"),
+        "model must be a single value, not a list",
+    ),
     "config binary": (config(b"\xff\xfe\x00\x01"), "is not valid YAML"),
-    "config value": (config("rho: [1, 2]"), "--rho must be a number, not [1, 2]"),
-    "config bool": (config("epochs: true"), "--epochs must be a whole number, not True"),
+    "config value": (config("rho: [1, 2]"), "rho must be a single value, not a list"),
+    "config bool": (config("epochs: true"), "--epochs must be a whole number, not 'true'"),
     "config bool word": (config("overwrite: perhaps"), "--overwrite must be true or false, not 'perhaps'"),
     "config bomb": (
         config("data_dir: [&a [x, x], &b [*a, *a], &c [*b, *b], &d [*c, *c, *c, *c]]"),
-        "--data-dir must be text, not a list",
+        "data_dir must be a single value, not a list",
     ),
-    "config text": (config("data_dir: {deep: [1, 2]}"), "--data-dir must be text, not a dict"),
+    "config text": (
+        config("data_dir: {deep: [1, 2]}"),
+        "data_dir must be a single value, not a group of keys",
+    ),
     # profiles
     "no profile": (
         ("et-train", *SMALL, "--profile", "no.json"),
@@ -348,9 +354,9 @@ BAD = {
     ),
     "image empty": (images(lambda f: first(f).write_bytes(b"")), "0.jpg (empty)"),
     "image is text": (images(lambda f: first(f).write_text("not an image")), "0.jpg (not an image)"),
-    "image is WebP": (
-        images(lambda f: Image.new("RGB", (20, 20)).save(first(f), "webp")),
-        "0.jpg (WEBP inside)",
+    "image is PPM": (
+        images(lambda f: Image.new("RGB", (20, 20)).save(first(f), "ppm")),
+        "0.jpg (PPM inside)",
     ),
     "image header": (images(lambda f: first(f).write_bytes(first(f).read_bytes()[:12])), "0.jpg"),
     "image is huge": (

@@ -47,9 +47,7 @@ def test_a_wrong_environment_is_told(config, monkeypatch):
 
 def test_an_index_that_no_worker_has_is_named(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 5}}')
-    with pytest.raises(
-        UsageError, match="names 2 workers, with the indices 0 to 1; .* is 5"
-    ):
+    with pytest.raises(UsageError, match="names 2 workers, with the indices 0 to 1; .* is 5"):
         workers.create("multi-worker")
 
 

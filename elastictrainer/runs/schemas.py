@@ -1,0 +1,98 @@
+"""What the files of a run folder must hold for others to read them; checked when they are read."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+import jsonschema
+
+from elastictrainer.errors import UsageError
+
+_NUMBER = {"type": ["number", "null"], "minimum": -1e300, "maximum": 1e300}  # JSON's 1e999 is infinite
+_REQUIRED_NUMBER = {**_NUMBER, "type": "number"}
+_WORD = {"type": "string", "maxLength": 4096}
+
+
+def _schema(required: Dict[str, Any], optional: Dict[str, Any]) -> Any:
+    return jsonschema.Draft202012Validator(
+        {"type": "object", "required": list(required), "properties": {**required, **optional}}
+    )
+
+
+def _each(keys: str, kind: Any) -> Dict[str, Any]:
+    return dict.fromkeys(keys.split(), kind)
+
+
+_FILES = {
+    "config.yaml": _schema(
+        {"scheme": _WORD},
+        {
+            **_each("model dataset weights optimizer reuse", _WORD),
+            **_each("rho epochs interval seed batch_size image_size", _NUMBER),
+        },
+    ),
+    "environment.json": _schema(
+        {},
+        {
+            "class_names": {"type": "array", "items": _WORD, "uniqueItems": True},
+            "versions": {"type": "object"},
+            "directory": _WORD,
+            "data": {
+                "type": "object",
+                "required": ["class_names", "train", "test"],
+                "properties": _each(
+                    "train test", {"type": "object", "required": ["count", "contents", "times"]}
+                ),
+            },
+        },
+    ),
+    "metrics.jsonl": _schema(
+        {"epoch": _REQUIRED_NUMBER},
+        _each("train_seconds_total test_accuracy test_loss flops flops_total", _NUMBER),
+    ),
+    "selections.jsonl": _schema(
+        {},
+        {
+            "selected": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            "importance": {"type": "array", "items": _REQUIRED_NUMBER},
+            **_each("epoch step predicted_ratio", _NUMBER),
+        },
+    ),
+    "summary.json": _schema(
+        {
+            **_each("accuracy_best accuracy_last train_seconds", _REQUIRED_NUMBER),
+            **_each("importance_seconds selection_seconds trace_seconds", _REQUIRED_NUMBER),
+            **_each("rho_requested rho_predicted rho_achieved", _NUMBER),
+        },
+        {
+            **_each("replayed_share recorded_bytes recording_seconds replay_seconds", _NUMBER),
+            **_each("flops_total energy_joules peak_rss_bytes", _NUMBER),
+        },
+    ),
+}
+
+
+def parse(path: Path, text: str) -> Any:
+    """The JSON value that `text` of a run's file is; UsageError where it is none, or another."""
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is damaged ({_short(str(error))}): {text.strip()[:40]}") from None
+    check(path, value)
+    return value
+
+
+def check(path: Path, value: Any) -> None:
+    """UsageError where `value` is not what belongs into a run's file of that name."""
+    error = jsonschema.exceptions.best_match(_FILES[path.name].iter_errors(value))
+    if error is not None:
+        place = "/".join(map(str, error.absolute_path))
+        raise UsageError(f"{path} is damaged ({place + ': ' if place else ''}{_short(error.message)}).")
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 120 else text[:120] + "..."
