@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Optional, Sequence
 
 from elastictrainer.cli.command import run
@@ -33,7 +34,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     import tensorflow as tf
 
     from elastictrainer.cli.profile_table import table
-    from elastictrainer.experiment import assembly
+    from elastictrainer.experiment import assembly, memory
     from elastictrainer.models import zoo
 
     assembly.configure(settings.seed)
@@ -42,6 +43,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     size = zoo.input_size(model, settings.image_size or zoo.default_image_size(settings.model))
     shape = (*size, model.input_shape[-1])
     metadata = assembly.profile_metadata(settings, shape, classes)
+    path = Path(settings.output or assembly.profile_path(metadata))
+    assembly.require_writable(path)
+    memory.require_enough(model, settings.batch_size)
     pixels = tf.random.uniform((settings.batch_size, *shape), 0, 255)
     labels = tf.random.uniform((settings.batch_size,), 0, classes, tf.int64)
     timings = assembly.make_profile(
@@ -57,7 +61,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         seed=settings.seed,
     )
     print(table(timings))
-    path = settings.output or assembly.profile_path(metadata)
     timings.save(path)
     print(f"profile: {path}")
     if settings.plot:

@@ -1,6 +1,8 @@
 """The user's images without train/ and test/ folders: class folders, a table of files, arrays."""
 
+import codecs
 import csv
+import io
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
@@ -72,11 +74,10 @@ def read_table(path: Path) -> Tuple[LabelledFiles, Optional[np.ndarray]]:
             message gives the line), fewer than two classes, an unreadable image.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            columns = reader.fieldnames or []
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reader = csv.DictReader(io.StringIO(_text(path), newline=""))
+        columns = reader.fieldnames or []
+        rows = list(reader)
+    except (OSError, csv.Error) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
     missing = [column for column in ("path", "label") if column not in columns]
     if missing:
@@ -100,6 +101,18 @@ def read_table(path: Path) -> Tuple[LabelledFiles, Optional[np.ndarray]]:
     return (names, files, labels), np.array([row["split"].strip() == "test" for row in rows])
 
 
+def _text(path: Path) -> str:
+    """The text of a table; UsageError where it is not UTF-8."""
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        is_utf16 = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        line = content[: error.start].count(b"\n") + 1
+        guess = "It is UTF-16" if is_utf16 else f"Line {line} is in another encoding, Latin-1 perhaps"
+        raise UsageError(f"{path} is not UTF-8 text. {guess}: save it as UTF-8.") from None
+
+
 def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, Optional[np.ndarray]]:
     """The images of an `.npz` file with the arrays x_train, y_train, x_test, y_test, or x and y.
 
@@ -112,13 +125,17 @@ def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, Optional
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
+            found = {name: file[name] for name in file.files}
+    except MemoryError as error:
+        raise UsageError(f"{path} claims to hold more than fits into the memory ({error}).") from None
+    except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file makes them
+        why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        raise UsageError(f"cannot read {path} as arrays ({' '.join(why.split())[:200]}).") from None
+    arrays = {name: value for name, value in found.items() if isinstance(value, np.ndarray)}  # not bytes
     used = next((names for names in _ARRAYS if set(names) <= set(arrays)), None)
     if used is None:
         raise UsageError(
-            f"{path} holds {abbreviated(sorted(arrays))}; "
+            f"{path} holds {abbreviated(sorted(arrays)) or 'no arrays'}; "
             "expected: x_train, y_train, x_test and y_test, or x and y."
         )
     for x, y in zip(used[::2], used[1::2]):
@@ -132,6 +149,11 @@ def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, Optional
             raise UsageError(f"{path}: {x} has {len(images)} images, {y} {len(labels)} labels.")
         if labels.dtype.kind not in "ui" or (len(labels) and labels.min() < 0):
             raise UsageError(f"{path}: {y} must be class numbers from 0, not {labels.dtype}.")
+        if labels.max(initial=0) >= max(1, len(labels)):  # every class has an image
+            raise UsageError(
+                f"{path}: {y} has the label {labels.max()}, with {len(labels)} images; labels are class "
+                "numbers from 0, without gaps."
+            )
         if len(images) and not (0 <= images.min() and images.max() <= 255):
             raise UsageError(f"{path}: {x} must be in 0..255, not {images.min():g} to {images.max():g}.")
         if images.dtype.kind == "f" and len(images) and images.max() <= 1:

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import re
+import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -205,12 +206,26 @@ def obtain_profile(
         say(f"profile: {path}")
     elif wanted:
         say(f"{why}: making one")
+        require_writable(path)
         timings = make_profile(
             model, batch(), optimizer, metadata, say, calibrate_s=settings.calibration_seconds
         )
         timings.save(path)
         say(f"profile: {path} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
     return timings
+
+
+def require_writable(path: Path) -> None:
+    """UsageError, before anything is measured, where a profile could not be written."""
+    why = "it is a folder" if path.is_dir() else ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        raise UsageError(f"cannot write the profile {path}: {why}.")
 
 
 def make_profile(

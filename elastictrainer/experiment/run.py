@@ -15,7 +15,7 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import DataError, UsageError
-from elastictrainer.experiment import assembly
+from elastictrainer.experiment import assembly, memory
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import warm_start
@@ -70,6 +70,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     for line in noteworthy:
         print(line)
     print(f"run: {run.path}")
+    memory.require_enough(model, settings.batch_size // (group.count if group else 1))
     optimizer = assembly.make_optimizer(settings, settings.epochs * data.steps_per_epoch)
     kept = run.profile_path if resume and run.profile_path.exists() else None
     timings = _profile(settings, kept, data, model, optimizer, group)

@@ -1,6 +1,8 @@
 """The user's own images: class folders without a split, tables of files, arrays."""
 
+import io
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -159,7 +161,7 @@ BAD = {
     "no table": (
         lambda folder: (folder / "x.csv").write_bytes(b"\xff\xfe\x00") and folder / "x.csv",
         {},
-        "cannot read",
+        "is not UTF-8 text",
     ),
     "other arrays": (arrays(a=IMAGES, b=IMAGES), {}, "holds a, b"),
     "other shape": (arrays(x=IMAGES[..., :1], y=np.arange(4)), {}, "images \\(n, height, width, 3\\)"),
@@ -191,3 +193,66 @@ def test_bad_data_is_refused_with_the_reason(tf, folder, case):
     make, options, message = BAD[case]
     with pytest.raises(UsageError, match=message):
         load(make(folder), **options)
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        ("path,label\nä.png,1\n".encode("utf-16"), "It is UTF-16: save it as UTF-8"),
+        (
+            "path,label\nx.png,a\nä.png,1\n".encode("latin-1"),
+            "Line 3 is in another encoding, Latin-1 perhaps",
+        ),
+    ],
+)
+def test_a_table_in_another_encoding_is_said_to_be(tmp_path, content, said):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(UsageError, match=said):
+        user_data.read_table(tmp_path / "t.csv")
+
+
+def huge(shape):
+    """An `.npy` file whose header claims that shape and that holds nothing."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def archive(**members):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made:
+        for name, content in members.items():
+            made.writestr(f"{name}.npy", content)
+    return file.getvalue()
+
+
+def sound():
+    file = io.BytesIO()
+    np.savez_compressed(file, x=np.zeros((6, 4, 4, 3), np.uint8), y=np.arange(6) % 2)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"", "as arrays"),
+        (b"PK\x03\x04", "as arrays"),
+        (b"text", "as arrays"),
+        (sound()[:-40], "as arrays"),
+        (sound()[:200] + b"\0" * 20 + sound()[220:], "as arrays"),
+        (archive(x=b"no array", y=b"neither"), "holds no arrays; expected"),
+        (archive(x=huge((9_000_000, 3000, 3000, 3)), y=huge((1,))), "more than fits into the memory"),
+    ],
+    ids=["empty", "cut after its mark", "text", "cut", "overwritten", "no arrays", "243 TB"],
+)
+def test_damaged_arrays_are_told(tmp_path, content, said):
+    (tmp_path / "d.npz").write_bytes(content)
+    with pytest.raises(UsageError, match=f"d.npz.*{said}"):
+        user_data.read_arrays(tmp_path / "d.npz")
+
+
+def test_a_label_that_no_image_can_have_is_told_at_once(tmp_path):
+    y = np.array([0, 1, 0, 3_000_000_000])
+    np.savez(tmp_path / "d.npz", x=np.zeros((4, 4, 4, 3), np.uint8), y=y)
+    with pytest.raises(UsageError, match="y has the label 3000000000, with 4 images"):
+        user_data.read_arrays(tmp_path / "d.npz")

@@ -256,6 +256,15 @@ BAD = {
     "rate": (("et-train", *PROFILED, "--learning-rate", "-1"), "--learning-rate -1 is out of range"),
     "rate inf": (("et-train", *PROFILED, "--learning-rate", "inf"), "--learning-rate inf is out of range"),
     "seed": (("et-train", *PROFILED, "--seed", "-1"), "--seed -1 is out of range"),
+    "seed too large": (
+        ("et-train", *PROFILED, "--seed", str(2**32)),
+        "--seed 4294967296 is out of range; allowed: 0 to 4294967295",
+    ),
+    "seed of 400 digits": (("et-train", *PROFILED, "--seed", "9" * 400), "... is out of range"),
+    "step too large": (
+        ("et-train", *SMALL, "--image-size", "4096", "--batch-size", "16", "--scheme", "full"),
+        "Lower --batch-size or --image-size.",
+    ),
     "rotation": (
         ("et-train", *PROFILED, "--rotation", "0.9"),
         "--rotation 0.9 is out of range; allowed: 0 to 0.5",
@@ -427,6 +436,18 @@ BAD = {
         "images is not a run folder",
     ),
     "output is a file": (("et-train", *PROFILED, "--output", "profile.json"), "cannot write to profile.json"),
+    "output too long": (
+        ("et-train", *PROFILED, "--output", "x" * 300),
+        "File name too long. Choose another --output.",
+    ),
+    "profile into a folder": (
+        ("et-profile", *SMALL, "--output", "images"),
+        "cannot write the profile images: it is a folder",
+    ),
+    "profile nowhere": (
+        ("et-profile", *SMALL, "--output", "/proc/p.json"),
+        "cannot write the profile /proc/p.json",
+    ),
     "output cannot be": (("et-train", *PROFILED, "--output", "/proc/run"), "cannot write to /proc/run"),
     "resume nothing": (("et-train", "--resume", "nowhere"), "nowhere is no run folder"),
     "resume and more": (("et-train", "--resume", "run", "--rho", "0.6"), "leave out --rho"),

@@ -3,6 +3,7 @@
 import argparse
 import functools
 import gzip
+import io
 import json
 import time
 from pathlib import Path
@@ -14,9 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elastictrainer import RunError, TensorTimings, UsageError, select
-from elastictrainer.experiment.options import parse
+from elastictrainer.experiment.options import load, parse
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.plotting import table
+from elastictrainer.plotting.replicates import replicates
 from elastictrainer.profiler.storage import to_json
+from elastictrainer.runs.run_folder import RunFolder
+from run_builders import make_run
 
 DATA = Path(__file__).parent.parent / "files"
 
@@ -211,3 +216,107 @@ def test_config(tmp_path, file, line):
     for key, value in line.items():
         if key in ("rho", "epochs", "model", "learning_rate"):
             assert getattr(got, key) == type(getattr(got, key))(value)
+
+
+def data_set(tmp_path, name, content):
+    """Read a data file of that content: a UsageError that names it, or images with labels."""
+    from elastictrainer.data import datasets
+
+    path = tmp_path / name
+    path.write_bytes(content)
+    before = sorted(p for p in tmp_path.rglob("*"))
+    try:
+        data = datasets.load(str(path), 1, (8, 8), validation_split=0.5)
+    except UsageError as error:
+        assert len(str(error)) < 2000
+    else:
+        for split in (data.train_split, data.test_split):
+            assert split.count and 0 <= min(split.labels) and max(split.labels) < len(data.class_names)
+    assert sorted(p for p in tmp_path.rglob("*")) == before
+
+
+TABLE = "path,label\n" + "".join(f"{k % 2}.png,{'ab'[k % 2]}\n" for k in range(8))
+
+
+@given(mutated(TABLE.encode()))
+@within_a_second
+def test_table(tf, tmp_path, content):
+    from PIL import Image
+
+    for k in (0, 1):
+        if not (tmp_path / f"{k}.png").exists():
+            Image.new("RGB", (8, 8)).save(tmp_path / f"{k}.png")
+    data_set(tmp_path, "t.csv", content)
+
+
+def arrays():
+    file = io.BytesIO()
+    np.savez(file, x=np.full((8, 4, 4, 3), 9, np.uint8), y=np.arange(8) % 2)
+    return file.getvalue()
+
+
+@given(mutated(arrays()))
+@within_a_second
+def test_arrays(tf, tmp_path, content):
+    data_set(tmp_path, "d.npz", content)
+
+
+@given(mutated(b"model: demo\nrho: 0.5\nepochs: 3\nseed: 010\nexport: tflite\n# a note\ndataset: images\n"))
+@within_a_second
+def test_settings_file(tmp_path, content):
+    (tmp_path / "c.yaml").write_bytes(content)
+    try:
+        got = load(TrainSettings, tmp_path / "c.yaml")
+    except UsageError as error:
+        assert len(str(error)) < 2000
+        return
+    assert 0.01 <= got.rho <= 1 and got.epochs >= 1 and 0 <= got.seed < 2**32
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "environment.json", "metrics.jsonl", "summary.json"])
+@given(data=st.data())
+@within_a_second
+def test_run_folder(tmp_path, name, data):
+    run = RunFolder(tmp_path / "run")
+    if not run.path.exists():
+        make_run(run.path)
+        for path in run.path.iterdir():
+            path.with_suffix(".sound").write_bytes(path.read_bytes())
+    sound = (run.path / name).with_suffix(".sound").read_bytes()
+    (run.path / name).write_bytes(data.draw(mutated(sound)))
+    try:
+        table.rows([run])
+        replicates([run])
+        run.environment().get("class_names")
+        assert all(np.isfinite(line["epoch"]) for line in run.metrics())
+    except UsageError as error:
+        assert str(run.path / name) in str(error) or "train_seconds" in str(error)
+    finally:
+        (run.path / name).write_bytes(sound)
+
+
+def test_checkpoint_bytes(tf, tmp_path):
+    """Every damage is passed over with a word, or leaves the values that were saved."""
+    from elastictrainer.training.checkpoints import Checkpoints
+
+    variable = tf.Variable(np.arange(64, dtype="float32"))
+    checkpoints = Checkpoints(tmp_path, values=[variable])
+    random = np.random.default_rng(0)
+    for trial in range(40):
+        variable.assign(np.arange(64, dtype="float32"))
+        checkpoints.save(trial, {"step": trial})
+        (newest,) = tmp_path.glob(f"step-{trial:09d}")
+        file = random.choice(sorted(p for p in newest.iterdir() if p.is_file()))
+        content = bytearray(file.read_bytes())
+        for at in random.integers(0, max(1, len(content)), 3):
+            content[at : at + 4] = random.bytes(random.integers(0, 8))
+        file.write_bytes(bytes(content))
+        said = []
+        try:
+            state = checkpoints.restore(said.append)
+        except RunError as error:
+            assert said and "can be read" in str(error)
+            state = None
+        if state is not None:
+            assert state["step"] <= trial and (said or state["step"] == trial)
+            np.testing.assert_array_equal(variable, np.arange(64))

@@ -1,0 +1,64 @@
+"""Whether a training step can fit into this machine's memory, before TensorFlow ends the process over it."""
+
+import os
+from pathlib import Path
+from typing import Any, Iterator, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+
+_FLOAT = 4  # bytes
+# Gradients need about half of what the layers give; the others are overwritten or computed again.
+_KEPT = 0.5
+
+
+def require_enough(model: tf.keras.Model, batch_size: int) -> None:
+    """UsageError where the activations of one full step alone are more than all memory; silent on a GPU."""
+    if tf.config.list_physical_devices("GPU"):
+        return
+    needed, there = step_bytes(model, batch_size), memory_bytes()
+    if there is not None and needed > there:
+        pixels = "x".join(map(str, model.input_shape[1:3]))
+        raise UsageError(
+            f"a step of {batch_size} images of {pixels} pixels takes some {needed / 1e9:.1f} GB, and this "
+            f"machine has {there / 1e9:.1f} GB. Lower --batch-size or --image-size."
+        )
+
+
+def step_bytes(model: tf.keras.Model, batch_size: int) -> int:
+    """An estimate, rather too low than too high: what the layers' outputs take that gradients are made of."""
+    return int(_KEPT * _FLOAT * batch_size * sum(_elements(layer) for layer in _layers(model)))
+
+
+def memory_bytes() -> Optional[int]:
+    """The memory that this process may use: the machine's or a container's; None where nobody tells."""
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    limits = [machine]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1 of control groups
+        try:
+            limits.append(int(Path("/sys/fs/cgroup", name).read_text()))
+        except (OSError, ValueError):  # ValueError: "max"
+            continue
+    return min(limits)
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    for layer in getattr(model, "layers", []):
+        if hasattr(layer, "layers"):
+            yield from _layers(layer)
+        else:
+            yield layer
+
+
+def _elements(layer: Any) -> float:
+    """Numbers in a layer's output for one example; 0 where it does not tell."""
+    try:
+        outputs = tf.nest.flatten(layer.output)
+    except (AttributeError, RuntimeError, ValueError):  # not called yet, or several times
+        return 0
+    return float(sum(np.prod([d for d in o.shape[1:] if d] or [0], dtype=float) for o in outputs))
