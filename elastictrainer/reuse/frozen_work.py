@@ -90,13 +90,8 @@ class FrozenWork:
         """Where the recording is."""
         return "in memory" if self._folder is None else f"in {self._folder}"
 
-    def record(self, minibatch: Minibatch) -> tf.Tensor:
-        """Train on a minibatch and record it; returns the scalar loss. RecordingError where it cannot be."""
-        values = self.keep(minibatch)
-        return self._suffix(*values, *_flat(minibatch[1]))
-
     def keep(self, minibatch: Minibatch) -> List[Any]:
-        """Record a minibatch without training on it; returns what was stored of its features."""
+        """Record a minibatch; returns what to `train` on. RecordingError where it cannot be recorded."""
         exact = self._split.prefix(*(tf.convert_to_tensor(value) for value in _flat(minibatch[0])))
         stored, fits = self._narrow(exact)
         if not fits:
@@ -104,13 +99,17 @@ class FrozenWork:
             stored, _ = self._narrow(exact)
         labels = [np.asarray(label) for label in _flat(minibatch[1])]
         self.recording.add([*(value.numpy() for value in stored), *labels])
-        return list(stored)
+        return [*stored, *_flat(minibatch[1])]
 
-    def replay(self, epoch: int, batch: int) -> tf.Tensor:
-        """Train on minibatch number `batch` of the recording, in an order of `epoch`'s; returns the loss."""
+    def read(self, epoch: int, batch: int) -> List[Any]:
+        """Minibatch number `batch`, in an order of `epoch`'s, to `train` on. RecordingError."""
         if self._replay is None:
             self._replay = Replay(self.recording, self._batch, self._settings.seed)
-        return self._suffix(*self._replay.minibatch(epoch, batch))
+        return list(self._replay.minibatch(epoch, batch))
+
+    def train(self, values: List[Any]) -> tf.Tensor:
+        """Train on what `keep` or `read` returned; returns the scalar loss."""
+        return self._suffix(*values)
 
     def select(self, step: CompiledStep) -> None:
         """Train what `step` trains, all of it `trainable`, on the same recording from here on."""

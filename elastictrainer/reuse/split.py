@@ -208,11 +208,23 @@ class TracedStep:
         """The part of the graph that computes `fetches` and `effects` from `feeds`; it returns `fetches`."""
         holder = wrap_function.VariableHolder(share_variables=True)
         whole = wrap_function.WrappedFunction(self._graph, variable_holder=holder)
+        # What TensorFlow counts anew at every call: the number of an exchange between processes.
+        ends = {self._position[tensor.op.name] for tensor in tf.nest.flatten(fetches)}
+        needed = self._upstream(ends | {self._position[op.name] for op in effects}, set())
+        counted = [
+            (_tensors(numbers), count)
+            for numbers, count in zip(
+                self._graph.deferred_internal_captures, self._graph.deferred_external_captures
+            )
+            if {self._position[number.op.name] for number in _tensors(numbers)} & needed
+        ]
         try:
-            part = whole.prune(list(feeds), [fetches, *effects])
+            part = whole.prune(
+                [*feeds, *(number for numbers, _ in counted for number in numbers)], [fetches, *effects]
+            )
         except op_selector.UnliftableError as error:  # an order of ops that goes through the frozen part
             raise Unusable(f"the step cannot be taken apart ({str(error).splitlines()[0]})") from None
-        return lambda *values: part(*values)[0]
+        return lambda *values: part(*values, *_tensors([count() for _, count in counted]))[0]
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:

@@ -162,7 +162,11 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self._recorder = Recorder(state, self._steps, self._spec, self._reuse)
         recording = self._reuse.reuse != "off"
         if recording and self.timings is not None and self.timings.reuse is None:
-            self._measure_reuse(objective, minibatch)
+            if state.workers:  # each would measure something else, and select by it
+                state.say("not recording: the profile does not say what that costs (et-profile makes one)")
+                recording = False
+            else:
+                self._measure_reuse(objective, minibatch)
         state.policy = make_policy(
             scheme,
             self._settings,

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.errors import RunError
 from elastictrainer.reuse.frozen_work import FrozenWork
 from elastictrainer.reuse.recording import RecordingError
 from elastictrainer.reuse.settings import ReuseSettings
@@ -71,9 +72,8 @@ class Recorder:
             built = self._work is None or self._mask is None or bool((mask != self._mask).any())
             try:
                 with state.watch.lap(TRACING if built else kind):
-                    if built:
-                        self._prepare(mask, minibatch)
-                    return mask, kind, float(self._step(kind, minibatch)), built
+                    values = self._values(mask, kind, minibatch, built)
+                    return mask, kind, float(self._step(kind, values)), built
             except (Unusable, RecordingError) as error:
                 self._give_up(str(error))
             mask, kind = policy.without_recording(state.progress.step), PLAIN
@@ -125,15 +125,47 @@ class Recorder:
             f"{1e-6 * work.recording.bytes:.0f} MB {work.where}"
         )
 
-    def _step(self, kind: str, minibatch: Any) -> tf.Tensor:
-        """Train by recording `minibatch`, or by replaying one; returns the loss. RecordingError."""
+    def _values(self, mask: np.ndarray, kind: str, minibatch: Optional[Minibatch], built: bool) -> List[Any]:
+        """What the step begins with, recorded or read; Unusable and RecordingError, in all processes alike.
+
+        A process that fails must not leave the others waiting for its gradients: they give up together.
+        """
+        state = self._run_state
+        failure: Optional[Exception] = None
+        values: List[Any] = []
+        try:
+            if built:
+                self._prepare(mask, minibatch)
+            assert self._work is not None
+            if kind == RECORDING:
+                assert minibatch is not None
+                values = self._work.keep(minibatch)
+            else:
+                values = self._work.read(state.progress.epoch, state.progress.batch)
+        except (Unusable, RecordingError) as error:
+            failure = error
+        # Reading fails by a damaged file alone: not worth an exchange in every step.
+        if state.workers and (built or kind == RECORDING):
+            failed = state.workers.gather([failure is not None])[:, 0]
+            if failed.any() and failure is None:
+                failure = RecordingError(f"process {int(failed.argmax())} cannot")
+        elif state.workers and failure is not None:
+            raise RunError(
+                f"what was recorded cannot be read: {failure} Start all processes again, each with --resume."
+            ) from None
+        if failure is not None:
+            raise failure
+        return values
+
+    def _step(self, kind: str, values: List[Any]) -> tf.Tensor:
+        """Train on what was recorded; returns the loss."""
         assert self._work is not None
         progress = self._run_state.progress
         if kind == RECORDING:
             progress.recorded += 1
-            return self._work.record(minibatch)
-        progress.replayed += 1
-        return self._work.replay(progress.epoch, progress.batch)
+        else:
+            progress.replayed += 1
+        return self._work.train(values)
 
     def _give_up(self, reason: str) -> None:
         """Do all work in every step until the interval ends, and say why."""

@@ -132,8 +132,7 @@ class Trainer:
         state.callbacks = ours
         reuse = self.reuse
         if reuse.reuse != "off":
-            together = "processes that train together do all work in every step." if self._workers else ""
-            reason = together or _why_not_recorded(given)
+            reason = _why_not_recorded(given)
             if reason:
                 say(f"not recording: {reason}")
                 reuse = dataclasses.replace(reuse, reuse="off")

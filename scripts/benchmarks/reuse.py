@@ -93,18 +93,18 @@ def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
         return {"selected": int(mask.sum()), "unusable": str(error)}
     full = steps.get(timings.connected)
     for _ in range(4):
-        work.record(batch)
+        work.train(work.keep(batch))
     epochs = itertools.count()
     for k in range(4):
-        work.replay(0, k)
+        work.train(work.read(0, k))
         full(*batch)
     ratios: Dict[str, List[float]] = {"recording": [], "replay": []}
     for _ in range(PASSES):
         full_ms = np.median(times_ms(lambda: full(*batch), STEPS))
-        recording_ms = np.median(times_ms(lambda: work.record(batch), STEPS)[1:])
+        recording_ms = np.median(times_ms(lambda: work.train(work.keep(batch)), STEPS)[1:])
         epoch = next(epochs)
         places = itertools.count()
-        replay_ms = np.median(times_ms(lambda: work.replay(epoch, next(places)), STEPS)[1:])  # noqa: B023
+        replay_ms = np.median(times_ms(lambda: work.train(work.read(epoch, next(places))), STEPS)[1:])  # noqa: B023
         full_ms = (full_ms + np.median(times_ms(lambda: full(*batch), STEPS))) / 2
         ratios["recording"].append(recording_ms / full_ms)
         ratios["replay"].append(replay_ms / full_ms)

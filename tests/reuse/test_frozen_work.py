@@ -38,8 +38,8 @@ def test_replaying_is_the_training_that_computes_everything_again(tf, tmp_path, 
     minibatches, variables = data(tf), everything(step)
     work = work_of(tf, step, minibatches, settings)
     before = values(variables)
-    losses = [float(work.record(minibatch)) for minibatch in minibatches]
-    losses += [float(work.replay(epoch, k)) for epoch in (1, 2) for k in range(STEPS)]
+    losses = [float(work.train(work.keep(minibatch))) for minibatch in minibatches]
+    losses += [float(work.train(work.read(epoch, k))) for epoch in (1, 2) for k in range(STEPS)]
     after = values(variables)
     work.close()
     assign(variables, before)
@@ -59,9 +59,9 @@ def test_float16_is_near(tf):
         assign(variables, before)
         work = work_of(tf, step, minibatches, ReuseSettings(dtype=dtype))
         for minibatch in minibatches:
-            work.record(minibatch)
+            work.train(work.keep(minibatch))
         for k in range(STEPS):
-            work.replay(1, k)
+            work.train(work.read(1, k))
         weights.append(np.concatenate([v.ravel() for v in values(step.variables)]))
     exact, rounded = weights
     assert 0 < np.abs(exact - rounded).max() < 1e-2 * np.abs(exact).max()
@@ -74,10 +74,10 @@ def test_numbers_too_large_for_float16_are_stored_as_float32(tf):
     minibatches[2] = (minibatches[2][0] * 1e6, minibatches[2][1])
     work = work_of(tf, step, minibatches, ReuseSettings())
     assert work.recording.columns[0].dtype == "float16"
-    losses = [float(work.record(minibatch)) for minibatch in minibatches]
+    losses = [float(work.train(work.keep(minibatch))) for minibatch in minibatches]
     assert work.recording.columns[0].dtype == "float32"
     assert np.isfinite(losses).all()
-    assert np.isfinite([float(work.replay(1, k)) for k in range(STEPS)]).all()
+    assert np.isfinite([float(work.train(work.read(1, k))) for k in range(STEPS)]).all()
 
 
 def test_an_example_keeps_its_view(tf):
@@ -112,7 +112,7 @@ def test_another_selection_trains_on_the_same_recording(tf):
         work.keep(minibatch)
     work.select(shallow)
     before = values(variables)
-    loss = float(work.replay(1, 0))
+    loss = float(work.train(work.read(1, 0)))
     after = values(variables)
     assign(variables, before)
     assert float(shallow(*shuffled(minibatches, 1)[0])) == loss

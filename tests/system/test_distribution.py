@@ -106,6 +106,9 @@ def workshop(tmp_path_factory):
             {**measured.metadata, "batch_size": batch, "threads": threads},
         )
         chain.save(folder / f"{name}.json")
+        if name == "replica":
+            chain.reuse = measured.reuse
+            chain.save(folder / "recording.json")
     return folder
 
 
@@ -261,6 +264,78 @@ def test_replicas_of_a_background_job_can_be_terminated(workshop):
     said = launched.communicate(timeout=280)[0]
     assert launched.returncode == 130 and said.count("Go on with: et-train --resume background") == 1
     assert not (workshop / "background" / "summary.json").exists()
+
+
+DEEPER = ("--model", "demo", "--weights", "none", "--image-size", "16", "--dataset", "images")
+RECORDING = (
+    *(*DEEPER, "--batch-size", "4", "--rho", "0.5", "--epochs", "8", "--interval", "4"),
+    *("--importance-batches", "2", "--profile", "deeper.json", *MIRRORED[2:]),
+)
+
+
+@pytest.fixture(scope="module")
+def recording(workshop):
+    """A run of two replicas that record their own shares, left alone; its folders."""
+    measure = (*DEEPER, "--batch-size", "2", "--output", "deeper.json", "--steps", "2")
+    finish([start(workshop, "profile", *measure)])
+    profile = json.loads((workshop / "deeper.json").read_text())
+    threads = profile["metadata"]["threads"]
+    threads["intra_op"] = max(1, threads["processors"] // 2)
+    (workshop / "deeper.json").write_text(json.dumps(profile))
+    (said,) = finish([start(workshop, "train", *RECORDING, "--output", "recorded")])
+    assert "recording what is frozen" in said
+    return [workshop / name for name in ("recorded", "recorded-worker1")]
+
+
+@pytest.mark.slow
+def test_replicas_record_and_replay_their_own_shares(workshop, recording):
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in recording]
+    assert summaries[0]["replayed_share"] == summaries[1]["replayed_share"] >= 0.5
+    assert all(summary["recorded_bytes"] for summary in summaries)
+    for a, b in zip(*map(weights, recording)):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the replicas through /proc")
+def test_replicas_killed_while_they_replay_go_on_as_if_they_were_not(workshop, recording):
+    launched = start(workshop, "train", *RECORDING, "--output", "shares")
+    wait_for_step(workshop / "shares", launched, 12 * 3 + 5)  # in the fourth epoch of 12 steps
+    for replica in children(launched):
+        os.kill(replica, signal.SIGKILL)
+    launched.communicate(timeout=280)
+    (said,) = finish([start(workshop, "train", "--resume", "shares")])
+    assert "recording again what is frozen" in said
+    for folder, whole in zip(("shares", "shares-worker1"), recording):
+        for a, b in zip(weights(workshop / folder), weights(whole)):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_replicas_give_up_recording_together(workshop):
+    """The second one has no room for its share; both do all work in every step from there on."""
+    code = """
+import os
+if '"index": 1' in os.environ.get("TF_CONFIG", ""):
+    from elastictrainer.reuse import recording
+
+    def add(self, rows):
+        raise recording.RecordingError("the disk is full")
+
+    recording.Recording.add = add
+"""
+    (workshop / "fails").mkdir()
+    (workshop / "fails" / "sitecustomize.py").write_text(code)
+    path = os.pathsep.join([str(workshop / "fails"), str(Path(__file__).parents[1]), *sys.path])
+    (said,) = finish([start(workshop, "train", *RECORDING, "--output", "together", PYTHONPATH=path)])
+    assert "not recording: process 1 cannot" in said
+    summaries = [
+        json.loads((workshop / name / "summary.json").read_text())
+        for name in ("together", "together-worker1")
+    ]
+    assert [summary["replayed_share"] for summary in summaries] == [0.0, 0.0]
+    for a, b in zip(*(weights(workshop / name) for name in ("together", "together-worker1"))):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.slow

@@ -139,6 +139,8 @@ def test_killed_at_twenty_random_moments_the_result_is_the_same(workshop, tf):
             arguments = ("--resume", "parts")
     said = finish(start(workshop, "--resume", "parts"))
     assert "resumed after step" in said and while_writing
+    # Most of its steps replay, so most of the kills come while it does.
+    assert json.loads((workshop / "whole" / "summary.json").read_text())["replayed_share"] > 0.5
     for log in ("metrics.jsonl", "selections.jsonl"):
         assert lines(workshop / "whole" / log) == lines(workshop / "parts" / log)
     weights = [
