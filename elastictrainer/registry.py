@@ -29,6 +29,11 @@ class Choice:
     others: Callable[[str], bool] = _no_others
     hint: str = ""
 
+    @property
+    def open(self) -> bool:
+        """Whether there may be other values than `names`."""
+        return self.others is not _no_others
+
     def check(self, value: str) -> None:
         """UsageError where `value` is none of them, with the nearest that is."""
         if value not in self.names and not self.others(value):

@@ -1,5 +1,6 @@
 """What every command shares: its errors as one line on stderr, and its exit status."""
 
+import argparse
 import os
 import signal
 import sys
@@ -7,8 +8,17 @@ import threading
 import traceback
 from typing import Any, Callable, Optional, Sequence
 
+from elastictrainer import __version__
 from elastictrainer.cli.output import prepare
 from elastictrainer.errors import RunError, UsageError
+
+
+def make_parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
+    """A parser with the options that every command has."""
+    parser = argparse.ArgumentParser(name, description=description, epilog=example, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"{name} {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
 
 
 def run(

@@ -1,10 +1,9 @@
 """et-export: write the model of a finished run in formats for use elsewhere."""
 
-import argparse
 import sys
 from typing import Optional, Sequence
 
-from elastictrainer.cli.command import run
+from elastictrainer.cli.command import make_parser, run
 from elastictrainer.registry import EXPORT
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import find_runs
@@ -18,11 +17,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         "et-export",
-        description="Write the model of a finished run for use elsewhere, and a model card beside it.",
-        epilog=_EXAMPLE,
-        allow_abbrev=False,
+        "Write the model of a finished run for use elsewhere, and a model card beside it.",
+        _EXAMPLE,
     )
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument(
@@ -36,7 +34,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument(
         "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     options = parser.parse_args(arguments)
 
     formats = options.format or ["tflite"]

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any, Optional, Sequence
 
-from elastictrainer.cli.command import run
+from elastictrainer.cli.command import make_parser, run
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.quiet import load_tensorflow
 
@@ -29,13 +29,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
-    parser = argparse.ArgumentParser(
-        "et-plot",
-        description="Draw profiles and run folders.\n\n" + _WHAT,
-        epilog=_EXAMPLE,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("et-plot", "Draw profiles and run folders.\n\n" + _WHAT, _EXAMPLE)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     kinds = (
         "curves",
         "tradeoff",
@@ -65,7 +60,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         "--trust-run", action="store_true", help="data: run the code that a RUN's settings name"
     )
     parser.add_argument("--csv", metavar="FILE", help="write the data that was drawn")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     options = parser.parse_args(arguments)
 
     from elastictrainer.runs.files import write_json

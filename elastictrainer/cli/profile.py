@@ -1,11 +1,10 @@
 """et-profile: measure how much of a training step each tensor takes on this device."""
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Optional, Sequence
 
-from elastictrainer.cli.command import run
+from elastictrainer.cli.command import make_parser, run
 from elastictrainer.experiment.options import parse
 from elastictrainer.experiment.settings import ProfileSettings, check_names
 from elastictrainer.runs.quiet import load_tensorflow
@@ -22,10 +21,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
-    parser = argparse.ArgumentParser(
-        "et-profile", description=_DESCRIPTION, epilog=_EXAMPLE, allow_abbrev=False
-    )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser = make_parser("et-profile", _DESCRIPTION, _EXAMPLE)
     settings, _ = parse(ProfileSettings, arguments, parser)
     # With --classes no image is needed, so the data set need not exist yet.
     check_names(settings, but=("dataset",) if settings.classes else ())

@@ -1,16 +1,15 @@
 """et-train: fine-tune a model at a chosen speed."""
 
-import argparse
 import sys
 from typing import Any, Dict, Optional, Sequence
 
-from elastictrainer.cli.command import run
+from elastictrainer.cli.command import make_parser, run
 from elastictrainer.cli.output import unfailing
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.continuation import settings_of
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import TrainSettings, check_names
-from elastictrainer.experiment.start import resume, start
+from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
@@ -24,12 +23,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
-    parser = argparse.ArgumentParser(
-        "et-train", description=_DESCRIPTION, epilog=_EXAMPLE, allow_abbrev=False
-    )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser = make_parser("et-train", _DESCRIPTION, _EXAMPLE)
     parser.add_argument(
-        "--resume", metavar="RUN", help="go on with an interrupted run; its settings are in the run folder"
+        "--resume",
+        metavar="RUN",
+        help="go on with an interrupted run; its settings are in the run folder. last: the latest in runs/",
     )
     parser.add_argument(
         "--trust-run",
@@ -53,7 +51,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
                 f"--resume takes all settings from {options.resume}/config.yaml; leave out "
                 f"{', '.join(others)}."
             )
-        summary = resume(RunFolder(options.resume), options.trust_run)
+        run_folder = last_unfinished() if options.resume == "last" else RunFolder(options.resume)
+        summary = resume(run_folder, options.trust_run)
     if summary is not None:
         _print_summary(summary)
 

@@ -8,10 +8,12 @@ import typing
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
+from elastictrainer import registry
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import CommonSettings, ProfileSettings, TrainSettings
 from elastictrainer.runs import flat_yaml
 
+_GROUPS = ("model", "data", "speed", "training", "profile", "run", "several devices")  # as --help lists them
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 Settings = TypeVar("Settings", bound=CommonSettings)
 
@@ -24,6 +26,7 @@ ALIASES = {
     "num_epochs": "epochs",
     "num_classes": "classes",
     "run_name": "output",
+    "time_budget": "rho",
 }
 SCHEME_ALIASES = {
     "elastic_training": "elastic",
@@ -58,21 +61,28 @@ def parse(
     parser.add_argument(
         "--config", metavar="FILE", help="YAML file with any of these settings; the command line wins"
     )
+    used = {field.metadata["group"] for field in fields.values()}
+    groups = {name: parser.add_argument_group(name) for name in _GROUPS if name in used}
+    group = ""
     for name, field in fields.items():
-        kind = _plain(types[name])
-        options = [f"--{name.replace('_', '-')}"] + ([f"--{name}"] if "_" in name else [])
-        options += [f"--{alias}" for alias, target in ALIASES.items() if target == name]
+        kind, metadata = _plain(types[name]), field.metadata
+        group = metadata["group"] or group
         default = "" if field.default is None or kind is bool else f" (default: {field.default})"
         extra: Dict[str, Any] = (
             {"action": argparse.BooleanOptionalAction}
             if kind is bool
-            else {"type": str, "metavar": {int: "N", float: "X"}.get(kind, "NAME")}
+            else {"type": str, "metavar": metadata["metavar"] or _metavar(kind, metadata["check_name"])}
         )
-        if field.metadata["bare"] is not None:
-            extra.update(nargs="?", const=field.metadata["bare"])
-        parser.add_argument(
-            *options, dest=name, default=argparse.SUPPRESS, help=field.metadata["help"] + default, **extra
-        )
+        if metadata["bare"] is not None:
+            extra.update(nargs="?", const=metadata["bare"])
+        extra.update(dest=name, default=argparse.SUPPRESS)
+        option = f"--{name.replace('_', '-')}"
+        groups[group].add_argument(option, help=metadata["help"] + default, **extra)
+        others = [f"--{name}"] if "_" in name else []
+        others += [f"--{alias}" for alias, target in ALIASES.items() if target == name]
+        others += ["--time-budget"] if name == "rho" else []
+        if others:
+            parser.add_argument(*others, help=argparse.SUPPRESS, **extra)
     parsed, rest = parser.parse_known_args(arguments)
     if rest:
         known = [option for action in parser._actions for option in action.option_strings]
@@ -115,6 +125,14 @@ def _converted(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
 def _plain(kind: Any) -> Any:
     """The type without `Optional`: T for `Optional[T]` and for T."""
     return next((a for a in typing.get_args(kind) if a is not type(None)), kind)
+
+
+def _metavar(kind: Any, check_name: Any) -> str:
+    """What stands for a value in `--help`: the names there are where there are no others."""
+    choice = getattr(check_name, "__self__", None)
+    if isinstance(choice, registry.Choice) and not choice.open:
+        return "{" + ",".join(choice.names) + "}"
+    return {int: "N", float: "X"}.get(kind, "NAME")
 
 
 def _nearest(value: str, valid: List[str]) -> str:

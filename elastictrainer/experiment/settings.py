@@ -16,6 +16,8 @@ def setting(
     high: Optional[float] = None,
     bare: Any = None,
     check_name: Optional[Callable[[str], Any]] = None,
+    metavar: Optional[str] = None,
+    group: str = "",
 ) -> Any:
     """A dataclass field for one setting.
 
@@ -26,8 +28,18 @@ def setting(
         high: largest value allowed; None: no limit.
         bare: the value that the option stands for when it is given without one; None: it needs a value.
         check_name: raises UsageError for a name that does not exist; None: the value is not a name.
+        metavar: what stands for the value in `--help`; None: by its type, or the names there are.
+        group: the heading in `--help` above this setting and those that follow; empty: as the one before.
     """
-    metadata = {"help": help, "low": low, "high": high, "bare": bare, "check_name": check_name}
+    metadata = {
+        "help": help,
+        "low": low,
+        "high": high,
+        "bare": bare,
+        "check_name": check_name,
+        "metavar": metavar,
+        "group": group,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -39,11 +51,12 @@ class CommonSettings:
         "resnet50",
         f"{', '.join(registry.MODEL.names)}, a .keras file, or package.module:function",
         check_name=registry.MODEL.check,
+        group="model",
     )
     trust_model: bool = setting(
         False, "load a .keras file, or the model of --init-from, even if that can run code of its author's"
     )
-    weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file")
+    weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file", metavar="FILE")
     head_init: str = setting(
         "zeros",
         "initial head: zeros, or glorot as in the published code",
@@ -59,12 +72,14 @@ class CommonSettings:
         "test/CLASS/IMAGE (or CLASS/IMAGE, see --validation-split), a folder that tensorflow-datasets has "
         "prepared, a .csv table with the columns path, label and perhaps split, or .npz arrays",
         check_name=registry.DATASET.check,
+        group="data",
+        metavar="DATA",
     )
     validation_split: Optional[float] = setting(
         None, "share of every class to test on, where the data has no test part", 0.01, 0.9
     )
     data_dir: Optional[str] = setting(
-        None, "where tensorflow-datasets keeps its data (~/tensorflow_datasets)"
+        None, "where tensorflow-datasets keeps its data (~/tensorflow_datasets)", metavar="DIR"
     )
     classes: Optional[int] = setting(
         None, "number of classes; comes from the data, and must agree with it", 2
@@ -72,7 +87,7 @@ class CommonSettings:
     image_size: Optional[int] = setting(
         None, "height and width in pixels; the model's own if not given (224)", 8, 4096
     )
-    batch_size: int = setting(4, "images in a training step", 1)
+    batch_size: int = setting(4, "images in a training step", 1, group="training")
     optimizer: str = setting(
         "sgd", "sgd (decoupled weight decay, cosine schedule) or adam", check_name=registry.OPTIMIZER.check
     )
@@ -82,12 +97,14 @@ class CommonSettings:
         40.0,
         "spent on timing steps when a profile is made, after the trace; less time: a less accurate profile",
         0,
+        group="profile",
     )
     seed: int = setting(
         0,
         "of initial head, data order, augmentation and dropout",
         0,
         2**32 - 1,  # NumPy takes no more
+        group="run",
     )
 
 
@@ -95,11 +112,15 @@ class CommonSettings:
 class ProfileSettings(CommonSettings):
     """Settings of et-profile."""
 
-    warmup: int = setting(100, "steps before the first measurement; fewer if they take five seconds", 1)
+    warmup: int = setting(
+        100, "steps before the first measurement; fewer if they take five seconds", 1, group="profile"
+    )
     steps: int = setting(8, "traced steps; times are medians over them", 1)
     validate: int = setting(0, "measure this many random selections against the prediction", 0)
-    output: Optional[str] = setting(None, "where to write the profile (profiles/MODEL_....json)")
-    plot: Optional[str] = setting(None, "draw the timings into this file (.png, .pdf, .svg)")
+    output: Optional[str] = setting(
+        None, "where to write the profile (profiles/MODEL_....json)", metavar="FILE"
+    )
+    plot: Optional[str] = setting(None, "draw the timings into this file (.png, .pdf, .svg)", metavar="FILE")
 
 
 @dataclass
@@ -110,12 +131,15 @@ class TrainSettings(CommonSettings):
         None,
         "start from an earlier run's model, for the same classes or others: classes that it knows keep their "
         "weights",
+        group="model",
+        metavar="RUN",
     )
     scheme: str = setting(
         "elastic",
         "elastic, elastic-weight-magnitude, elastic-grad-magnitude, freeze-below, full, traditional-tl, "
         "bn-bias, prunetrain, or your own: package.module:Class",
         check_name=schemes.check_name,
+        group="speed",
     )
     rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
     interval: Optional[int] = setting(
@@ -124,8 +148,8 @@ class TrainSettings(CommonSettings):
         "where the run is too short for so many to pay",
         1,
     )
-    epochs: int = setting(12, "passes over the training images", 1)
-    importance_batches: int = setting(5, "minibatches that a selection is based on", 1)
+    epochs: int = setting(12, "passes over the training images", 1, group="training")
+    importance_batches: int = setting(5, "minibatches that a selection is based on", 1, group="speed")
     solver: str = setting(
         "dp", "dp (a knapsack, milliseconds) or milp (exact, slower)", check_name=registry.SOLVER.check
     )
@@ -148,14 +172,20 @@ class TrainSettings(CommonSettings):
         check_name=registry.REUSE_DTYPE.check,
     )
     reuse_memory: str = setting(
-        "2GB", "a larger recording goes into a file; bytes, or with kB, MB or GB", check_name=sizes.bytes_of
+        "2GB",
+        "a larger recording goes into a file; bytes, or with kB, MB or GB",
+        check_name=sizes.bytes_of,
+        metavar="SIZE",
     )
-    reuse_dir: Optional[str] = setting(None, "where that file is, while training lasts (the run folder)")
+    reuse_dir: Optional[str] = setting(
+        None, "where that file is, while training lasts (the run folder)", metavar="DIR"
+    )
     strategy: str = setting(
         "none",
         "mirrored: a process for each GPU of this machine trains on a share of each minibatch; multi-worker: "
         "you start the processes and name them in TF_CONFIG; none",
         check_name=registry.STRATEGY.check,
+        group="several devices",
     )
     replicas: Optional[int] = setting(None, "mirrored: how many processes; one for each GPU if not given", 2)
     replica_network: str = setting(
@@ -168,20 +198,26 @@ class TrainSettings(CommonSettings):
         "none",
         "keep decoded images of a folder or table: none, memory, or disk (in cache/, for later runs too)",
         check_name=registry.CACHE.check,
+        group="data",
     )
     checkpoint_minutes: float = setting(
-        10.0, "between checkpoints within an epoch; one is also written after every epoch", 0
+        10.0, "between checkpoints within an epoch; one is also written after every epoch", 0, group="run"
     )
     meter: Optional[str] = setting(
-        None, "log of an external power meter, CSV of Unix time and watts, read at the end of the run"
+        None,
+        "log of an external power meter, CSV of Unix time and watts, read at the end of the run",
+        metavar="FILE",
     )
-    profile: Optional[str] = setting(None, "the model's profile; found or made in profiles/ if not given")
+    profile: Optional[str] = setting(
+        None, "the model's profile; found or made in profiles/ if not given", metavar="FILE"
+    )
     export: Optional[str] = setting(
         None,
         f"write the model for use when done: {', '.join(registry.EXPORT.names)}; or several: tflite,keras",
         check_name=lambda formats: registry.EXPORT.check_each(formats.split(",")),
+        metavar="FORMATS",
     )
-    output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)")
+    output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)", metavar="DIR")
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(
         False,

@@ -19,6 +19,7 @@ from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training import launcher, private_network
 
+_RUNS = "runs"
 Summary = Optional[Dict[str, Any]]  # None where other processes trained, and showed it
 
 
@@ -79,6 +80,16 @@ def resume(run: RunFolder, trust: bool = False) -> Summary:
             if started_in == os.getcwd():
                 raise
             raise UsageError(f"{error} The run was started in {started_in}; resume it from there.") from None
+
+
+def last_unfinished() -> RunFolder:
+    """The run in `runs/` that was started last, of those that have not ended; UsageError without one."""
+    runs = [RunFolder(config.parent) for config in Path(_RUNS).glob("*/config.yaml")]
+    first = [run for run in runs if not re.search(r"-worker\d+$", run.path.name)]  # it starts the others
+    unfinished = [run for run in first if not run.summary_path.exists()]
+    if not unfinished:
+        raise UsageError(f"--resume last: there is no unfinished run in {_RUNS}/.")
+    return max(unfinished, key=lambda run: run.config_path.stat().st_mtime)
 
 
 def _read_by(settings: TrainSettings) -> List[Path]:
@@ -148,4 +159,4 @@ def _new_name(settings: TrainSettings) -> str:
         re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (settings.model, settings.scheme)
     )
     rho = f"_rho{settings.rho:g}" if takes_rho(settings.scheme) else ""
-    return f"runs/{time.strftime('%Y%m%d-%H%M%S')}_{model}_{scheme}{rho}"
+    return f"{_RUNS}/{time.strftime('%Y%m%d-%H%M%S')}_{model}_{scheme}{rho}"

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from elastictrainer import RunError, UsageError
+from elastictrainer import RunError, UsageError, __version__
 from elastictrainer.cli.command import run
 
 
@@ -92,3 +92,12 @@ def test_a_termination_signal_and_a_lost_terminal_interrupt_the_body(capsys, num
 def test_nohup_is_obeyed():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert run("et-test", lambda arguments: os.kill(os.getpid(), signal.SIGHUP), []) == 0
+
+
+@pytest.mark.parametrize("name", ["train", "profile", "plot", "export"])
+def test_every_command_tells_its_version(name, capsys):
+    import importlib
+
+    with pytest.raises(SystemExit) as stopped:
+        importlib.import_module(f"elastictrainer.cli.{name}").main(["--version"])
+    assert stopped.value.code == 0 and capsys.readouterr().out == f"et-{name} {__version__}\n"

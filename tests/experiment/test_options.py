@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import re
 
 import pytest
 
@@ -125,3 +126,18 @@ def test_the_options_that_the_command_line_set_are_known(tmp_path):
 def test_an_option_that_may_stand_alone_has_a_value_for_that():
     assert read(["--reprofile"]).reprofile == "always"
     assert read(["--reprofile", "never"]).reprofile == "never"
+
+
+def test_help_has_groups_names_and_no_aliases():
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parse(TrainSettings, [], parser)
+    said = parser.format_help()
+    headings = [line[:-1] for line in said.splitlines() if re.fullmatch(r"[a-z ]+:", line)]
+    assert headings == ["options", "model", "data", "speed", "training", "profile", "run", "several devices"]
+    assert "--optimizer {sgd,adam}" in said and "--weights FILE" in said and "--data-dir DIR" in said
+    assert not re.search(r"--\w+_\w+|--train_type|--time-budget", said)
+
+
+@pytest.mark.parametrize("option", ["--rho", "--time-budget", "--time_budget"])
+def test_rho_has_a_name_that_says_what_it_is(option):
+    assert read([option, "0.25"]).rho == 0.25
