@@ -55,6 +55,7 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
     axes.set_title(f"{first['model']} on {Path(first['dataset']).name}")
     axes.set_xlabel("training time (s)")
     axes.set_ylabel("test accuracy at the end (%)")
+    axes.margins(x=0.12)  # room for what is written at the last point
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     axes.legend()

@@ -41,7 +41,7 @@ def commands():
                 words = shlex.split(line, comments=True)
                 while words and re.match(r"^[A-Z_]+=", words[0]):
                     words = words[1:]
-                if words and words[0] not in ("sudo", "source", "pip", "python3.11"):
+                if words and words[0] not in ("sudo", "source", "pip", "git", "python3", "python3.11"):
                     yield pytest.param(words, id=f"{page.name}: {line}")
 
 
