@@ -44,8 +44,8 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
         summaries = [run.summary() for run in members]
         full = full_seconds.get(_compared_by(members[0]))
         values = {
-            "best": [s["accuracy_best"] for s in summaries],
-            "last": [s["accuracy_last"] for s in summaries],
+            "best": [s["accuracy_best"] for s in summaries if s.get("accuracy_best") is not None],
+            "last": [s["accuracy_last"] for s in summaries if s.get("accuracy_last") is not None],
             "train_seconds": [s["train_seconds"] for s in summaries],
             "ratio": [s["train_seconds"] / full for s in summaries] if full else [],
             "achieved": [s["rho_achieved"] for s in summaries if s["rho_achieved"] is not None],

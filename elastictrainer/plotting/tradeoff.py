@@ -5,6 +5,7 @@ from typing import Any, Dict, List
 
 import numpy as np
 
+from elastictrainer.errors import UsageError
 from elastictrainer.plotting.drawing import COLOURS, MARKERS, Drawing, pyplot
 from elastictrainer.plotting.replicates import replicates, spread
 from elastictrainer.registry import takes_rho
@@ -21,13 +22,16 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
         runs: finished.
 
     Raises:
-        UsageError: a run is not finished.
+        UsageError: a run is not finished, or was not evaluated.
     """
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     families: Dict[str, List[Dict[str, Any]]] = {}
     rows = []
     for name, members in replicates(runs).items():
         settings, summaries = members[0].config(), [run.summary() for run in members]
+        for run, summary in zip(members, summaries):
+            if summary.get("accuracy_last") is None:
+                raise UsageError(f"{run.path} was not evaluated: leave it out, or see `Evaluation`.")
         off = settings.get("reuse") == "off" and settings["scheme"] != "full"
         family = settings["scheme"] + (", reuse off" if off else "")
         point = {

@@ -46,3 +46,10 @@ def test_a_ratio_is_to_full_training_of_the_same_model(tmp_path):
     for run in runs:
         run.write_config({**run.config(), "model": run.path.name.split("-")[1]})
     assert [row["ratio"] for row in table.rows(runs)] == [1.0, pytest.approx(0.3), 1.0]
+
+
+def test_a_run_that_was_not_evaluated_has_no_accuracy(runs):
+    summary = runs[0].summary()
+    del summary["accuracy_best"], summary["accuracy_last"]
+    runs[0].write_summary(summary)
+    assert re.search(r"full +- +- +200.0 +1.000", table.text(runs).splitlines()[1])

@@ -1,7 +1,9 @@
 """Accuracy over training time, a point for each run."""
 
 import numpy as np
+import pytest
 
+from elastictrainer.errors import UsageError
 from elastictrainer.plotting.tradeoff import tradeoff
 from run_builders import make_run
 
@@ -34,3 +36,9 @@ def test_a_scheme_without_reuse_is_a_family_of_its_own_and_shorter_training_is_n
     assert axes.get_legend_handles_labels()[1] == ["full", "elastic", "elastic, reuse off"]
     np.testing.assert_allclose(axes.containers[0].lines[0].get_xydata(), [[100, 80], [200, 84]])
     assert [text.get_text() for text in axes.texts] == ["6 epochs", "12 epochs", "rho 0.5", "rho 0.5"]
+
+
+def test_a_run_that_was_not_evaluated_is_named(runs):
+    runs[1].write_summary({**runs[1].summary(), "accuracy_last": None})
+    with pytest.raises(UsageError, match=f"{runs[1].path} was not evaluated"):
+        tradeoff(runs)

@@ -1,5 +1,8 @@
 """A run folder: who may write to it, and what is read back."""
 
+import errno
+import os
+
 import pytest
 
 from elastictrainer.errors import UsageError
@@ -92,3 +95,12 @@ def test_links_and_names_that_cannot_be_are_told(tmp_path):
     for path in ("x" * 300, "/".join(["y" * 200] * 30), "zero\0byte"):
         with pytest.raises(UsageError, match="cannot write to .*Choose another --output"):
             RunFolder.create(tmp_path / path)
+
+
+def test_a_file_system_without_locks_is_said_as_such(tmp_path, monkeypatch):
+    def without_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", without_locks)
+    with pytest.raises(UsageError, match=r"cannot lock .*run: No locks available.*another file system"):
+        RunFolder.create(tmp_path / "run")

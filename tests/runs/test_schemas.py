@@ -82,7 +82,7 @@ def test_every_command_that_reads_a_damaged_run_says_so(run, capsys, tmp_path, n
     assert 2 in found and set(found) <= {0, 2} and name in said and "Traceback" not in said
 
 
-@pytest.mark.parametrize("key", ["accuracy_best", "train_seconds", "rho_achieved"])
+@pytest.mark.parametrize("key", ["importance_seconds", "train_seconds", "rho_achieved"])
 def test_no_lacking_key_reaches_a_plot(run, key):
     summary = {k: v for k, v in run.summary().items() if k != key}
     with pytest.raises(UsageError, match=key):

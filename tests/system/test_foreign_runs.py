@@ -19,8 +19,8 @@ def run(tmp_path, monkeypatch):
 
 
 def name(run, **settings):
-    lines = [f"{key}: {value}\n" for key, value in settings.items()]
-    run.config_path.write_text("model: demo\ndataset: demo\n" + "".join(lines))
+    settings = {"model": "demo", "dataset": "demo", **settings}
+    run.config_path.write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
 
 
 @pytest.mark.parametrize("finished", [True, False])
