@@ -6,4 +6,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 prepare_environment test
 cd "$repository"
-exec python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
+exec python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 30 --durations-min 5 "$@"
