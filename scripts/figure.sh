@@ -4,16 +4,41 @@
 #
 #   QUICK=1      the same figure on the demo data, in minutes (configs/quick.yaml)
 #   EGO=1        elastic training only, without the baselines
-#   DRY_RUN=1    print the commands, and the hours that they take according to the profile
+#   DRY_RUN=1    print the commands, and the sum of the hours that they take: on the paper's devices by its own numbers, and
+#                here once there is a profile
+#   SEEDS        "0 1 2": each run with each of these seeds; pictures and numbers are then means (0)
+#   FORMAT       of the pictures: png, pdf or svg (png)
 #   MODEL, DATASET, WEIGHTS, EPOCHS, RHO, RHOS    instead of the figure's own
 #   OUTPUT       where runs and pictures go (figures-output); finished runs there are reused, interrupted ones resumed
 #
 # If a run fails, the others go on and it is named at the end. Ctrl-C stops everything; the same command continues.
 names="figure15 figure15ad figure16 figure17 figure18 figure19 figure20 figure21 figure22 figure23 table2"
+case " $* " in
+    *" --help "* | *" -h "*)
+        sed -n '2,/^names=/s/^#\( \|$\)//p' "$0"
+        printf '\nNAME is one of:\n'
+        for name in $names; do
+            printf '    %-12s%s\n' "$name" "$(grep -B 1 "^    $name)" "$0" | sed -n 's/^    # //p')"
+        done
+        exit 0
+        ;;
+esac
 if [ $# -ne 1 ] || [[ " $names " != *" $1 "* ]]; then
-    echo "usage: bash scripts/figure.sh NAME; NAME is one of: $names" >&2
+    echo "usage: bash scripts/figure.sh NAME (or --help); NAME is one of: $names" >&2
     exit 2
 fi
+format=${FORMAT:-png}
+if [[ " png pdf svg " != *" $format "* ]]; then
+    echo "FORMAT=$format is none of: png pdf svg" >&2
+    exit 2
+fi
+read -ra seeds <<< "${SEEDS:-0}"
+for seed in "${seeds[@]}"; do
+    if [[ ! $seed =~ ^[0-9]+$ ]]; then
+        echo "SEEDS=\"$SEEDS\" is no list of seeds, such as \"0 1 2\"" >&2
+        exit 2
+    fi
+done
 set -uo pipefail
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repository=$(dirname "$scripts")
@@ -23,6 +48,7 @@ figure=$1
 runs=()
 failed=()
 announced="" # profiles whose command a dry run has printed
+plan=()      # of a dry run: --run, the profile and the options of each run
 
 flag() { [ "${!1:-0}" = 1 ]; }
 
@@ -71,19 +97,29 @@ affordable() {
     python "$scripts/figure_data.py" affordable "$profile" "$1"
 }
 
-# train DATASET MODEL NAME OPTION...: train one run, and add its folder to `runs` when it is finished.
+# train DATASET MODEL NAME OPTION...: train a run with each seed, and add the folders of finished ones to `runs`.
 train() {
-    local options dataset=$1 model=$2 folder
-    folder=$output/runs/$(name_of "$1")_$(name_of "$2")_$3
+    local options dataset=$1 model=$2 folder name=$3 seed
     shift 3
     make_profile "$dataset" "$model"
-    common "$dataset" "$model"
-    [ -z "${EPOCHS:-}" ] || options+=(--epochs "$EPOCHS")
-    options+=("$@" --profile "$profile" --output "$folder")
+    for seed in "${seeds[@]}"; do
+        folder=$output/runs/$(name_of "$dataset")_$(name_of "$model")_$name
+        [ "$seed" = 0 ] || folder+=_seed$seed
+        common "$dataset" "$model"
+        [ -z "${EPOCHS:-}" ] || options+=(--epochs "$EPOCHS")
+        options+=("$@")
+        [ "$seed" = 0 ] || options+=(--seed "$seed")
+        train_one
+    done
+}
+
+# train_one: train the run of `options` into `folder`.
+train_one() {
     if flag DRY_RUN; then
         [ -f "$folder/summary.json" ] && echo "finished: $folder" && return
+        options+=(--profile "$profile" --output "$folder")
         echo "et-train ${options[*]}"
-        python "$scripts/figure_data.py" hours "$profile" "${options[@]}"
+        plan+=(--run "$profile" "${options[@]}")
         return
     fi
     if [ -f "$folder/summary.json" ]; then
@@ -91,7 +127,7 @@ train() {
     elif [ -f "$folder/config.yaml" ]; then
         et-train --resume "$folder"
     else
-        et-train "${options[@]}"
+        et-train "${options[@]}" --profile "$profile" --output "$folder"
     fi
     local status=$?
     stop_if_interrupted $status
@@ -155,18 +191,32 @@ stop_if_interrupted() {
     fi
 }
 
-# draw NAME KIND [OPTION...]: draw all runs so far into NAME.png, and write the data drawn into NAME.csv.
+# draw NAME KIND [OPTION...]: draw all runs so far into NAME.$format, and write the data drawn into NAME.csv.
 draw() {
     local name=$1 kind=$2
     shift 2
     flag DRY_RUN && return
     [ ${#runs[@]} -gt 0 ] || return
-    et-plot "$kind" "${runs[@]}" "$@" --output "$output/$name.png" --csv "$output/$name.csv" || failed+=("$name.png")
+    et-plot "$kind" "${runs[@]}" "$@" --output "$output/$name.$format" --csv "$output/$name.csv" || failed+=("$name.$format")
+}
+
+# draw_each NAME KIND: a picture of each run so far; of all but the first, NAME is followed by the seed.
+draw_each() {
+    local all=("${runs[@]}") run seed
+    for run in ${all[@]+"${all[@]}"}; do
+        seed=${run##*_}
+        runs=("$run")
+        if [[ $seed == seed* ]]; then draw "$1_$seed" "$2"; else draw "$1" "$2"; fi
+    done
+    runs=("${all[@]}")
 }
 
 # report: print and write the figure's numbers beside the paper's, then name what failed.
 report() {
-    flag DRY_RUN && exit 0
+    if flag DRY_RUN; then
+        [ ${#plan[@]} -eq 0 ] || python "$scripts/figure_hours.py" "$figure" "${plan[@]}"
+        exit 0
+    fi
     [ ${#runs[@]} -eq 0 ] || python "$scripts/figure_data.py" table "$figure" "${runs[@]}" --output "$output/$figure.json" || failed+=(table)
     if [ ${#failed[@]} -gt 0 ]; then
         printf 'failed: %s\n' "${failed[@]}" >&2
@@ -190,7 +240,7 @@ case $figure in
     figure15) curves_by_dataset caltech_birds2011 oxford_iiit_pet stanford_dogs ;;
     # Figure 15 (a) and (d): its first data set alone.
     figure15ad) curves_by_dataset caltech_birds2011 ;;
-    # As Figure 15, on the two data sets that the paper trained on a Raspberry Pi.
+    # As Figure 15, on the two data sets that the paper trained on a Raspberry Pi. None of its numbers is on record.
     figure16) curves_by_dataset oxford_iiit_pet stanford_dogs ;;
     # Accuracy against time (a, c) and FLOPs (b, d), by rho and for every baseline.
     figure17)
@@ -227,11 +277,11 @@ case $figure in
         fi
         draw figure20 curves
         ;;
-    # Which tensors each selection chose, and their importance.
+    # Which tensors each selection chose, and their importance. The paper has no number.
     figure21)
         paper_elastic "$dataset" "$model" 0.5
-        draw figure21 selection
-        draw figure21_importance importance
+        draw_each figure21 selection
+        draw_each figure21_importance importance
         ;;
     # Peak memory, elastic against full training.
     figure22)

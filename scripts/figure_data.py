@@ -1,7 +1,6 @@
 """What the figure scripts ask about profiles and runs.
 
 python scripts/figure_data.py affordable PROFILE RHO    exit status 1 where the device cannot have the ratio
-python scripts/figure_data.py hours PROFILE OPTION...   how long an et-train with these options would take
 python scripts/figure_data.py table FIGURE RUN... --output FILE   the numbers of a figure and the paper's
 """
 
@@ -10,24 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-import yaml
+import numpy as np
 
+import paper_numbers
 from elastictrainer import TensorTimings, UsageError
-from elastictrainer.experiment.options import parse
-from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.plotting.replicates import replicates
+from elastictrainer.plotting.replicates import replicates, spread
 from elastictrainer.runs.files import write_json
 from elastictrainer.runs.run_folder import RunFolder, find_runs
 
-PAPER = Path(__file__).resolve().parents[1] / "configs" / "paper_numbers.yaml"
-TRAINING_IMAGES = {"caltech_birds2011": 5994, "oxford_iiit_pet": 3680, "stanford_dogs": 12000, "demo": 1800}
-SAME_FIGURE = {
-    "figure15ad": "figure15",
-    "figure16": "figure15",
-    "figure18": "figure17",
-    "figure20": "figure17",
-    "table2": "figure15",
-}
+UNITS = {"accuracy": "%", "hours": "h", "tflops": "TFLOPs", "joules": "J", "peak_gb": "GB"}
 
 
 def affordable(profile: str, rho: float) -> int:
@@ -37,35 +27,25 @@ def affordable(profile: str, rho: float) -> int:
     return int(rho < rho_min)
 
 
-def hours(profile: str, options: List[str]) -> int:
-    if not Path(profile).exists():
-        print("  hours: not known before the profile is made")
-        return 0
-    asked, _ = parse(TrainSettings, options, argparse.ArgumentParser(allow_abbrev=False))
-    images = TRAINING_IMAGES.get(asked.dataset)
-    if images is None:
-        images = sum(path.is_file() for path in Path(asked.dataset, "train").glob("*/*"))
-    share = asked.rho if asked.scheme.startswith("elastic") else 1.0
-    bound = "" if asked.scheme.startswith("elastic") or asked.scheme in ("full", "prunetrain") else "at most "
-    seconds = TensorTimings.load(profile).full_ms / 1e3 * (images // asked.batch_size) * asked.epochs * share
-    print(f"  hours: {bound}{seconds / 3600:.2f} of training, validation not counted")
-    return 0
-
-
 def table(figure: str, paths: List[str], output: Optional[str]) -> int:
     runs = find_runs(paths)
-    paper = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
-    numbers = paper.get(SAME_FIGURE.get(figure, figure), {}).get("rows", [])
-    rows = [_row(run, name, numbers) for name, run in _named(runs)]
+    rows = [_row(members, name, figure) for name, members in _named(runs)]
     for row in rows:
         full = next((r for r in rows if r["scheme"] == "full" and _place(r) == _place(row)), None)
         row["ratio"] = row["seconds"] / full["seconds"] if full else None
-        if full and row.get("paper_hours") and full.get("paper_hours"):
-            row["paper_ratio"] = row["paper_hours"] / full["paper_hours"]
+        for device, numbers in row["paper"].items():
+            full_there = full["paper"].get(device, {}) if full else {}
+            if "hours" in numbers and "hours" in full_there:
+                numbers["ratio"] = numbers["hours"] / full_there["hours"]
     _print(rows)
+    entry = paper_numbers.of_figure(figure)
+    if "numbers_of" in entry:
+        print(f"The paper's numbers are those of {entry['numbers_of']}, for the same runs.")
+    if "says" in entry:
+        print(f"paper: {entry['says']}")
     result: Dict[str, Any] = {"figure": figure, "rows": rows}
     if figure == "table2":
-        result["speedups"] = _speedups(runs, paper["table2"]["speedups"])
+        result["speedups"] = _speedups(runs, entry["speedups"])
     if output:
         write_json(output, result)
     return 0
@@ -75,85 +55,83 @@ def _place(row: Dict[str, Any]) -> tuple:
     return row["dataset"], row["model"]
 
 
-def _named(runs: List[RunFolder]) -> List[Tuple[str, RunFolder]]:
-    """Each run with what tells it from the others of its data set and model."""
+def _named(runs: List[RunFolder]) -> List[Tuple[str, List[RunFolder]]]:
+    """Runs that differ in their seed only, and what tells them from others of their data set and model."""
     places: Dict[tuple, List[RunFolder]] = {}
     for run in runs:
         places.setdefault(_place(run.config()), []).append(run)
-    return [
-        (name, member)
-        for members in places.values()
-        for name, group in replicates(members).items()
-        for member in group
-    ]
+    return [(name, group) for members in places.values() for name, group in replicates(members).items()]
 
 
-def _row(run: RunFolder, name: str, numbers: List[Dict[str, Any]]) -> Dict[str, Any]:
-    chosen, summary = run.config(), run.summary()
-    rho = chosen["rho"] if chosen["scheme"].startswith("elastic") else None
-    found = next(
-        (
-            n
-            for n in numbers
-            if chosen["reuse"] == "off"  # what the paper has
-            and (n["dataset"], n["model"], n["scheme"], n.get("rho"))
-            == (chosen["dataset"], chosen["model"], chosen["scheme"], rho)
-        ),
-        {},
-    )
-    flops = summary.get("flops_total")
+def _row(members: List[RunFolder], name: str, figure: str) -> Dict[str, Any]:
+    """Means over `members`, and the paper's numbers for such a run by device."""
+    chosen, summaries = members[0].config(), [run.summary() for run in members]
+
+    def mean(key: str, factor: float = 1.0) -> Optional[float]:
+        values = [summary.get(key) for summary in summaries]
+        return None if None in values else factor * float(np.mean(values))
+
+    deviation = spread([100 * summary["accuracy_best"] for summary in summaries])
     return {
         "dataset": Path(chosen["dataset"]).name,
         "model": chosen["model"],
         "scheme": chosen["scheme"],
         "label": name,
         "reuse": chosen["reuse"],
-        "accuracy": 100 * summary["accuracy_best"],
-        "seconds": summary["train_seconds"],
-        "validation_seconds": summary["validation_seconds"],
-        "tflops": flops and flops / 1e12,
-        "joules": summary.get("energy_joules"),
-        "peak_gb": summary["peak_rss_bytes"] / 1e9,
-        **{f"paper_{key}": found[key] for key in ("accuracy", "hours", "tflops", "joules") if key in found},
+        "runs": len(members),
+        "accuracy": mean("accuracy_best", 100),
+        "accuracy_deviation": None if deviation is None else float(deviation),
+        "seconds": mean("train_seconds"),
+        "validation_seconds": mean("validation_seconds"),
+        "tflops": mean("flops_total", 1e-12),
+        "joules": mean("energy_joules"),
+        "peak_gb": mean("peak_rss_bytes", 1e-9),
+        "paper": {
+            device: {key: numbers[key] for key in UNITS if key in numbers}
+            for device, numbers in paper_numbers.of_run(figure, chosen).items()
+        },
     }
 
 
 def _print(rows: List[Dict[str, Any]]) -> None:
-    """Ours, the paper's of the same setting, and its criteria: 5 points of accuracy, 10 % of time."""
+    """Ours, below it the paper's of the same setting and its criteria: 5 points of accuracy, 10 % of time."""
     print(
-        f"{'data, model, scheme':<52}{'accuracy':>9}{'seconds':>9}{'ratio':>7}{'TFLOPs':>8}{'joules':>8}"
-        f"{'GB':>6}   paper"
+        f"{'data, model, scheme':<58}{'accuracy':>15}{'seconds':>9}{'ratio':>7}{'TFLOPs':>8}{'joules':>8}"
+        f"{'GB':>6}"
     )
     for row in rows:
         name = f"{row['dataset']}, {row['model']}, {row['label']}"
-        line = f"{name:<52}{row['accuracy']:>7.1f} %{row['seconds']:>9.0f}" + "".join(
-            f"{'-' if row[key] is None else format(row[key], form):>{width}}"
-            for key, form, width in (
-                ("ratio", ".3f", 7),
-                ("tflops", ".3g", 8),
-                ("joules", ".0f", 8),
-                ("peak_gb", ".2f", 6),
+        name += f" ({row['runs']} runs)" if row["runs"] > 1 else ""
+        deviation = row["accuracy_deviation"]
+        accuracy = f"{row['accuracy']:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}") + " %"
+        print(
+            f"{name:<58}{accuracy:>15}{row['seconds']:>9.0f}"
+            + "".join(
+                f"{'-' if row[key] is None else format(row[key], form):>{width}}"
+                for key, form, width in (
+                    ("ratio", ".3f", 7),
+                    ("tflops", ".3g", 8),
+                    ("joules", ".0f", 8),
+                    ("peak_gb", ".2f", 6),
+                )
             )
         )
-        said = [
-            f"{row['paper_' + key]:g} {unit}"
-            for key, unit in (("accuracy", "%"), ("hours", "h"), ("tflops", "TFLOPs"), ("joules", "J"))
-            if "paper_" + key in row
-        ]
-        if "paper_accuracy" in row:
-            said.append(
-                "accuracy "
-                + ("within" if abs(row["accuracy"] - row["paper_accuracy"]) <= 5 else "not within")
-                + " 5 points"
-            )
-        if "paper_ratio" in row:
-            near = abs(row["ratio"] / row["paper_ratio"] - 1) <= 0.1
-            said.append(f"its ratio {row['paper_ratio']:.3f}, {'within' if near else 'not within'} 10 %")
-        print(line + "   " + (", ".join(said) or "-"))
-    print(
-        "ratio: training time over that of full training here; validation is in no time. Paper's hours: "
-        "another device."
-    )
+        for device, numbers in row["paper"].items():
+            print(f"  paper, {device}: {_held_against(row, numbers)}")
+        if not row["paper"]:
+            print("  paper: no number for this run")
+    print("ratio: training time over that of full training on the same device; validation is in no time.")
+
+
+def _held_against(row: Dict[str, Any], numbers: Dict[str, float]) -> str:
+    said = [f"{numbers[key]:g} {unit}" for key, unit in UNITS.items() if key in numbers]
+    if "accuracy" in numbers:
+        near = abs(row["accuracy"] - numbers["accuracy"]) <= 5
+        said.append(f"accuracy {'within' if near else 'not within'} 5 points")
+    if "ratio" in numbers:
+        near = abs(row["ratio"] / numbers["ratio"] - 1) <= 0.1
+        said.append(f"ratio {numbers['ratio']:.3f}, {'within' if near else 'not within'} 10 %")
+    return ", ".join(said)
 
 
 def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List[Dict[str, Any]]:
@@ -219,14 +197,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("affordable", "hours", "table"))
+    parser.add_argument("what", choices=("affordable", "table"))
     parser.add_argument("subject", help="a profile, or a figure's name")
     arguments, rest = parser.parse_known_args()
     try:
         if arguments.what == "affordable":
             return affordable(arguments.subject, float(rest[0]))
-        if arguments.what == "hours":
-            return hours(arguments.subject, rest)
         output = rest[rest.index("--output") + 1] if "--output" in rest else None
         return table(arguments.subject, rest[: rest.index("--output")] if output else rest, output)
     except UsageError as error:

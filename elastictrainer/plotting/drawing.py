@@ -1,4 +1,4 @@
-"""What all pictures share: a backend that needs no display, colours, labels, files of figure and data."""
+"""What all pictures share: a backend that needs no display, labels, files of figure and data."""
 
 import csv
 from pathlib import Path
@@ -14,11 +14,11 @@ from elastictrainer.runs.run_folder import RunFolder
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-# Okabe and Ito's palette, which colour-blind readers can distinguish.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = "osD^vPX"
-LINES = ("-", "--", ":")  # the next one each time the colours are used up
-UNSELECTED = "#eeeeee"
+if "text.parse_math" in matplotlib.rcParams:  # since 3.6
+    matplotlib.rcParams["text.parse_math"] = False  # a $ in a user's name is a $
+
+UNSELECTED = "#dddddd"
+_LAYER_LETTERS = 28
 FORMATS = (".png", ".pdf", ".svg")
 
 
@@ -59,12 +59,28 @@ def label(run: RunFolder) -> str:
 
 
 def tensor_ticks(axes: Any, names: List[str]) -> None:
-    """Put up to eight layer names, evenly spaced, along the horizontal axis.
+    """Put up to twelve layer names, evenly spaced, along the horizontal axis.
 
     Args:
         axes: with tensor i at position i.
         names: (N,) of the tensors, such as "conv1/kernel".
     """
-    spacing = max(1, -(-len(names) // 8))
-    ticks = list(range(0, len(names), spacing))
-    axes.set_xticks(ticks, [names[i].split("/")[0] for i in ticks], rotation=30, ha="right", fontsize=7)
+    ticks = evenly_spaced(len(names), 12)
+    layers = [short_layer(names[i].rpartition("/")[0] or names[i]) for i in ticks]
+    axes.set_xticks(ticks, layers, rotation=30, ha="right", fontsize=7)
+
+
+def evenly_spaced(count: int, most: int) -> List[int]:
+    """At most `most` of the numbers below `count`, from 0 on."""
+    return list(range(0, count, max(1, -(-count // most))))
+
+
+def short_layer(name: str) -> str:
+    """A layer's name; of a long one the parts that tell it from its neighbours."""
+    parts = name.split("/")
+    if len(name) > _LAYER_LETTERS and len(parts) > 2:
+        parts = parts[1:]  # what all blocks are in
+    if len("/".join(parts)) > _LAYER_LETTERS and len(parts) > 2:
+        parts = [parts[0], "..", parts[-1]]
+    short = "/".join(parts)
+    return short if len(short) <= _LAYER_LETTERS else f"{short[:8]}..{short[-_LAYER_LETTERS + 10 :]}"

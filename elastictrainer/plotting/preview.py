@@ -11,6 +11,7 @@ from elastictrainer.experiment import assembly, foreign_code
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models.zoo import AUGMENTATION
+from elastictrainer.plotting.captions import data_name, model_name
 from elastictrainer.plotting.drawing import Drawing, pyplot
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -76,8 +77,9 @@ def data(settings: TrainSettings) -> Drawing:
         row_axes[0].set_title(images.class_names[label][:28], fontsize=7, loc="left")
     height, width = images.image_size
     figure.suptitle(
-        f"{Path(images.name).name}, {height}x{width}: as it is (left), as trained on ({layer_names})",
-        fontsize=8,
+        f"Training images of {data_name(images.name)} for {model_name(settings.model)}, {height}x{width}\n"
+        f"left: as they are; the others: as trained on ({layer_names})",
+        fontsize=9,
     )
     return Drawing(figure, drawn)
 

@@ -1,50 +1,93 @@
-"""Pictures of a profile: its times by tensor, and predicted against measured step times."""
+"""Pictures of a profile: its times by layer, and predicted against measured step times."""
 
-from typing import List
+from typing import Dict, List
 
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.plotting.drawing import COLOURS, MARKERS, Drawing, pyplot
+from elastictrainer.plotting import captions
+from elastictrainer.plotting.drawing import Drawing, evenly_spaced, pyplot, short_layer
 from elastictrainer.profiler.timings import TensorTimings
+
+# Of no scheme: these stand for kinds of work.
+_PARTS = {
+    "forward pass": "#bbbbbb",
+    "gradient passed on to the layers before (dy)": "#56B4E9",
+    "gradient of its own weights, and their update (dW)": "#112288",
+}
+_MODELS = ("#112288", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
+_MODEL_MARKERS = "osD^vP"
 
 
 def timings(profile: TensorTimings) -> Drawing:
-    """Each tensor's forward, dy and dW time in ms (above), and their running sums (below).
+    """Each layer's part of a step's time (above), and what training from a layer on would take (below).
 
-    Tensors are in the order of `profile.order`: from the output (left) to the input. The dy time of a tensor
-    is the time of the activation gradients (dy) that it adds; the dW time is that of its weight gradient and
-    update.
+    Layers are in the order of the model, from the input (left) to the output. The dy time of a layer is the
+    time of the activation gradients that training it adds. The lower curve is the predicted step time if that
+    layer and all after it were trained, and nothing before.
     """
-    order = profile.order
-    figure, (bars, total) = pyplot.subplots(2, 1, figsize=(7, 5), sharex=True, layout="constrained")
-    position = np.arange(len(order))
-    base = np.zeros(len(order))
-    parts = {"forward": profile.t_forward, "dy": profile.t_dy, "dW and update": profile.t_dw}
-    for (name, times), colour in zip(parts.items(), COLOURS):
-        bars.bar(position, times[order], 1.0, bottom=base, label=name, color=colour)
-        total.plot(position, np.cumsum(times[order]), label=name, color=colour)
-        base += times[order]
-    bars.set_ylabel("time of a step (ms)")
-    bars.set_title(f"{profile.metadata.get('model', 'model')}: full step {profile.full_ms:.1f} ms")
-    bars.set_ylim(0, 1.2 * base.max())  # room for the legend
-    bars.legend(ncols=3, loc="upper left", frameon=False)
-    total.set_ylabel("cumulative (ms)")
-    total.set_xlabel("tensor, from the output to the input")
+    layers = _layers(profile)
+    names = list(layers)
+    parts = [
+        np.array([times[members].sum() for members in layers.values()])
+        for times in (profile.t_forward, profile.t_dy, profile.t_dw)
+    ]
+    figure, (bars, from_here) = pyplot.subplots(
+        2, 1, figsize=(8, 5.4), sharex=True, layout="constrained", gridspec_kw={"height_ratios": (3, 2)}
+    )
+    base = np.zeros(len(names))
+    for (name, colour), times in zip(_PARTS.items(), parts):
+        bars.bar(range(len(names)), times, 0.9, bottom=base, label=name, color=colour)
+        base += times
+    bars.set_ylabel("time of a layer in a step (ms)", fontsize=8)
+    bars.set_ylim(0, 1.3 * base.max())  # room for the legend
+    bars.legend(loc="upper left", frameon=False, fontsize=7)
+    captions.set_title(
+        bars,
+        f"Where a training step of {profile.full_ms:.0f} ms goes, layer by layer",
+        captions.profiled(profile.metadata),
+    )
+    shares = 100 * _from_each_layer(profile, layers) / profile.full_ms
+    from_here.plot(range(len(names)), shares, ".-", color="#112288", markersize=3)
+    from_here.set_ylim(0, 105)
+    from_here.set_ylabel("step that trains this layer\nand all after it (% of a full step)", fontsize=8)
+    from_here.set_xlabel("layers, from the input (left) to the output", fontsize=8)
+    from_here.grid(alpha=0.3)
+    ticks = evenly_spaced(len(names), 20)
+    from_here.set_xticks(ticks, [short_layer(names[k]) for k in ticks], rotation=40, ha="right", fontsize=6)
+    layer_of = {i: name for name, members in layers.items() for i in members}
     rows = [
         {
             "tensor": profile.names[i],
+            "layer": layer_of[i],
             "t_forward_ms": profile.t_forward[i],
             "t_dy_ms": profile.t_dy[i],
             "t_dw_ms": profile.t_dw[i],
         }
-        for i in order
+        for i in profile.order
     ]
     return Drawing(figure, rows)
 
 
+def _layers(profile: TensorTimings) -> Dict[str, List[int]]:
+    """The tensors of each layer, layers from the input to the output."""
+    layers: Dict[str, List[int]] = {}
+    for i in profile.order:
+        layers.setdefault(profile.names[i].rpartition("/")[0] or profile.names[i], []).append(int(i))
+    return dict(reversed(list(layers.items())))
+
+
+def _from_each_layer(profile: TensorTimings, layers: Dict[str, List[int]]) -> np.ndarray:
+    """(layers,) ms: a step that trains that layer and all after it."""
+    mask, times = np.zeros(len(profile), bool), []
+    for members in reversed(list(layers.values())):
+        mask[members] = True
+        times.append(profile.step_time(mask))
+    return np.array(times[::-1])
+
+
 def prediction(profiles: List[TensorTimings]) -> Drawing:
-    """Predicted against measured step times of random selections, both divided by the full step time.
+    """Predicted against measured step times of random selections, both in % of the full step time.
 
     Args:
         profiles: made with `et-profile --validate`.
@@ -52,36 +95,38 @@ def prediction(profiles: List[TensorTimings]) -> Drawing:
     Raises:
         UsageError: a profile holds no measured selection.
     """
-    figure, axes = pyplot.subplots(figsize=(4.5, 4.5), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(5, 5), layout="constrained")
     rows = []
     for k, profile in enumerate(profiles):
-        name = str(profile.metadata.get("model", "model"))
+        name = captions.model_name(profile.metadata.get("model")) or "model"
         if not profile.validation:
             raise UsageError(
                 f"the profile of {name} holds no measured selection: et-profile --validate 12 measures some."
             )
         predicted, measured = (
-            np.array([v[key] for v in profile.validation]) / profile.full_ms
+            100 * np.array([v[key] for v in profile.validation]) / profile.full_ms
             for key in ("predicted_ms", "measured_ms")
         )
         median = 100 * np.median(np.abs(profile.validation_errors))
         axes.plot(
             measured,
             predicted,
-            MARKERS[k % len(MARKERS)],
-            color=COLOURS[k % len(COLOURS)],
+            _MODEL_MARKERS[k % len(_MODEL_MARKERS)],
+            color=_MODELS[k % len(_MODELS)],
             markersize=5,
-            label=f"{name} (median error {median:.1f} %)",
+            label=f"{name}: a selection of tensors (median error {median:.1f} %)",
         )
         rows += [
             {"model": name, **{key: v[key] for key in ("predicted_ms", "measured_ms")}}
             for v in profile.validation
         ]
-    axes.axline((0, 0), slope=1, color="#888888", linewidth=0.8)
-    axes.set_xlabel("measured step time over the full step")
-    axes.set_ylabel("predicted step time over the full step")
+    axes.axline((0, 0), slope=1, color="#888888", linewidth=0.8, label="predicted as measured")
+    axes.set_xlabel("measured step time (% of the full step)")
+    axes.set_ylabel("predicted step time (% of the full step)")
     axes.set_xlim(0, None)
     axes.set_ylim(0, None)
     axes.set_aspect("equal")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=7, loc="upper left")
+    about = list(dict.fromkeys(captions.profiled(profile.metadata) for profile in profiles))
+    captions.set_title(axes, "Step times, predicted and measured", "\n".join(about))
     return Drawing(figure, rows)

@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
+from elastictrainer.plotting.captions import data_name, device_name, model_name
 from elastictrainer.plotting.drawing import label
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -23,7 +24,7 @@ _IGNORED = (
 
 
 def replicates(runs: List[RunFolder]) -> Dict[str, List[RunFolder]]:
-    """Group runs whose settings are the same except for the seed.
+    """Group runs whose settings and device are the same, but for the seed.
 
     Returns:
         The runs of each group by its label, both in the order of `runs`. The label is scheme and rho. If
@@ -31,7 +32,7 @@ def replicates(runs: List[RunFolder]) -> Dict[str, List[RunFolder]]:
     """
     groups: Dict[str, List[Tuple[Dict[str, Any], RunFolder]]] = {}
     for run in runs:
-        settings = {key: value for key, value in run.config().items() if key not in _IGNORED}
+        settings = what_counts(run)
         groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append((settings, run))
     labelled = [
         (label(members[0][1]), members[0][0], [run for _, run in members]) for members in groups.values()
@@ -39,9 +40,30 @@ def replicates(runs: List[RunFolder]) -> Dict[str, List[RunFolder]]:
     by_label: Dict[str, List[RunFolder]] = {}
     for name, settings, members in labelled:
         namesakes = [other for other_name, other, _ in labelled if other_name == name]
-        differing = [key for key in settings if any(other.get(key) != settings[key] for other in namesakes)]
-        by_label[", ".join([name, *(f"{key} {settings[key]}" for key in differing)])] = members
+        parts = [name]
+        for key, value in settings.items():
+            others = [other.get(key) for other in namesakes if other.get(key) != value]
+            if others:
+                short = shortened(key, value)
+                parts.append(
+                    f"{key} {value if short in [shortened(key, other) for other in others] else short}"
+                )
+        by_label[", ".join(parts)] = members
     return by_label
+
+
+def what_counts(run: RunFolder) -> Dict[str, Any]:
+    """What replicates have in common: their settings but for the seed, and the device."""
+    settings = {key: value for key, value in run.config().items() if key not in _IGNORED}
+    return {**settings, "device": device_name(run.environment()) or "unknown"}
+
+
+def shortened(key: str, value: Any) -> str:
+    """A setting's value without folders, and a word for what was left to the program."""
+    if value is None:
+        return "default"
+    shorten = {"model": model_name, "dataset": data_name, "weights": data_name}.get(key, str)
+    return shorten(value)
 
 
 def spread(values: Any) -> Any:

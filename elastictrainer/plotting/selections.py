@@ -2,13 +2,19 @@
 
 from typing import Any, Dict, List, Tuple
 
-import matplotlib
+import matplotlib.colors
+import matplotlib.ticker
 import numpy as np
+from matplotlib.patches import Patch
 
 from elastictrainer.errors import UsageError
-from elastictrainer.plotting.drawing import COLOURS, UNSELECTED, Drawing, label, pyplot, tensor_ticks
+from elastictrainer.plotting import captions
+from elastictrainer.plotting.drawing import UNSELECTED, Drawing, label, pyplot, tensor_ticks
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.run_folder import RunFolder
+
+_LEAST = 1e-6  # of the largest importance; what is lower is drawn like this
+_BLUES = ["#9ecae1", "#0072B2", "#001f3f"]
 
 
 def selection(run: RunFolder) -> Drawing:
@@ -22,9 +28,15 @@ def selection(run: RunFolder) -> Drawing:
     cells = np.full((len(records), len(profile)), np.nan)
     for row, record in zip(cells, records):
         row[record["selected"]] = share[record["selected"]]
-    colours = matplotlib.colors.LinearSegmentedColormap.from_list("share", ["#9ecae1", COLOURS[0], "#001f3f"])
-    figure, axes = _map(run, records, profile, cells, colours, "dW time, % of a full step")
-    axes.set_title(f"selected tensors, {label(run)}")
+    figure, axes, bar = _map(
+        records, profile, cells, matplotlib.colors.LinearSegmentedColormap.from_list("share", _BLUES)
+    )
+    axes.set_yticks(range(len(records)), [_row_label(r) for r in records], fontsize=8)
+    axes.set_ylabel("selection, and what its steps\nare predicted to take", fontsize=7)
+    bar.set_label("trained: time for its weight\ngradient, % of a full step", fontsize=7)
+    bar.locator = matplotlib.ticker.MaxNLocator(5)
+    _legend(axes, "not trained until the next selection")
+    captions.set_title(axes, f"Tensors trained: {label(run)}", captions.subject([run]), pad=18)
     rows = [
         {
             "epoch": r["epoch"] + 1,
@@ -39,21 +51,28 @@ def selection(run: RunFolder) -> Drawing:
 
 
 def importance(run: RunFolder) -> Drawing:
-    """The importance of every tensor at each selection, divided by the largest one of that selection (log10).
+    """The importance of every tensor at each selection, divided by the largest one of that selection.
 
-    Tensors whose importance is zero or negative are grey.
+    The colour is logarithmic. Tensors whose importance is zero or negative are grey.
 
     Raises:
         UsageError: the run's scheme does not select.
     """
     records, profile = _selections(run)
     records = [r for r in records if not r.get("corrected")]  # such a selection has no scores of its own
+    if not records:
+        raise UsageError(f"{run.path} has no importance to draw: its selections have no scores of their own.")
     scores = np.array([r["importance"] for r in records])
     relative = scores / np.maximum(scores.max(axis=1, keepdims=True), 1e-300)
-    cells = np.where(relative > 0, np.log10(np.maximum(relative, 1e-6)), np.nan)
-    colours = matplotlib.colormaps["cividis"]
-    figure, axes = _map(run, records, profile, cells, colours, "importance over the\nlargest, log10")
-    axes.set_title(f"tensor importance, {label(run)}")
+    cells = np.where(relative > 0, np.maximum(relative, _LEAST), np.nan)
+    scale = matplotlib.colors.LogNorm(min(0.1, np.nanmin(cells, initial=1.0)), 1.0)
+    figure, axes, bar = _map(records, profile, cells, matplotlib.colormaps["cividis"], scale)
+    axes.set_yticks(range(len(records)), [f"epoch {r['epoch'] + 1}" for r in records], fontsize=8)
+    bar.set_label("importance; 1: the largest\nof the selection", fontsize=7)
+    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    bar.ax.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    _legend(axes, "zero or negative: training it would not lower the loss")
+    captions.set_title(axes, f"Importance of the tensors: {label(run)}", captions.subject([run]), pad=18)
     rows = [
         {"epoch": r["epoch"] + 1, "tensor": name, "importance": r["importance"][i]}
         for r in records
@@ -70,27 +89,40 @@ def _selections(run: RunFolder) -> Tuple[List[Dict[str, Any]], TensorTimings]:
 
 
 def _map(
-    run: RunFolder,
     records: List[Dict[str, Any]],
     profile: TensorTimings,
     cells: np.ndarray,
     colours: Any,
-    bar_label: str,
-) -> Tuple[Any, Any]:
-    """Draw `cells` (selections, N), in the order of `model.trainable_weights`; NaN is grey."""
-    figure, axes = pyplot.subplots(figsize=(7, 1.6 + 0.3 * len(records)), layout="constrained")
+    scale: Any = None,
+) -> Tuple[Any, Any, Any]:
+    """Draw `cells` (selections, N), in the order of `model.trainable_weights`; NaN is grey.
+
+    Returns:
+        figure, axes and colour bar.
+    """
+    figure, axes = pyplot.subplots(figsize=(8, 2.2 + 0.28 * len(records)), layout="constrained")
     image = axes.imshow(
-        cells, aspect="auto", cmap=colours.with_extremes(bad=UNSELECTED), interpolation="nearest"
+        cells, aspect="auto", cmap=colours.with_extremes(bad=UNSELECTED), norm=scale, interpolation="nearest"
     )
     bar = figure.colorbar(image, ax=axes)
-    bar.set_label(bar_label, fontsize=7)
     bar.ax.tick_params(labelsize=7)
-    axes.set_yticks(range(len(records)), [_row_label(r) for r in records])
-    axes.set_ylabel("from epoch (+: corrected):\npredicted", fontsize=8)
-    axes.set_xlabel("trainable tensor, from the input to the output")
+    axes.set_xlabel("trainable tensors, from the input (left) to the output", fontsize=8)
     tensor_ticks(axes, list(profile.names))
-    return figure, axes
+    return figure, axes, bar
+
+
+def _legend(axes: Any, grey: str) -> None:
+    """Say below the title what grey stands for."""
+    axes.legend(
+        handles=[Patch(color=UNSELECTED, label=grey)],
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.98),
+        frameon=False,
+        fontsize=7,
+        borderaxespad=0.2,
+    )
 
 
 def _row_label(record: Dict[str, Any]) -> str:
-    return f"{record['epoch'] + 1}{'+' if record.get('corrected') else ''}: {record['predicted_ratio']:.2f}"
+    corrected = ", corrected" if record.get("corrected") else ""
+    return f"epoch {record['epoch'] + 1}{corrected}, {100 * record['predicted_ratio']:.0f} % of a full step"

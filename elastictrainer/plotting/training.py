@@ -1,13 +1,16 @@
 """Pictures of training: curves over time, epochs or FLOPs, and bars that compare finished runs."""
 
 import textwrap
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
+from matplotlib.font_manager import FontProperties
 
 from elastictrainer.errors import UsageError, unknown
-from elastictrainer.plotting.drawing import COLOURS, LINES, MARKERS, Drawing, pyplot
+from elastictrainer.plotting import captions
+from elastictrainer.plotting.drawing import Drawing, pyplot
 from elastictrainer.plotting.replicates import replicates, spread
+from elastictrainer.plotting.styles import styles
 from elastictrainer.runs.run_folder import RunFolder
 
 
@@ -15,12 +18,21 @@ class Quantity(NamedTuple):
     """Something to draw.
 
     Attributes:
-        axis_label: with its unit.
+        name: for the title.
+        unit: of the axis; None: a unit of time, as long as the times are.
         of: its value in a record of metrics.jsonl or in a summary; None if it was not measured.
     """
 
-    axis_label: str
+    name: str
+    unit: Optional[str]
     of: Callable[[Dict[str, Any]], Optional[float]]
+
+    def axis(self, longest: float) -> Tuple[str, float]:
+        """The axis' words, and what the values, of which the largest is `longest`, are divided by there."""
+        if self.unit is not None:
+            return self.name + (f" ({self.unit})" if self.unit else ""), 1.0
+        unit = captions.time_unit(longest)
+        return f"{self.name} ({unit.name})", unit.seconds
 
 
 def _scaled(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[float]]:
@@ -28,24 +40,24 @@ def _scaled(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[floa
 
 
 X = {
-    "time": Quantity("training time without validation (s)", _scaled("train_seconds_total", 1.0)),
-    "epochs": Quantity("epoch", _scaled("epoch", 1.0)),
-    "flops": Quantity("training work (TFLOPs)", _scaled("flops_total", 1e-12)),
+    "time": Quantity("training time without validation", None, _scaled("train_seconds_total", 1.0)),
+    "epochs": Quantity("epoch", "", _scaled("epoch", 1.0)),
+    "flops": Quantity("training work", "TFLOPs", _scaled("flops_total", 1e-12)),
 }
 Y = {
-    "accuracy": Quantity("test accuracy (%)", _scaled("test_accuracy", 100.0)),
-    "loss": Quantity("test loss", _scaled("test_loss", 1.0)),
-    "flops": Quantity("training work of the epoch (TFLOPs)", _scaled("flops", 1e-12)),
+    "accuracy": Quantity("test accuracy", "%", _scaled("test_accuracy", 100.0)),
+    "loss": Quantity("test loss", "", _scaled("test_loss", 1.0)),
+    "flops": Quantity("training work of an epoch", "TFLOPs", _scaled("flops", 1e-12)),
 }
 BARS = {
-    "accuracy": Quantity("best test accuracy (%)", _scaled("accuracy_best", 100.0)),
-    "time": Quantity("training time (s)", _scaled("train_seconds", 1.0)),
-    "flops": Quantity("training work (TFLOPs)", _scaled("flops_total", 1e-12)),
-    "energy": Quantity("energy of training (J)", _scaled("energy_joules", 1.0)),
-    "memory": Quantity("peak resident memory (GB)", _scaled("peak_rss_bytes", 1e-9)),
+    "accuracy": Quantity("best test accuracy", "%", _scaled("accuracy_best", 100.0)),
+    "time": Quantity("training time", None, _scaled("train_seconds", 1.0)),
+    "flops": Quantity("training work", "TFLOPs", _scaled("flops_total", 1e-12)),
+    "energy": Quantity("energy of training", "J", _scaled("energy_joules", 1.0)),
+    "memory": Quantity("peak resident memory", "GB", _scaled("peak_rss_bytes", 1e-9)),
 }
-_HOURS_FROM = 7200  # seconds, above which the axis is in hours
 _BAR_LETTERS = 14  # in a line below a bar
+_INSIDE = 6  # lines, more of which have their legend beside the picture
 
 
 def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawing:
@@ -63,22 +75,20 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
         UsageError: an unknown quantity, or a run in which it was not measured.
     """
     x_quantity, y_quantity = _quantity("x", x, X), _quantity("y", y, Y)
+    groups = replicates(runs)
+    points = {name: _points(members, x, y) for name, members in groups.items()}
+    x_label, x_unit = x_quantity.axis(max(values[..., 0].max() for values in points.values()))
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    looks = styles(groups)
     rows: List[Dict[str, Any]] = []
-    for k, (name, members) in enumerate(replicates(runs).items()):
-        points = [[(x_quantity.of(r), y_quantity.of(r)) for r in run.metrics()] for run in members]
-        for run, run_points in zip(members, points):
-            if not run_points or any(value is None for point in run_points for value in point):
-                raise UsageError(f"{run.path} has no {x} to draw {y} over: choose another --x.")
-        epochs = min(map(len, points))
-        values = np.array([run_points[:epochs] for run_points in points], float)  # (runs, epochs, 2)
-        (xs, ys), deviation = values.mean(axis=0).T, spread(values[..., 1])
-        colour = COLOURS[k % len(COLOURS)]
+    for name, members in groups.items():
+        colour, marker, line, _ = looks[name]
+        (xs, ys), deviation = points[name].mean(axis=0).T, spread(points[name][..., 1])
         if deviation is not None:
-            axes.fill_between(xs, ys - deviation, ys + deviation, color=colour, alpha=0.2, linewidth=0)
+            band = (ys - deviation, ys + deviation)
+            axes.fill_between(xs / x_unit, *band, color=colour, alpha=0.2, linewidth=0)
             name += f" ({len(members)} runs)"
-        line = LINES[k // len(COLOURS) % len(LINES)]
-        axes.plot(xs, ys, line, marker=MARKERS[k % len(MARKERS)], markersize=4, color=colour, label=name)
+        axes.plot(xs / x_unit, ys, line, marker=marker, markersize=4, color=colour, label=name)
         paths = " ".join(str(run.path) for run in members)
         rows += [
             {
@@ -90,22 +100,24 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
             }
             for e, (a, b) in enumerate(zip(xs, ys))
         ]
-    x_label = x_quantity.axis_label
-    if x == "time" and max(row["time"] for row in rows) > _HOURS_FROM:
-        axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds / 3600:g}")
-        x_label = x_label.replace("(s)", "(h)")
     axes.set_xlabel(x_label)
-    axes.set_ylabel(y_quantity.axis_label)
+    axes.set_ylabel(y_quantity.axis(0.0)[0])
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    axes.legend()
+    beside: Dict[str, Any] = (
+        {} if len(groups) <= _INSIDE else {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+    )
+    legend = axes.legend(fontsize=8, **beside)
+    if len(groups) < len(runs):
+        legend.set_title("mean over seeds; band:\nstandard deviation", FontProperties(size=7))
+    captions.set_title(axes, _heading(f"{y_quantity.name} over {x_quantity.name}"), captions.subject(runs))
     return Drawing(figure, rows)
 
 
 def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
     """A bar for each scheme and rho; runs that differ in their seed only are one bar, their mean.
 
-    Its whisker is their standard deviation.
+    Its whisker is their standard deviation, and each of them a dot.
 
     Args:
         runs: finished ones.
@@ -114,36 +126,62 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
     Raises:
         UsageError: an unknown quantity, or a run that is not finished.
     """
-    quantity = _quantity("y", y, BARS)
+    quantity, groups = _quantity("y", y, BARS), replicates(runs)
     values = {
-        name: [quantity.of(run.summary()) for run in members] for name, members in replicates(runs).items()
+        name: [value for value in (quantity.of(run.summary()) for run in members) if value is not None]
+        for name, members in groups.items()
     }
-    figure, axes = pyplot.subplots(figsize=(max(3.5, 1.1 * len(values) + 1), 3.5), layout="constrained")
+    y_label, unit = quantity.axis(max((value for found in values.values() for value in found), default=0.0))
+    figure, axes = pyplot.subplots(figsize=(max(4.5, 1.1 * len(values) + 1), 3.7), layout="constrained")
+    looks = styles(groups)
     rows = []
-    for k, (name, run_values) in enumerate(values.items()):
-        measured = [value for value in run_values if value is not None]
+    for k, (name, measured) in enumerate(values.items()):
+        row = {"label": name, "runs": len(groups[name])}
         if not measured:
             axes.text(
                 k, 0, "not measured", rotation=90, ha="center", va="bottom", fontsize=8, color="#666666"
             )
-            rows.append({"label": name, "runs": len(run_values), y: "", "standard_deviation": ""})
+            rows.append({**row, y: "", "standard_deviation": ""})
             continue
         mean, deviation = float(np.mean(measured)), spread(measured)
-        bar = axes.bar(k, mean, 0.65, yerr=deviation, capsize=3, color=COLOURS[k % len(COLOURS)])
-        axes.bar_label(bar, labels=[_three_figures(mean)], fontsize=8, padding=2)
-        rows.append(
-            {
-                "label": name,
-                "runs": len(run_values),
-                y: mean,
-                "standard_deviation": deviation and float(deviation),
-            }
+        whisker = None if deviation is None else deviation / unit
+        bar = axes.bar(
+            k,
+            mean / unit,
+            0.65,
+            yerr=whisker,
+            capsize=3,
+            color=looks[name].colour,
+            hatch=looks[name].hatch,
+            edgecolor="white" if looks[name].hatch else None,
         )
+        if deviation is not None:
+            dots = np.linspace(k - 0.2, k + 0.2, len(measured))
+            axes.plot(dots, np.array(measured) / unit, ".", color="#444444", markersize=5)
+        axes.bar_label(bar, labels=[_three_figures(mean / unit)], fontsize=8, padding=2)
+        rows.append({**row, y: mean, "standard_deviation": deviation and float(deviation)})
     axes.set_xticks(range(len(values)), [_in_lines(name) for name in values], fontsize=8)
     axes.set_xlim(-0.6, len(values) - 0.4)
     axes.margins(y=0.15)
-    axes.set_ylabel(quantity.axis_label)
+    axes.set_ylabel(y_label)
+    if len(groups) < len(runs):
+        axes.set_xlabel("mean over seeds; dots: single runs; whisker: standard deviation", fontsize=7)
+    captions.set_title(axes, _heading(quantity.name), captions.subject(runs))
     return Drawing(figure, rows)
+
+
+def _points(members: List[RunFolder], x: str, y: str) -> np.ndarray:
+    """(runs, epochs, 2): x and y of replicates, for the epochs that all of them have finished."""
+    points = [[(X[x].of(r), Y[y].of(r)) for r in run.metrics()] for run in members]
+    for run, run_points in zip(members, points):
+        if not run_points or any(value is None for point in run_points for value in point):
+            raise UsageError(f"{run.path} has no {x} to draw {y} over: choose another --x.")
+    epochs = min(map(len, points))
+    return np.array([run_points[:epochs] for run_points in points], float)
+
+
+def _heading(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _in_lines(name: str) -> str:

@@ -36,6 +36,8 @@ _FILES = {
         {
             "class_names": {"type": "array", "items": _WORD, "uniqueItems": True},
             "versions": {"type": "object"},
+            "device": _WORD,
+            "threads": {"type": "object", "properties": {"processors": {"type": "integer"}}},
             "directory": _WORD,
             "data": {
                 "type": "object",

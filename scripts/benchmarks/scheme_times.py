@@ -54,7 +54,8 @@ def measure(made: bench.Bench, rhos: list, batches: int, seconds: float) -> list
 
 def draw(rows: list, path: str) -> None:
     """Time and FLOPs of a step over those of a full step, a group of bars for each model."""
-    from elastictrainer.plotting.drawing import COLOURS, Drawing, pyplot, save
+    from elastictrainer.plotting.drawing import Drawing, pyplot, save
+    from elastictrainer.plotting.styles import of_scheme
 
     models = list(dict.fromkeys(row["model"] for row in rows))
     names = list(dict.fromkeys(row["scheme"] for row in rows))
@@ -63,6 +64,7 @@ def draw(rows: list, path: str) -> None:
         panels, ("ratio", "gflops"), ("time of a step / full step", "FLOPs of a step / full step")
     ):
         for k, name in enumerate(names):
+            scheme, _, rho = name.partition(", rho ")
             found = {row["model"]: row for row in rows if row["scheme"] == name}
             whole = {row["model"]: row[key] for row in rows if row["scheme"] == "full"}
             at = [
@@ -75,7 +77,7 @@ def draw(rows: list, path: str) -> None:
                 [found[m][key] / whole[m] for m in models if m in found],
                 0.8 / len(names),
                 label=name,
-                color=COLOURS[k % len(COLOURS)],
+                color=of_scheme(scheme, float(rho) if rho else None).colour,
             )
         panel.set_xticks(range(len(models)), models)
         panel.set_ylabel(words)

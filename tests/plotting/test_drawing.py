@@ -38,8 +38,21 @@ def test_a_run_is_called_by_its_scheme_and_rho(tmp_path):
     )
 
 
-@pytest.mark.parametrize("count, expected", [(3, ["c0", "c1", "c2"]), (20, [f"c{3 * k}" for k in range(7)])])
-def test_at_most_eight_layer_names_are_on_the_axis(count, expected):
+@pytest.mark.parametrize("count, expected", [(3, ["c0", "c1", "c2"]), (25, [f"c{3 * k}" for k in range(9)])])
+def test_at_most_twelve_layer_names_are_on_the_axis(count, expected):
     _, axes = drawing.pyplot.subplots()
     drawing.tensor_ticks(axes, [f"c{k}/kernel" for k in range(count)])
     assert [text.get_text() for text in axes.get_xticklabels()] == expected
+
+
+@pytest.mark.parametrize(
+    "name, short",
+    [
+        ("conv5_block3_3_bn", "conv5_block3_3_bn"),
+        ("Transformer/encoderblock_0/Dense_1", "encoderblock_0/Dense_1"),
+        ("Transformer/encoderblock_0/MultiHeadDotProductAttention_1/key", "encoderblock_0/../key"),
+        ("a_layer_whose_name_does_not_end_here", "a_layer_.._does_not_end_here"),
+    ],
+)
+def test_a_long_layer_name_keeps_what_tells_it_from_its_neighbours(name, short):
+    assert drawing.short_layer(name) == short and len(short) <= 28

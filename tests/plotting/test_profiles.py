@@ -11,7 +11,7 @@ from run_builders import NAMES, make_profile
 def test_prediction_draws_ratios_and_needs_a_validation():
     drawn = profiles.prediction([make_profile()])
     points = drawn.figure.axes[0].get_lines()[0]
-    np.testing.assert_allclose(points.get_ydata(), np.array([12, 18]) / make_profile().full_ms)
+    np.testing.assert_allclose(points.get_ydata(), 100 * np.array([12, 18]) / make_profile().full_ms)
     with pytest.raises(UsageError, match="--validate 12"):
         profiles.prediction([make_profile(validated=False)])
 
@@ -20,3 +20,23 @@ def test_timings_add_up_to_the_step():
     rows = profiles.timings(make_profile()).rows
     assert [row["tensor"] for row in rows] == NAMES[::-1]
     assert sum(row["t_dy_ms"] + row["t_dw_ms"] for row in rows) == pytest.approx(18)
+
+
+def test_timings_are_drawn_by_layer_from_the_input_to_the_output():
+    profile = make_profile()
+    profile.names = tuple(f"layer_{i // 2}/{('kernel', 'bias')[i % 2]}" for i in range(12))
+    drawn = profiles.timings(profile)
+    bars, from_here = drawn.figure.axes
+    assert [text.get_text() for text in from_here.get_xticklabels()] == [f"layer_{k}" for k in range(6)]
+    dw_bars = bars.containers[2]
+    np.testing.assert_allclose([bar.get_height() for bar in dw_bars], [2.0] * 6)
+    # The last layer: forward 10, dW 2, dy 1 of 28 ms; the first: all.
+    shares = from_here.get_lines()[0].get_ydata()
+    np.testing.assert_allclose(shares[[0, -1]], [100, 100 * 13 / 28])
+    assert [words.get_text().split(" (")[0] for words in bars.get_legend().get_texts()] == [
+        "forward pass",
+        "gradient passed on to the layers before",
+        "gradient of its own weights, and their update",
+    ]
+    assert bars.get_title().endswith("28 ms goes, layer by layer\ntiny <b>&, abacus")
+    assert {row["layer"] for row in drawn.rows} == {f"layer_{k}" for k in range(6)}

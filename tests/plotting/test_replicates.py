@@ -26,3 +26,14 @@ def test_spread_is_the_sample_standard_deviation():
     assert spread([2.0]) is None
     np.testing.assert_allclose(spread([1.0, 3.0]), 2**0.5)
     np.testing.assert_allclose(spread(np.array([[1.0, 0.0], [3.0, 0.0]])), [2**0.5, 0.0])
+
+
+def test_runs_of_two_devices_have_no_mean_and_folders_of_one_name_are_told_apart(tmp_path):
+    runs = [make_run(tmp_path / name) for name in "abc"]
+    runs[1].write_environment({"device": "quipu"})
+    runs[2].write_config({**runs[2].config(), "dataset": "other/birds"})
+    assert list(replicates(runs)) == [
+        "elastic, rho 0.5, dataset photos/birds, device abacus",
+        "elastic, rho 0.5, dataset photos/birds, device quipu",
+        "elastic, rho 0.5, dataset other/birds, device abacus",
+    ]

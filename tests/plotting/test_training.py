@@ -26,10 +26,25 @@ def test_curves_draw_the_metrics(runs, x, values):
     assert [row[x] for row in drawn.rows[:3]] == pytest.approx(values)
 
 
-def test_long_runs_are_drawn_in_hours(tmp_path):
-    figure = training.curves([make_run(tmp_path / "long", seconds=36_000.0)]).figure
-    assert figure.axes[0].get_xlabel().endswith("(h)")
-    assert figure.axes[0].xaxis.get_major_formatter()(7200, 0) == "2"
+@pytest.mark.parametrize(
+    "draw, axis", [(training.curves, "xaxis"), (lambda r: training.bars(r, "time"), "yaxis")]
+)
+def test_long_runs_are_drawn_in_hours_and_their_data_in_seconds(tmp_path, draw, axis):
+    drawn = draw([make_run(tmp_path / "long", seconds=36_000.0)])
+    axes = drawn.figure.axes[0]
+    assert getattr(axes, axis).get_label_text().endswith("(h)")
+    assert 10 < getattr(axes, axis).get_view_interval()[1] < 12
+    assert drawn.rows[-1]["time"] == 36_000
+
+
+def test_titles_name_model_data_and_device(runs):
+    for run in runs:
+        run.write_config({**run.config(), "model": "tiny"})
+    titles = [training.curves(runs, "epochs", "loss"), training.bars(runs, "memory")]
+    assert [drawn.figure.axes[0].get_title() for drawn in titles] == [
+        "Test loss over epoch\ntiny on birds, abacus",
+        "Peak resident memory\ntiny on birds, abacus",
+    ]
 
 
 def test_words_below_and_above_bars_do_not_run_into_one_another(tmp_path):
@@ -43,10 +58,10 @@ def test_words_below_and_above_bars_do_not_run_into_one_another(tmp_path):
     assert [words.get_text() for words in axes.texts] == ["86.0"] * 4
 
 
-def test_more_runs_than_colours_are_told_apart(tmp_path):
+def test_more_schemes_of_ones_own_than_colours_are_told_apart(tmp_path):
     drawn = training.curves([make_run(tmp_path / str(k), f"mine{k}") for k in range(9)])
     lines = drawn.figure.axes[0].get_lines()
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 9
+    assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in lines}) == 9
 
 
 def test_bars_average_the_same_runs_and_show_their_spread(runs):

@@ -91,7 +91,6 @@ def test_processors_are_kept_awake_while_a_command_runs(tmp_path):
     assert "usage" in run("benchmarks/awake", tmp_path, status=2)
 
 
-@pytest.mark.slow
 def test_dry_run_prints_commands_and_trains_nothing(tmp_path):
     said = run(
         "figure17",
@@ -112,7 +111,51 @@ def test_dry_run_prints_commands_and_trains_nothing(tmp_path):
     for scheme in ("full", "traditional-tl", "bn-bias", "prunetrain"):
         assert f"--scheme {scheme} " in said
     assert "not known before the profile is made" in said and not list(tmp_path.iterdir())
+    assert "No hours of the paper's are on record for any of these runs" in said
     assert "--scheme full" not in run("figure17", tmp_path, DRY_RUN="1", EGO="1", RHOS="0.5")
+
+
+def test_a_dry_run_on_a_fresh_clone_sums_the_hours_of_the_papers_devices(tmp_path):
+    said = run("figure17", tmp_path, DRY_RUN="1", RHOS="0.5 0.45").splitlines()
+    heading = next(line for line in said if line.startswith("hours of training"))
+    assert re.search("Jetson TX2 +Raspberry Pi 4B +here$", heading)
+    hours = {line[:58].strip(): line[58:].split() for line in said[said.index(heading) + 1 :]}
+    assert hours["caltech_birds2011, resnet50, elastic 0.5"] == ["1.26", "18.70", "-"]
+    assert hours["caltech_birds2011, resnet50, elastic 0.45"] == ["-", "-", "-"]  # the paper has no such run
+    assert hours["caltech_birds2011, resnet50, elastic 0.5, with reuse"] == ["-", "-", "-"]
+    # 1.26 + 2.95 + 0.7 + 1.78 + 2.8; 18.7 + 35.3 + 9.8 + 25.3 + 31.8
+    assert hours["sum"] == ["9.49", "120.90", "-"]
+    assert "Jetson TX2: without 4 of the 9 runs, for which the paper has no hours." in said
+
+
+def test_seeds_are_runs_of_their_own_and_are_counted(tmp_path):
+    said = run("figure22", tmp_path, DRY_RUN="1", SEEDS="0 2")
+    assert said.count("et-train ") == 6 and said.count("--seed 2") == 3
+    assert "runs/caltech-birds2011_resnet50_full\n" in said  # seed 0: the folder of runs without SEEDS
+    assert "runs/caltech-birds2011_resnet50_full_seed2\n" in said
+    assert re.search(r"^caltech_birds2011, resnet50, full \(2 seeds\) +5.90 +70.60 +-$", said, re.M)
+
+
+def test_figure_16_is_of_another_device_than_figure_15(tmp_path):
+    said = run("figure16", tmp_path, DRY_RUN="1")
+    assert "Figure 16 is of a Raspberry Pi 4B" in said and "Jetson TX2  " not in said
+    assert not re.search(r"resnet50, full +\d", said)
+
+
+@pytest.mark.parametrize("script, arguments", [("figure", ["--help"]), ("figure16", ["--help"])])
+def test_help_says_what_can_be_set_and_what_each_figure_is(tmp_path, script, arguments):
+    said = run(script, tmp_path, arguments=arguments)
+    for setting in ("QUICK", "DRY_RUN", "SEEDS", "FORMAT", "OUTPUT"):
+        assert re.search(rf"^  .*{setting}", said, re.M)
+    assert all(re.search(rf"^    {name} +[A-Z].+\.$", said, re.M) for name in FIGURES)
+
+
+@pytest.mark.parametrize(
+    "setting, message",
+    [({"FORMAT": "doc"}, "none of: png pdf svg"), ({"SEEDS": "0,1"}, "is no list of seeds")],
+)
+def test_a_setting_that_cannot_be_honoured_is_status_2(tmp_path, setting, message):
+    assert message in run("figure22", tmp_path, status=2, DRY_RUN="1", **setting)
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +167,12 @@ def output(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES)
 def test_figure_on_the_embedded_data(output, figure):
-    said = run(figure, output, QUICK="1", EPOCHS="1", RHOS="0.5 0.7")
+    form = "svg" if figure == "figure18" else "png"
+    said = run(figure, output, QUICK="1", EPOCHS="1", RHOS="0.5 0.7", FORMAT=form)
     written = json.loads((output / "figures-output" / f"{figure}.json").read_text())
     assert written["rows"] and all(row["accuracy"] > 0 and row["seconds"] > 0 for row in written["rows"])
-    assert "data, model, scheme" in said
-    pictures = list((output / "figures-output").glob(f"{figure}*.png"))
+    assert "data, model, scheme" in said and "paper: no number for this run" in said
+    pictures = list((output / "figures-output").glob(f"{figure}*.{form}"))
     assert pictures or figure == "table2"
     assert len(pictures) == len(list((output / "figures-output").glob(f"{figure}*.csv")))
     if figure == "table2":
