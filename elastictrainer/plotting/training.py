@@ -27,14 +27,20 @@ def _scaled(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[floa
     return lambda record: None if record.get(key) is None else factor * record[key]
 
 
+def _held_out(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[float]]:
+    """Of the test images; of the validation images in a run that tests once, at its end."""
+    test, validation = _scaled(f"test_{key}", factor), _scaled(f"val_{key}", factor)
+    return lambda record: validation(record) if test(record) is None else test(record)
+
+
 X = {
     "time": Quantity("training time without validation (s)", _scaled("train_seconds_total", 1.0)),
     "epochs": Quantity("epoch", _scaled("epoch", 1.0)),
     "flops": Quantity("training work (TFLOPs)", _scaled("flops_total", 1e-12)),
 }
 Y = {
-    "accuracy": Quantity("test accuracy (%)", _scaled("test_accuracy", 100.0)),
-    "loss": Quantity("test loss", _scaled("test_loss", 1.0)),
+    "accuracy": Quantity("test accuracy (%)", _held_out("accuracy", 100.0)),
+    "loss": Quantity("test loss", _held_out("loss", 1.0)),
     "flops": Quantity("training work of the epoch (TFLOPs)", _scaled("flops", 1e-12)),
 }
 BARS = {
@@ -95,7 +101,8 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
         axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds / 3600:g}")
         x_label = x_label.replace("(s)", "(h)")
     axes.set_xlabel(x_label)
-    axes.set_ylabel(y_quantity.axis_label)
+    validated = any("val_accuracy" in record for run in runs for record in run.metrics())
+    axes.set_ylabel(y_quantity.axis_label.replace("test", "validation" if validated else "test"))
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     axes.legend()
