@@ -12,6 +12,9 @@ from elastictrainer import __version__
 from elastictrainer.cli.output import prepare
 from elastictrainer.errors import RunError, UsageError
 
+WEIGHTS = ("best", "last")
+WEIGHTS_HELP = "a run's weights: best (of a run with a validation part, where they are the default) or last"
+
 
 def make_parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
     """A parser with the options that every command has."""

@@ -3,7 +3,7 @@
 import sys
 from typing import Optional, Sequence
 
-from elastictrainer.cli.command import make_parser, run
+from elastictrainer.cli.command import WEIGHTS, WEIGHTS_HELP, make_parser, run
 from elastictrainer.registry import EXPORT
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import find_runs
@@ -34,6 +34,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument(
         "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
     )
+    parser.add_argument("--weights", choices=WEIGHTS, help=WEIGHTS_HELP)
     options = parser.parse_args(arguments)
 
     formats = options.format or ["tflite"]
@@ -42,7 +43,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     load_tensorflow()
     from elastictrainer.models.export import export_run
 
-    for path in export_run(run_folder, formats, options.output, options.overwrite, options.trust_model):
+    for path in export_run(
+        run_folder, formats, options.output, options.overwrite, options.trust_model, options.weights
+    ):
         print(f"written: {path}")
 
 

@@ -68,8 +68,7 @@ def _print_summary(summary: Dict[str, Any]) -> None:
         if summary[key] is not None
     ]
     print(
-        f"test accuracy: best {100 * summary['accuracy_best']:.2f} %, "
-        f"last {100 * summary['accuracy_last']:.2f} %\n"
+        f"{_accuracy(summary)}\n"
         f"training time: {summary['train_seconds']:.1f} s, of these "
         f"importance {summary['importance_seconds']:.1f} s, selection {summary['selection_seconds']:.2f} s, "
         f"tracing {summary['trace_seconds']:.1f} s\n"
@@ -79,6 +78,16 @@ def _print_summary(summary: Dict[str, Any]) -> None:
             if summary.get("energy_joules") is not None
             else ""
         )
+    )
+
+
+def _accuracy(summary: Dict[str, Any]) -> str:
+    if summary.get("val_accuracy") is None:
+        best, last = 100 * summary["accuracy_best"], 100 * summary["accuracy_last"]
+        return f"test accuracy: best {best:.2f} %, last {last:.2f} %"
+    return (
+        f"test accuracy: {100 * summary['accuracy']:.2f} % with {summary['kept_weights']}, the weights of "
+        f"epoch {summary['kept_epoch']} (validation accuracy {100 * summary['val_accuracy']:.2f} %)"
     )
 
 

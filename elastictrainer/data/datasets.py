@@ -1,12 +1,15 @@
 """A data set by its name: the registered ones, any image folder, tables and arrays."""
 
 from pathlib import Path
-from typing import Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
 
 from elastictrainer.data import tfds_data, user_data
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import FolderSplit, read_folder
-from elastictrainer.data.splits import ArraySplit, Split
+from elastictrainer.data.parts import PARTS, UNDIVIDED, by_part, divided
+from elastictrainer.data.splits import ArraySplit, Divisible
 from elastictrainer.data.tfds_data import TFDS_CLASSES
 from elastictrainer.errors import UsageError
 from elastictrainer.registry import DATASET
@@ -19,75 +22,91 @@ def load(
     seed: int = 0,
     data_dir: Optional[str] = None,
     validation_split: Optional[float] = None,
+    test_split: Optional[float] = None,
 ) -> ImageData:
     """A data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
 
     Args:
-        name: one of `registry.DATASET`, or a path; a folder holds split/class/image, or class/image with
-            `validation_split`, or what a builder of tensorflow-datasets has prepared.
+        name: one of `registry.DATASET`, or a path; a folder holds part/class/image, or class/image with
+            `test_split`, or what a builder of tensorflow-datasets has prepared.
         batch_size: of training.
         image_size: height and width to resize to.
-        seed: of the training order, and of the choice of test images by `validation_split`.
+        seed: of the training order, and of the choice of what is set apart.
         data_dir: where tensorflow-datasets keeps its data.
-        validation_split: share of every class to test on, where the data has no test part of its own.
+        validation_split, test_split: shares of every class to set apart, see `parts.divided`.
 
     Raises:
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder
-            or file, a split asked for where there is one, or none where there is none.
+            or file, a part asked for where there is one, or none to test on.
+    """
+    names, parts = parts_of(name, data_dir)
+    parts = divided(name, names, parts, test_split, validation_split, seed)
+    return ImageData(
+        name,
+        tuple(names),
+        parts["train"],
+        parts["test"],
+        batch_size,
+        image_size,
+        seed,
+        val_split=parts.get("val"),
+    )
+
+
+def parts_of(name: str, data_dir: Optional[str] = None) -> Tuple[Sequence[str], Dict[str, Divisible]]:
+    """The class names of a data set, and its parts as they come: train, test and val, or UNDIVIDED alone.
+
+    Args:
+        name, data_dir: as of `load`.
+
+    Raises:
+        UsageError: as `load`, but for what is to be set apart.
     """
     DATASET.check(name)
-    has_split = True
-    names: Sequence[str]
-    splits: Sequence[Split]
     if name == "demo":
         from elastictrainer.data import demo_digits
 
-        names = demo_digits.CLASSES
-        splits = [ArraySplit(*demo_digits.target(part)) for part in ("train", "test")]
-    elif name in TFDS_CLASSES:
-        names, splits = tfds_data.registered(name, data_dir)
+        return demo_digits.CLASSES, {
+            part: ArraySplit(*demo_digits.target(part)) for part in ("train", "test")
+        }
+    names: Sequence[str]
+    parts: Mapping[str, Divisible]
+    if name in TFDS_CLASSES:
+        names, parts = tfds_data.registered(name, data_dir)
     else:
-        names, splits, has_split = _from_path(Path(name), validation_split, seed)
-    if has_split and validation_split is not None:
-        raise UsageError(f"{name} has a test part of its own: leave out --validation-split.")
-    return ImageData(name, tuple(names), splits[0], splits[1], batch_size, image_size, seed)
+        names, parts = _from_path(Path(name))
+    return names, dict(parts)
 
 
-def _from_path(
-    path: Path, validation_split: Optional[float], seed: int
-) -> Tuple[Sequence[str], Sequence[Split], bool]:
-    """Class names, the splits train and test, and whether they were in the data."""
+def _from_path(path: Path) -> Tuple[Sequence[str], Mapping[str, Divisible]]:
     if tfds_data.is_prepared(path):
-        return (*tfds_data.prepared(path), True)
+        return tfds_data.prepared(path)
+    if path.is_dir() and any((path / part).is_dir() for part in ("train", "test")):
+        return read_folder(path)
     if path.is_dir():
-        if validation_split is None or (path / "train").is_dir():
-            return (*read_folder(path), True)
-        names, items, labels = user_data.read_class_folders(path)
-        is_test = None
-    elif path.suffix == ".csv":
-        (names, items, labels), is_test = user_data.read_table(path)
+        names, files, labels = user_data.read_class_folders(path)
+        return names, {UNDIVIDED: FolderSplit(files, labels)}
+    if path.suffix == ".csv":
+        (names, items, labels), part_of = user_data.read_table(path)
     elif path.suffix == ".npz":
-        names, items, labels, is_test = user_data.read_arrays(path)
+        names, items, labels, part_of = user_data.read_arrays(path)
     else:
         raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
-    has_split = is_test is not None
-    if is_test is None:
-        if validation_split is None:
-            raise UsageError(
-                f"{path} has no test part: --validation-split 0.2 sets a fifth of every class apart for "
-                "testing."
-            )
-        is_test = user_data.test_part(labels, names, validation_split, seed)
-    parts = user_data.split_parts(items, labels, is_test)
-    lacking = [name for k, name in enumerate(names) if not all((labels == k).any() for _, labels in parts)]
-    if lacking:
-        raise UsageError(f"{path}: class {lacking[0]!r} is not in both train and test.")
+    parts = by_part(items, labels, part_of)
+    if UNDIVIDED not in parts:
+        _require_classes(path, names, parts)
     kind = ArraySplit if path.suffix == ".npz" else FolderSplit
-    return names, [kind(*part) for part in parts], has_split
+    return names, {part: kind(*content) for part, content in parts.items()}
 
 
-def classes_of(name: str, validation_split: Optional[float] = None) -> int:
+def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Tuple[Any, np.ndarray]]) -> None:
+    """UsageError where a class is missing from a part."""
+    expected = [part for part in PARTS if part in parts or part == "train"]
+    for label, name in enumerate(names):
+        if not all(part in parts and (parts[part][1] == label).any() for part in expected):
+            raise UsageError(f"{path}: class {name!r} is not in all of {', '.join(expected)}.")
+
+
+def classes_of(name: str) -> int:
     """The number of classes of a data set, without reading any image of a registered one."""
-    if name in TFDS_CLASSES:
-        return TFDS_CLASSES[name]
-    return len(load(name, batch_size=1, image_size=(32, 32), validation_split=validation_split).class_names)
+    return TFDS_CLASSES[name] if name in TFDS_CLASSES else len(parts_of(name)[0])

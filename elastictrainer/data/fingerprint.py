@@ -4,21 +4,22 @@ import hashlib
 from typing import Any, Dict, List
 
 from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.parts import PARTS
 
 
 def fingerprint(data: ImageData) -> Dict[str, Any]:
     """What tells a data set from another one, as JSON values.
 
     Returns:
-        `class_names` by label; for `train` and `test` the number of images, and digests of their contents
-        (paths, sizes and labels where they are files) and of the times of their files.
+        `class_names` by label; for `train`, `test`, and `val` where there is one, the number of images, and
+        digests of their contents (paths, sizes and labels where they are files) and of the times of their
+        files.
     """
-    parts = {"train": data.train_split, "test": data.test_split}
     return {
         "class_names": list(data.class_names),
         **{
             name: {"count": split.count, **{k: _digest(v) for k, v in split.identity().items()}}
-            for name, split in parts.items()
+            for name, split in data.splits.items()
         },
     }
 
@@ -33,7 +34,9 @@ def changes(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
             f"the class {name!r} is new" for name in new
         ]
         found = found or ["the classes are in another order"]
-    for part in ("train", "test"):
+    if ("val" in before) != ("val" in now):
+        found.append(f"the validation part is {'gone' if 'val' in before else 'new'}")
+    for part in _common(before, now):
         counts = before[part]["count"], now[part]["count"]
         if counts[0] != counts[1]:
             found.append(f"{part} had {counts[0]} images and has {counts[1]}")
@@ -44,7 +47,11 @@ def changes(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
 
 def times_differ(before: Dict[str, Any], now: Dict[str, Any]) -> bool:
     """Whether files were written since, though none got another name or size."""
-    return any(before[part]["times"] != now[part]["times"] for part in ("train", "test"))
+    return any(before[part]["times"] != now[part]["times"] for part in _common(before, now))
+
+
+def _common(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
+    return [part for part in PARTS if part in before and part in now]
 
 
 def _digest(values: Any) -> str:

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
-from typing import Callable, Iterator, Tuple
+from typing import Callable, Dict, Iterator, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,11 +24,12 @@ class ImageData:
     Attributes:
         name: what to call it.
         class_names: by label.
-        train_split, test_split: the two parts.
+        train_split, test_split: the two parts that there always are.
         batch_size: of training.
         image_size: height and width that images are resized to.
         seed: of the order of training images.
         part: k and n: of every minibatch, only each n-th image from number k on; one process' share.
+        val_split: what the best weights are chosen by; None: they are not chosen.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ImageData:
     image_size: Tuple[int, int]
     seed: int = 0
     part: Tuple[int, int] = (0, 1)
+    val_split: Optional[Split] = None
 
     def __post_init__(self) -> None:
         broken = [name for name in self.class_names if not name.strip() or not name.isprintable()]
@@ -80,11 +82,17 @@ class ImageData:
         require_cacheable(place, self.train_split)
         if place == "none":
             return self
-        kept = [
-            CachedSplit(split, self.image_size, place, _workers(), say)
-            for split in (self.train_split, self.test_split)
-        ]
-        return replace(self, train_split=kept[0], test_split=kept[1])
+        kept = {
+            part: CachedSplit(split, self.image_size, place, _workers(), say)
+            for part, split in self.splits.items()
+        }
+        return replace(self, train_split=kept["train"], test_split=kept["test"], val_split=kept.get("val"))
+
+    @property
+    def splits(self) -> Dict[str, Split]:
+        """The parts by name: train, val where there is one, test."""
+        parts = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
+        return {name: split for name, split in parts.items() if split is not None}
 
     @property
     def steps_per_epoch(self) -> int:
@@ -117,8 +125,17 @@ class ImageData:
 
     def test(self, batch_size: int = 32) -> Iterator[Minibatch]:
         """All test images as stored, or this process' part of them; the last minibatch may be smaller."""
-        examples = self.test_split.ordered()(None).shard(self.part[1], self.part[0])
-        yield from self._read(self._decoded(examples, self.test_split, batch_size), self.test_split)
+        yield from self.stored(self.test_split, batch_size)
+
+    def validation(self, batch_size: int = 32) -> Iterator[Minibatch]:
+        """As `test`, all images of the validation part, which there must be."""
+        assert self.val_split is not None
+        yield from self.stored(self.val_split, batch_size)
+
+    def stored(self, split: Split, batch_size: int = 32) -> Iterator[Minibatch]:
+        """As `test`, all images of `split`."""
+        examples = split.ordered()(None).shard(self.part[1], self.part[0])
+        yield from self._read(self._decoded(examples, split, batch_size), split)
 
     def unreadable(self, split: Split, message: str) -> RunError:
         """The error to raise when reading `split` failed with `message`: it names the image if it can."""

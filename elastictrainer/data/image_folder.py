@@ -8,42 +8,55 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.data.parts import VALIDATION_NAMES
 from elastictrainer.data.pictures import SUFFIXES, decode, decode_plain, decoding_problem, header
 from elastictrainer.data.splits import IndexedSplit, prepare_image
 from elastictrainer.errors import UsageError
 
-SPLITS = ("train", "test")
-LAYOUT = "Expected: train/CLASS/IMAGE and test/CLASS/IMAGE, images being " + " ".join(SUFFIXES) + "."
+LAYOUT = (
+    "Expected: train/CLASS/IMAGE, test/CLASS/IMAGE and perhaps val/CLASS/IMAGE, images being "
+    + " ".join(SUFFIXES)
+    + "."
+)
 
 
-def read_folder(folder: Path) -> Tuple[List[str], List["FolderSplit"]]:
-    """The class names, in alphabetical order, and the splits train and test.
+def read_folder(folder: Path) -> Tuple[List[str], Dict[str, "FolderSplit"]]:
+    """The class names, in alphabetical order, and the parts: train, and test and val where there are such.
 
-    Every file is opened and its header read. Pixels are decoded when training or evaluation reads them.
+    The validation part's folder is `val`, `valid` or `validation`. Every file is opened and its
+    header read. Pixels are decoded when training or evaluation reads them.
 
     Raises:
-        UsageError: a missing split, a class missing from a split, fewer than two classes, a class without
-            images, an unreadable image.
+        UsageError: no training part, two validation parts, a class missing from a part, fewer than two
+            classes, a class without images, an unreadable image.
     """
-    classes_by_split = {}
-    for split in SPLITS:
-        if not (folder / split).is_dir():
-            raise UsageError(
-                f"{folder} has no folder {split!r}. {LAYOUT} "
-                "Or CLASS/IMAGE with --validation-split 0.2, which takes a fifth of every class for testing."
-            )
-        classes_by_split[split] = sorted(p.name for p in (folder / split).iterdir() if p.is_dir())
-    names = classes_by_split["train"]
-    for split, other in (SPLITS, SPLITS[::-1]):
-        missing = sorted(set(classes_by_split[other]) - set(classes_by_split[split]))
-        if missing:
-            raise UsageError(
-                f"{folder / split} lacks {abbreviated(missing)}, which {folder / other} has. "
-                "Add images of it there, or remove the class from both."
-            )
+    if not (folder / "train").is_dir():
+        raise UsageError(f"{folder} has no folder 'train'. {LAYOUT}")
+    validation = [name for name in VALIDATION_NAMES if (folder / name).is_dir()]
+    if len(validation) > 1:
+        raise UsageError(
+            f"{folder} has the folders {' and '.join(validation)}; one validation part is used: remove the "
+            "others, or move them out."
+        )
+    folders = {"train": "train", "test": "test", "val": (validation or [""])[0]}
+    folders = {part: name for part, name in folders.items() if name and (folder / name).is_dir()}
+    classes = {part: _folders_in(folder / name) for part, name in folders.items()}
+    names = classes["train"]
+    for part in list(folders)[1:]:
+        for lacking, other in ((part, "train"), ("train", part)):
+            missing = sorted(set(classes[other]) - set(classes[lacking]))
+            if missing:
+                raise UsageError(
+                    f"{folder / folders[lacking]} lacks {abbreviated(missing)}, which "
+                    f"{folder / folders[other]} has. Add images of it there, or remove the class from both."
+                )
     if len(names) < 2:
         raise UsageError(f"{folder} has {len(names)} class(es); classification needs at least two. {LAYOUT}")
-    return names, [_read_split(folder / split, names) for split in SPLITS]
+    return names, {part: _read_split(folder / name, names) for part, name in folders.items()}
+
+
+def _folders_in(folder: Path) -> List[str]:
+    return sorted(p.name for p in folder.iterdir() if p.is_dir())
 
 
 def _read_split(folder: Path, names: List[str]) -> "FolderSplit":
@@ -94,6 +107,10 @@ class FolderSplit(IndexedSplit):
 
     files: np.ndarray
     labels: np.ndarray
+
+    def subset(self, chosen: np.ndarray) -> "FolderSplit":
+        """See `Divisible`."""
+        return FolderSplit(self.files[chosen], self.labels[chosen])
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
         """See `IndexedSplit.reader`."""

@@ -1,6 +1,7 @@
 """What a user should know of his data before it is trained on."""
 
 import hashlib
+import itertools
 import os
 from pathlib import Path
 from typing import Dict, List, Sequence
@@ -9,15 +10,20 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import abbreviated
 from elastictrainer.data.pictures import SUFFIXES
 
+_WORDS = {"train": "training", "val": "validation", "test": "test"}
+
 
 def remarks(data: ImageData) -> List[str]:
     """A line for each of: unequal classes, files in class folders that are not used, images in both parts."""
     found = [data.imbalance()]
-    train, test = (getattr(split, "files", None) for split in (data.train_split, data.test_split))
-    if train is not None and test is not None:
+    files: Dict[str, Sequence[str]] = {
+        part: split.files for part, split in data.splits.items() if hasattr(split, "files")
+    }
+    if len(files) == len(data.splits):
         if Path(data.name).is_dir():
-            found.append(_unused([*train, *test]))
-        found.append(_shared(train, test))
+            found.append(_unused([file for part in files.values() for file in part]))
+        for here, there in itertools.combinations(files, 2):  # train, val, test, in this order
+            found.append(_shared(files[here], _WORDS[here], files[there], _WORDS[there]))
     return [line for line in found if line]
 
 
@@ -38,9 +44,9 @@ def _unused(files: Sequence[str]) -> str:
     )
 
 
-def _shared(train: Sequence[str], test: Sequence[str]) -> str:
+def _shared(first: Sequence[str], first_words: str, second: Sequence[str], second_words: str) -> str:
     """Which files of the two parts have the same content."""
-    sizes = [{file: os.path.getsize(file) for file in map(str, files)} for files in (train, test)]
+    sizes = [{file: os.path.getsize(file) for file in map(str, files)} for files in (first, second)]
     common = set(sizes[0].values()) & set(sizes[1].values())
     by_content = [_by_content([file for file, size in part.items() if size in common]) for part in sizes]
     both = sorted(set(by_content[0]) & set(by_content[1]), key=lambda digest: by_content[1][digest])
@@ -49,8 +55,8 @@ def _shared(train: Sequence[str], test: Sequence[str]) -> str:
         return ""
     pairs = [f"{by_content[1][digest][0]} is {by_content[0][digest][0]}" for digest in both]
     return (
-        f"{count} of {len(test)} test images are training images too ({abbreviated(pairs)}): the test "
-        "accuracy will be too good"
+        f"{count} of {len(second)} {second_words} images are {first_words} images too "
+        f"({abbreviated(pairs)}): the {second_words} accuracy will be too good"
     )
 
 

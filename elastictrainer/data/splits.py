@@ -33,6 +33,17 @@ class Split(Protocol):
         """What tells it from another: its `contents`, in order, and the `times` of its files."""
 
 
+class Divisible(Split, Protocol):
+    """A Split that can be divided further."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(n,) int, in the stored order."""
+
+    def subset(self, chosen: np.ndarray) -> "Divisible":
+        """The examples that `chosen`, (n,) bool, marks, in their stored order."""
+
+
 class IndexedSplit:
     """A Split whose images can be had by number; a subclass says how. Images that are left out are not read.
 
@@ -78,6 +89,10 @@ class ArraySplit(IndexedSplit):
 
     images: np.ndarray
     labels: np.ndarray
+
+    def subset(self, chosen: np.ndarray) -> "ArraySplit":
+        """See `Divisible`."""
+        return ArraySplit(self.images[chosen], self.labels[chosen])
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
         """See `IndexedSplit`."""

@@ -1,9 +1,11 @@
 """Data sets of tensorflow-datasets: the paper's three by name, and any folder its builders have prepared."""
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data.splits import Example, prepare_image
@@ -16,15 +18,34 @@ _SHUFFLE_BUFFER = 2048
 
 @dataclass
 class TfdsSplit:
-    """One split of a data set that tensorflow-datasets has prepared."""
+    """One split of a data set that tensorflow-datasets has prepared.
+
+    Attributes:
+        chosen: (n,) bool: only these examples, by their place in the records; None: all.
+    """
 
     builder: Any
     split: str
+    chosen: Optional[np.ndarray] = None
 
     @property
     def count(self) -> int:
         """How many examples there are."""
+        if self.chosen is not None:
+            return int(self.chosen.sum())
         return int(self.builder.info.splits[self.split].num_examples)
+
+    @functools.cached_property
+    def labels(self) -> np.ndarray:
+        """(n,) int, in the stored order; the records are read once."""
+        return np.array([int(example["label"]) for example in self.ordered()(None)])
+
+    def subset(self, chosen: np.ndarray) -> "TfdsSplit":
+        """See `Divisible`."""
+        if self.chosen is not None:
+            within, chosen = chosen, self.chosen.copy()
+            chosen[self.chosen] = within
+        return TfdsSplit(self.builder, self.split, chosen)
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
         """See `Split`."""
@@ -34,6 +55,9 @@ class TfdsSplit:
         encoded = self.builder.as_dataset(
             split=self.split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False
         )
+        if self.chosen is not None:
+            of = tf.constant(self.chosen)
+            encoded = encoded.enumerate().filter(lambda k, _: of[k]).map(lambda _, example: example)
 
         def examples(seed: Optional[tf.Tensor]) -> tf.data.Dataset:
             if seed is None:
@@ -63,11 +87,14 @@ class TfdsSplit:
         """See `Split`."""
         info = self.builder.info
         split = info.splits[self.split]
-        return {"contents": (info.full_name, split.num_bytes, split.shard_lengths), "times": ()}
+        contents: Tuple[Any, ...] = (info.full_name, split.num_bytes, split.shard_lengths)
+        if self.chosen is not None:
+            contents = (*contents, np.flatnonzero(self.chosen).tolist())
+        return {"contents": contents, "times": ()}
 
 
-def registered(name: str, data_dir: Optional[str]) -> Tuple[List[str], List[TfdsSplit]]:
-    """Class names and the splits train and test of one of TFDS_CLASSES, fetched if need be.
+def registered(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
+    """Class names and the parts (see `prepared`) of one of TFDS_CLASSES, fetched if need be.
 
     Raises:
         UsageError: it cannot be fetched.
@@ -94,8 +121,10 @@ def is_prepared(folder: Path) -> bool:
     return (folder / "dataset_info.json").is_file()
 
 
-def prepared(folder: Path) -> Tuple[List[str], List[TfdsSplit]]:
-    """Class names and the splits train and test (or validation) of `~/tensorflow_datasets/NAME/1.0.0` .
+def prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
+    """Class names and the parts of `~/tensorflow_datasets/NAME/1.0.0` .
+
+    The parts are its splits train, test, and validation as val; where there is no test, validation is that.
 
     Raises:
         UsageError: it cannot be read, or holds no labelled images in two such splits.
@@ -109,7 +138,7 @@ def prepared(folder: Path) -> Tuple[List[str], List[TfdsSplit]]:
     return _parts(builder, str(folder))
 
 
-def _parts(builder: Any, name: str) -> Tuple[List[str], List[TfdsSplit]]:
+def _parts(builder: Any, name: str) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     features, splits = builder.info.features, builder.info.splits
     if not {"image", "label"} <= set(features.keys()) or not getattr(features["label"], "names", None):
         raise UsageError(
@@ -121,4 +150,7 @@ def _parts(builder: Any, name: str) -> Tuple[List[str], List[TfdsSplit]]:
         raise UsageError(
             f"{name} has the splits {', '.join(sorted(splits))}; train, and test or validation, are needed."
         )
-    return features["label"].names, [TfdsSplit(builder, part) for part in ("train", test)]
+    parts = {"train": "train", "test": test}
+    if test == "test" and "validation" in splits:
+        parts["val"] = "validation"
+    return features["label"].names, {part: TfdsSplit(builder, split) for part, split in parts.items()}

@@ -4,45 +4,23 @@ import codecs
 import csv
 import io
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import List, Tuple
 
 import numpy as np
 
 from elastictrainer.data.image_folder import LAYOUT, abbreviated, checked_files, images_in
+from elastictrainer.data.parts import UNDIVIDED, VALIDATION_NAMES
 from elastictrainer.errors import UsageError
 
 # Class names by label; image files (n,) str; labels (n,) int.
 LabelledFiles = Tuple[List[str], np.ndarray, np.ndarray]
 # The arrays that an `.npz` file may hold, images and labels in turn.
-_ARRAYS = (("x_train", "y_train", "x_test", "y_test"), ("x", "y"))
-
-
-def test_part(labels: np.ndarray, names: List[str], fraction: float, seed: int) -> np.ndarray:
-    """Draw the test examples: the same share of every class, at least one and never all of them.
-
-    Args:
-        labels: (n,) int.
-        names: class names by label.
-        fraction: share of the test examples, between 0 and 1.
-        seed: of the draw; the same seed and labels give the same examples.
-
-    Returns:
-        (n,) bool, True for test.
-
-    Raises:
-        UsageError: a class with fewer than two examples, which cannot be in both parts.
-    """
-    random = np.random.default_rng([seed, len(labels)])
-    is_test = np.zeros(len(labels), bool)
-    for label, name in enumerate(names):
-        members = np.flatnonzero(labels == label)
-        if len(members) < 2:
-            raise UsageError(
-                f"class {name!r} has {len(members)} image(s); --validation-split needs at least two of each."
-            )
-        count = min(max(1, round(fraction * len(members))), len(members) - 1)
-        is_test[random.choice(members, count, replace=False)] = True
-    return is_test
+_ARRAYS = (
+    {"train": ("x_train", "y_train"), "val": ("x_val", "y_val"), "test": ("x_test", "y_test")},
+    {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")},
+    {UNDIVIDED: ("x", "y")},
+)
+_SPLITS = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION_NAMES, "val")}
 
 
 def read_class_folders(folder: Path) -> LabelledFiles:
@@ -61,13 +39,13 @@ def read_class_folders(folder: Path) -> LabelledFiles:
     return names, files, np.repeat(np.arange(len(names)), [len(files) for files in files_by_class])
 
 
-def read_table(path: Path) -> Tuple[LabelledFiles, Optional[np.ndarray]]:
-    """The images of a CSV file with the columns path, label and optionally split (train or test).
+def read_table(path: Path) -> Tuple[LabelledFiles, List[str]]:
+    """The images of a CSV file with the columns path, label and optionally split (train, val or test).
 
     Paths are relative to the folder of the CSV file. Class names are in alphabetical order.
 
     Returns:
-        The labelled files; and (n,) bool, True for test, or None if there is no column `split`.
+        The labelled files; and (n,) the part that each is in, UNDIVIDED if there is no column `split`.
 
     Raises:
         UsageError: the file cannot be read, a column is missing, a field is empty or holds another split (the
@@ -82,14 +60,15 @@ def read_table(path: Path) -> Tuple[LabelledFiles, Optional[np.ndarray]]:
     missing = [column for column in ("path", "label") if column not in columns]
     if missing:
         raise UsageError(
-            f"{path} has no column {missing[0]!r}; expected: path, label, and perhaps split (train or test)."
+            f"{path} has no column {missing[0]!r}; expected: path, label, and perhaps split (train, val "
+            "or test)."
         )
     for line, row in enumerate(rows, 2):
         empty = [column for column in ("path", "label") if not (row[column] or "").strip()]
         if empty:
             raise UsageError(f"{path}, line {line}: {empty[0]} is empty.")
-        if "split" in columns and (row["split"] or "").strip() not in ("train", "test"):
-            raise UsageError(f"{path}, line {line}: split is {row['split']!r}; allowed: train, test.")
+        if "split" in columns and (row["split"] or "").strip() not in _SPLITS:
+            raise UsageError(f"{path}, line {line}: split is {row['split']!r}; allowed: train, val, test.")
     names = sorted({row["label"].strip() for row in rows})
     if len(names) < 2:
         raise UsageError(f"{path} names {len(names)} class(es); classification needs at least two.")
@@ -97,8 +76,8 @@ def read_table(path: Path) -> Tuple[LabelledFiles, Optional[np.ndarray]]:
     files = checked_files([path.parent / row["path"].strip() for row in rows])
     labels = np.array([label_of[row["label"].strip()] for row in rows])
     if "split" not in columns:
-        return (names, files, labels), None
-    return (names, files, labels), np.array([row["split"].strip() == "test" for row in rows])
+        return (names, files, labels), [UNDIVIDED] * len(rows)
+    return (names, files, labels), [_SPLITS[row["split"].strip()] for row in rows]
 
 
 def _text(path: Path) -> str:
@@ -113,12 +92,14 @@ def _text(path: Path) -> str:
         raise UsageError(f"{path} is not UTF-8 text. {guess}: save it as UTF-8.") from None
 
 
-def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, Optional[np.ndarray]]:
+def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, List[str]]:
     """The images of an `.npz` file with the arrays x_train, y_train, x_test, y_test, or x and y.
 
+    Beside the former four there may be x_val and y_val.
+
     Returns:
-        Class names ("0", "1", ...), images (n, H, W, 3) in 0..255, labels (n,); and (n,) bool, True for test,
-        or None if the file holds x and y.
+        Class names ("0", "1", ...), images (n, H, W, 3) in 0..255, labels (n,); and (n,) the part that each
+        is in, UNDIVIDED if the file holds x and y.
 
     Raises:
         UsageError: the file cannot be read, or its arrays have other names, shapes, types or values.
@@ -132,13 +113,16 @@ def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, Optional
         why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise UsageError(f"cannot read {path} as arrays ({' '.join(why.split())[:200]}).") from None
     arrays = {name: value for name, value in found.items() if isinstance(value, np.ndarray)}  # not bytes
-    used = next((names for names in _ARRAYS if set(names) <= set(arrays)), None)
+    used = next((by for by in _ARRAYS if all(set(pair) <= set(arrays) for pair in by.values())), None)
     if used is None:
         raise UsageError(
             f"{path} holds {abbreviated(sorted(arrays)) or 'no arrays'}; "
-            "expected: x_train, y_train, x_test and y_test, or x and y."
+            "expected: x_train, y_train, x_test and y_test, and perhaps x_val and y_val, or x and y."
         )
-    for x, y in zip(used[::2], used[1::2]):
+    unpaired = {"x_val", "y_val"} & set(arrays)
+    if "train" in used and "val" not in used and unpaired:
+        raise UsageError(f"{path} holds {unpaired.pop()} without its images or labels: x_val and y_val.")
+    for x, y in used.values():
         arrays[y] = arrays[y].reshape(-1)
         images, labels = arrays[x], arrays[y]
         if images.ndim != 4 or images.shape[-1] != 3 or images.dtype.kind not in "uif":
@@ -158,27 +142,10 @@ def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, Optional
             raise UsageError(f"{path}: {x} must be in 0..255, not {images.min():g} to {images.max():g}.")
         if images.dtype.kind == "f" and len(images) and images.max() <= 1:
             raise UsageError(f"{path}: {x} is in 0..1; multiply by 255, which is what the models here take.")
-    if len({arrays[x].shape[1:] for x in used[::2]}) > 1:
-        raise UsageError(
-            f"{path}: x_train holds images of {arrays['x_train'].shape[1:]}, "
-            f"x_test of {arrays['x_test'].shape[1:]}."
-        )
-    images = np.concatenate([arrays[x] for x in used[::2]])
-    labels = np.concatenate([arrays[y] for y in used[1::2]])
+    if len({arrays[x].shape[1:] for x, _ in used.values()}) > 1:
+        shapes = ", ".join(f"{x} of {arrays[x].shape[1:]}" for x, _ in used.values())
+        raise UsageError(f"{path} holds images of several sizes: {shapes}.")
+    images = np.concatenate([arrays[x] for x, _ in used.values()])
+    labels = np.concatenate([arrays[y] for _, y in used.values()])
     names = [str(k) for k in range(int(labels.max(initial=0)) + 1)]
-    is_test = np.arange(len(labels)) >= len(arrays["y_train"]) if "y_train" in used else None
-    return names, images, labels, is_test
-
-
-def split_parts(items: Any, labels: np.ndarray, is_test: np.ndarray) -> List[Tuple[Any, np.ndarray]]:
-    """The training and the test part of `items` and `labels`, each in its stored order.
-
-    Args:
-        items: (n, ...) files or images.
-        labels: (n,) int.
-        is_test: (n,) bool.
-
-    Returns:
-        [(items, labels) to train on, (items, labels) to test on]; labels int64.
-    """
-    return [(items[mask], labels[mask].astype(np.int64)) for mask in (~is_test, is_test)]
+    return names, images, labels, [part for part, (_, y) in used.items() for _ in range(len(arrays[y]))]

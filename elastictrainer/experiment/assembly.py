@@ -38,7 +38,7 @@ def classes(settings: CommonSettings) -> int:
     """The number of classes of the data; UsageError where the settings say another."""
     if settings.classes and settings.dataset in datasets.TFDS_CLASSES:
         _agree(settings, datasets.TFDS_CLASSES[settings.dataset])
-    return settings.classes or datasets.classes_of(settings.dataset, settings.validation_split)
+    return settings.classes or datasets.classes_of(settings.dataset)
 
 
 def fetch(settings: CommonSettings) -> None:
@@ -63,6 +63,7 @@ def load_data(settings: CommonSettings) -> ImageData:
         settings.seed,
         settings.data_dir,
         settings.validation_split,
+        settings.test_split,
     )
     _agree(settings, len(data.class_names))
     return data

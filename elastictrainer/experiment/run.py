@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -29,6 +29,7 @@ from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps.compiled_step import exempt_from_collection
 from elastictrainer.steps.objective import classification_loss
 from elastictrainer.training import energy, workers
+from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.evaluation import Evaluation
 from elastictrainer.training.metering import EnergyMetering
@@ -58,15 +59,20 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     schemes.check_name(settings.scheme)
     assembly.configure(settings.seed, settings.deterministic)
     data = assembly.load_data(settings)
+    if settings.early_stopping and data.val_split is None:
+        raise UsageError(
+            f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
+            "--validation-split 0.1 takes a tenth of every class of the training images."
+        )
     if resume:
         _require_unchanged(data, run, print)
     about_data, noteworthy = fingerprint.fingerprint(data), remarks(data)
     data, model = _prepared(settings, run, resume, data, group)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, "
-        f"{data.train_split.count} training and {data.test_split.count} test images, "
-        f"{len(model.trainable_weights)} trainable tensors"
+        f"{_counts(data)} images, {len(model.trainable_weights)} trainable tensors"
     )
+    print(_what_is_kept(data))
     for line in noteworthy:
         print(line)
     print(f"run: {run.path}")
@@ -100,7 +106,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     callbacks = [
         EnergyMetering(sensor),
-        Evaluation(data.test, checkpointing.stop_if_asked),
+        _evaluation(settings, data, run, checkpointing),
         record,
         checkpointing,
     ]
@@ -123,6 +129,27 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         for path in export_run(run, settings.export.split(","), trust=True):  # it was just written
             print(f"written: {path}")
     return summary
+
+
+def _counts(data: ImageData) -> str:
+    words = {"train": "training", "val": "validation", "test": "test"}
+    *first, last = (f"{split.count} {words[part]}" for part, split in data.splits.items())
+    return f"{', '.join(first)} and {last}"
+
+
+def _what_is_kept(data: ImageData) -> str:
+    if data.val_split is None:
+        return "no validation part: the last weights are kept, and the test images choose nothing"
+    return "the best weights are chosen by the validation images, and tested once at the end (best.keras)"
+
+
+def _evaluation(
+    settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing
+) -> Union[Evaluation, BestWeights]:
+    """What is evaluated after each epoch: the validation part, or the test part where there is none."""
+    if data.val_split is None:
+        return Evaluation(data.test, checkpointing.stop_if_asked)
+    return BestWeights(data.validation, data.test, run, settings.early_stopping, checkpointing.stop_if_asked)
 
 
 def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], None]) -> None:

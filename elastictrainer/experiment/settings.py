@@ -69,13 +69,21 @@ class CommonSettings:
     dataset: str = setting(
         "caltech_birds2011",
         f"{', '.join(registry.DATASET.names)}, or your images: a folder with train/CLASS/IMAGE and "
-        "test/CLASS/IMAGE (or CLASS/IMAGE, see --validation-split), a folder that tensorflow-datasets has "
-        "prepared, a .csv table with the columns path, label and perhaps split, or .npz arrays",
+        "test/CLASS/IMAGE and perhaps val/CLASS/IMAGE (or CLASS/IMAGE, see --test-split), a folder that "
+        "tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
+        "split, or .npz arrays",
         check_name=registry.DATASET.check,
         group="data",
         metavar="DATA",
     )
     validation_split: Optional[float] = setting(
+        None,
+        "share of every class of the training images to choose the best epoch by, where the data has no "
+        "validation part; where it has no test part either and --test-split is not given: to test on",
+        0.01,
+        0.9,
+    )
+    test_split: Optional[float] = setting(
         None, "share of every class to test on, where the data has no test part", 0.01, 0.9
     )
     data_dir: Optional[str] = setting(
@@ -149,6 +157,12 @@ class TrainSettings(CommonSettings):
         1,
     )
     epochs: int = setting(12, "passes over the training images", 1, group="training")
+    early_stopping: Optional[int] = setting(
+        None,
+        "end after so many epochs without a better validation accuracy (or the same at a lower loss); needs "
+        "a validation part",
+        1,
+    )
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1, group="speed")
     solver: str = setting(
         "dp", "dp (a knapsack, milliseconds) or milp (exact, slower)", check_name=registry.SOLVER.check

@@ -11,13 +11,15 @@ from elastictrainer.errors import UsageError
 from elastictrainer.models import model_file
 from elastictrainer.models.zoo import AUGMENTATION
 from elastictrainer.registry import EXPORT, takes_rho
-from elastictrainer.runs import ownership
+from elastictrainer.runs import ownership, provenance
 from elastictrainer.runs.files import write_text, written_beside
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
 from elastictrainer.steps.keras_compat import argmax, save_for_serving, without_own_layers
 
 LABELS = "labels.txt"
+SAVED_LABELS = f"assets.extra/{LABELS}"  # the folder that TensorFlow leaves to others
+SAVED_SIGNATURE = "assets.extra/elastictrainer.signature"
 
 
 def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
@@ -69,7 +71,8 @@ def export(
     Args:
         model: from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
         class_names: by label.
-        format: "saved_model" (a folder), "keras", "tflite" (float32), or "tflite-int8" (8-bit weights; the
+        format: "saved_model" (a folder, with class names and this user's signature in assets.extra), "keras",
+            "tflite" (float32), or "tflite-int8" (8-bit weights; the
             runtime chooses float or integer arithmetic). The TFLite files give probabilities (batch, classes)
             and contain the class names as labels.txt.
         path: the file or folder to write. After a failure what was there is there still.
@@ -84,6 +87,9 @@ def export(
     if format == "saved_model":
         with written_beside(path) as beside:
             save_for_serving(deployed(model, class_names), str(beside))
+            write_text(beside / SAVED_LABELS, "\n".join(class_names) + "\n")
+            graph = (beside / "saved_model.pb").read_bytes()
+            write_text(beside / SAVED_SIGNATURE, provenance.signature(graph) + "\n")
     elif format == "keras":
         with written_beside(path) as beside:
             deployed(model, class_names).save(beside)
@@ -111,6 +117,7 @@ def export_run(
     output: Optional[str] = None,
     overwrite: bool = False,
     trust: bool = False,
+    weights: Optional[str] = None,
 ) -> List[str]:
     """Export a finished run's model in the given formats, with a model card (README.md) beside them.
 
@@ -122,6 +129,7 @@ def export_run(
         output: the folder to write to; None: `export` in the run folder.
         overwrite: replace what exists.
         trust: the model may run code, see `model_file.read`.
+        weights: "best" or "last"; None: the best where there are such.
 
     Returns:
         The paths written, in the order of `formats`; the model card is the last.
@@ -137,7 +145,8 @@ def export_run(
     for path in paths:  # before the model is loaded
         _check_free(path, overwrite)
     summary, environment = run.summary(), run.environment()
-    model = model_file.read(run.model_path, trust)
+    weights_path = run.weights_path(weights)
+    model = model_file.read(weights_path, trust)
     names = environment.get("class_names") or [str(k) for k in range(model.output_shape[-1])]
     for format, path in zip(formats, paths):
         export(model, names, format, path, overwrite)
@@ -153,6 +162,8 @@ def export_run(
         summary=summary,
         environment=environment,
         names=names,
+        weights_path=weights_path,
+        is_kept=weights_path.name == summary.get("kept_weights", run.model_path.name),
         files=[path.name for path in paths],
         data=Path(settings["dataset"]).name,
         weights=Path(settings["weights"]).name,

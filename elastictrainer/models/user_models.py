@@ -50,10 +50,14 @@ def require_logits(name: str, model: Any, classes: int) -> None:
             f"--model {name} gives outputs of shape {output}; "
             f"the data has {classes} classes: (None, {classes})."
         )
-    last = model.layers[-1] if model.layers else None
-    if getattr(last, "activation", None) is tf.keras.activations.softmax or isinstance(
-        last, tf.keras.layers.Softmax
-    ):
+    if ends_in_softmax(model):
         raise UsageError(
             f"--model {name} ends in a softmax; it must give logits. Remove the last activation."
         )
+
+
+def ends_in_softmax(model: tf.keras.Model) -> bool:
+    """Whether the model gives probabilities and not logits, by its last layer."""
+    last = model.layers[-1] if model.layers else None
+    is_softmax = getattr(last, "activation", None) is tf.keras.activations.softmax
+    return is_softmax or isinstance(last, tf.keras.layers.Softmax)

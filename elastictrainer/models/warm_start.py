@@ -25,7 +25,7 @@ def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) ->
     Raises:
         UsageError: the run has no model, or it has other classes and its last layer is not dense.
     """
-    model = model_file.read(run.model_path, trust)
+    model = model_file.read(run.weights_path(), trust)  # the best where there are such
     known: List[str] = run.environment().get("class_names") or []
     if list(class_names) == known:
         return model

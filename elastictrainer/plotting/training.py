@@ -39,14 +39,20 @@ def _scaled(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[floa
     return lambda record: None if record.get(key) is None else factor * record[key]
 
 
+def _held_out(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[float]]:
+    """Of the test images; of the validation images in a run that tests once, at its end."""
+    test, validation = _scaled(f"test_{key}", factor), _scaled(f"val_{key}", factor)
+    return lambda record: validation(record) if test(record) is None else test(record)
+
+
 X = {
     "time": Quantity("training time without validation", None, _scaled("train_seconds_total", 1.0)),
     "epochs": Quantity("epoch", "", _scaled("epoch", 1.0)),
     "flops": Quantity("training work", "TFLOPs", _scaled("flops_total", 1e-12)),
 }
 Y = {
-    "accuracy": Quantity("test accuracy", "%", _scaled("test_accuracy", 100.0)),
-    "loss": Quantity("test loss", "", _scaled("test_loss", 1.0)),
+    "accuracy": Quantity("test accuracy", "%", _held_out("accuracy", 100.0)),
+    "loss": Quantity("test loss", "", _held_out("loss", 1.0)),
     "flops": Quantity("training work of an epoch", "TFLOPs", _scaled("flops", 1e-12)),
 }
 BARS = {
@@ -101,6 +107,8 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
             for e, (a, b) in enumerate(zip(xs, ys))
         ]
     axes.set_xlabel(x_label)
+    if any("val_accuracy" in record for run in runs for record in run.metrics()):
+        y_quantity = y_quantity._replace(name=y_quantity.name.replace("test", "validation"))
     axes.set_ylabel(y_quantity.axis(0.0)[0])
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)

@@ -19,6 +19,15 @@ FILES = (
     "summary.json",
     "profile.json",
     "model.keras",
+    "best.keras",
+)
+EVALUATION = (
+    "summary.json",
+    "classes.csv",
+    "confusion.csv",
+    "predictions.csv",
+    "confusion.png",
+    "mistakes.png",
 )
 EXPORTS = {
     "saved_model": "saved_model",
@@ -28,7 +37,7 @@ EXPORTS = {
 }
 MODEL_CARD = "README.md"
 _CHECKPOINT = re.compile(r"step-(\d{9})")
-_PLACES = ("checkpoints", "events", "export")  # folders of a run folder
+_PLACES = ("checkpoints", "events", "export", "evaluation")  # folders of a run folder
 
 
 def mark(folder: Path, signature: str = "") -> None:
@@ -66,7 +75,7 @@ def checkpoint_name(step: int) -> str:
 def refuse_links(folder: Path) -> None:
     """UsageError where a name that the program writes in `folder` is a link, which leads elsewhere."""
     for name in (MARKER, *FILES, *_PLACES):
-        inner = _entries(folder / name) if name in ("checkpoints", "export") else []
+        inner = _entries(folder / name) if name in ("checkpoints", "export", "evaluation") else []
         for path in (folder / name, *inner):
             if path.is_symlink():
                 raise UsageError(f"{path} is a link. A run folder holds none: choose another --output.")
@@ -99,6 +108,8 @@ def remove_own(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             _remove_file(path)
+    for name in EVALUATION:
+        _remove_file(folder / "evaluation" / name)
     for place in _PLACES:
         _remove_empty(folder / place)
     for name in FILES:

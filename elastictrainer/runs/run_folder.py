@@ -4,8 +4,9 @@ import contextlib
 import fcntl
 import json
 import shutil
+import zipfile
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Sequence, Union
+from typing import IO, Any, Dict, Iterator, List, Optional, Sequence, Union
 
 import yaml
 
@@ -129,6 +130,7 @@ class RunFolder:
     checkpoints_path = property(lambda self: self.path / "checkpoints")
     events_path = property(lambda self: self.path / "events")
     model_path = property(lambda self: self.path / "model.keras")
+    best_path = property(lambda self: self.path / "best.keras")
     export_path = property(lambda self: self.path / "export")
 
     def write_config(self, config: Dict[str, Any]) -> None:
@@ -173,6 +175,30 @@ class RunFolder:
         """The fine-tuned model in Keras' own format, completely or not at all."""
         with written_beside(self.model_path) as beside:
             model.save(beside)
+
+    def save_best(self, model: Any, about: str) -> None:
+        """The best weights so far, as `save_model`, in a file that also says what they are: its comment."""
+        with written_beside(self.best_path) as beside:
+            model.save(beside)
+            with zipfile.ZipFile(beside, "a") as archive:
+                archive.comment = about.encode()
+
+    def weights_path(self, which: Optional[str] = None) -> Path:
+        """The Keras file of the run's "best" or "last" weights; None: the best where there are such.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if which == "best" and not self.best_path.exists():
+            raise UsageError(
+                f"{self.path} has no best weights (no {self.best_path.name}): it had no validation part to "
+                "choose them by. Leave out --weights best."
+            )
+        if which == "best" or which is None and self.best_path.exists():
+            return self.best_path
+        if not self.model_path.exists():
+            raise UsageError(f"{self.path} has no {self.model_path.name}: the run did not finish.")
+        return self.model_path
 
     def config(self) -> Dict[str, Any]:
         """The resolved configuration; UsageError where it is damaged."""

@@ -43,14 +43,14 @@ _FILES = {
                 "type": "object",
                 "required": ["class_names", "train", "test"],
                 "properties": _each(
-                    "train test", {"type": "object", "required": ["count", "contents", "times"]}
+                    "train val test", {"type": "object", "required": ["count", "contents", "times"]}
                 ),
             },
         },
     ),
     "metrics.jsonl": _schema(
         {"epoch": _REQUIRED_NUMBER},
-        _each("train_seconds_total test_accuracy test_loss flops flops_total", _NUMBER),
+        _each("train_seconds_total test_accuracy test_loss val_accuracy val_loss flops flops_total", _NUMBER),
     ),
     "selections.jsonl": _schema(
         {},
@@ -69,6 +69,9 @@ _FILES = {
             **_each("accuracy_best accuracy_last", _NUMBER),  # of a run that was evaluated
             **_each("replayed_share recorded_bytes recording_seconds replay_seconds", _NUMBER),
             **_each("flops_total energy_joules peak_rss_bytes", _NUMBER),
+            **_each("accuracy loss val_accuracy val_loss val_accuracy_last kept_epoch", _NUMBER),
+            "kept_weights": _WORD,
+            "stopped": {**_WORD, "type": ["string", "null"]},
         },
     ),
 }

@@ -16,7 +16,8 @@ Minibatches = Iterable[Tuple[Any, Any]]
 class Evaluation(TrainerCallback):
     """Evaluates a classifier after every epoch: `val_loss` and `val_accuracy` in the epoch's logs.
 
-    A test loss that is not finite ends the run: RunError.
+    The last weights are kept, whatever it finds: the test images choose nothing (see `BestWeights`). A test
+    loss that is not finite ends the run: RunError.
     """
 
     def __init__(
@@ -59,6 +60,10 @@ class Evaluation(TrainerCallback):
             return {}
         losses, accuracies = zip(*self._results)
         return {
+            "kept_weights": "model.keras",
+            "kept_epoch": len(accuracies),
+            "accuracy": accuracies[-1],
+            "loss": losses[-1],
             "accuracy_best": max(accuracies),
             "accuracy_last": accuracies[-1],
             "loss_last": losses[-1],

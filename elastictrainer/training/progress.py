@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 _RECENT = 10_000  # step times that the run's median is of: enough for it, and a checkpoint stays small
 
@@ -22,6 +22,7 @@ class Progress:
         flops: floating point operations of the steps done, as far as the profile counts them.
         recorded, replayed: steps done that recorded what was frozen, and that replayed it.
         recorded_bytes: of the largest recording.
+        stopped: why the run ends before its last epoch; None: it does not.
         trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
     """
 
@@ -38,6 +39,7 @@ class Progress:
     recorded_bytes: int = 0
     trained_s: float = 0.0
     epochs_flops: float = 0.0
+    stopped: Optional[str] = None
 
     def step_took(self, ms: float) -> None:
         """A step's time, to be part of the medians."""

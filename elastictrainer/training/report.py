@@ -1,6 +1,5 @@
 """What a run shows while it goes: a progress bar or plain lines, and TensorBoard."""
 
-import functools
 import sys
 from typing import Any, Dict, Optional, Sequence
 
@@ -19,6 +18,16 @@ _TRAIN_SCALARS = (
     "ratio",
 )
 _MAP_ROWS = 24  # a run of hundreds of selections must not write ever larger pictures
+# Without tqdm's own estimate, which is of the epoch's steps alone.
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
+
+
+def duration(seconds: float) -> str:
+    """A time that is estimated, to read at a glance: 40 s, 12 min, 3 h 05 min."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 class Report:
@@ -33,15 +42,13 @@ class Report:
         self._quiet = quiet
         self._bar: Any = None
         self._run = run
+        self._writers: Dict[str, Any] = {}
 
-    @functools.cached_property
-    def _writers(self) -> Dict[str, Any]:
-        """TensorBoard's, by split; made when the first event is written."""
-        events = self._run and self._run.events_path
-        return {
-            split: tf.summary.create_file_writer(str(events / split)) if events else None
-            for split in ("train", "test")
-        }
+    def _writer(self, split: str) -> Any:
+        """TensorBoard's; made when the first event is written. None without a run."""
+        if self._run is not None and split not in self._writers:
+            self._writers[split] = tf.summary.create_file_writer(str(self._run.events_path / split))
+        return self._writers.get(split)
 
     def say(self, line: str) -> None:
         """A line of its own, above a bar if there is one."""
@@ -58,7 +65,12 @@ class Report:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=steps, initial=done, desc=f"epoch {epoch + 1}/{epochs}", unit="step", leave=False
+                total=steps,
+                initial=done,
+                desc=f"epoch {epoch + 1}/{epochs}",
+                unit="step",
+                leave=False,
+                bar_format=_BAR,
             )
 
     def step_done(self, state: RunState, logs: Dict[str, Any]) -> None:
@@ -72,31 +84,41 @@ class Report:
             ratio = state.ratio(state.step_ms)
             if ratio is not None:
                 shown["ratio"] = f"{ratio:.2f}"
+            left_s = state.seconds_left()
+            if left_s is not None:
+                shown["left"] = duration(left_s)
             self._bar.set_postfix(shown, refresh=False)
         self._bar.update()
 
-    def epoch_ends(self, epoch: int, epochs: int, step: int, record: Dict[str, Any]) -> None:
-        """`record`: the epoch's line of metrics.jsonl."""
+    def epoch_ends(
+        self, epoch: int, epochs: int, step: int, record: Dict[str, Any], left_s: Optional[float] = None
+    ) -> None:
+        """`record`: the epoch's line of metrics.jsonl; `left_s`: seconds that the run will go on."""
         self._close_bar()
         words = [f"epoch {epoch + 1:>{len(str(epochs))}}/{epochs}"]
         for key, name, scale, digits in (
             ("train_loss", "loss {}", 1, 4),
             ("train_accuracy", "accuracy {} %", 100, 1),
+            ("val_loss", "validation loss {}", 1, 4),
+            ("val_accuracy", "validation accuracy {} %", 100, 1),
             ("test_loss", "test loss {}", 1, 4),
             ("test_accuracy", "test accuracy {} %", 100, 1),
             ("step_ms_median", "{} ms/step", 1, 1),
             ("ratio", "ratio {}", 1, 3),
             ("train_seconds", "{} s", 1, 1),
         ):
-            if record[key] is not None:
+            if record.get(key) is not None:
                 words.append(name.format(f"{scale * record[key]:.{digits}f}"))
+        if left_s:
+            words.append(f"{duration(left_s)} left")
         self.say("  ".join(words))
         self._scalars("train", step, record, _TRAIN_SCALARS)
-        self._scalars("test", step, record, ("test_loss", "test_accuracy"))
+        for split in ("val", "test"):
+            self._scalars(split, step, record, (f"{split}_loss", f"{split}_accuracy"))
 
     def selection_map(self, step: int, masks: np.ndarray) -> None:
         """Draw the latest `masks`, (selections, N) bool, the last one below; tensors from input to output."""
-        writer = self._writers["train"]
+        writer = self._writer("train")
         if writer is None:
             return
         cell = 8
@@ -108,21 +130,21 @@ class Report:
             writer.flush()
 
     def _scalars(self, split: str, step: int, record: Dict[str, Any], keys: Sequence[str]) -> None:
-        writer = self._writers[split]
+        known = [key for key in keys if record.get(key) is not None]
+        writer = self._writer(split) if known else None
         if writer is None:
             return
         with writer.as_default():
-            for key in keys:
-                if record[key] is not None:
-                    tf.summary.scalar(f"{split}/{key.removeprefix(split + '_')}", record[key], step=step)
+            for key in known:
+                tf.summary.scalar(f"{split}/{key.removeprefix(split + '_')}", record[key], step=step)
             writer.flush()
 
     def close(self) -> None:
         """Let go of the terminal and of files."""
         self._close_bar()
-        for writer in vars(self).pop("_writers", {}).values():
-            if writer is not None:
-                writer.close()
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
 
     def _close_bar(self) -> None:
         if self._bar is not None:

@@ -10,13 +10,14 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
+from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.report import Report
 
 
 class RunRecord(TrainerCallback):
     """Writes metrics.jsonl, selections.jsonl, a renewed profile, TensorBoard events, the trained model and
-    summary.json, and shows each epoch. Pass it after `Evaluation`, whose results it records.
+    summary.json, and shows each epoch. Pass it after `Evaluation` or `BestWeights`, whose results it records.
     """
 
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False, **about: Any) -> None:
@@ -60,14 +61,16 @@ class RunRecord(TrainerCallback):
         """Write and show the epoch's line."""
         state, progress, logs = self.run_state, self.run_state.progress, logs or {}
         trained_s, step_ms = state.watch.training(), state.epoch_step_ms()
+        validated = any(isinstance(callback, BestWeights) for callback in state.callbacks)
         record = {
             "epoch": progress.epoch + 1,
             "step": progress.step,
             "train_loss": progress.loss_sum / progress.batch,
             "train_accuracy": _number(logs, "accuracy"),
             "step_ms_median": step_ms or 0.0,
-            "test_loss": _number(logs, "val_loss"),
-            "test_accuracy": _number(logs, "val_accuracy"),
+            "test_loss": None if validated else _number(logs, "val_loss"),
+            "test_accuracy": None if validated else _number(logs, "val_accuracy"),
+            **({key: _number(logs, key) for key in ("val_loss", "val_accuracy")} if validated else {}),
             "ratio": state.ratio(step_ms),
             "train_seconds": trained_s - progress.trained_s,
             "train_seconds_total": trained_s,
@@ -78,7 +81,10 @@ class RunRecord(TrainerCallback):
         if self._run:
             self._run.add_metrics(record)
             self._lines["metrics"] += 1
-        self._report.epoch_ends(progress.epoch, state.epochs, progress.step, record)
+        left_s = None if progress.stopped else state.seconds_left()
+        self._report.epoch_ends(progress.epoch, state.epochs, progress.step, record, left_s)
+        if progress.stopped:
+            self.say(f"ended after epoch {progress.epoch + 1} of {state.epochs}: {progress.stopped}")
 
     def on_selection(self, record: Dict[str, Any]) -> None:
         """See `TrainerCallback`."""

@@ -96,6 +96,11 @@ class RunState:
         steps_ms = self.policy.full_training_ms(self.progress.step - compiling)
         return None if steps_ms is None else 1e-3 * steps_ms + self.watch.of(*clock.SHARED)
 
+    def seconds_left(self) -> Optional[float]:
+        """How long the run will go on, validation included, at the pace it has had; None before a step."""
+        steps, spent_s = self.progress.step, self.watch.total(CALIBRATION)
+        return spent_s / steps * (self.epochs * self.steps_per_epoch - steps) if steps else None
+
     def figures(self) -> Dict[str, Any]:
         """The run's figures so far, as in summary.json.
 
@@ -131,6 +136,7 @@ class RunState:
             "replayed_share": progress.replayed / steps if steps else 0.0,
             "recorded_bytes": progress.recorded_bytes,
             "epochs": progress.epoch,
+            "stopped": progress.stopped,
             "steps": steps,
             "selections": policy.selections if policy is not None else 0,
             "corrections": policy.corrections if policy is not None else 0,

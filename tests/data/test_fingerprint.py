@@ -136,7 +136,24 @@ def test_another_draw_of_the_test_images_is_another_data_set(image_folder):
     assert fingerprint.changes(before, of(folder, validation_split=0.25, seed=1))
 
 
+def test_the_validation_part_counts(image_folder):
+    before = of(image_folder)
+    assert "val" not in before
+    shutil.copytree(image_folder / "test", image_folder / "val")
+    with_it = of(image_folder)
+    assert fingerprint.changes(before, with_it) == ["the validation part is new"]
+    assert fingerprint.changes(with_it, before) == ["the validation part is gone"]
+    image = min((image_folder / "val" / "dark").iterdir())
+    os.utime(image, (1, 1))
+    assert not fingerprint.changes(with_it, of(image_folder))
+    assert fingerprint.times_differ(with_it, of(image_folder))
+    image.unlink()
+    assert fingerprint.changes(with_it, of(image_folder)) == ["val had 8 images and has 7"]
+
+
 def test_cached_images_are_those_of_their_files(image_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = datasets.load(str(image_folder), 4, (16, 16))
+    assert fingerprint.fingerprint(data.cached("memory", print)) == fingerprint.fingerprint(data)
+    data = datasets.load(str(image_folder), 4, (16, 16), validation_split=0.25)
     assert fingerprint.fingerprint(data.cached("memory", print)) == fingerprint.fingerprint(data)

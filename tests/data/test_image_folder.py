@@ -11,7 +11,8 @@ from elastictrainer.data.image_folder import FolderSplit, abbreviated, checked_f
 
 
 def test_classes_are_in_alphabetical_order_and_files_in_that_of_their_class(image_folder):
-    names, (train, test) = read_folder(image_folder)
+    names, parts = read_folder(image_folder)
+    train, test = parts["train"], parts["test"]
     assert names == ["dark", "light"]
     assert train.labels.tolist() == [0] * 12 + [1] * 12 and test.labels.tolist() == [0] * 4 + [1] * 4
     assert [file.split(os.sep)[-3:] for file in test.files[[0, 7]]] == [
@@ -66,7 +67,7 @@ def test_long_lists_are_abbreviated():
 
 
 def test_images_are_read_by_number(tf, image_folder):
-    _, (train, _) = read_folder(image_folder)
+    train = read_folder(image_folder)[1]["train"]
     read = train.reader((16, 24))
     for number, brightness in ((3, 60), (20, 190)):
         image = read(tf.constant(number))
@@ -82,7 +83,8 @@ def test_the_first_frame_of_an_animation_is_read(tf, tmp_path):
 
 
 def test_damaged_images_are_named_after_a_failed_read(tf, image_folder):
-    _, (train, test) = read_folder(image_folder)
+    parts = read_folder(image_folder)[1]
+    train, test = parts["train"], parts["test"]
     assert test.culprit() == ""
     for number in (1, 5):
         with open(train.files[number], "r+b") as file:

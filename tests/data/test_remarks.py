@@ -37,6 +37,18 @@ def test_images_in_both_parts_are_counted_and_named(image_folder):
     assert f"{image_folder}/test/dark/copy0.png is {image_folder}/train/dark/0.png" in line
 
 
+def test_validation_images_are_compared_with_the_others(image_folder):
+    shutil.copytree(image_folder / "test", image_folder / "val")
+    for k in range(2):
+        shutil.copy(image_folder / "train" / "dark" / f"{k}.png", image_folder / "val" / "dark" / f"c{k}.png")
+    lines = of(image_folder)
+    assert [line.split(" (")[0] for line in lines] == [
+        "2 of 10 validation images are training images too",
+        "8 of 8 test images are validation images too",
+    ]
+    assert lines[0].endswith("the validation accuracy will be too good")
+
+
 def test_unequal_classes_are_told(image_folder):
     for k in range(8):
         (image_folder / "train" / "dark" / f"{k}.png").unlink()

@@ -24,7 +24,7 @@ def test_a_folder_that_a_builder_has_prepared(tf, tmp_path):
     x, y = next(data.train(0))
     assert all((image.mean() > 115) == label for image, label in zip(x.numpy(), y.numpy()))
     with pytest.raises(UsageError, match="test part of its own"):
-        load(builder.data_dir, validation_split=0.2)
+        load(builder.data_dir, test_split=0.2)
 
 
 @pytest.mark.parametrize(

@@ -45,21 +45,6 @@ def test_the_seed_decides_which_images_of_every_class_are_for_testing(tf, folder
         assert (np.mean(images, axis=(1, 2, 3)) > 120).tolist() == (labels.numpy() == 1).tolist()
 
 
-@pytest.mark.parametrize("fraction, expected", [(0.25, [1, 2]), (0.01, [1, 1]), (0.9, [2, 7])])
-def test_every_class_keeps_an_image_in_both_parts(fraction, expected):
-    labels = np.repeat([0, 1], [3, 8])
-    is_test = user_data.test_part(labels, ["a", "b"], fraction, seed=0)
-    assert is_test.dtype == bool and np.bincount(labels[is_test]).tolist() == expected
-    np.testing.assert_array_equal(is_test, user_data.test_part(labels, ["a", "b"], fraction, seed=0))
-
-
-def test_parts_keep_the_stored_order():
-    is_test = np.array([True, False, False, True])
-    train, test = user_data.split_parts(np.array(list("abcd")), np.arange(4, dtype=np.uint8), is_test)
-    assert (train[0].tolist(), train[1].tolist()) == (["b", "c"], [1, 2])
-    assert (test[0].tolist(), test[1].tolist()) == (["a", "d"], [0, 3]) and test[1].dtype == np.int64
-
-
 def write_table(folder, rows, columns="path,label"):
     table = folder / "images.csv"
     table.write_text("\n".join([columns, *rows]) + "\n")
@@ -108,7 +93,7 @@ def arrays(**given):
 
 IMAGES = np.full((4, 9, 9, 3), 7, np.uint8)
 BAD = {
-    "no split": (lambda folder: folder, {}, "--validation-split 0.2"),
+    "no split": (lambda folder: folder, {}, "--test-split 0.2"),
     "one image": (
         lambda folder: write_table(folder, ["dark/train0.png,a", "dark/train1.png,b", "dark/train2.png,b"]),
         {"validation_split": 0.2},
@@ -125,9 +110,9 @@ BAD = {
         "line 3: label is empty",
     ),
     "other split": (
-        lambda folder: write_table(folder, ["dark/train0.png,a,valid"], "path,label,split"),
+        lambda folder: write_table(folder, ["dark/train0.png,a,dev"], "path,label,split"),
         {},
-        "line 2: split is 'valid'",
+        "line 2: split is 'dev'; allowed: train, val, test",
     ),
     "no file": (
         lambda folder: write_table(folder, ["dark/x.png,a", "dark/train1.png,b"]),
@@ -145,7 +130,7 @@ BAD = {
             folder, ["dark/train0.png,a,train", "dark/train1.png,b,test"], "path,label,split"
         ),
         {},
-        "'a' is not in both",
+        "'a' is not in all of train, test",
     ),
     "split twice": (
         lambda folder: write_table(
@@ -155,8 +140,8 @@ BAD = {
             + ["dark/train1.png,b,train", "dark/train0.png,a,test"],
             "path,label,split",
         ),
-        {"validation_split": 0.5},
-        "leave out --validation-split",
+        {"test_split": 0.5},
+        "leave out --test-split",
     ),
     "no table": (
         lambda folder: (folder / "x.csv").write_bytes(b"\xff\xfe\x00") and folder / "x.csv",
@@ -172,12 +157,17 @@ BAD = {
     "class in one array": (
         arrays(x_train=IMAGES, y_train=np.array([0, 1, 0, 1]), x_test=IMAGES, y_test=np.zeros(4, int)),
         {},
-        "'1' is not in both",
+        "'1' is not in all of train, test",
     ),
     "two sizes": (
         arrays(x_train=IMAGES, y_train=np.arange(4), x_test=IMAGES[:, :8], y_test=np.arange(4)),
         {},
         "x_test of \\(8, 9, 3\\)",
+    ),
+    "validation images without labels": (
+        arrays(x_train=IMAGES, y_train=np.arange(4), x_test=IMAGES, y_test=np.arange(4), x_val=IMAGES),
+        {},
+        "x_val without its images or labels",
     ),
     "no arrays": (
         lambda folder: (folder / "x.npz").write_bytes(b"PK") and folder / "x.npz",

@@ -12,13 +12,15 @@ def run(tmp_path):
     """A run folder with everything that a run leaves, and what a user put beside it."""
     made = RunFolder.create(tmp_path / "run")
     made.write_config({"scheme": "full"})
-    for name in ("model.keras", "summary.json"):
+    for name in ("model.keras", "best.keras", "summary.json"):
         (made.path / name).write_text("ours")
-    for folder in ("checkpoints/step-000000007", "events", "export/saved_model"):
+    for folder in ("checkpoints/step-000000007", "events", "export/saved_model", "evaluation"):
         (made.path / folder).mkdir(parents=True)
     (made.path / "checkpoints/step-000000007/variables.index").write_text("ours")
     (made.path / "events/events.out.tfevents.1.host").write_text("ours")
     (made.path / "export/model.tflite").write_text("ours")
+    for name in ownership.EVALUATION:
+        (made.path / "evaluation" / name).write_text("ours")
     (made.path / "export/saved_model/saved_model.pb").write_text("ours")
     return made
 
@@ -32,6 +34,7 @@ USERS = (
     "checkpoints/step-0000000070",
     "export/my-model.tflite",
     "events/readme",
+    "evaluation/notes.csv",
 )
 
 
@@ -86,7 +89,16 @@ def test_what_the_new_run_reads_is_not_replaced(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["metrics.jsonl", "checkpoints", "events", "export/model.tflite", "model.keras"]
+    "name",
+    [
+        "metrics.jsonl",
+        "checkpoints",
+        "events",
+        "export/model.tflite",
+        "model.keras",
+        "best.keras",
+        "evaluation/classes.csv",
+    ],
 )
 def test_a_link_in_a_run_folder_is_refused(tmp_path, name):
     target = tmp_path / "valuable"

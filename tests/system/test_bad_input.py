@@ -351,7 +351,7 @@ BAD = {
         "device: profile Abacus 9, here",
     ),
     # images
-    "no split": (images(lambda f: shutil.rmtree(f / "test")), "has no folder 'test'"),
+    "no split": (images(lambda f: shutil.rmtree(f / "test")), "has no test part"),
     "one class": (
         images(lambda f: [shutil.rmtree(f / s / "dark") for s in ("train", "test")]),
         "has 1 class(es)",
@@ -378,7 +378,7 @@ BAD = {
     ),
     "image is a loop": (images(link_loop), "0.jpg"),
     "image is a pipe": (images(fifo), "0.jpg (not a regular file)"),
-    "split is a loop": (images(split_loop), "has no folder 'test'"),
+    "split is a loop": (images(split_loop), "has no test part"),
     "image cut": (images(cut), "0.jpg", 1),
     # weights and models
     "no weights": (("et-train", *SMALL, "--weights", "no.npz"), "there is no weights file no.npz"),

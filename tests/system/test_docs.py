@@ -55,7 +55,7 @@ def test_commands_are_spelled_right(words):
     elif words[0] in ("bash", "python"):
         assert (ROOT / words[1]).is_file()
     else:
-        assert words[0] in ("et-plot", "et-export")
+        assert words[0] in ("et-plot", "et-export", "et-evaluate", "et-predict")
 
 
 @pytest.mark.slow

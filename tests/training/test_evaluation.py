@@ -69,6 +69,7 @@ def test_an_epochs_logs_have_it_and_the_figures_the_best_and_the_last(tf, model)
     assert evaluation.run_state.watch.training() == 0 < evaluation.run_state.watch.of("validation")
     figures = evaluation.figures()
     assert figures["accuracy_best"] == 1 and figures["accuracy_last"] == 0
+    assert (figures["kept_weights"], figures["kept_epoch"], figures["accuracy"]) == ("model.keras", 3, 0)
     assert figures["loss_last"] == epochs[2]["val_loss"]
     resumed = make(model)
     resumed.restore(evaluation.state())

@@ -4,10 +4,11 @@ import contextlib
 import io
 
 import numpy as np
+import pytest
 
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.fixed import FixedPolicy
-from elastictrainer.training.report import Report
+from elastictrainer.training.report import Report, duration
 from elastictrainer.training.state import RunState
 
 RECORD = {
@@ -66,6 +67,30 @@ def test_an_epoch_is_a_line(capsys):
     ]
 
 
+def test_a_validated_epoch_has_its_figures_and_how_long_the_run_will_go_on(capsys):
+    report = Report()
+    record = {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}
+    report.epoch_ends(2, 12, 5, record, left_s=4000.0)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "validation loss 0.2500  validation accuracy 80.0 %" in line and "test" not in line
+    assert line.endswith("  7.0 s  1 h 07 min left")
+
+
+@pytest.mark.parametrize(
+    "seconds, said",
+    [
+        (0.2, "0 s"),
+        (89, "89 s"),
+        (91, "2 min"),
+        (3540, "59 min"),
+        (3600, "1 h 00 min"),
+        (90000, "25 h 00 min"),
+    ],
+)
+def test_a_time_is_read_at_a_glance(seconds, said):
+    assert duration(seconds) == said
+
+
 def test_what_is_not_known_is_left_out(capsys):
     Report().epoch_ends(2, 3, 5, {**RECORD, **UNKNOWN})
     assert capsys.readouterr().out == "epoch 3/3  loss 0.5000  12.3 ms/step  7.0 s\n"
@@ -75,13 +100,18 @@ def test_on_a_terminal_steps_are_a_bar(capsys):
     report = Report()
     with terminal() as stderr:
         report.epoch_begins(1, 3, 40, done=10)
+        state = state_at(loss=0.5, step_ms=15.0)
+        state.epochs, state.steps_per_epoch, state.progress.step = 3, 40, 50
+        state.watch.seconds.update({"steps": 90.0, "validation": 10.0, "calibration": 55.0})
         for _ in range(30):
-            report.step_done(state_at(loss=0.5, step_ms=15.0), {"accuracy": 0.75})
+            report.step_done(state, {"accuracy": 0.75})
         report.say("tensors were selected")  # the bar is drawn anew below
         report.epoch_ends(1, 3, 80, RECORD)
     shown = stderr.getvalue()
     assert "epoch 2/3" in shown and "10/40" in shown
     assert "loss=0.500" in shown and "acc=0.750" in shown and "ratio=0.75" in shown
+    # 70 steps of the run are left, at two seconds each; the epoch has 30 left.
+    assert "left=2 min" in shown
     said = capsys.readouterr().out
     assert "tensors were selected\n" in said and "epoch 2/3  loss 0.5000" in said
 
@@ -125,6 +155,15 @@ def test_events_are_written_into_the_run_folder(tf, tmp_path):
         "test/loss",
         "test/accuracy",
     }
+
+
+def test_a_validated_run_has_its_own_events(tf, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    report = Report(run, quiet=True)
+    report.epoch_ends(0, 2, 5, {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8})
+    report.close()
+    assert {"val/loss", "val/accuracy"} <= tags(tf, run) and "test/loss" not in tags(tf, run)
+    assert {path.name for path in run.events_path.iterdir()} == {"train", "val"}
 
 
 def test_a_report_that_had_nothing_to_show_writes_no_events(tmp_path):

@@ -1,0 +1,110 @@
+"""et-evaluate: how well a trained model does on labelled images, class by class."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, List, Optional, Sequence
+
+from elastictrainer.cli.command import WEIGHTS, WEIGHTS_HELP, make_parser, run
+from elastictrainer.errors import UsageError
+from elastictrainer.runs import ownership
+from elastictrainer.runs.quiet import load_tensorflow
+from elastictrainer.runs.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from elastictrainer.experiment.scoring import Scores
+
+_DESCRIPTION = (
+    "Test a trained model: accuracy, precision, recall and F1 of every class, what is taken for what, and "
+    "the worst mistakes, as tables and pictures in a folder."
+)
+_EXAMPLE = "example: et-evaluate runs/birds --part val; et-evaluate model.tflite --dataset path/to/images"
+_WORST = 3  # classes, and confusions, that are printed
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
+    return run("et-evaluate", _body, arguments)
+
+
+def _body(arguments: Optional[Sequence[str]]) -> None:
+    parser = make_parser("et-evaluate", _DESCRIPTION, _EXAMPLE)
+    parser.add_argument(
+        "model", metavar="MODEL", help="a run folder, a .keras file, a SavedModel folder, or a .tflite file"
+    )
+    parser.add_argument(
+        "--dataset",
+        metavar="DATA",
+        help="labelled images, as et-train takes them; a folder CLASS/IMAGE is used as a whole (default: a "
+        "run's own data)",
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="where tensorflow-datasets keeps its data")
+    parser.add_argument("--part", choices=("test", "val", "train"), help="of the data (default: test)")
+    parser.add_argument("--weights", choices=WEIGHTS, help=WEIGHTS_HELP)
+    parser.add_argument(
+        "--image-size", type=int, metavar="N", help="height and width in pixels, for a model that takes any"
+    )
+    parser.add_argument(
+        "--output", metavar="DIR", help="where to write (default: RUN/evaluation, or evaluation here)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an evaluation that is there")
+    parser.add_argument(
+        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
+    )
+    options = parser.parse_args(arguments)
+
+    is_run = (Path(options.model) / "config.yaml").is_file()
+    if not is_run and options.dataset is None:
+        raise UsageError(f"{options.model} is no run folder: name labelled images with --dataset.")
+    if is_run and options.output is None:
+        ownership.refuse_links(Path(options.model))
+    folder = Path(options.output or (Path(options.model) / "evaluation" if is_run else "evaluation"))
+    load_tensorflow()
+    from elastictrainer.experiment import evaluation_folder, labelled, scoring
+    from elastictrainer.models import predictor
+    from elastictrainer.plotting import drawing, mistakes
+
+    evaluation_folder.require_free(folder, options.overwrite)
+    data = (
+        labelled.labelled(options.dataset, options.part, options.data_dir)
+        if options.dataset is not None
+        else labelled.labelled_of_run(RunFolder(options.model), options.part)
+    )
+    classifier = predictor.load(options.model, options.weights, options.trust_model)
+    scores = scoring.score(classifier, data, options.image_size)
+    for line in _lines(scores):
+        print(line)
+    written = evaluation_folder.write(scores, folder)
+    pictures = {"confusion.png": mistakes.confusion}
+    if len(scores.worst(1)):
+        pictures["mistakes.png"] = mistakes.mistakes
+    for name, draw in pictures.items():
+        drawing.save(draw(scores), folder / name)
+        written.append(folder / name)
+    print(f"written into {folder}: {', '.join(path.name for path in written)}")
+
+
+def _lines(scores: "Scores") -> List[str]:
+    """What is printed."""
+    top_5 = scores.top_5_accuracy
+    lines = [
+        f"{scores.data}, {len(scores.class_names)} classes",
+        f"accuracy {100 * scores.accuracy:.2f} %"
+        + (f", top-5 {100 * top_5:.2f} %" if top_5 is not None else "")
+        + f", F1 {scores.summary()['macro_f1']:.3f} (mean of the classes)",
+    ]
+    there = sorted((row for row in scores.by_class if row["images"]), key=lambda row: row["f1"])
+    if there[0]["f1"] < 1:
+        worst = ", ".join(f"{row['class']} {row['f1']:.3f}" for row in there[:_WORST] if row["f1"] < 1)
+        lines.append(f"lowest F1: {worst}")
+        wrong = scores.confusion.copy()
+        for k in range(len(wrong)):
+            wrong[k, k] = 0
+        pairs = sorted(((wrong[i, j], i, j) for i, j in zip(*wrong.nonzero())), reverse=True)[:_WORST]
+        names = scores.class_names
+        said = ", ".join(f"{names[i]} for {names[j]} ({count})" for count, i, j in pairs)
+        lines.append(f"most often mistaken: {said}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

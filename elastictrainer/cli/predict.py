@@ -1,0 +1,110 @@
+"""et-predict: what a trained model sees in pictures."""
+
+import contextlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Dict, Iterator, Optional, Sequence
+
+from elastictrainer.cli.command import WEIGHTS, WEIGHTS_HELP, make_parser, run
+from elastictrainer.errors import UsageError
+from elastictrainer.runs.quiet import load_tensorflow
+
+_DESCRIPTION = "Say what is in pictures, by a trained model: class and probability, a line for each picture."
+_EXAMPLE = "example: et-predict runs/birds photo.jpg; camera | et-predict model.tflite --json -"
+_STDIN = "-"
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
+    return run("et-predict", _body, arguments)
+
+
+def _body(arguments: Optional[Sequence[str]]) -> None:
+    parser = make_parser("et-predict", _DESCRIPTION, _EXAMPLE)
+    parser.add_argument(
+        "model", metavar="MODEL", help="a run folder, a .keras file, a SavedModel folder, or a .tflite file"
+    )
+    parser.add_argument(
+        "images",
+        metavar="IMAGE",
+        nargs="+",
+        help="a picture, a folder of pictures (those in its folders too), or - for one picture on standard "
+        "input; for a list of files: xargs et-predict MODEL < list",
+    )
+    parser.add_argument("--top", type=int, default=1, metavar="K", help="the K most probable classes (1)")
+    parser.add_argument(
+        "--json", action="store_true", help="a line of JSON for each picture: image, classes, probabilities"
+    )
+    parser.add_argument("--weights", choices=WEIGHTS, help=WEIGHTS_HELP)
+    parser.add_argument(
+        "--image-size", type=int, metavar="N", help="height and width in pixels, for a model that takes any"
+    )
+    parser.add_argument(
+        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
+    )
+    options = parser.parse_args(arguments)
+    if options.top < 1:
+        raise UsageError(f"--top {options.top} is out of range; allowed: at least 1.")
+    load_tensorflow()
+    import numpy as np
+
+    from elastictrainer.data.image_folder import FolderSplit, checked_files
+    from elastictrainer.experiment import scoring
+    from elastictrainer.models import predictor
+
+    with contextlib.ExitStack() as stack:
+        shown = _pictures(options.images, stack)
+        files = checked_files(list(shown))
+        classifier = predictor.load(options.model, options.weights, options.trust_model)
+        split = FolderSplit(files, np.zeros(len(files), np.int64))
+        wide = max(map(len, shown.values()))
+        names = iter(shown.values())
+        for minibatch in scoring.probabilities(classifier, split, options.image_size):
+            for row, name in zip(minibatch, names):
+                classes = classifier.names(len(row))
+                best = np.argsort(-row, kind="stable")[: options.top]
+                found = {classes[k]: float(row[k]) for k in best}
+                print(_json(name, found) if options.json else _text(name, wide, found), flush=True)
+
+
+def _pictures(asked: Sequence[str], stack: contextlib.ExitStack) -> Dict[Path, str]:
+    """The files to read, and what to call each; standard input is in a file until `stack` closes."""
+    found: Dict[Path, str] = {}
+    for name in asked:
+        if name == _STDIN:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="elastictrainer-"))
+            file = Path(folder) / "standard input"
+            file.write_bytes(sys.stdin.buffer.read())
+            found[file] = name
+        elif Path(name).is_dir():
+            files = list(_inside(Path(name)))
+            if not files:
+                raise UsageError(f"there is no picture in {name}.")
+            found.update({file: str(file) for file in files})
+        else:
+            found[Path(name)] = name
+    return found
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    from elastictrainer.data.pictures import SUFFIXES
+
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in SUFFIXES and not hidden:
+            yield path
+
+
+def _json(image: str, found: Dict[str, float]) -> str:
+    classes = [{"class": name, "probability": round(value, 6)} for name, value in found.items()]
+    return json.dumps({"image": image, "classes": classes}, ensure_ascii=False)
+
+
+def _text(image: str, wide: int, found: Dict[str, float]) -> str:
+    return f"{image:<{wide}}  " + "   ".join(f"{name} {100 * p:.1f} %" for name, p in found.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The parts of a data set: those it comes with, and those that are set apart from its training images."""
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from elastictrainer.data.splits import Divisible
+from elastictrainer.errors import UsageError
+
+PARTS = ("train", "val", "test")
+UNDIVIDED = "all"  # the only part of data that comes without any
+# How a user's folder or column may call the part that chooses the best weights.
+VALIDATION_NAMES = ("val", "valid", "validation")
+
+
+def divided(
+    name: str,
+    class_names: Sequence[str],
+    parts: Dict[str, Divisible],
+    test_split: Optional[float] = None,
+    validation_split: Optional[float] = None,
+    seed: int = 0,
+) -> Dict[str, Divisible]:
+    """The parts train and test, and val where there is one or it was asked for.
+
+    Data without a test part gets one: of `test_split`, or of `validation_split` where that alone is given.
+
+    Args:
+        name: of the data, for messages.
+        class_names: by label.
+        parts: as they come.
+        test_split: share of every class to test on.
+        validation_split: share of every class of the training images to choose the best weights by.
+        seed: of what is set apart.
+
+    Raises:
+        UsageError: a share for a part that there is, none for the test part that is missing, or too few
+            images.
+    """
+    parts = dict(parts)
+    if "test" in parts:
+        if test_split is not None:
+            raise UsageError(f"{name} has a test part of its own: leave out --test-split.")
+    else:
+        fraction = test_split
+        if fraction is None and "val" not in parts:
+            fraction, validation_split = validation_split, None
+        if fraction is None:
+            raise UsageError(
+                f"{name} has no test part: --test-split 0.2 sets a fifth of every class apart for testing."
+            )
+        whole = parts.pop(UNDIVIDED, None) or parts["train"]
+        parts["train"], parts["test"] = _set_apart(whole, class_names, fraction, seed, "--test-split")
+    if validation_split is not None:
+        if "val" in parts:
+            raise UsageError(f"{name} has a validation part of its own: leave out --validation-split.")
+        option = "--validation-split"
+        parts["train"], parts["val"] = _set_apart(parts["train"], class_names, validation_split, seed, option)
+    return parts
+
+
+def _set_apart(
+    split: Divisible, class_names: Sequence[str], fraction: float, seed: int, option: str
+) -> Tuple[Divisible, Divisible]:
+    apart = drawn(split.labels, class_names, fraction, seed, option)
+    return split.subset(~apart), split.subset(apart)
+
+
+def drawn(
+    labels: np.ndarray, names: Sequence[str], fraction: float, seed: int, option: str = "--test-split"
+) -> np.ndarray:
+    """Draw the examples of a part: the same share of every class, at least one and never all of them.
+
+    Args:
+        labels: (n,) int.
+        names: class names by label.
+        fraction: share of the examples, between 0 and 1.
+        seed: of the draw; the same seed and labels give the same examples.
+        option: that asked for it, for the message.
+
+    Returns:
+        (n,) bool, True for the part.
+
+    Raises:
+        UsageError: a class with fewer than two examples, which cannot be in both parts.
+    """
+    random = np.random.default_rng([seed, len(labels)])
+    apart = np.zeros(len(labels), bool)
+    for label, name in enumerate(names):
+        members = np.flatnonzero(labels == label)
+        if len(members) < 2:
+            raise UsageError(
+                f"class {name!r} has {len(members)} image(s); {option} needs at least two of each."
+            )
+        count = min(max(1, round(fraction * len(members))), len(members) - 1)
+        apart[random.choice(members, count, replace=False)] = True
+    return apart
+
+
+def by_part(items: Any, labels: np.ndarray, part_of: Sequence[str]) -> Dict[str, Tuple[Any, np.ndarray]]:
+    """The examples of each part, in their stored order.
+
+    Args:
+        items: (n, ...) files or images.
+        labels: (n,) int.
+        part_of: (n,) str, the part that each is in.
+
+    Returns:
+        Items and labels (int64) of the parts that there are, in the order of PARTS.
+    """
+    of = np.asarray(part_of)
+    found: List[str] = [part for part in (*PARTS, UNDIVIDED) if (of == part).any()]
+    return {part: (items[of == part], labels[of == part].astype(np.int64)) for part in found}

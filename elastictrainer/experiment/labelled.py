@@ -1,0 +1,83 @@
+"""Labelled images that a trained classifier is to be tested on."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence
+
+from elastictrainer.data import datasets
+from elastictrainer.data.parts import UNDIVIDED, divided
+from elastictrainer.data.splits import Divisible
+from elastictrainer.errors import UsageError
+from elastictrainer.experiment.options import load
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.runs.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled images of a part of a data set.
+
+    Attributes:
+        name: of the data set.
+        part: test, val or train; empty where the data has no parts.
+        class_names: by label.
+        split: the images.
+    """
+
+    name: str
+    part: str
+    class_names: Sequence[str]
+    split: Divisible
+
+    @functools.cached_property
+    def image_names(self) -> List[str]:
+        """What to call each image: its file, or its number."""
+        files = getattr(self.split, "files", None)
+        return [str(k) for k in range(self.split.count)] if files is None else list(map(str, files))
+
+    def __str__(self) -> str:
+        words = {"val": "validation", "train": "training"}.get(self.part, self.part)
+        return f"{self.split.count} {words + ' ' if words else ''}images of {Path(self.name).name}"
+
+
+def labelled_of_run(run: RunFolder, part: Optional[str] = None) -> Labelled:
+    """The images that a run set aside; `part` "test" (None), "val" or "train".
+
+    Raises:
+        UsageError: the data is not there any more, or has no such part.
+    """
+    settings = load(TrainSettings, run.config_path)
+    try:
+        names, parts = datasets.parts_of(settings.dataset, settings.data_dir)
+    except UsageError as error:
+        started_in = run.environment().get("directory")
+        raise UsageError(
+            f"{error} The run was started in {started_in}; go there, or name the data with --dataset."
+        ) from None
+    splits = settings.test_split, settings.validation_split, settings.seed
+    return _chosen(settings.dataset, names, divided(settings.dataset, names, parts, *splits), part)
+
+
+def labelled(name: str, part: Optional[str] = None, data_dir: Optional[str] = None) -> Labelled:
+    """The images of a data set (see `datasets.load`); all of them where it has no parts.
+
+    Args:
+        name, data_dir: of the data set.
+        part: "test" (None: where there are parts), "val" or "train".
+
+    Raises:
+        UsageError: there is no such data, or no such part.
+    """
+    names, parts = datasets.parts_of(name, data_dir)
+    return _chosen(name, names, parts, part)
+
+
+def _chosen(name: str, names: Sequence[str], parts: Dict[str, Divisible], part: Optional[str]) -> Labelled:
+    if part is None and UNDIVIDED in parts:
+        return Labelled(name, "", names, parts[UNDIVIDED])
+    part = part or "test"
+    if part not in parts:
+        there = ", ".join(parts) if UNDIVIDED not in parts else "no parts: leave out --part to use all images"
+        raise UsageError(f"{name} has no part {part!r}; it has {there}.")
+    return Labelled(name, part, names, parts[part])

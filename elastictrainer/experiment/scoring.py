@@ -1,0 +1,153 @@
+"""How a trained classifier does on labelled images: what `et-evaluate` measures."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.data.image_folder import abbreviated
+from elastictrainer.data.splits import Split, stored
+from elastictrainer.errors import RunError, UsageError
+from elastictrainer.experiment.labelled import Labelled
+from elastictrainer.models.predictor import Predictor
+from elastictrainer.runs import environment
+
+_BATCH = 32
+_TOP = 5
+
+
+def probabilities(
+    predictor: Predictor, split: Split, image_size: Optional[int] = None
+) -> Iterator[np.ndarray]:
+    """What the classifier says of the images of `split`, in their order: (n, classes) for each minibatch.
+
+    Args:
+        predictor: the classifier.
+        split: the images.
+        image_size: height and width where the classifier takes any.
+
+    Raises:
+        UsageError: the image size is missing, or another than the classifier takes.
+        RunError: an image cannot be decoded.
+    """
+    size = _size(predictor, image_size)
+    try:
+        for images, _ in stored(split, size, environment.threads()["processors"]).batch(_BATCH):
+            yield predictor(images.numpy())
+    except tf.errors.OpError as error:
+        raise RunError(split.culprit() or f"reading the images failed: {error.message}") from None
+
+
+def _size(predictor: Predictor, asked: Optional[int]) -> Tuple[int, int]:
+    height, width = predictor.image_size
+    if asked is not None and any(side not in (None, asked) for side in (height, width)):
+        raise UsageError(
+            f"--image-size {asked}: {predictor.source} takes images of {height}x{width}. Leave it out."
+        )
+    if asked is None and (height is None or width is None):
+        raise UsageError(
+            f"{predictor.source} takes images of any size: say with --image-size what it was trained on."
+        )
+    return height or asked or 0, width or asked or 0
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a classifier said of labelled images.
+
+    Attributes:
+        data: the images.
+        class_names: of the classifier, by its labels.
+        labels: (n,) int: what the images are, by the classifier's labels.
+        probabilities: (n, classes) float32.
+    """
+
+    data: Labelled
+    class_names: Sequence[str]
+    labels: np.ndarray
+    probabilities: np.ndarray
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """(n,) int: the most probable class of each image."""
+        return self.probabilities.argmax(axis=1)
+
+    @property
+    def accuracy(self) -> float:
+        """The share of images whose most probable class is theirs."""
+        return float((self.predicted == self.labels).mean())
+
+    @property
+    def top_5_accuracy(self) -> Optional[float]:
+        """The share of images whose class is among the five most probable; None for five classes or fewer."""
+        from sklearn.metrics import top_k_accuracy_score
+
+        classes = range(len(self.class_names))
+        if len(classes) <= _TOP:
+            return None
+        return float(top_k_accuracy_score(self.labels, self.probabilities, k=_TOP, labels=classes))
+
+    @functools.cached_property
+    def confusion(self) -> np.ndarray:
+        """(classes, classes) int: how many images of each class (row) were taken for each (column)."""
+        from sklearn.metrics import confusion_matrix
+
+        return confusion_matrix(self.labels, self.predicted, labels=range(len(self.class_names)))
+
+    @functools.cached_property
+    def by_class(self) -> List[Dict[str, Any]]:
+        """For each class its name, precision, recall, F1 (0..1) and number of images."""
+        from sklearn.metrics import precision_recall_fscore_support
+
+        columns = precision_recall_fscore_support(
+            self.labels, self.predicted, labels=range(len(self.class_names)), zero_division=0
+        )
+        return [
+            {"class": name, "precision": float(p), "recall": float(r), "f1": float(f), "images": int(n)}
+            for name, p, r, f, n in zip(self.class_names, *columns)
+        ]
+
+    def worst(self, count: int) -> np.ndarray:
+        """The images, by number, of whose class the classifier was least convinced; mistakes only."""
+        own = self.probabilities[np.arange(len(self.labels)), self.labels]
+        wrong = np.flatnonzero(self.predicted != self.labels)
+        return wrong[np.argsort(own[wrong], kind="stable")][:count]
+
+    def summary(self) -> Dict[str, Any]:
+        """The figures over all classes; macro averages are over the classes that have images."""
+        there = [row for row in self.by_class if row["images"]]
+        return {
+            "dataset": self.data.name,
+            "part": self.data.part or None,
+            "images": len(self.labels),
+            "classes": len(self.class_names),
+            "accuracy": self.accuracy,
+            "top_5_accuracy": self.top_5_accuracy,
+            **{
+                f"macro_{key}": float(np.mean([r[key] for r in there]))
+                for key in ("precision", "recall", "f1")
+            },
+        }
+
+
+def score(predictor: Predictor, data: Labelled, image_size: Optional[int] = None) -> Scores:
+    """Classify all images of `data`. See `probabilities` for `image_size`.
+
+    Raises:
+        UsageError: the data has classes that the classifier does not know.
+        RunError: an image cannot be decoded.
+    """
+    found = np.concatenate(list(probabilities(predictor, data.split, image_size)))
+    names = predictor.names(found.shape[1])
+    if predictor.class_names is None and len(data.class_names) == found.shape[1]:
+        names = data.class_names
+    unknown = [name for name in data.class_names if name not in names]
+    if unknown:
+        raise UsageError(
+            f"{predictor.source} does not know {abbreviated(unknown)} of {data.name}; its classes are "
+            f"{abbreviated(list(names))}."
+        )
+    label_of = np.array([list(names).index(name) for name in data.class_names])
+    return Scores(data, names, label_of[data.split.labels], found)

@@ -1,0 +1,223 @@
+"""A trained classifier from a file, whatever its format: images in, probabilities out."""
+
+import zipfile
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+from elastictrainer.models import model_file
+from elastictrainer.models.export import LABELS, SAVED_LABELS, SAVED_SIGNATURE
+from elastictrainer.models.user_models import ends_in_softmax
+from elastictrainer.runs import provenance
+from elastictrainer.runs.files import without_wildcards
+from elastictrainer.runs.run_folder import RunFolder
+
+_SUM_OFF = 1e-3  # of probabilities, 8-bit arithmetic included
+_FORMATS = "a run folder, a .keras file, a SavedModel folder, a .tflite file"
+
+
+class Predictor:
+    """A classifier.
+
+    Attributes:
+        source: the file or folder that it is from.
+        image_size: height and width in pixels that it takes; None for one that it leaves open.
+        class_names: by label; None where the file does not say.
+    """
+
+    def __init__(
+        self,
+        source: Path,
+        probabilities: Callable[[np.ndarray], np.ndarray],
+        input_shape: Sequence[Optional[int]],
+        class_names: Optional[Sequence[str]],
+    ):
+        if len(input_shape) != 4 or input_shape[-1] not in (3, None):
+            raise UsageError(f"{source} takes inputs of shape {tuple(input_shape)}, not pictures in colour.")
+        self.source = source
+        self.image_size: Tuple[Optional[int], Optional[int]] = (input_shape[1], input_shape[2])
+        self.class_names = None if class_names is None else list(class_names)
+        self._probabilities = probabilities
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        """(n, classes) float32, rows that sum to 1, of images (n, H, W, 3) float32 in 0..255."""
+        found = np.asarray(self._probabilities(images), np.float32)
+        if found.ndim != 2 or (found < 0).any() or (abs(found.sum(axis=1) - 1) > _SUM_OFF).any():
+            raise UsageError(
+                f"{self.source} does not give probabilities of classes. Export the model with et-export."
+            )
+        return found
+
+    def names(self, count: int) -> Sequence[str]:
+        """The names of its `count` classes, or their numbers where the file does not say."""
+        return self.class_names or [str(k) for k in range(count)]
+
+
+def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = False) -> Predictor:
+    """The classifier of a run, or of a file in a format that `et-train` or `et-export` writes.
+
+    Args:
+        target: a run folder, a Keras file, a SavedModel folder, a TFLite file.
+        weights: of a run, "best" or "last"; None: the best where there are such.
+        trust: what can run code is read as well: see `model_file.read`; a SavedModel that this user did not
+            export on this machine, which can read and write files; TFLite files with ops of TensorFlow's.
+
+    Raises:
+        UsageError: there is none, it is damaged, it would need `trust`, or it classifies no pictures.
+    """
+    path = Path(target)
+    is_run = (path / "config.yaml").is_file()
+    if weights is not None and not is_run:
+        raise UsageError(f"--weights {weights} goes with a run folder, and {path} is none.")
+    if is_run:
+        path = RunFolder(path).weights_path(weights)
+    if path.suffix == ".keras":
+        return _keras(path, trust)
+    if (path / "saved_model.pb").is_file():
+        return _saved_model(path, trust)
+    if path.suffix == ".tflite":
+        return _tflite(path, trust)
+    what = "is none of these" if path.exists() else "does not exist"
+    raise UsageError(f"{path} {what}: {_FORMATS}.")
+
+
+def _keras(path: Path, trust: bool) -> Predictor:
+    model = model_file.read(path, trust)
+    names: Optional[Sequence[str]] = None
+    outputs = model.output_shape
+    if isinstance(outputs, dict) and "probabilities" in outputs:  # exported
+        names = next(
+            (x.get_vocabulary()[1:] for x in model.layers if isinstance(x, tf.keras.layers.StringLookup)),
+            None,
+        )
+
+        def probabilities(x: tf.Tensor) -> tf.Tensor:
+            return model(x, training=False)["probabilities"]
+
+    elif isinstance(outputs, tuple) and len(outputs) == 2:
+        names = _names_beside(path, outputs[-1])
+        is_softmax = ends_in_softmax(model)
+
+        def probabilities(x: tf.Tensor) -> tf.Tensor:
+            y = model(x, training=False)
+            return y if is_softmax else tf.nn.softmax(y)
+
+    else:
+        raise UsageError(f"{path} gives outputs of shape {outputs}, not one number for each class.")
+    compiled = tf.function(probabilities, reduce_retracing=True)
+    return Predictor(path, lambda images: compiled(tf.constant(images)).numpy(), model.input_shape, names)
+
+
+def _names_beside(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
+    """The class names of the run in whose folder a model lies; None where it lies in none."""
+    run = RunFolder(path.parent)
+    names = run.environment().get("class_names") if run.config_path.is_file() else None
+    return names if names and len(names) == count else None
+
+
+def _saved_model(path: Path, trust: bool) -> Predictor:
+    if not trust and not _is_own_export(path):
+        raise UsageError(
+            f"{path} is a program, which can read and write files, and was not exported by you on this "
+            "machine, or was changed since. If you trust where it is from: --trust-model."
+        )
+    try:
+        with without_wildcards(path) as readable:
+            loaded: Any = tf.saved_model.load(str(readable))
+        serve = loaded.signatures["serving_default"]
+    except Exception as error:  # TensorFlow raises many kinds for a damaged folder
+        raise UsageError(f"TensorFlow cannot load {path}: {_first_line(error)}") from None
+    (name, spec), *others = serve.structured_input_signature[1].items()
+    if others:
+        raise UsageError(f"{path} takes {1 + len(others)} inputs, not pictures alone.")
+    output = "probabilities" if "probabilities" in serve.structured_outputs else None
+    output = output or next(iter(serve.structured_outputs))
+
+    def probabilities(images: np.ndarray) -> np.ndarray:
+        _keep = loaded  # its variables live as long as it does
+        return serve(**{name: tf.constant(images)})[output].numpy()
+
+    labels = path / SAVED_LABELS
+    names = labels.read_text(encoding="utf-8").splitlines() if labels.is_file() else None
+    return Predictor(path, probabilities, spec.shape.as_list(), names)
+
+
+def _is_own_export(path: Path) -> bool:
+    signature = path / SAVED_SIGNATURE
+    if not signature.is_file():
+        return False
+    signed = signature.read_text(encoding="utf-8", errors="replace").strip()
+    return provenance.is_own((path / "saved_model.pb").read_bytes(), signed)
+
+
+def _tflite(path: Path, trust: bool) -> Predictor:
+    try:
+        content = path.read_bytes()
+        foreign = [name for name in _custom_ops(content) if name.startswith("Flex")]
+        if foreign and not trust:
+            raise UsageError(
+                f"{path} has the op {foreign[0]} of TensorFlow's, which can be any: some read and "
+                "write files. If you trust where the file is from: --trust-model."
+            )
+        interpreter = _interpreter(content)
+        (given,), (got,) = interpreter.get_input_details(), interpreter.get_output_details()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}.") from None
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(f"TensorFlow Lite cannot load {path}: {_first_line(error)}") from None
+    if given["dtype"] is not np.float32 or got["dtype"] is not np.float32:
+        raise UsageError(
+            f"{path} takes {np.dtype(given['dtype'])} and gives {np.dtype(got['dtype'])}; float32 is needed."
+        )
+
+    def probabilities(images: np.ndarray) -> np.ndarray:
+        if tuple(interpreter.get_input_details()[0]["shape"]) != images.shape:
+            interpreter.resize_tensor_input(given["index"], images.shape)
+            interpreter.allocate_tensors()
+        interpreter.set_tensor(given["index"], images)
+        interpreter.invoke()
+        return interpreter.get_tensor(got["index"])
+
+    shape = [None if size < 0 else int(size) for size in given["shape_signature"]]
+    return Predictor(path, probabilities, shape, _names_inside(path))
+
+
+def _custom_ops(content: bytes) -> List[str]:
+    """The names of a TFLite model's ops that are not TFLite's own; ValueError where it is damaged.
+
+    The interpreter follows whatever offsets are in a file, and would end the process.
+    """
+    from tensorflow.lite.tools import flatbuffer_utils
+
+    if content[4:8] != b"TFL3":
+        raise ValueError("no TFLite model")
+    try:
+        model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
+        return [code.customCode.decode() for code in model.operatorCodes if code.customCode]
+    except Exception as error:  # all kinds, by the place that leads nowhere
+        raise ValueError(f"the file is damaged ({type(error).__name__})") from None
+
+
+def _interpreter(content: bytes) -> Any:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TensorFlow announces another package for it
+        interpreter = tf.lite.Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    return interpreter
+
+
+def _names_inside(path: Path) -> Optional[Sequence[str]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(LABELS).decode().splitlines()
+    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError):
+        return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

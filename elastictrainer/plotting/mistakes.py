@@ -1,0 +1,91 @@
+"""Pictures of an evaluation: the confusion matrix, and a sheet of the worst mistakes."""
+
+import textwrap
+from typing import Any, Dict, List
+
+import numpy as np
+
+from elastictrainer.data.splits import stored
+from elastictrainer.experiment.scoring import Scores
+from elastictrainer.plotting.drawing import COLOURS, Drawing, pyplot
+
+_NUMBERED = 25  # classes, up to which each cell has its number
+_NAMED = 60  # classes, up to which each row and column has its name
+_SHEET = (6, 4)  # pictures side by side, rows
+_SIDE = 160  # pixels of a picture on the sheet
+_LETTERS = 22  # in a line below a picture
+
+
+def confusion(scores: Scores) -> Drawing:
+    """How many images of each class (row) were taken for each class (column), shaded by the row's share."""
+    counts, names = scores.confusion, list(scores.class_names)
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = float(np.clip(0.34 * len(names) + 2.5, 4.5, 14))
+    figure, axes = pyplot.subplots(figsize=(side + 1, side), layout="constrained")
+    image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(image, ax=axes, label="share of the images of the class", shrink=0.7)
+    size = 8 if len(names) <= _NUMBERED else 5
+    if len(names) <= _NUMBERED:
+        for row, column in zip(*np.nonzero(counts)):
+            colour = "white" if share[row, column] > 0.5 else "black"
+            axes.text(column, row, counts[row, column], ha="center", va="center", fontsize=7, color=colour)
+    every = -(-len(names) // _NAMED)
+    ticks = list(range(0, len(names), every))
+    shown = [textwrap.shorten(names[k], 28, placeholder="...") for k in ticks]
+    axes.set_xticks(ticks, shown, rotation=90, fontsize=size)
+    axes.set_yticks(ticks, shown, fontsize=size)
+    axes.set_xlabel("taken for")
+    axes.set_ylabel("class")
+    axes.set_title(f"{100 * scores.accuracy:.1f} % of {scores.data}", fontsize=10)
+    rows = [
+        {"class": name, "taken_for": other, "images": int(counts[i, j])}
+        for i, name in enumerate(names)
+        for j, other in enumerate(names)
+        if counts[i, j]
+    ]
+    return Drawing(figure, rows)
+
+
+def mistakes(scores: Scores) -> Drawing:
+    """A sheet of the mistakes of which the classifier was surest, the worst first.
+
+    Below each picture: its class and, in colour, what it was taken for, with the probabilities of both.
+    """
+    columns, lines = _SHEET
+    worst = scores.worst(columns * lines)
+    chosen = np.zeros(len(scores.labels), bool)
+    chosen[worst] = True
+    pictures = [image.numpy() for image, _ in stored(scores.data.split.subset(chosen), (_SIDE, _SIDE), 1)]
+    by_number = dict(zip(np.flatnonzero(chosen).tolist(), pictures))
+    count = max(1, -(-len(worst) // columns))
+    figure, axes = pyplot.subplots(
+        count, columns, figsize=(1.75 * columns, 2.25 * count + 0.5), squeeze=False, layout="constrained"
+    )
+    drawn: List[Dict[str, Any]] = []
+    for cell in axes.flat:
+        cell.set_axis_off()
+    for cell, k in zip(axes.flat, worst.tolist()):
+        row, label, said = scores.probabilities[k], scores.labels[k], scores.predicted[k]
+        cell.imshow(np.clip(by_number[k], 0, 255).astype(np.uint8))
+        name, other = (_in_lines(scores.class_names[i], row[i]) for i in (label, said))
+        cell.set_title(f"{name}\n", fontsize=7, pad=2)
+        cell.text(
+            0.5, -0.04, f"taken for {other}", transform=cell.transAxes, ha="center", va="top", fontsize=7,
+            color=COLOURS[1],
+        )  # fmt: skip
+        drawn.append(
+            {
+                "image": scores.data.image_names[k],
+                "class": scores.class_names[label],
+                "predicted": scores.class_names[said],
+                "probability": float(row[said]),
+                "probability_of_class": float(row[label]),
+            }
+        )
+    total = int((scores.predicted != scores.labels).sum())
+    figure.suptitle(f"the worst {len(worst)} of {total} mistakes on {scores.data}", fontsize=10)
+    return Drawing(figure, drawn)
+
+
+def _in_lines(name: str, probability: float) -> str:
+    return "\n".join(textwrap.wrap(f"{name} {100 * probability:.0f} %", _LETTERS)[:2])

@@ -1,0 +1,180 @@
+"""The best weights of a run, by its validation accuracy: `best.keras` beside the last ones."""
+
+import contextlib
+import json
+import math
+import tempfile
+import zipfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
+
+import tensorflow as tf
+
+from elastictrainer.errors import RunError
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.snapshot import restored
+from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.evaluation import Evaluator
+from elastictrainer.training.stopwatch import VALIDATION
+
+Minibatches = Iterable[Tuple[Any, Any]]
+_WEIGHTS = "model.weights.h5"  # in a Keras archive
+
+
+@dataclass(frozen=True)
+class Validated:
+    """Weights of a run and how good they are.
+
+    Attributes:
+        epoch: after which, from 1.
+        accuracy, loss: on the validation part.
+    """
+
+    epoch: int
+    accuracy: float
+    loss: float
+
+    def is_better_than(self, other: "Validated") -> bool:
+        """More of the images are right, or as many at a lower loss."""
+        return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
+
+
+class BestWeights(TrainerCallback):
+    """Evaluates on the validation part after every epoch, keeps the best weights, and tests them at the end.
+
+    `val_loss` and `val_accuracy` are in the epoch's logs. The file of the best weights says itself of which
+    epoch they are: it is written at once or not at all, and a run that was killed at any moment goes on with
+    it.
+    """
+
+    def __init__(
+        self,
+        validation: Callable[[], Minibatches],
+        test: Callable[[], Minibatches],
+        run: RunFolder,
+        patience: Optional[int] = None,
+        before_each: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            validation, test: make the minibatches (images, integer labels), or this process' part of them.
+            run: its folder.
+            patience: end the run after so many epochs without better weights; None: never.
+            before_each: called before each minibatch of the validation part; what it raises ends that.
+        """
+        super().__init__()
+        self._validation, self._test, self._before_each = validation, test, before_each
+        self._run, self._patience = run, patience
+        self._evaluator: Optional[Evaluator] = None
+        self._last: Optional[Validated] = None
+        self._best: Optional[Validated] = None
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Evaluate, keep the weights if they are the best so far, and end the run if it gets no better."""
+        state = self.run_state
+        with state.watch.lap(VALIDATION):
+            loss, accuracy = self._evaluate(self._validation, self._before_each)
+            if not math.isfinite(loss):
+                raise state.diverged(f"the validation loss is {loss}")
+            self._last = Validated(state.progress.epoch + 1, accuracy, loss)
+            if self._best is None or self._last.is_better_than(self._best):
+                self._save(self._last)
+        assert logs is not None and self._best is not None
+        logs["val_loss"], logs["val_accuracy"] = loss, accuracy
+        waited = self._last.epoch - self._best.epoch
+        if self._patience is not None and waited >= self._patience and self._last.epoch < state.epochs:
+            state.progress.stopped = (
+                f"no better validation accuracy in {waited} epoch{'s' * (waited > 1)} after epoch "
+                f"{self._best.epoch}"
+            )
+            state.model.stop_training = True
+
+    def state(self) -> Optional[Dict[str, Any]]:
+        """See `TrainerCallback`."""
+        return asdict(self._last) if self._last else None
+
+    def restore(self, state: Optional[Dict[str, Any]]) -> None:
+        """See `TrainerCallback`. The best weights are those in the file, also if an epoch is repeated."""
+        self._last = Validated(**state) if state else None
+        workers, say = self.run_state.workers, self.run_state.say
+
+        def kept() -> Optional[Dict[str, Any]]:
+            found = read(self._run.best_path)
+            return asdict(found) if found else None
+
+        found = workers.broadcast(kept) if workers else kept()  # all must end after the same epoch
+        self._best = Validated(**found) if found else None
+        if self._best is None and state is not None:
+            say(f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on")
+
+    def figures(self) -> Dict[str, Any]:
+        """See `TrainerCallback`: the best weights are tested; the model has its last ones afterwards."""
+        if self._last is None:
+            return {}
+        if self._best is None:  # its file was lost
+            self._save(self._last)
+        assert self._best is not None
+        with self.run_state.watch.lap(VALIDATION), self._best_in_model():
+            loss, accuracy = self._evaluate(self._test)
+        return {
+            "kept_weights": self._run.best_path.name,
+            "kept_epoch": self._best.epoch,
+            "accuracy": accuracy,
+            "loss": loss,
+            "val_accuracy": self._best.accuracy,
+            "val_loss": self._best.loss,
+            "val_accuracy_last": self._last.accuracy,
+            # The test set was read once.
+            "accuracy_best": accuracy,
+            "accuracy_last": accuracy,
+            "loss_last": loss,
+        }
+
+    def _evaluate(
+        self, minibatches: Callable[[], Minibatches], before_each: Callable[[], None] = lambda: None
+    ) -> Tuple[float, float]:
+        if self._evaluator is None:
+            self._evaluator = Evaluator(self.run_state.model, self.run_state.workers)
+        return self._evaluator(minibatches(), before_each)
+
+    def _save(self, about: Validated) -> None:
+        self._run.save_best(self.run_state.model, json.dumps(asdict(about)))
+        self._best = about
+
+    @contextlib.contextmanager
+    def _best_in_model(self) -> Iterator[None]:
+        """While entered, the model has the best weights; the first process' where there are several."""
+        model, workers = self.run_state.model, self.run_state.workers
+        assert self._best is not None
+        optimizer = optimizers.variables_of(model.optimizer)  # the file has it, too
+        with restored([*model.variables, *optimizer, *random_states(model)]):
+            if not workers or workers.rank == 0:
+                load_weights(model, self._run.best_path)
+            if workers:
+                workers.broadcast_variables(model.variables)
+                if read(self._run.best_path) != self._best:  # it was killed before it wrote them
+                    self._save(self._best)
+            yield
+
+
+def read(path: Path) -> Optional[Validated]:
+    """What a file that `RunFolder.save_best` wrote says of its weights; None where there is no whole one."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return Validated(**json.loads(archive.comment))
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile):
+        return None
+
+
+def load_weights(model: tf.keras.Model, path: Path) -> None:
+    """Give `model` the weights of a Keras file of the same model; RunError where it is gone or damaged."""
+    with tempfile.TemporaryDirectory(prefix="elastictrainer-best-") as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:  # Keras 2 reads slowly from inside it
+                weights = archive.extract(_WEIGHTS, folder)
+            model.load_weights(weights)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise RunError(f"cannot read the best weights from {path}: {error}") from None

@@ -1,0 +1,100 @@
+"""et-predict: pictures from files, folders and standard input; a table or JSON."""
+
+import io
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from elastictrainer.cli import predict
+from run_builders import make_run
+
+
+@pytest.fixture
+def run(tf, tmp_path, image_folder, monkeypatch):
+    """A run whose model tells dark from light."""
+    run = make_run(tmp_path / "run")
+    run.write_environment({**run.environment(), "class_names": ["dark", "light"]})
+    layers = tf.keras.layers
+    head = layers.Dense(2)
+    stack = [layers.Rescaling(1 / 255), layers.GlobalAveragePooling2D(), head]
+    model = tf.keras.Sequential([tf.keras.Input((8, 8, 3)), *stack])
+    head.set_weights([tf.constant([[-1.0, 1.0]] * 3).numpy(), tf.constant([1.5, -1.5]).numpy()])
+    model.save(run.model_path)
+    monkeypatch.chdir(tmp_path)
+    return run
+
+
+def said(capsys, *arguments):
+    assert predict.main(["run", *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_line_for_each_picture(run, capsys):
+    lines = said(capsys, "images/test/dark/0.png", "images/test/light/0.png")
+    assert [line.split()[:2] for line in lines] == [
+        ["images/test/dark/0.png", "dark"],
+        ["images/test/light/0.png", "light"],
+    ]
+    assert lines[0].index("dark ") and lines[0].endswith(" %")
+    (line,) = said(capsys, "images/test/light/0.png", "--top", "2")
+    first, second = (words.split() for words in line.split("   "))
+    assert (first[1], second[0]) == ("light", "dark")
+    assert float(first[2]) + float(second[1]) == pytest.approx(100, abs=0.11)
+
+
+def test_a_folder_with_those_in_it_and_json(run, capsys):
+    (run.path.parent / "images" / "test" / ".thumbnails").mkdir()
+    shutil.copy("images/test/dark/0.png", "images/test/.thumbnails/0.png")
+    (run.path.parent / "images" / "test" / "notes.txt").touch()
+    lines = [json.loads(line) for line in said(capsys, "images/test", "--json", "--top", "5")]
+    assert [line["image"] for line in lines] == [
+        f"images/test/{label}/{k}.png" for label in ("dark", "light") for k in range(4)
+    ]
+    for line in lines:
+        assert line["classes"][0]["class"] == line["image"].split("/")[2]
+        assert sum(one["probability"] for one in line["classes"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_more_pictures_than_a_minibatch(run, capsys):
+    lines = said(capsys, "images/train", "images/test", "images/test/dark/0.png")
+    assert len(lines) == 32, "a picture that is named twice is one"
+    assert all(line.split()[1] == line.split("/")[2] for line in lines)
+
+
+def test_a_picture_on_standard_input(run, capsys, monkeypatch):
+    content = (run.path.parent / "images/test/light/2.png").read_bytes()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    (line,) = said(capsys, "-", "--json")
+    assert json.loads(line)["image"] == "-" and json.loads(line)["classes"][0]["class"] == "light"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["run", "nowhere.jpg"], "nowhere.jpg (No such file or directory)"),
+        (["run", "images/test/dark/0.png", "bad.jpg"], "bad.jpg (not an image)"),
+        (["run", "empty"], "there is no picture in empty"),
+        (["run", "-"], "standard input (empty)"),
+        (["run", "images", "--top", "0"], "--top 0 is out of range"),
+        (["nothing", "images"], "nothing does not exist: a run folder, a .keras file"),
+        (["run", "images", "--weights", "best"], "has no best weights"),
+    ],
+)
+def test_a_wrong_request_is_status_2_and_says_nothing_of_pictures(
+    run, tmp_path, capsys, monkeypatch, arguments, message
+):
+    (tmp_path / "bad.jpg").write_text("not an image")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
+    assert predict.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err and not captured.out
+
+
+def test_a_picture_that_is_damaged_behind_its_header_is_status_1(run, image_folder, capsys):
+    victim = image_folder / "test" / "light" / "3.png"
+    victim.write_bytes(victim.read_bytes()[:-2000])
+    assert predict.main(["run", "images/test"]) == 1
+    assert "light/3.png" in capsys.readouterr().err

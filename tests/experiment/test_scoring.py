@@ -1,0 +1,127 @@
+"""How well a classifier does on labelled images."""
+
+import numpy as np
+import pytest
+
+from elastictrainer import RunError, UsageError
+from elastictrainer.experiment.labelled import Labelled, labelled, labelled_of_run
+from elastictrainer.experiment.scoring import Scores, score
+from elastictrainer.models.predictor import Predictor
+from run_builders import make_run
+
+SIX = list("abcdef")
+
+
+def by_brightness(images):
+    """(n, 2): how dark and how light."""
+    light = images.mean(axis=(1, 2, 3)) / 255
+    return np.stack([1 - light, light], axis=1)
+
+
+def classifier(names, function=by_brightness, size=8):
+    return Predictor("the classifier", function, (None, size, size, 3), names)
+
+
+def scores_of(probabilities, labels, names=SIX):
+    return Scores(Labelled("d", "test", names, None), names, np.array(labels), np.array(probabilities))
+
+
+@pytest.fixture
+def scores():
+    """Six images of three of six classes; the third and the fifth are taken for others."""
+    labels, said = [0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 5, 2]
+    rows = np.full((6, 6), 0.05)
+    rows[np.arange(6), said] = 0.75
+    rows[2, 1] = 0.1
+    rows[4, 2] = 0.0  # its class is the last of six
+    rows[4, 5] = 0.8
+    return scores_of(rows, labels)
+
+
+def test_figures(scores):
+    assert scores.accuracy == pytest.approx(4 / 6)
+    assert scores.top_5_accuracy == pytest.approx(5 / 6)
+    by_class = {row["class"]: row for row in scores.by_class}
+    assert by_class["a"] == {
+        "class": "a",
+        "precision": pytest.approx(2 / 3),
+        "recall": 1.0,
+        "f1": pytest.approx(0.8),
+        "images": 2,
+    }
+    assert by_class["f"]["images"] == by_class["f"]["precision"] == 0
+    assert scores.confusion.sum() == 6 and scores.confusion[1].tolist() == [1, 1, 0, 0, 0, 0]
+    summary = scores.summary()
+    assert summary["macro_recall"] == pytest.approx((1 + 0.5 + 0.5) / 3), "of the classes that have images"
+    assert (summary["images"], summary["classes"], summary["part"]) == (6, 6, "test")
+
+
+def test_the_worst_mistakes_come_first_and_nothing_else(scores):
+    assert scores.worst(10).tolist() == [4, 2] and scores.worst(1).tolist() == [4]
+
+
+def test_five_classes_have_no_top_5():
+    assert scores_of(np.eye(5), range(5), SIX[:5]).top_5_accuracy is None
+
+
+def test_images_are_read_as_in_training_and_scored_by_the_names_of_their_classes(tf, image_folder):
+    data = labelled(str(image_folder))
+    assert str(data) == "8 test images of images"
+    other_way = classifier(["light", "dark"], lambda images: by_brightness(images)[:, ::-1])
+    for one in (classifier(["dark", "light"]), other_way, classifier(None)):
+        assert score(one, data).accuracy == 1
+    assert score(classifier(["light", "dark"]), data).accuracy == 0
+    three = classifier(["cat", "dark", "light"], lambda x: np.insert(by_brightness(x), 0, 0.0, axis=1))
+    assert score(three, data).accuracy == 1, "not all of its classes need to have images"
+
+
+def test_a_class_that_is_not_known_is_named(tf, image_folder):
+    with pytest.raises(UsageError, match="does not know dark of .*images; its classes are grey, light"):
+        score(classifier(["grey", "light"]), labelled(str(image_folder)))
+    (image_folder / "train" / "dark").rename(image_folder / "train" / "black")
+    (image_folder / "test" / "dark").rename(image_folder / "test" / "black")
+    with pytest.raises(UsageError, match="does not know black"):
+        score(classifier(["dark", "light"]), labelled(str(image_folder)))
+
+
+def test_the_size_is_the_classifiers_or_the_users(tf, image_folder):
+    data, any_size = labelled(str(image_folder)), classifier(None, size=None)
+    with pytest.raises(UsageError, match="takes images of any size: say with --image-size"):
+        score(any_size, data)
+    assert score(any_size, data, 12).accuracy == 1 == score(classifier(None), data, 8).accuracy
+    with pytest.raises(UsageError, match="--image-size 12: the classifier takes images of 8x8"):
+        score(classifier(None), data, 12)
+
+
+def test_a_damaged_image_is_named(tf, image_folder):
+    victim = image_folder / "test" / "light" / "1.png"
+    victim.write_bytes(victim.read_bytes()[:-2000])
+    with pytest.raises(RunError, match=r"light/1\.png"):
+        score(classifier(None), labelled(str(image_folder)))
+
+
+def test_a_part_is_chosen_and_data_without_parts_is_used_as_a_whole(image_folder):
+    folder = str(image_folder)
+    assert [labelled(folder, part).split.count for part in ("test", "train")] == [8, 24]
+    with pytest.raises(UsageError, match="has no part 'val'; it has train, test"):
+        labelled(folder, "val")
+    whole = labelled(folder + "/train")
+    assert whole.split.count == 24 and whole.part == "" and str(whole) == "24 images of train"
+    with pytest.raises(UsageError, match="has no parts: leave out --part"):
+        labelled(folder + "/train", "test")
+
+
+def test_a_run_is_tested_on_what_it_set_apart(image_folder, tmp_path):
+    from elastictrainer.data import datasets
+
+    run = make_run(tmp_path / "run")
+    settings = {"scheme": "full", "dataset": str(image_folder / "train"), "seed": 5}
+    run.write_config({**settings, "test_split": 0.25, "validation_split": 0.25})
+    data = datasets.load(settings["dataset"], 4, (8, 8), 5, None, 0.25, 0.25)
+    for part, split in data.splits.items():
+        assert labelled_of_run(run, part).image_names == split.files.tolist()
+    assert labelled_of_run(run).image_names == data.test_split.files.tolist()
+    run.write_config({**settings, "dataset": str(tmp_path / "gone")})
+    run.write_environment({**run.environment(), "directory": "/some/where"})
+    with pytest.raises(UsageError, match="run was started in /some/where; go there, or .* --dataset"):
+        labelled_of_run(run)

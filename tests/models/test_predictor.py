@@ -1,0 +1,176 @@
+"""A classifier says the same, whatever the format of its file; what can run code is read only if trusted."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from elastictrainer import UsageError
+from elastictrainer.models import predictor
+from elastictrainer.models.export import SAVED_SIGNATURE, export
+from run_builders import make_run
+
+NAMES = ["auk", "bee-eater", "crane", "great tit"]
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    return np.random.default_rng(0).uniform(0, 255, (5, 16, 16, 3)).astype(np.float32)
+
+
+def make_model(tf, path, classes):
+    """Save a network with augmentation."""
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((16, 16, 3))
+    augmented = layers.RandomRotation(0.1)(layers.RandomFlip()(inputs))
+    features = layers.Conv2D(8, 3, activation="relu")(layers.Rescaling(1 / 255)(augmented))
+    logits = layers.Dense(classes)(layers.Dropout(0.2)(layers.GlobalMaxPooling2D()(features)))
+    tf.keras.Model(inputs, logits).save(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tf, tmp_path_factory):
+    """A run of a small network, with best weights, other last ones, and the exports of the best."""
+    folder = tmp_path_factory.mktemp("predictor")
+    run = make_run(folder / "run")
+    run.write_environment({**run.environment(), "class_names": NAMES})
+    for path in (run.model_path, run.best_path):
+        make_model(tf, path, 4)
+    for format, name in (("keras", "d.keras"), ("saved_model", "s"), ("tflite", "m.tflite")):
+        export(tf.keras.models.load_model(run.best_path), NAMES, format, folder / name)
+    return folder
+
+
+def said(folder, name, pixels, **options):
+    classifier = predictor.load(folder / name, **options)
+    found = classifier(pixels)
+    assert found.shape == (len(pixels), 4) and found.dtype == np.float32
+    assert list(classifier.names(4)) == NAMES and classifier.image_size == (16, 16)
+    return found
+
+
+@pytest.mark.parametrize("name", ["run/best.keras", "d.keras", "s", "m.tflite"])
+def test_all_formats_say_what_the_run_says(folder, pixels, name):
+    expected = said(folder, "run", pixels)
+    assert expected.std(axis=0).max() > 1e-3, "the images differ"
+    np.testing.assert_allclose(said(folder, name, pixels), expected, atol=1e-4)
+    one = said(folder, name, pixels[:1])  # another number of images
+    np.testing.assert_allclose(one, expected[:1], atol=1e-4)
+
+
+def test_weights_are_chosen(folder, pixels):
+    best, last = (said(folder, "run", pixels, weights=which) for which in ("best", "last"))
+    np.testing.assert_array_equal(best, said(folder, "run", pixels))
+    np.testing.assert_allclose(last, said(folder, "run/model.keras", pixels), atol=1e-6)
+    assert abs(best - last).max() > 1e-3
+
+
+def test_a_run_without_best_weights_has_its_last_ones(tf, tmp_path):
+    run = make_run(tmp_path / "run")
+    with pytest.raises(UsageError, match="no model.keras: the run did not finish"):
+        predictor.load(run.path)
+    make_model(tf, run.model_path, 2)
+    assert predictor.load(run.path).source == run.model_path
+    with pytest.raises(UsageError, match="no validation part.*Leave out --weights best"):
+        predictor.load(run.path, weights="best")
+
+
+def test_classes_without_names_have_numbers(tf, tmp_path):
+    make_model(tf, tmp_path / "m.keras", 3)
+    classifier = predictor.load(tmp_path / "m.keras")
+    assert classifier.class_names is None and classifier.names(3) == ["0", "1", "2"]
+
+
+def test_a_softmax_at_the_end_is_not_put_on_twice(tf, tmp_path, pixels):
+    layers = tf.keras.layers
+    stack = [layers.Rescaling(1 / 255), layers.GlobalAveragePooling2D()]
+    model = tf.keras.Sequential([tf.keras.Input((16, 16, 3)), *stack, layers.Dense(3, activation="softmax")])
+    model.save(tmp_path / "m.keras")
+    np.testing.assert_allclose(predictor.load(tmp_path / "m.keras")(pixels), model(pixels), atol=1e-6)
+
+
+def test_what_gives_no_probabilities_is_refused():
+    logits = predictor.Predictor("m.tflite", lambda images: np.ones((len(images), 3)), (None, 4, 4, 3), None)
+    with pytest.raises(UsageError, match="does not give probabilities of classes. Export"):
+        logits(np.zeros((2, 4, 4, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("none.keras", None, "there is no model file"),
+        ("none", None, "none does not exist: a run folder, a .keras file"),
+        ("photo.jpg", b"x", "photo.jpg is none of these: a run folder"),
+        ("cut.tflite", b"\x1c\0\0\0TFL3\x14\0", "cannot load .*cut.tflite: the file is damaged"),
+        ("text.tflite", b"text", "cannot load .*text.tflite: no TFLite model"),
+        ("none.tflite", None, "cannot read .*none.tflite: No such file"),
+        ("text.keras", b"text", "no Keras archive"),
+    ],
+)
+def test_what_is_no_model_is_told(tf, tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        predictor.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.6, 0.9])
+def test_a_cut_tflite_file_ends_in_a_word(folder, tmp_path, share):
+    """TFLite's interpreter would read beyond its end."""
+    content = (folder / "m.tflite").read_bytes()
+    (tmp_path / "m.tflite").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(UsageError, match="cannot load .*m.tflite: the file is damaged"):
+        predictor.load(tmp_path / "m.tflite")
+
+
+def test_weights_of_what_is_no_run_are_refused(folder):
+    with pytest.raises(UsageError, match="--weights best goes with a run folder"):
+        predictor.load(folder / "m.tflite", weights="best")
+
+
+def test_a_saved_model_of_others_needs_trust(tf, folder, pixels, tmp_path):
+    shutil.copytree(folder / "s", tmp_path / "s")
+    (tmp_path / "s" / SAVED_SIGNATURE).write_text("f00d\n")
+    with pytest.raises(UsageError, match="is a program, .*--trust-model"):
+        predictor.load(tmp_path / "s")
+    np.testing.assert_allclose(
+        said(tmp_path, "s", pixels, trust=True), said(folder, "run", pixels), atol=1e-4
+    )
+    (tmp_path / "s" / SAVED_SIGNATURE).unlink()
+    with pytest.raises(UsageError, match="--trust-model"):
+        predictor.load(tmp_path / "s")
+
+
+def test_a_saved_model_that_was_changed_since_needs_trust(tf, folder, tmp_path):
+    shutil.copytree(folder / "s", tmp_path / "s")
+    with open(tmp_path / "s" / "saved_model.pb", "ab") as file:
+        file.write(b"\0")
+    with pytest.raises(UsageError, match="or was changed since.*--trust-model"):
+        predictor.load(tmp_path / "s")
+
+
+def test_ops_of_tensorflows_in_a_tflite_file_need_trust(tf, tmp_path):
+    """They could read or write any file."""
+
+    @tf.function(input_signature=[tf.TensorSpec((1, 4, 4, 3), tf.float32)])
+    def read(images):
+        content = tf.io.read_file(tf.strings.as_string(images[0, 0, 0, 0]))
+        return images + tf.cast(tf.strings.length(content), tf.float32)
+
+    module = tf.Module()
+    module.read = read
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([read.get_concrete_function()], module)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
+    (tmp_path / "m.tflite").write_bytes(converter.convert())
+    with pytest.raises(UsageError, match="has the op Flex.*--trust-model"):
+        predictor.load(tmp_path / "m.tflite")
+
+
+def test_code_in_a_keras_file_needs_trust(tf, tmp_path, pixels):
+    inputs = tf.keras.Input((16, 16, 3))
+    outputs = tf.keras.layers.Dense(2)(tf.keras.layers.GlobalAveragePooling2D()(inputs))
+    model = tf.keras.Model(inputs, tf.keras.layers.Lambda(lambda x: 2 * x)(outputs))
+    model.save(tmp_path / "m.keras")
+    with pytest.raises(UsageError, match="a layer of the kind Lambda.*--trust-model"):
+        predictor.load(tmp_path / "m.keras")
+    assert predictor.load(tmp_path / "m.keras", trust=True)(pixels).shape == (5, 2)

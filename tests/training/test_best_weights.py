@@ -1,0 +1,260 @@
+"""The best weights by the validation part: chosen, kept, tested once; and runs that get no better."""
+
+import json
+import os
+import signal
+import zipfile
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from builders import ArrayData, small_network
+from elastictrainer import RunError, Trainer
+from elastictrainer.errors import Interrupted
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.steps.objective import classification_loss
+from elastictrainer.training import best_weights
+from elastictrainer.training.best_weights import BestWeights, Validated
+from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.checkpointing import Checkpointing
+from elastictrainer.training.run_record import RunRecord
+from elastictrainer.training.state import RunState
+
+IMAGES = np.random.default_rng(1).normal(size=(10, 8, 8, 3)).astype(np.float32)
+SHARES = (0.5, 0.9, 0.7, 0.6, 0.8)  # right after each epoch
+
+
+class Weights(TrainerCallback):
+    """What the model's variables are after each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.after = {}
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.after[epoch + 1] = [v.numpy() for v in self.model.weights]
+
+
+class Run:
+    """A small network in training, of whose validation images a given share is right after each epoch."""
+
+    def __init__(self, tf, folder, shares=SHARES):
+        tf.keras.utils.set_random_seed(3)
+        self.tf, self.shares = tf, shares
+        self.model = small_network(tf, dropout=0.0)
+        folder.mkdir(exist_ok=True)
+        self.folder = RunFolder(folder)
+        self.tested, self.weights = 0, Weights()
+
+    def validation(self):
+        said = self.model(IMAGES, training=False).numpy().argmax(axis=1)
+        right = np.arange(10) < round(10 * self.shares[self.best.run_state.progress.epoch])
+        yield self.tf.constant(IMAGES), self.tf.constant(np.where(right, said, (said + 1) % 3))
+
+    def test(self):
+        self.tested += 1
+        yield self.tf.constant(IMAGES), self.tf.constant(np.arange(10) % 3)
+
+    def fit(self, patience=None, resume=False, quiet=True, callbacks=()):
+        trainer = Trainer(self.model, scheme="full")
+        trainer.compile("adam", classification_loss(), metrics=["accuracy"])
+        self.best = BestWeights(self.validation, self.test, self.folder, patience)
+        record, saver = RunRecord(self.folder, quiet), Checkpointing(self.folder, resume=resume)
+        return trainer.fit(
+            ArrayData(self.tf).stream,
+            epochs=len(self.shares),
+            steps_per_epoch=2,
+            callbacks=[self.best, record, self.weights, *callbacks, saver],
+            verbose=0,
+        )
+
+
+def weights_in(tf, path):
+    return tf.keras.models.load_model(path, compile=False).get_weights()
+
+
+def assert_equal(some, others):
+    assert len(some) == len(others) > 5
+    for value, other in zip(some, others):
+        np.testing.assert_array_equal(value, other)
+
+
+def accuracy_of(model):
+    return float((model(IMAGES).numpy().argmax(axis=1) == np.arange(10) % 3).mean())
+
+
+@pytest.mark.parametrize(
+    "better, worse",
+    [((2, 0.9, 0.5), (1, 0.8, 0.1)), ((2, 0.9, 0.4), (1, 0.9, 0.5))],
+    ids=["more are right", "as many at a lower loss"],
+)
+def test_what_is_better(better, worse):
+    assert Validated(*better).is_better_than(Validated(*worse))
+    assert not Validated(*worse).is_better_than(Validated(*better))
+    assert not Validated(*better).is_better_than(Validated(*better)), "the earlier one stays"
+
+
+def test_the_best_weights_are_kept_beside_the_last_and_tested_once(tf, tmp_path):
+    run = Run(tf, tmp_path / "run")
+    history = run.fit()
+    assert history.history["val_accuracy"] == pytest.approx(SHARES)
+    assert_equal(weights_in(tf, run.folder.best_path), run.weights.after[2])
+    assert_equal(weights_in(tf, run.folder.model_path), run.weights.after[5])
+    assert_equal(run.model.get_weights(), run.weights.after[5])
+    summary = run.folder.summary()
+    assert (summary["kept_weights"], summary["kept_epoch"]) == ("best.keras", 2)
+    assert summary["val_accuracy"] == pytest.approx(0.9) and summary["val_accuracy_last"] == pytest.approx(
+        0.8
+    )
+    tested = accuracy_of(tf.keras.models.load_model(run.folder.best_path, compile=False))
+    assert (
+        summary["accuracy"] == summary["accuracy_best"] == summary["accuracy_last"] == pytest.approx(tested)
+    )
+    assert run.tested == 1 and summary["stopped"] is None and summary["epochs"] == 5
+    lines = run.folder.metrics()
+    assert [line["val_accuracy"] for line in lines] == pytest.approx(SHARES)
+    assert {line["test_accuracy"] for line in lines} == {line["test_loss"] for line in lines} == {None}
+
+
+def test_a_run_that_gets_no_better_ends_and_says_why(tf, tmp_path, capsys):
+    run = Run(tf, tmp_path / "run")
+    figures = run.fit(patience=2, quiet=False).elastic
+    said = capsys.readouterr().out
+    assert "ended after epoch 4 of 5: no better validation accuracy in 2 epochs after epoch 2\n" in said
+    assert "left" not in next(line for line in said.splitlines() if line.startswith("epoch 4/5"))
+    assert (figures["epochs"], figures["steps"], len(run.folder.metrics())) == (4, 8, 4)
+    assert figures["stopped"] == "no better validation accuracy in 2 epochs after epoch 2"
+    assert figures["kept_epoch"] == 2 and 0 < figures["rho_achieved"] < 2
+    assert figures["full_training_seconds"] < 2 * figures["train_seconds"], "of the steps that were made"
+
+
+def test_a_run_that_would_have_ended_anyhow_was_not_stopped(tf, tmp_path):
+    assert Run(tf, tmp_path / "run", (0.6, 0.5, 0.4)).fit(2).elastic["stopped"] is None
+
+
+class InterruptedAt(TrainerCallback):
+    """SIGINT in the first step of an epoch."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch + 1 == self.epoch:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("epoch", [3, *(pytest.param(e, marks=pytest.mark.slow) for e in (2, 4))])
+def test_an_interrupted_run_keeps_and_ends_as_one_that_was_not(tf, tmp_path, epoch):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        whole = Run(tf, tmp_path / "whole")
+        whole.fit(patience=2)
+        with pytest.raises(Interrupted):
+            Run(tf, tmp_path / "parts").fit(patience=2, callbacks=[InterruptedAt(epoch)])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    parts = Run(tf, tmp_path / "parts")
+    figures, expected = parts.fit(patience=2, resume=True).elastic, whole.folder.summary()
+    for name in ("epochs", "stopped", "kept_epoch", "accuracy", "val_accuracy", "val_accuracy_last"):
+        assert figures[name] == expected[name], name
+    assert_equal(weights_in(tf, parts.folder.best_path), whole.weights.after[2])
+    assert_equal(weights_in(tf, parts.folder.model_path), whole.weights.after[4])
+
+
+class Killed(TrainerCallback):
+    """Ends the process, as far as the run can tell, when all is trained and nothing is written."""
+
+    def figures(self):
+        raise MemoryError
+
+
+def test_a_run_that_has_ended_early_and_was_killed_then_is_not_trained_further(tf, tmp_path):
+    with pytest.raises(MemoryError):
+        Run(tf, tmp_path / "run").fit(patience=1, callbacks=[Killed()])
+    again = Run(tf, tmp_path / "run")
+    figures = again.fit(patience=1, resume=True).elastic
+    assert figures["epochs"] == 3 and figures["stopped"] and not again.weights.after
+    assert again.folder.model_path.exists() and figures["kept_epoch"] == 2
+
+
+def test_weights_that_were_written_in_an_epoch_that_is_repeated_stay_the_best(tf, tmp_path):
+    """Killed after the second epoch's best weights were written, before its checkpoint was."""
+
+    class KilledThere(TrainerCallback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 1:
+                raise MemoryError
+
+    first = Run(tf, tmp_path / "run")
+    with pytest.raises(MemoryError):
+        first.fit(callbacks=[KilledThere()])
+    assert best_weights.read(first.folder.best_path).epoch == 2
+    # On another day the same epoch may come out otherwise.
+    again = Run(tf, tmp_path / "run", (0.5, 0.8, 0.7, 0.6, 0.8))
+    figures = again.fit(resume=True).elastic
+    assert figures["kept_epoch"] == 2 and figures["val_accuracy"] == pytest.approx(0.9)
+    assert_equal(weights_in(tf, again.folder.best_path), first.weights.after[2])
+
+
+def test_without_its_file_the_best_is_chosen_from_there_on(tf, tmp_path, capsys):
+    with pytest.raises(MemoryError):
+        Run(tf, tmp_path / "run").fit(callbacks=[Killed()])
+    again = Run(tf, tmp_path / "run")
+    again.folder.best_path.write_bytes(b"PK\x03\x04")
+    figures = again.fit(resume=True, quiet=False).elastic
+    assert (
+        "best.keras is gone or damaged: the best weights are chosen from here on" in capsys.readouterr().out
+    )
+    assert figures["kept_epoch"] == 5 and figures["val_accuracy"] == pytest.approx(0.8)
+    assert_equal(weights_in(tf, again.folder.best_path), weights_in(tf, again.folder.model_path))
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tf, tmp_path):
+    run = Run(tf, tmp_path / "run")
+
+    def poisoned():
+        bias = run.model.trainable_weights[-1]  # behind every activation
+        bias.assign(np.full(bias.shape, np.nan))
+        return [(IMAGES, np.zeros(10, int))]
+
+    run.validation = poisoned
+    with pytest.raises(RunError, match="the validation loss is nan at step 2 .*training diverged"):
+        run.fit()
+    assert not run.folder.best_path.exists()
+
+
+def test_the_file_says_what_it_is(tf, tmp_path):
+    run = RunFolder.create(tmp_path / "run")
+    about = Validated(3, 0.75, 0.5)
+    run.save_best(small_network(tf), json.dumps(vars(about)))
+    assert best_weights.read(run.best_path) == about
+    with zipfile.ZipFile(run.best_path) as archive:
+        assert archive.testzip() is None
+    run.save_model(small_network(tf))
+    assert best_weights.read(run.model_path) is None is best_weights.read(tmp_path / "nowhere")
+    run.best_path.write_bytes(run.best_path.read_bytes()[:-1000])
+    assert best_weights.read(run.best_path) is None
+    with pytest.raises(RunError, match="cannot read the best weights from .*best.keras"):
+        best_weights.load_weights(small_network(tf), run.best_path)
+
+
+def test_processes_go_on_from_what_the_first_one_has(tf, tmp_path):
+    """This one, the second, was killed before it had written the best weights."""
+    best = {"epoch": 2, "accuracy": 0.9, "loss": 0.1}
+    model, sent = small_network(tf), []
+    model.compile("adam")
+    workers = SimpleNamespace(
+        rank=1,
+        broadcast=lambda make: best,
+        broadcast_variables=sent.append,
+        gather=lambda sums: np.array([sums, sums]),
+    )
+    run = RunFolder.create(tmp_path / "run")
+    callback = BestWeights(lambda: [], lambda: [(IMAGES, np.arange(10) % 3)], run)
+    callback.run_state = RunState(model, "full", None, 5, print, workers)
+    callback.restore({"epoch": 3, "accuracy": 0.7, "loss": 0.2})
+    figures = callback.figures()
+    assert figures["kept_epoch"] == 2 and len(sent) == 1
+    assert best_weights.read(run.best_path) == Validated(**best)
