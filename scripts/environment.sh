@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by demo.sh and test.sh: a virtual environment in .venv with this package in it.
+# Sourced by demo.sh, test.sh, lint.sh and docs.sh: a virtual environment in .venv with this package in it.
 # PYTHON names the interpreter to use; without it the first that runs is taken, 3.11 before the others.
 # STACK=keras3 makes .venv-keras3 instead, with the versions that 64-bit Arm gets (TensorFlow 2.21, Keras 3).
 
@@ -30,9 +30,20 @@ install() {
     fi
 }
 
-# prepare_environment [EXTRA]: create the environment where there is none, install this package with the extra, activate.
+# install_alone VENV EXTRA: what the extra lists, without this package and what it needs.
+install_alone() {
+    "$1/bin/python" -m pip install packaging "tomli; python_version < '3.11'" &&
+        "$1/bin/python" "$repository/scripts/requirements_of.py" --extra "$2" --alone >"$1/requirements.txt" &&
+        "$1/bin/python" -m pip install --requirement "$1/requirements.txt"
+}
+
+# prepare_environment [EXTRA [alone]]: create the environment where there is none, install this package with the extra, activate.
+# With `alone`: .venv-EXTRA, in which there is nothing but what the extra lists.
 prepare_environment() {
-    local python venv=$repository/.venv${STACK:+-$STACK} log
+    local python venv=$repository/.venv${STACK:+-$STACK} log how=install
+    if [ "${2:-}" = alone ]; then
+        venv=$repository/.venv-$1 how=install_alone
+    fi
     if [ -n "${STACK:-}" ] && [ "$STACK" != keras3 ]; then
         echo "STACK=$STACK: the only other stack is keras3" >&2
         return 2
@@ -47,7 +58,7 @@ prepare_environment() {
     fi
     log=$venv/install.log
     echo "installing (a few minutes the first time)"
-    PIP_DISABLE_PIP_VERSION_CHECK=1 install "$venv" "${1:-}" >"$log" 2>&1 || {
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$how" "$venv" "${1:-}" >"$log" 2>&1 || {
         tail -n 20 "$log" >&2
         echo "installation failed; the whole log: $log" >&2
         return 1

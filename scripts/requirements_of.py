@@ -17,8 +17,8 @@ except ImportError:  # Python 3.9 and 3.10
 PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 
-def requirements(python: str, machine: str, extras: List[str]) -> List[Requirement]:
-    """What Linux with Python `python` ("3.11") on a `machine` ("x86_64") installs."""
+def requirements(python: str, machine: str, extras: List[str], alone: bool = False) -> List[Requirement]:
+    """What Linux with Python `python` ("3.11") on a `machine` ("x86_64") installs, or the extras `alone`."""
     project = tomllib.loads(PYPROJECT.read_text())["project"]
     environment = {
         "python_version": python,
@@ -26,7 +26,7 @@ def requirements(python: str, machine: str, extras: List[str]) -> List[Requireme
         "platform_machine": machine,
     }
     lines = [
-        *project["dependencies"],
+        *([] if alone else project["dependencies"]),
         *(line for extra in extras for line in project["optional-dependencies"][extra]),
     ]
     found = [Requirement(line) for line in lines]
@@ -40,9 +40,11 @@ def main() -> None:
     parser.add_argument("--python", default="3.11")
     parser.add_argument("--machine", default="aarch64")
     parser.add_argument("--extra", nargs="*", default=[])
+    parser.add_argument("--alone", action="store_true", help="what the extras list, without the dependencies")
     asked = parser.parse_args()
-    for requirement in requirements(asked.python, asked.machine, asked.extra):
-        print(f"{requirement.name}{requirement.specifier}")
+    for requirement in requirements(asked.python, asked.machine, asked.extra, asked.alone):
+        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        print(f"{requirement.name}{extras}{requirement.specifier}")
 
 
 if __name__ == "__main__":

@@ -27,10 +27,11 @@ class Trainer:
 
     Keras' own loop runs: its data formats, callbacks, metrics and validation. The training step is replaced.
 
-    >>> trainer = Trainer(model, rho=0.5, interval=3)                                     # doctest: +SKIP
-    >>> trainer.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])  # doctest: +SKIP
-    >>> history = trainer.fit(train, validation_data=test, epochs=12)                     # doctest: +SKIP
-    >>> history.history["ratio"], history.elastic["rho_achieved"]                         # doctest: +SKIP
+    Examples:
+        >>> trainer = Trainer(model, rho=0.5, interval=3)  # doctest: +SKIP
+        >>> trainer.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])  # doctest: +SKIP
+        >>> history = trainer.fit(train, validation_data=test, epochs=12)  # doctest: +SKIP
+        >>> history.history["ratio"], history.elastic["rho_achieved"]  # doctest: +SKIP
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Trainer:
         """
         Args:
             model: any Keras model that is trained with the default `train_step`; frozen layers stay frozen.
-            scheme: a name of `schemes.SCHEMES`, or an object like them.
+            scheme: a name that `et-train --scheme` takes, or a `Scheme`.
             timings: the model's profile, from `profile_model` or an earlier `fit` (`trainer.timings`); None:
                 made at the first minibatch, which takes some tens of steps.
             probe: from a step's number to the minibatches that tensors are scored on and full steps timed
@@ -59,8 +60,10 @@ class Trainer:
                 other epochs replay it. "off": it is computed in every step, as in the paper. A ReuseSettings
                 says where and how it is stored.
             say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
-            selection: rho (0.5), interval (4 epochs, more in a short run), importance_batches (5), solver,
-                feedback, reprofile: see SelectionSettings.
+            selection: `rho` (0.5): training time asked for, over that of full training; `interval` (4 epochs,
+                more in a short run): between two selections; `importance_batches` (5): probe minibatches of a
+                selection; `solver` ("dp" or "milp", see `select`); `feedback` (True): measured times correct
+                the budget; `reprofile` ("auto", "always" or "never"): renew the profile during the run.
 
         Raises:
             UsageError: an argument out of range, an unknown scheme, a model without anything to train, the

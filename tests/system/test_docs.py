@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import elastictrainer
 from elastictrainer.experiment.options import parse
 from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
 
@@ -32,6 +33,18 @@ def test_links_lead_somewhere(page):
             assert anchor in [re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles], (
                 link
             )
+
+
+def test_the_api_page_lists_what_the_package_exports():
+    listed = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(f"{home}.{name}" for name, home in elastictrainer._HOME.items())
+
+
+def test_every_page_is_in_the_site():
+    nav = (ROOT / "mkdocs.yml").read_text().split("\nnav:")[1]
+    assert sorted(re.findall(r"(\S+\.md)$", nav, re.MULTILINE)) == sorted(
+        [*(page.name for page in PAGES), "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+    )
 
 
 def commands():
