@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
-from typing import Callable, Iterator, Tuple
+from typing import Callable, Iterator, List, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -71,6 +71,24 @@ class ImageData:
             f"{counts[many]} ({self.class_names[many]})",
         )
         return f"training images by class: {fewest} to {most}"
+
+    def class_weights(self) -> List[float]:
+        """By label, what an image of the class counts so that all classes count alike; their mean over the
+        training images is 1.
+
+        Raises:
+            UsageError: a class has no training image.
+        """
+        from sklearn.utils.class_weight import compute_class_weight
+
+        labels = self.train_split.read_labels()
+        lacking = sorted(set(range(len(self.class_names))) - set(labels.tolist()))
+        if lacking:
+            raise UsageError(
+                f"{self.name}: the class {self.class_names[lacking[0]]!r} has no training image to weigh; "
+                "leave --class-weights out."
+            )
+        return compute_class_weight("balanced", classes=np.arange(len(self.class_names)), y=labels).tolist()
 
     def cached(self, place: str, say: Callable[[str], None]) -> "ImageData":
         """The same data, its images decoded once and kept in "memory" or on "disk"; "none": as it is.

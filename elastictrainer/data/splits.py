@@ -26,6 +26,9 @@ class Split(Protocol):
     def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
         """From an undecoded example to an image of `size` (height, width) and its label."""
 
+    def read_labels(self) -> np.ndarray:
+        """(count,) int: the labels in the stored order; they may have to be read."""
+
     def culprit(self) -> str:
         """After a failed read: which image it was and what to do, or an empty string."""
 
@@ -66,6 +69,10 @@ class IndexedSplit:
         """See `Split`."""
         read, labels = self.reader(size), tf.constant(self.labels, tf.int64)
         return lambda number: (read(number), labels[number])
+
+    def read_labels(self) -> np.ndarray:
+        """See `Split`."""
+        return self.labels
 
     def culprit(self) -> str:
         """See `Split`."""

@@ -1,9 +1,10 @@
-"""Data sets of tensorflow-datasets: the paper's three by name, and any folder its builders have prepared."""
+"""Data sets of tensorflow-datasets: by name, and any folder that its builders have prepared."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data.splits import Example, prepare_image
@@ -16,15 +17,27 @@ _SHUFFLE_BUFFER = 2048
 
 @dataclass
 class TfdsSplit:
-    """One split of a data set that tensorflow-datasets has prepared."""
+    """One split of a data set that tensorflow-datasets has prepared.
+
+    Attributes:
+        builder, split: where it is.
+        chosen: which of its examples, bool in their stored order; None: all.
+    """
 
     builder: Any
     split: str
+    chosen: Optional[np.ndarray] = None
 
     @property
     def count(self) -> int:
         """How many examples there are."""
+        if self.chosen is not None:
+            return int(self.chosen.sum())
         return int(self.builder.info.splits[self.split].num_examples)
+
+    def part(self, chosen: np.ndarray) -> "TfdsSplit":
+        """Some of it, by `chosen`, (count,) bool."""
+        return replace(self, chosen=chosen)
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
         """See `Split`."""
@@ -34,6 +47,9 @@ class TfdsSplit:
         encoded = self.builder.as_dataset(
             split=self.split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False
         )
+        if self.chosen is not None:
+            chosen = tf.constant(self.chosen)
+            encoded = encoded.enumerate().filter(lambda k, _: chosen[k]).map(lambda _, example: example)
 
         def examples(seed: Optional[tf.Tensor]) -> tf.data.Dataset:
             if seed is None:
@@ -55,6 +71,11 @@ class TfdsSplit:
 
         return decode
 
+    def read_labels(self) -> np.ndarray:
+        """See `Split`: all records are read."""
+        labels = self.ordered()(None).map(lambda example: example["label"])
+        return np.fromiter(labels.as_numpy_iterator(), np.int64, self.count)
+
     def culprit(self) -> str:
         """See `Split`."""
         return ""
@@ -63,20 +84,21 @@ class TfdsSplit:
         """See `Split`."""
         info = self.builder.info
         split = info.splits[self.split]
-        return {"contents": (info.full_name, split.num_bytes, split.shard_lengths), "times": ()}
+        about = (info.full_name, split.num_bytes, split.shard_lengths)
+        chosen = () if self.chosen is None else (np.packbits(self.chosen).tobytes(),)
+        return {"contents": (*about, *chosen), "times": ()}
 
 
-def registered(name: str, data_dir: Optional[str]) -> Tuple[List[str], List[TfdsSplit]]:
-    """Class names and the splits train and test of one of TFDS_CLASSES, fetched if need be.
+def named(name: str, data_dir: Optional[str]) -> Tuple[List[str], List[TfdsSplit]]:
+    """Class names, and the split train, with test (or validation) where there is one; fetched if need be.
 
     Raises:
-        UsageError: it cannot be fetched.
+        UsageError: tensorflow-datasets has no such name, it holds no labelled images, or cannot be fetched.
     """
-    import tensorflow_datasets as tfds
-
+    builder = _builder(name, data_dir)
+    _require_labelled_images(builder, name)
     home = data_dir or "~/tensorflow_datasets"
     try:
-        builder = tfds.builder(name, data_dir=data_dir)
         builder.download_and_prepare()
     except Exception as error:  # tensorflow-datasets raises whatever its downloader met
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -89,16 +111,35 @@ def registered(name: str, data_dir: Optional[str]) -> Tuple[List[str], List[Tfds
     return _parts(builder, name)
 
 
+def classes_of(name: str, data_dir: Optional[str] = None) -> int:
+    """The number of classes of a data set, which is not fetched; UsageError as `named`."""
+    if name in TFDS_CLASSES:
+        return TFDS_CLASSES[name]
+    builder = _builder(name, data_dir)
+    _require_labelled_images(builder, name)
+    return len(builder.info.features["label"].names)
+
+
+def _builder(name: str, data_dir: Optional[str]) -> Any:
+    import tensorflow_datasets as tfds
+
+    try:
+        return tfds.builder(name, data_dir=data_dir)
+    except Exception as error:  # a name that there is not, and whatever is wrong with one
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UsageError(f"tensorflow-datasets cannot make {name}: {reason}") from None
+
+
 def is_prepared(folder: Path) -> bool:
     """Whether a builder has written its records there."""
     return (folder / "dataset_info.json").is_file()
 
 
 def prepared(folder: Path) -> Tuple[List[str], List[TfdsSplit]]:
-    """Class names and the splits train and test (or validation) of `~/tensorflow_datasets/NAME/1.0.0` .
+    """As `named`, of the folder `~/tensorflow_datasets/NAME/1.0.0` .
 
     Raises:
-        UsageError: it cannot be read, or holds no labelled images in two such splits.
+        UsageError: it cannot be read, or holds no labelled images.
     """
     import tensorflow_datasets as tfds
 
@@ -109,16 +150,20 @@ def prepared(folder: Path) -> Tuple[List[str], List[TfdsSplit]]:
     return _parts(builder, str(folder))
 
 
-def _parts(builder: Any, name: str) -> Tuple[List[str], List[TfdsSplit]]:
-    features, splits = builder.info.features, builder.info.splits
+def _require_labelled_images(builder: Any, name: str) -> None:
+    features = builder.info.features
     if not {"image", "label"} <= set(features.keys()) or not getattr(features["label"], "names", None):
         raise UsageError(
             f"{name} has the features {', '.join(sorted(features.keys()))}; needed: an image, and a label "
             "with class names."
         )
+
+
+def _parts(builder: Any, name: str) -> Tuple[List[str], List[TfdsSplit]]:
+    _require_labelled_images(builder, name)
+    splits = builder.info.splits
     test = next((part for part in ("test", "validation") if part in splits), None)
-    if "train" not in splits or test is None:
-        raise UsageError(
-            f"{name} has the splits {', '.join(sorted(splits))}; train, and test or validation, are needed."
-        )
-    return features["label"].names, [TfdsSplit(builder, part) for part in ("train", test)]
+    if "train" not in splits:
+        raise UsageError(f"{name} has the splits {', '.join(sorted(splits))}; train is needed.")
+    parts = [part for part in ("train", test) if part]
+    return builder.info.features["label"].names, [TfdsSplit(builder, part) for part in parts]
