@@ -19,14 +19,19 @@ def run(tmp_path, monkeypatch):
 
 
 def name(run, **settings):
-    lines = [f"{key}: {value}\n" for key, value in settings.items()]
-    run.config_path.write_text("model: demo\ndataset: demo\n" + "".join(lines))
+    settings = {"model": "demo", "dataset": "demo", **settings}
+    run.config_path.write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
 
 
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize(
     "settings",
-    [{"scheme": "mischief:scheme"}, {"model": "mischief:scheme"}, {"trust_model": True}],
+    [
+        {"scheme": "mischief:scheme"},
+        {"model": "mischief:scheme"},
+        {"callback": "mischief:scheme"},
+        {"trust_model": True},
+    ],
     ids=lambda settings: next(iter(settings)),
 )
 def test_resume_asks_before_it_runs_foreign_code(run, tmp_path, capsys, settings, finished):
