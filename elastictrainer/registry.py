@@ -51,14 +51,18 @@ MODEL = Choice(
     lambda value: value.endswith(".keras") or ":" in value,
     "Or a path/to/model.keras, or package.module:function.",
 )
+TFDS, HF = "tfds:", "hf:"  # before a name in tensorflow-datasets, or in Hugging Face's datasets
 DATASET = Choice(
     "data set",
     ("caltech_birds2011", "oxford_iiit_pet", "stanford_dogs", "demo"),
-    os.path.exists,
-    "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays.",
+    lambda value: os.path.exists(value) or (value.startswith((TFDS, HF)) and value not in (TFDS, HF)),
+    "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays, tfds:NAME of "
+    "tensorflow-datasets, hf:NAME of Hugging Face's.",
 )
 HEAD_INIT = Choice("head initialisation", ("zeros", "glorot"))
-OPTIMIZER = Choice("optimizer", ("sgd", "adam"))
+OPTIMIZER = Choice("optimizer", ("sgd", "adam", "adamw"))
+SCHEDULE = Choice("schedule", ("cosine", "constant"))
+CLASS_WEIGHTS = Choice("class-weights", ("none", "balanced"))
 SOLVER = Choice("solver", ("dp", "milp"))
 REUSE = Choice("reuse", ("auto", "off"))
 REUSE_DTYPE = Choice("reuse-dtype", ("float16", "float32"))
@@ -72,6 +76,14 @@ EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras
 def takes_rho(scheme: str) -> bool:
     """Whether the built-in scheme of this name selects its tensors by the time that rho allows."""
     return scheme.startswith(("elastic", "freeze-below"))
+
+
+def check_places(option: str, places: Iterable[str]) -> None:
+    """UsageError, naming `option`, where one of `places` is no "package.module:name"; none is imported."""
+    for place in places:
+        module, _, attribute = place.partition(":")
+        if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+            raise UsageError(f"{option} {place!r} must be package.module:Class, or a function in its place.")
 
 
 def named(option: str, place: str) -> Any:

@@ -203,7 +203,13 @@ def traced_step(tf, model, batch, mask=None):
 
 
 def tiny_pets(folder, second="test", label="label"):
-    """A builder of tensorflow-datasets that writes real records: eleven and five images of cats and dogs."""
+    """A builder of tensorflow-datasets that writes real records: eleven and five images of cats and dogs.
+
+    Args:
+        folder: where it keeps them.
+        second: name of the second split; None: there is none.
+        label: name of the feature.
+    """
     import tensorflow_datasets as tfds
 
     with tfds.core.registered.skip_registration():
@@ -219,7 +225,8 @@ def tiny_pets(folder, second="test", label="label"):
                 return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
             def _split_generators(self, manager):
-                return {"train": self._generate_examples(11), second: self._generate_examples(5)}
+                parts = {"train": self._generate_examples(11), second: self._generate_examples(5)}
+                return {name: examples for name, examples in parts.items() if name}
 
             def _generate_examples(self, count):
                 for k in range(count):

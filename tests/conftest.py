@@ -47,6 +47,14 @@ def cub100() -> Path:
 
 
 @pytest.fixture
+def flowers12() -> Path:
+    folder = SHARED / "data" / "flowers12"
+    if not folder.is_dir():
+        pytest.skip("the real images (shared/data/flowers12) are not beside this checkout")
+    return folder
+
+
+@pytest.fixture
 def mobilenet_weights() -> Path:
     files = sorted((SHARED / "weights").glob("mobilenet_v2*.h5"))
     if not files:

@@ -16,7 +16,10 @@ MISTYPED = {
     "model": ("resnet05", "unknown model 'resnet05'. Did you mean 'resnet50'?"),
     "dataset": ("stanford_dog", "unknown data set 'stanford_dog'. Did you mean 'stanford_dogs'?"),
     "head_init": ("zero", "Did you mean 'zeros'?"),
-    "optimizer": ("sdg", "Did you mean 'sgd'? Valid: sgd, adam."),
+    "optimizer": ("sdg", "Did you mean 'sgd'? Valid: sgd, adam, adamw."),
+    "schedule": ("cosin", "Did you mean 'cosine'? Valid: cosine, constant."),
+    "class_weights": ("balance", "Did you mean 'balanced'? Valid: none, balanced."),
+    "callback": ("mymodule", "--callback 'mymodule' must be package.module:Class"),
     "scheme": ("elasitc", "unknown scheme 'elasitc'. Did you mean 'elastic'?"),
     "solver": ("mlip", "Did you mean 'milp'? Valid: dp, milp."),
     "reprofile": ("often", "Valid: auto, always, never."),
@@ -51,6 +54,8 @@ def test_names_that_there_are_pass(tmp_path):
     )  # a file that is missing is told when it is read
     check_names(dataclasses.replace(SOUND, model="nets:mine", scheme="myschemes:Mine", export="tflite,keras"))
     check_names(dataclasses.replace(SOUND, dataset=str(tmp_path)))
+    for name in ("tfds:cifar10", "hf:beans", "hf:path/to/copy"):
+        check_names(dataclasses.replace(SOUND, dataset=name))
     for name in schemes.SCHEMES:
         check_names(dataclasses.replace(SOUND, scheme=name))
 

@@ -18,7 +18,8 @@ _WHAT = """what to draw:
   timings     the time of a step by tensor; PROFILE
   prediction  predicted against measured step times; PROFILE..., made with et-profile --validate
   data        training images as stored and as augmented; a RUN, a CONFIG.yaml, or a data set
-  table       accuracy and time, printed; --output: the summaries as JSON; RUN...
+  table       rho asked and got, accuracy and time, printed (--verbose: all figures); --output: the summaries
+              as JSON; RUN...
   report      all of it as one HTML page; RUN...
 """
 
@@ -43,11 +44,14 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         "table",
         "report",
     )
-    parser.add_argument("what", choices=kinds, metavar="WHAT", help=", ".join(kinds))
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="run folders or profiles")
-    parser.add_argument("--x", help="curves: time (default), epochs or flops")
+    parser.add_argument("what", choices=kinds, metavar="WHAT", help="one of the above")
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="RUN: a run's folder; PROFILE: a file that et-profile wrote"
+    )
+    parser.add_argument("--x", metavar="{time,epochs,flops}", help="curves: what is on the axis (time)")
     parser.add_argument(
         "--y",
+        metavar="NAME",
         help="curves: accuracy (default), loss or flops; "
         "bars: accuracy (default), time, flops, energy or memory",
     )
@@ -59,12 +63,15 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument(
         "--trust-run", action="store_true", help="data: run the code that a RUN's settings name"
     )
-    parser.add_argument("--csv", metavar="FILE", help="write the data that was drawn")
+    parser.add_argument("--csv", metavar="FILE", help="pictures: also write the data that was drawn")
+    parser.add_argument("--verbose", action="store_true", help="table: all figures, and what they are")
     options = parser.parse_args(arguments)
 
     from elastictrainer.runs.files import write_json
     from elastictrainer.runs.run_folder import find_runs
 
+    if options.verbose and options.what != "table":
+        raise UsageError(f"--verbose goes with table, not with {options.what}.")
     for option, drawn_with_it in (("x", ("curves",)), ("y", ("curves", "bars"))):
         if getattr(options, option) is not None and options.what not in drawn_with_it:
             raise UsageError(f"--{option} goes with {' and '.join(drawn_with_it)}, not with {options.what}.")
@@ -74,7 +81,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         from elastictrainer.plotting import table
 
         runs = find_runs(options.paths)
-        print(table.text(runs))
+        print(table.text(runs, options.verbose))
         if options.output:
             write_json(options.output, [run.summary() for run in runs])
         return

@@ -12,6 +12,7 @@ from elastictrainer.runs.quiet import load_tensorflow
 _DESCRIPTION = (
     "Measure how much of a training step each tensor takes on this device, and write the profile to a file."
 )
+_USAGE = "et-profile [--dataset DATA | --classes N] [--model NAME] [--output FILE] [OPTION ...]"
 _EXAMPLE = "example: et-profile --model resnet50 --validate 12 --plot timings.png"
 
 
@@ -21,7 +22,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
-    parser = make_parser("et-profile", _DESCRIPTION, _EXAMPLE)
+    parser = make_parser("et-profile", _DESCRIPTION, _EXAMPLE, _USAGE)
     settings, _ = parse(ProfileSettings, arguments, parser)
     # With --classes no image is needed, so the data set need not exist yet.
     check_names(settings, but=("dataset",) if settings.classes else ())
@@ -47,7 +48,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     timings = assembly.make_profile(
         model,
         (pixels, labels),
-        assembly.make_optimizer(settings, decay_steps=1000),
+        assembly.make_optimizer(settings, steps=1000),
         metadata,
         print,
         warmup=settings.warmup,

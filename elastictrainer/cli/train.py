@@ -1,5 +1,6 @@
 """et-train: fine-tune a model at a chosen speed."""
 
+import argparse
 import sys
 from typing import Any, Dict, Optional, Sequence
 
@@ -13,6 +14,8 @@ from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
+_USAGE = """et-train [--dataset DATA] [--model NAME] [--rho X] [--output DIR] [OPTION ...]
+       et-train --resume RUN"""
 _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.5"
 
 
@@ -23,20 +26,19 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
-    parser = make_parser("et-train", _DESCRIPTION, _EXAMPLE)
+    parser = make_parser("et-train", _DESCRIPTION, _EXAMPLE, _USAGE)
     parser.add_argument(
         "--resume",
         metavar="RUN",
-        help="go on with an interrupted run; its settings are in the run folder. last: the latest in runs/",
+        help="go on with an interrupted run, all settings being in its folder; last: the latest in runs/",
     )
     parser.add_argument(
         "--trust-run",
         action="store_true",
         help="with --resume or --init-from: run the code that the settings of a run that is not yours name",
     )
-    parser.add_argument(
-        "--save_model", nargs="?", help="accepted for the published code's sake: the model is always saved"
-    )
+    # An option of the published code: the model is always saved.
+    parser.add_argument("--save_model", nargs="?", help=argparse.SUPPRESS)
     settings, options = parse(TrainSettings, arguments, parser)
 
     if options.resume is None:

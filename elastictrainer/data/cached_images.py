@@ -115,5 +115,5 @@ def require_cacheable(place: str, split: Any) -> None:
     if place != "none" and not hasattr(split, "files"):
         raise UsageError(
             "--cache is for images in files of their own (a folder, a .csv table); these are in memory, or "
-            "read by tensorflow-datasets."
+            "in the files of a collection."
         )

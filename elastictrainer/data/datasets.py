@@ -1,18 +1,18 @@
-"""A data set by its name: the registered ones, any image folder, tables and arrays."""
+"""A data set by its name: of a collection, any image folder, tables and arrays."""
 
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.data import tfds_data, user_data
+from elastictrainer.data import hugging_face, tfds_data, user_data
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import FolderSplit, read_folder
 from elastictrainer.data.parts import PARTS, UNDIVIDED, by_part, divided
 from elastictrainer.data.splits import ArraySplit, Divisible
 from elastictrainer.data.tfds_data import TFDS_CLASSES
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import DATASET
+from elastictrainer.registry import DATASET, HF, TFDS
 
 
 def load(
@@ -27,12 +27,13 @@ def load(
     """A data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
 
     Args:
-        name: one of `registry.DATASET`, or a path; a folder holds part/class/image, or class/image with
-            `test_split`, or what a builder of tensorflow-datasets has prepared.
+        name: one of `registry.DATASET`; "tfds:" or "hf:" and a name there; or a path. A folder holds
+            part/class/image, or class/image with `test_split`, or what a builder of tensorflow-datasets has
+            prepared.
         batch_size: of training.
         image_size: height and width to resize to.
         seed: of the training order, and of the choice of what is set apart.
-        data_dir: where tensorflow-datasets keeps its data.
+        data_dir: where tensorflow-datasets or Hugging Face's datasets keep their data.
         validation_split, test_split: shares of every class to set apart, see `parts.divided`.
 
     Raises:
@@ -71,11 +72,18 @@ def parts_of(name: str, data_dir: Optional[str] = None) -> Tuple[Sequence[str], 
         }
     names: Sequence[str]
     parts: Mapping[str, Divisible]
-    if name in TFDS_CLASSES:
-        names, parts = tfds_data.registered(name, data_dir)
+    if name.startswith(HF):
+        names, parts = hugging_face.load(name[len(HF) :], data_dir)
+    elif is_fetched(name):
+        names, parts = tfds_data.named(name.removeprefix(TFDS), data_dir)
     else:
         names, parts = _from_path(Path(name))
     return names, dict(parts)
+
+
+def is_fetched(name: str) -> bool:
+    """Whether a data set may have to come over a network."""
+    return name in TFDS_CLASSES or name.startswith((TFDS, HF))
 
 
 def _from_path(path: Path) -> Tuple[Sequence[str], Mapping[str, Divisible]]:
@@ -107,6 +115,8 @@ def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Tuple
             raise UsageError(f"{path}: class {name!r} is not in all of {', '.join(expected)}.")
 
 
-def classes_of(name: str) -> int:
-    """The number of classes of a data set, without reading any image of a registered one."""
-    return TFDS_CLASSES[name] if name in TFDS_CLASSES else len(parts_of(name)[0])
+def classes_of(name: str, data_dir: Optional[str] = None) -> int:
+    """The number of classes of a data set, without fetching one of tensorflow-datasets."""
+    if name in TFDS_CLASSES or name.startswith(TFDS):
+        return tfds_data.classes_of(name.removeprefix(TFDS), data_dir)
+    return len(parts_of(name, data_dir)[0])

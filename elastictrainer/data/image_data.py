@@ -2,13 +2,13 @@
 
 import os
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Iterator, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data.cached_images import CachedSplit, require_cacheable
-from elastictrainer.data.splits import Split
+from elastictrainer.data.splits import IndexedSplit, Split
 from elastictrainer.errors import RunError, UsageError
 
 Minibatch = Tuple[tf.Tensor, tf.Tensor]  # images (batch, H, W, 3) float32 in 0..255, labels (batch,) int64
@@ -61,10 +61,9 @@ class ImageData:
 
     def imbalance(self) -> str:
         """Which class has the fewest and the most training images, if twice as many; else an empty string."""
-        labels = getattr(self.train_split, "labels", None)
-        if labels is None:
+        if not isinstance(self.train_split, IndexedSplit):  # to read all of it would take long
             return ""
-        counts = np.bincount(labels, minlength=len(self.class_names))
+        counts = np.bincount(self.train_split.labels, minlength=len(self.class_names))
         few, many = int(counts.argmin()), int(counts.argmax())
         if counts[many] < 2 * counts[few]:
             return ""
@@ -73,6 +72,24 @@ class ImageData:
             f"{counts[many]} ({self.class_names[many]})",
         )
         return f"training images by class: {fewest} to {most}"
+
+    def class_weights(self) -> List[float]:
+        """By label, what an image of the class counts so that all classes count alike; their mean over the
+        training images is 1.
+
+        Raises:
+            UsageError: a class has no training image.
+        """
+        from sklearn.utils.class_weight import compute_class_weight
+
+        labels = self.train_split.labels
+        lacking = sorted(set(range(len(self.class_names))) - set(labels.tolist()))
+        if lacking:
+            raise UsageError(
+                f"{self.name}: the class {self.class_names[lacking[0]]!r} has no training image to weigh; "
+                "leave --class-weights out."
+            )
+        return compute_class_weight("balanced", classes=np.arange(len(self.class_names)), y=labels).tolist()
 
     def cached(self, place: str, say: Callable[[str], None]) -> "ImageData":
         """The same data, its images decoded once and kept in "memory" or on "disk"; "none": as it is.

@@ -1,6 +1,6 @@
 """The parts of a data set: those it comes with, and those that are set apart from its training images."""
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,29 @@ PARTS = ("train", "val", "test")
 UNDIVIDED = "all"  # the only part of data that comes without any
 # How a user's folder or column may call the part that chooses the best weights.
 VALIDATION_NAMES = ("val", "valid", "validation")
+
+
+Part = TypeVar("Part")
+
+
+def of_splits(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
+    """The parts of a data set of a collection, by what is usual there.
+
+    Args:
+        name: of the data, for messages.
+        splits: by their names in the collection.
+
+    Returns:
+        train, test, and val, which is the split validation; where there is no test, validation is that.
+
+    Raises:
+        UsageError: there is no split train.
+    """
+    if "train" not in splits:
+        raise UsageError(f"{name} has the splits {', '.join(splits)}; train is needed.")
+    validation = "val" if "test" in splits else "test"
+    names = {"train": "train", "test": "test", "validation": validation}
+    return {part: splits[split] for split, part in names.items() if split in splits}
 
 
 def divided(

@@ -1,6 +1,7 @@
 """A picture in a file, read as it looks: turned as its camera says, its transparent parts white."""
 
 import functools
+import io
 import os
 import stat
 import warnings
@@ -90,17 +91,35 @@ def decode(file: Union[str, bytes]) -> np.ndarray:
     Raises:
         OSError, SyntaxError, ValueError: it is damaged.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     with Image.open(os.fsdecode(file)) as stored:
-        image = ImageOps.exif_transpose(stored)
-        if image.mode.startswith("I"):  # 16 bits of grey
-            grey = (np.asarray(image, np.float32) / 257).clip(0, 255)
-            return np.repeat(np.rint(grey).astype(np.uint8)[..., None], 3, axis=-1)
-        if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-            opaque = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", opaque.size, _WHITE), opaque)
-        return np.array(image.convert("RGB"))
+        return _as_it_looks(stored)
+
+
+def decode_content(content: bytes) -> np.ndarray:
+    """`decode` of a file that was read, of one of the formats that are read here."""
+    from PIL import Image
+
+    formats = [name for name in _FORMATS if name != "MPO"]  # Pillow opens that as JPEG
+    with Image.open(io.BytesIO(content), formats=formats) as stored:
+        if stored.mode == "F":
+            raise ValueError("its pixels are not whole numbers")
+        return _as_it_looks(stored)
+
+
+def _as_it_looks(stored: Any) -> np.ndarray:
+    """(H, W, 3) uint8 of an opened picture."""
+    from PIL import Image, ImageOps
+
+    image = ImageOps.exif_transpose(stored)
+    if image.mode.startswith("I"):  # 16 bits of grey
+        grey = (np.asarray(image, np.float32) / 257).clip(0, 255)
+        return np.repeat(np.rint(grey).astype(np.uint8)[..., None], 3, axis=-1)
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        opaque = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", opaque.size, _WHITE), opaque)
+    return np.array(image.convert("RGB"))
 
 
 def decoding_problem(file: str) -> str:

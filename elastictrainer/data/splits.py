@@ -26,6 +26,10 @@ class Split(Protocol):
     def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
         """From an undecoded example to an image of `size` (height, width) and its label."""
 
+    @property
+    def labels(self) -> np.ndarray:
+        """(count,) int, in the stored order; they may have to be read."""
+
     def culprit(self) -> str:
         """After a failed read: which image it was and what to do, or an empty string."""
 
@@ -35,10 +39,6 @@ class Split(Protocol):
 
 class Divisible(Split, Protocol):
     """A Split that can be divided further."""
-
-    @property
-    def labels(self) -> np.ndarray:
-        """(n,) int, in the stored order."""
 
     def subset(self, chosen: np.ndarray) -> "Divisible":
         """The examples that `chosen`, (n,) bool, marks, in their stored order."""

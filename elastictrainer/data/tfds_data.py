@@ -1,4 +1,4 @@
-"""Data sets of tensorflow-datasets: the paper's three by name, and any folder its builders have prepared."""
+"""Data sets of tensorflow-datasets: by name, and any folder that its builders have prepared."""
 
 import functools
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.data import parts
 from elastictrainer.data.splits import Example, prepare_image
 from elastictrainer.errors import UsageError
 
@@ -21,7 +22,8 @@ class TfdsSplit:
     """One split of a data set that tensorflow-datasets has prepared.
 
     Attributes:
-        chosen: (n,) bool: only these examples, by their place in the records; None: all.
+        builder, split: where it is.
+        chosen: which of its examples, bool in their stored order; None: all.
     """
 
     builder: Any
@@ -38,7 +40,8 @@ class TfdsSplit:
     @functools.cached_property
     def labels(self) -> np.ndarray:
         """(n,) int, in the stored order; the records are read once."""
-        return np.array([int(example["label"]) for example in self.ordered()(None)])
+        labels = self.ordered()(None).map(lambda example: example["label"])
+        return np.fromiter(labels.as_numpy_iterator(), np.int64, self.count)
 
     def subset(self, chosen: np.ndarray) -> "TfdsSplit":
         """See `Divisible`."""
@@ -56,8 +59,8 @@ class TfdsSplit:
             split=self.split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False
         )
         if self.chosen is not None:
-            of = tf.constant(self.chosen)
-            encoded = encoded.enumerate().filter(lambda k, _: of[k]).map(lambda _, example: example)
+            chosen = tf.constant(self.chosen)
+            encoded = encoded.enumerate().filter(lambda k, _: chosen[k]).map(lambda _, example: example)
 
         def examples(seed: Optional[tf.Tensor]) -> tf.data.Dataset:
             if seed is None:
@@ -87,23 +90,23 @@ class TfdsSplit:
         """See `Split`."""
         info = self.builder.info
         split = info.splits[self.split]
-        contents: Tuple[Any, ...] = (info.full_name, split.num_bytes, split.shard_lengths)
-        if self.chosen is not None:
-            contents = (*contents, np.flatnonzero(self.chosen).tolist())
-        return {"contents": contents, "times": ()}
+        about = (info.full_name, split.num_bytes, split.shard_lengths)
+        chosen = () if self.chosen is None else (np.packbits(self.chosen).tobytes(),)
+        return {"contents": (*about, *chosen), "times": ()}
 
 
-def registered(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    """Class names and the parts (see `prepared`) of one of TFDS_CLASSES, fetched if need be.
+def named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
+    """Class names and parts; fetched if need be.
+
+    The parts are the splits train, test, and validation as val; where there is no test, validation is that.
 
     Raises:
-        UsageError: it cannot be fetched.
+        UsageError: tensorflow-datasets has no such name, it holds no labelled images, or cannot be fetched.
     """
-    import tensorflow_datasets as tfds
-
+    builder = _builder(name, data_dir)
+    _require_labelled_images(builder, name)
     home = data_dir or "~/tensorflow_datasets"
     try:
-        builder = tfds.builder(name, data_dir=data_dir)
         builder.download_and_prepare()
     except Exception as error:  # tensorflow-datasets raises whatever its downloader met
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -116,18 +119,35 @@ def registered(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str,
     return _parts(builder, name)
 
 
+def classes_of(name: str, data_dir: Optional[str] = None) -> int:
+    """The number of classes of a data set, which is not fetched; UsageError as `named`."""
+    if name in TFDS_CLASSES:
+        return TFDS_CLASSES[name]
+    builder = _builder(name, data_dir)
+    _require_labelled_images(builder, name)
+    return len(builder.info.features["label"].names)
+
+
+def _builder(name: str, data_dir: Optional[str]) -> Any:
+    import tensorflow_datasets as tfds
+
+    try:
+        return tfds.builder(name, data_dir=data_dir)
+    except Exception as error:  # a name that there is not, and whatever is wrong with one
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UsageError(f"tensorflow-datasets cannot make {name}: {reason}") from None
+
+
 def is_prepared(folder: Path) -> bool:
     """Whether a builder has written its records there."""
     return (folder / "dataset_info.json").is_file()
 
 
 def prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    """Class names and the parts of `~/tensorflow_datasets/NAME/1.0.0` .
-
-    The parts are its splits train, test, and validation as val; where there is no test, validation is that.
+    """As `named`, of the folder `~/tensorflow_datasets/NAME/1.0.0` .
 
     Raises:
-        UsageError: it cannot be read, or holds no labelled images in two such splits.
+        UsageError: it cannot be read, or holds no labelled images.
     """
     import tensorflow_datasets as tfds
 
@@ -138,19 +158,16 @@ def prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     return _parts(builder, str(folder))
 
 
-def _parts(builder: Any, name: str) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    features, splits = builder.info.features, builder.info.splits
+def _require_labelled_images(builder: Any, name: str) -> None:
+    features = builder.info.features
     if not {"image", "label"} <= set(features.keys()) or not getattr(features["label"], "names", None):
         raise UsageError(
             f"{name} has the features {', '.join(sorted(features.keys()))}; needed: an image, and a label "
             "with class names."
         )
-    test = next((part for part in ("test", "validation") if part in splits), None)
-    if "train" not in splits or test is None:
-        raise UsageError(
-            f"{name} has the splits {', '.join(sorted(splits))}; train, and test or validation, are needed."
-        )
-    parts = {"train": "train", "test": test}
-    if test == "test" and "validation" in splits:
-        parts["val"] = "validation"
-    return features["label"].names, {part: TfdsSplit(builder, split) for part, split in parts.items()}
+
+
+def _parts(builder: Any, name: str) -> Tuple[List[str], Dict[str, TfdsSplit]]:
+    _require_labelled_images(builder, name)
+    found = parts.of_splits(name, {split: TfdsSplit(builder, split) for split in builder.info.splits})
+    return builder.info.features["label"].names, found

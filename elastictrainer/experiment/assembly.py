@@ -38,18 +38,18 @@ def classes(settings: CommonSettings) -> int:
     """The number of classes of the data; UsageError where the settings say another."""
     if settings.classes and settings.dataset in datasets.TFDS_CLASSES:
         _agree(settings, datasets.TFDS_CLASSES[settings.dataset])
-    return settings.classes or datasets.classes_of(settings.dataset)
+    return settings.classes or datasets.classes_of(settings.dataset, settings.data_dir)
 
 
 def fetch(settings: CommonSettings) -> None:
-    """Bring what has to come over a network to this machine: pre-trained weights, a registered data set.
+    """Bring what has to come over a network to this machine: pre-trained weights, a data set of a collection.
 
     Raises:
         UsageError: it is not here and cannot be fetched.
     """
     if settings.weights == "imagenet" and settings.model in zoo.ARCHITECTURES:
         zoo.fetch(settings.model)
-    if settings.dataset in datasets.TFDS_CLASSES:
+    if datasets.is_fetched(settings.dataset):
         load_data(settings)
 
 
@@ -90,10 +90,17 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
     )
 
 
-def make_optimizer(settings: CommonSettings, decay_steps: int = 0) -> Any:
-    """The optimizer; its rate falls to zero over `decay_steps`."""
+def make_optimizer(
+    settings: CommonSettings, steps: int = 0, schedule: Optional[str] = None, warmup_steps: int = 0
+) -> Any:
+    """The optimizer of a training of `steps` steps; see `optimizers.make`."""
     return optimizers.make(
-        settings.optimizer, settings.learning_rate, settings.weight_decay, decay_steps=decay_steps
+        settings.optimizer,
+        settings.learning_rate,
+        settings.weight_decay,
+        decay_steps=steps,
+        schedule=schedule,
+        warmup_steps=warmup_steps,
     )
 
 

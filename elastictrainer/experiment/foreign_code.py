@@ -20,6 +20,7 @@ def settings_of(run: RunFolder, trust: bool) -> TrainSettings:
     named = [
         f"{name}: {getattr(settings, name)}" for name in ("scheme", "model") if ":" in getattr(settings, name)
     ]
+    named += [f"callback: {settings.callback}"] if settings.callback else []
     named += ["trust_model: true"] if settings.trust_model else []
     if named and not trust and not run.is_own():
         raise UsageError(

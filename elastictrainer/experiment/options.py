@@ -67,17 +67,21 @@ def parse(
     for name, field in fields.items():
         kind, metadata = _plain(types[name]), field.metadata
         group = metadata["group"] or group
-        default = "" if field.default is None or kind is bool else f" (default: {field.default})"
-        extra: Dict[str, Any] = (
-            {"action": argparse.BooleanOptionalAction}
-            if kind is bool
-            else {"type": str, "metavar": metadata["metavar"] or _metavar(kind, metadata["check_name"])}
-        )
+        default = "" if field.default is None or kind is bool else f" (default: {_text(field.default)})"
+        extra: Dict[str, Any] = {"type": str, "metavar": metadata["metavar"] or _metavar(kind, metadata)}
+        if kind is bool:
+            extra = {"action": "store_true" if field.default is False else argparse.BooleanOptionalAction}
         if metadata["bare"] is not None:
             extra.update(nargs="?", const=metadata["bare"])
+        if metadata["repeated"]:
+            extra.update(action="append")
         extra.update(dest=name, default=argparse.SUPPRESS)
         option = f"--{name.replace('_', '-')}"
-        groups[group].add_argument(option, help=metadata["help"] + default, **extra)
+        action: Any = groups[group].add_argument(option, help=metadata["help"] + default, **extra)
+        action.names, action.open = _names(metadata)  # for a shell to complete
+        if field.default is False:  # for what a file may have set
+            negative: Dict[str, Any] = {"action": "store_false", "dest": name, "default": argparse.SUPPRESS}
+            parser.add_argument(f"--no-{name.replace('_', '-')}", help=argparse.SUPPRESS, **negative)
         others = [f"--{name}"] if "_" in name else []
         others += [f"--{alias}" for alias, target in ALIASES.items() if target == name]
         others += ["--time-budget"] if name == "rho" else []
@@ -88,7 +92,9 @@ def parse(
         known = [option for action in parser._actions for option in action.option_strings]
         raise UsageError(f"unknown argument {rest[0]!r}.{_nearest(rest[0].split('=')[0], known)} See --help.")
     values = _read_yaml(parsed.config, fields) if parsed.config else {}
-    values.update({name: value for name, value in vars(parsed).items() if name in fields})
+    for name, value in vars(parsed).items():
+        if name in fields:
+            values[name] = ",".join(value) if isinstance(value, list) else value
     return _converted(settings, values), parsed
 
 
@@ -127,12 +133,24 @@ def _plain(kind: Any) -> Any:
     return next((a for a in typing.get_args(kind) if a is not type(None)), kind)
 
 
-def _metavar(kind: Any, check_name: Any) -> str:
+def _names(metadata: Any) -> typing.Tuple[typing.Tuple[str, ...], bool]:
+    """The names that a setting can have, and whether there are other values: files, places in code."""
+    choice = getattr(metadata["check_name"], "__self__", None)
+    if isinstance(choice, registry.Choice):
+        return choice.names, choice.open
+    return metadata["names"], True
+
+
+def _metavar(kind: Any, metadata: Any) -> str:
     """What stands for a value in `--help`: the names there are where there are no others."""
-    choice = getattr(check_name, "__self__", None)
-    if isinstance(choice, registry.Choice) and not choice.open:
-        return "{" + ",".join(choice.names) + "}"
+    names, is_open = _names(metadata)
+    if names and not is_open:
+        return "{" + ",".join(names) + "}"
     return {int: "N", float: "X"}.get(kind, "NAME")
+
+
+def _text(default: Any) -> str:
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _nearest(value: str, valid: List[str]) -> str:

@@ -15,8 +15,8 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import DataError, UsageError
-from elastictrainer.experiment import assembly, memory
-from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.experiment import assembly, memory, user_callbacks
+from elastictrainer.experiment.settings import TrainSettings, check_together
 from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
@@ -27,7 +27,7 @@ from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps.compiled_step import exempt_from_collection
-from elastictrainer.steps.objective import classification_loss
+from elastictrainer.steps.losses import training_loss
 from elastictrainer.training import energy, workers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
@@ -57,6 +57,8 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     if settings.meter:
         energy.from_log(settings.meter, [])  # what is wrong with it is said now
     schemes.check_name(settings.scheme)
+    check_together(settings)
+    users = user_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic)
     data = assembly.load_data(settings)
     if settings.early_stopping and data.val_split is None:
@@ -77,7 +79,13 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         print(line)
     print(f"run: {run.path}")
     memory.require_enough(model, settings.batch_size // (group.count if group else 1))
-    optimizer = assembly.make_optimizer(settings, settings.epochs * data.steps_per_epoch)
+    optimizer = assembly.make_optimizer(
+        settings,
+        settings.epochs * data.steps_per_epoch,
+        settings.schedule,
+        round(settings.warmup_epochs * data.steps_per_epoch),
+    )
+    weights = data.class_weights() if settings.class_weights == "balanced" else None
     kept = run.profile_path if resume and run.profile_path.exists() else None
     timings = _profile(settings, kept, data, model, optimizer, group)
     sensor, source = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
@@ -102,12 +110,13 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         **dataclasses.asdict(selection),
     )
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    trainer.compile(optimizer, classification_loss(), metrics=[accuracy])
+    trainer.compile(optimizer, training_loss(settings.label_smoothing, weights), metrics=[accuracy])
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     callbacks = [
         EnergyMetering(sensor),
         _evaluation(settings, data, run, checkpointing),
         record,
+        *users,
         checkpointing,
     ]
     _begin(settings, run, resume, timings, about_data)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional, Sequence
 
 from elastictrainer import registry
+from elastictrainer.errors import UsageError
 from elastictrainer.experiment import sizes
 from elastictrainer.selection import schemes
 
@@ -18,6 +19,8 @@ def setting(
     check_name: Optional[Callable[[str], Any]] = None,
     metavar: Optional[str] = None,
     group: str = "",
+    repeated: bool = False,
+    names: Sequence[str] = (),
 ) -> Any:
     """A dataclass field for one setting.
 
@@ -30,6 +33,8 @@ def setting(
         check_name: raises UsageError for a name that does not exist; None: the value is not a name.
         metavar: what stands for the value in `--help`; None: by its type, or the names there are.
         group: the heading in `--help` above this setting and those that follow; empty: as the one before.
+        repeated: the option may be given several times; its values are one text then, separated by commas.
+        names: some of its values, for a shell to complete, where `check_name` does not belong to a Choice.
     """
     metadata = {
         "help": help,
@@ -39,6 +44,8 @@ def setting(
         "check_name": check_name,
         "metavar": metavar,
         "group": group,
+        "repeated": repeated,
+        "names": tuple(names),
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -56,7 +63,12 @@ class CommonSettings:
     trust_model: bool = setting(
         False, "load a .keras file, or the model of --init-from, even if that can run code of its author's"
     )
-    weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file", metavar="FILE")
+    weights: str = setting(
+        "imagenet",
+        "imagenet (downloaded once), none, or a weights file",
+        metavar="FILE",
+        names=("imagenet", "none"),
+    )
     head_init: str = setting(
         "zeros",
         "initial head: zeros, or glorot as in the published code",
@@ -71,7 +83,8 @@ class CommonSettings:
         f"{', '.join(registry.DATASET.names)}, or your images: a folder with train/CLASS/IMAGE and "
         "test/CLASS/IMAGE and perhaps val/CLASS/IMAGE (or CLASS/IMAGE, see --test-split), a folder that "
         "tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
-        "split, or .npz arrays",
+        "split, or .npz arrays; tfds:NAME, any image classification set of tensorflow-datasets; hf:NAME, one "
+        'of Hugging Face\'s hub, or hf:FOLDER, a copy of one (pip install "elastictrainer[hf]")',
         check_name=registry.DATASET.check,
         group="data",
         metavar="DATA",
@@ -87,7 +100,9 @@ class CommonSettings:
         None, "share of every class to test on, where the data has no test part", 0.01, 0.9
     )
     data_dir: Optional[str] = setting(
-        None, "where tensorflow-datasets keeps its data (~/tensorflow_datasets)", metavar="DIR"
+        None,
+        "where tensorflow-datasets (~/tensorflow_datasets) or Hugging Face's datasets keep their data",
+        metavar="DIR",
     )
     classes: Optional[int] = setting(
         None, "number of classes; comes from the data, and must agree with it", 2
@@ -97,10 +112,12 @@ class CommonSettings:
     )
     batch_size: int = setting(4, "images in a training step", 1, group="training")
     optimizer: str = setting(
-        "sgd", "sgd (decoupled weight decay, cosine schedule) or adam", check_name=registry.OPTIMIZER.check
+        "sgd",
+        "sgd (momentum 0.9, decoupled weight decay), adam, or adamw (with decoupled weight decay)",
+        check_name=registry.OPTIMIZER.check,
     )
-    learning_rate: float = setting(1e-4, "at the first step", 0)
-    weight_decay: float = setting(5e-4, "of sgd, per step, times the learning rate", 0)
+    learning_rate: float = setting(1e-4, "the highest: at the first step, or after the warm-up", 0)
+    weight_decay: float = setting(5e-4, "of sgd and adamw, per step, times the learning rate", 0)
     calibration_seconds: float = setting(
         40.0,
         "spent on timing steps when a profile is made, after the trace; less time: a less accurate profile",
@@ -144,12 +161,14 @@ class TrainSettings(CommonSettings):
     )
     scheme: str = setting(
         "elastic",
-        "elastic, elastic-weight-magnitude, elastic-grad-magnitude, freeze-below, full, traditional-tl, "
-        "bn-bias, prunetrain, or your own: package.module:Class",
+        f"{', '.join(schemes.SCHEMES)}, or your own: package.module:Class",
         check_name=schemes.check_name,
+        names=tuple(schemes.SCHEMES),
         group="speed",
     )
-    rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
+    rho: float = setting(
+        0.5, "elastic schemes: the training time to take, over that of full training (0.5: half)", 0.01, 1
+    )
     interval: Optional[int] = setting(
         None,
         "epochs between two selections; the first one is renewed after half that; 4 if not given, or more "
@@ -162,6 +181,19 @@ class TrainSettings(CommonSettings):
         "end after so many epochs without a better validation accuracy (or the same at a lower loss); needs "
         "a validation part",
         1,
+    )
+    schedule: Optional[str] = setting(
+        None,
+        "of the learning rate: cosine (to zero at the end) or constant; if not given, constant for adam and "
+        "cosine for the others",
+        check_name=registry.SCHEDULE.check,
+    )
+    warmup_epochs: float = setting(0.0, "epochs, or a part of one, in which the learning rate rises", 0)
+    label_smoothing: float = setting(0.0, "share of each label that is spread over all classes", 0, 0.9)
+    class_weights: str = setting(
+        "none",
+        "balanced: an image counts the more, the fewer there are of its class; none: all count alike",
+        check_name=registry.CLASS_WEIGHTS.check,
     )
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1, group="speed")
     solver: str = setting(
@@ -227,9 +259,18 @@ class TrainSettings(CommonSettings):
     )
     export: Optional[str] = setting(
         None,
-        f"write the model for use when done: {', '.join(registry.EXPORT.names)}; or several: tflite,keras",
+        f"write the model for use when done: {', '.join(registry.EXPORT.names)}; may be repeated",
         check_name=lambda formats: registry.EXPORT.check_each(formats.split(",")),
-        metavar="FORMATS",
+        metavar="FORMAT",
+        names=registry.EXPORT.names,
+        repeated=True,
+    )
+    callback: Optional[str] = setting(
+        None,
+        "a Keras callback of yours, or a function that returns one; may be repeated",
+        check_name=lambda places: registry.check_places("--callback", places.split(",")),
+        metavar="MODULE:NAME",
+        repeated=True,
     )
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)", metavar="DIR")
     overwrite: bool = setting(False, "replace a run folder that exists")
@@ -238,6 +279,20 @@ class TrainSettings(CommonSettings):
         "the same seed and profile give the same result, bit for bit; the ops are slower, and measured times "
         "do not correct the budget",
     )
+
+
+def check_together(settings: TrainSettings) -> None:
+    """UsageError where one setting leaves no room for another."""
+    if settings.warmup_epochs >= settings.epochs:
+        raise UsageError(
+            f"--warmup-epochs {settings.warmup_epochs:g} leaves nothing of --epochs {settings.epochs}."
+        )
+    decay = {field.name: field.default for field in dataclasses.fields(settings)}["weight_decay"]
+    if settings.optimizer == "adam" and settings.weight_decay not in (0, decay):
+        raise UsageError(
+            f"adam has no --weight-decay ({settings.weight_decay:g}): leave it out, or take --optimizer "
+            "adamw."
+        )
 
 
 def check_names(settings: CommonSettings, but: Sequence[str] = ()) -> None:

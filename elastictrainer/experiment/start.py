@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.foreign_code import settings_of
 from elastictrainer.experiment.settings import TrainSettings, check_names
-from elastictrainer.registry import takes_rho
+from elastictrainer.registry import HF, takes_rho
 from elastictrainer.runs.ownership import EXPORTS
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
@@ -95,7 +95,7 @@ def last_unfinished() -> RunFolder:
 def _read_by(settings: TrainSettings) -> List[Path]:
     """The files and folders that a run reads."""
     named = (
-        settings.dataset,
+        settings.dataset.removeprefix(HF),
         settings.data_dir,
         settings.model,
         settings.weights,

@@ -7,12 +7,13 @@ import numpy as np
 
 from elastictrainer.data.splits import stored
 from elastictrainer.experiment.scoring import Scores
-from elastictrainer.plotting.drawing import COLOURS, Drawing, pyplot
+from elastictrainer.plotting.drawing import Drawing, pyplot
 
 _NUMBERED = 25  # classes, up to which each cell has its number
 _NAMED = 60  # classes, up to which each row and column has its name
 _SHEET = (6, 4)  # pictures side by side, rows
 _SIDE = 160  # pixels of a picture on the sheet
+_WRONG = "#b3261e"  # dark enough to be read in small letters
 _LETTERS = 22  # in a line below a picture
 
 
@@ -70,9 +71,15 @@ def mistakes(scores: Scores) -> Drawing:
         name, other = (_in_lines(scores.class_names[i], row[i]) for i in (label, said))
         cell.set_title(f"{name}\n", fontsize=7, pad=2)
         cell.text(
-            0.5, -0.04, f"taken for {other}", transform=cell.transAxes, ha="center", va="top", fontsize=7,
-            color=COLOURS[1],
-        )  # fmt: skip
+            0.5,
+            -0.04,
+            f"taken for {other}",
+            transform=cell.transAxes,
+            ha="center",
+            va="top",
+            fontsize=7,
+            color=_WRONG,
+        )
         drawn.append(
             {
                 "image": scores.data.image_names[k],

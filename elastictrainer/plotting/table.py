@@ -1,10 +1,12 @@
 """Accuracy and time of finished runs, side by side."""
 
+from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
 from elastictrainer.plotting.replicates import replicates, spread
+from elastictrainer.registry import takes_rho
 from elastictrainer.runs.run_folder import RunFolder
 
 NOTE = (
@@ -15,6 +17,7 @@ NOTE = (
     "selecting: importance, selection and tracing, of training time.\n"
     "Columns without a value are left out."
 )
+_NAMES = ("run", "model", "scheme")  # columns that hold names
 # A run is compared with full training, the one of the most epochs, if these settings agree.
 _COMPARED_BY = ("model", "weights", "dataset", "batch_size", "image_size", "optimizer")
 
@@ -23,9 +26,10 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
     """A row for each group of runs that differ in their seed only (see `replicates`).
 
     Returns:
-        Rows with the keys scheme and runs (how many), best and last (test accuracy, 0..1), train_seconds,
+        Rows with the keys scheme, runs (how many), names (of their folders), model, asked (rho; None: the
+        scheme takes none), best and last (test accuracy, 0..1), train_seconds,
         ratio, achieved, predicted and replayed (0..1), recorded_mb, recording_s, replay_s (seconds of the
-        steps that record and that replay) and selecting (0..1). All but the first two are means; their
+        steps that record and that replay) and selecting (0..1). All but the first five are means; their
         standard deviations have the keys `..._deviation`. None stands for what was not measured, for a ratio
         without full training of the same model and data among `runs`, and for the standard deviation of a
         single run.
@@ -59,7 +63,14 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
                 for s in summaries
             ],
         }
-        row: Dict[str, Any] = {"scheme": name, "runs": len(members)}
+        settings = members[0].config()
+        row: Dict[str, Any] = {
+            "scheme": name,
+            "runs": len(members),
+            "names": [run.path.name for run in members],
+            "model": settings.get("model", ""),
+            "asked": settings["rho"] if takes_rho(settings["scheme"]) else None,
+        }
         for key, sample in values.items():
             row[key] = float(np.mean(sample)) if sample else None
             row[f"{key}_deviation"] = spread(sample) if sample else None
@@ -101,21 +112,45 @@ def cells(row: Dict[str, Any]) -> Dict[str, str]:
     }
 
 
+def brief_cells(row: Dict[str, Any]) -> Dict[str, str]:
+    """What a user compares runs by, from a row of `rows`: the texts by column heading."""
+    all_of_it = cells(row)
+    asked = row["asked"]
+    scheme = row["scheme"] if asked is None else row["scheme"].replace(f", rho {asked:g}", "", 1)
+    return {
+        "run": row["names"][0] if row["runs"] == 1 else f"{row['runs']} seeds",
+        "model": Path(row["model"]).name,
+        "scheme": scheme,
+        "rho asked": "-" if asked is None else f"{asked:.2f}",
+        "rho got": all_of_it["achieved"],
+        "accuracy": all_of_it["last acc."],
+        "training time": all_of_it["training s"] + " s",
+    }
+
+
 def shown_cells(runs: List[RunFolder]) -> List[Dict[str, str]]:
     """The `cells` of `rows`, without the columns in which no row has a value."""
-    texts = [cells(row) for row in rows(runs)]
+    return _without_empty([cells(row) for row in rows(runs)])
+
+
+def text(runs: List[RunFolder], verbose: bool = False) -> str:
+    """The table of `rows` for a terminal: what was asked and got; `verbose`: all there is, explained."""
+    if verbose:
+        return "\n".join([*_lines(shown_cells(runs)), NOTE])
+    return "\n".join(_lines(_without_empty([brief_cells(row) for row in rows(runs)])))
+
+
+def _without_empty(texts: List[Dict[str, str]]) -> List[Dict[str, str]]:
     return [
         {key: text for key, text in row.items() if any(other[key] != "-" for other in texts)} for row in texts
     ]
 
 
-def text(runs: List[RunFolder]) -> str:
-    """The table of `rows` for a terminal, with a note that explains its columns."""
-    shown = shown_cells(runs)
-    column = 18 if any("±" in text for row in shown for text in row.values()) else 13
-    wide = [max(26, *(len(row["scheme"]) + 2 for row in shown)), *[column] * (len(shown[0]) - 1)]
+def _lines(shown: List[Dict[str, str]]) -> List[str]:
+    """Columns as wide as their texts; names on the left, numbers on the right."""
+    wide = {key: max(len(key), *(len(row[key]) for row in shown)) for key in shown[0]}
     lines = [
-        "".join(f"{text:<{wide[0]}}" if not k else f"{text:>{wide[k]}}" for k, text in enumerate(row))
-        for row in (list(shown[0]), *(row.values() for row in shown))
+        "  ".join(f"{row[key]:{'<' if key in _NAMES else '>'}{wide[key]}}" for key in wide)
+        for row in ({key: key for key in wide}, *shown)
     ]
-    return "\n".join([*lines, NOTE])
+    return [line.rstrip() for line in lines]

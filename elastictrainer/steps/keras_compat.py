@@ -90,6 +90,13 @@ def _without_all_reduce(optimizer: Any) -> Iterator[None]:
         object.__delattr__(optimizer, "_all_reduce_sum_gradients")
 
 
+def learning_rate(optimizer: Any) -> Any:
+    """The optimizer's learning rate, or its schedule: Keras 2 gives the rate of the latest update instead."""
+    kept = getattr(optimizer, "_learning_rate", None)
+    schedules = tf.keras.optimizers.schedules
+    return kept if isinstance(kept, schedules.LearningRateSchedule) else optimizer.learning_rate
+
+
 def momentum_slots(optimizer: Any, variables: Sequence[Any]) -> List[Any]:
     """The optimizer's momentum, or average of gradients, of each of `variables`; empty if it keeps none."""
     if is_legacy(optimizer):

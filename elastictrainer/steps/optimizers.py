@@ -1,13 +1,18 @@
-"""The paper's optimizers, and what any optimizer needs to update a selection of the tensors."""
+"""The optimizers and their schedules, and what any optimizer needs to update a selection of the tensors."""
 
 import importlib.util
 import warnings
-from typing import Any, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import tensorflow as tf
 
-from elastictrainer.registry import OPTIMIZER
-from elastictrainer.steps.keras_compat import apply_gradients, build_optimizer, momentum_slots
+from elastictrainer.registry import OPTIMIZER, SCHEDULE
+from elastictrainer.steps.keras_compat import (
+    apply_gradients,
+    build_optimizer,
+    learning_rate,
+    momentum_slots,
+)
 
 
 def make(
@@ -16,32 +21,55 @@ def make(
     weight_decay: float = 5e-4,
     momentum: float = 0.9,
     decay_steps: int = 0,
+    schedule: Optional[str] = None,
+    warmup_steps: int = 0,
 ) -> Any:
-    """An optimizer with the paper's settings (SGD with momentum and decoupled weight decay, or Adam).
+    """An optimizer; with its defaults the paper's (SGD with momentum and decoupled weight decay, or Adam).
 
     Args:
         name: "sgd": momentum, decoupled weight decay (each step subtracts learning rate x weight_decay x
-            weight); "adam": Adam at a constant rate, without weight decay.
-        learning_rate: at the first step.
-        weight_decay: of "sgd".
+            weight); "adam": Adam without weight decay; "adamw": Adam with a decoupled one.
+        learning_rate: the highest.
+        weight_decay: of "sgd" and "adamw".
         momentum: of "sgd".
-        decay_steps: steps over which "sgd"'s rate falls to zero by a half cosine; 0 keeps it constant.
+        decay_steps: training steps, at whose end "cosine" reaches zero; 0: it keeps the rate constant.
+        schedule: "cosine" or "constant"; None: "constant" for "adam" as in the paper, else "cosine".
+        warmup_steps: the first of the steps, over which the rate rises linearly; 0: none.
 
     Raises:
-        UsageError: unknown name.
+        UsageError: unknown name or schedule.
     """
     OPTIMIZER.check(name)
+    schedule = schedule or ("constant" if name == "adam" else "cosine")
+    SCHEDULE.check(schedule)
+    rate = _rates(schedule, decay_steps, warmup_steps)
     if name == "adam":
-        return tf.keras.optimizers.Adam(learning_rate)
-
-    def schedule(initial: float) -> Any:
-        return tf.keras.optimizers.schedules.CosineDecay(initial, decay_steps) if decay_steps else initial
-
+        return tf.keras.optimizers.Adam(rate(learning_rate))
+    if name == "adamw":
+        return tf.keras.optimizers.AdamW(rate(learning_rate), weight_decay)
     if importlib.util.find_spec("tensorflow_addons"):
         # One fused kernel per tensor: a step of MobileNetV2 takes three quarters of the time it takes with
         # Keras' SGD.
-        return addons_sgdw(schedule(learning_rate), schedule(learning_rate * weight_decay), momentum)
-    return keras_sgdw(schedule(learning_rate), weight_decay, momentum)
+        return addons_sgdw(rate(learning_rate), rate(learning_rate * weight_decay), momentum)
+    return keras_sgdw(rate(learning_rate), weight_decay, momentum)
+
+
+def _rates(schedule: str, steps: int, warmup: int) -> Callable[[float], Any]:
+    """From the highest rate to that of each of `steps` steps, of which the first `warmup` rise to it.
+
+    The first step is not at zero: its update would be none, and nothing could be said of its worth.
+    """
+    schedules = tf.keras.optimizers.schedules
+
+    def rate(highest: float) -> Any:
+        if schedule == "cosine" and steps:
+            if not warmup:
+                return schedules.CosineDecay(highest, steps)
+            lowest = highest / warmup
+            return schedules.CosineDecay(lowest, steps - warmup, warmup_target=highest, warmup_steps=warmup)
+        return schedules.PolynomialDecay(highest / warmup, warmup, highest) if warmup else highest
+
+    return rate
 
 
 def addons_sgdw(learning_rate: Any, decay: Any, momentum: float) -> Any:
@@ -70,7 +98,7 @@ def variables_of(optimizer: Any) -> list:
 
 def learning_rate_of(optimizer: Any) -> float:
     """The rate of the next update."""
-    rate = optimizer.learning_rate
+    rate = learning_rate(optimizer)
     if callable(rate) and not isinstance(rate, tf.Variable):
         rate = rate(optimizer.iterations)
     return float(rate)

@@ -93,6 +93,7 @@ class Checkpointing(TrainerCallback):
                 "progress": state.progress.to_json(),
                 "seconds": state.watch.so_far(),
                 "policy": state.policy.state(),
+                "stopped": bool(state.model.stop_training),
                 "recording": state.recording,
                 "callbacks": {type(c).__name__: c.state() for c in state.callbacks},
             }
@@ -119,6 +120,7 @@ class Checkpointing(TrainerCallback):
         assert state.policy is not None
         state.policy.restore(saved["policy"])
         state.recording = saved["recording"]
+        state.stopped = saved.get("stopped", False)
         state.last_checkpoint = self._checkpoints.saved()[0]
         state.say(
             f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1} of {state.epochs}"

@@ -33,6 +33,7 @@ class RunState:
         watch: where its time went.
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
+        stopped: a callback has ended training; what is left is the end of its epoch.
         recording: where the interval's recording began, as JSON values; None: nothing is recorded.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: where the run can go on from; None: nowhere.
@@ -50,6 +51,7 @@ class RunState:
     watch: Stopwatch = field(default_factory=Stopwatch)
     callbacks: List[Any] = field(default_factory=list)
     selections: List[Dict[str, Any]] = field(default_factory=list)
+    stopped: bool = False
     recording: Optional[Dict[str, Any]] = None
     loss: float = float("nan")
     step_ms: float = float("nan")

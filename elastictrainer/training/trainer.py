@@ -19,6 +19,7 @@ from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.feed import Probe, Stream
 from elastictrainer.training.loop import TrainFunction
 from elastictrainer.training.state import RunState
+from elastictrainer.training.stopping import StopTogether
 from elastictrainer.training.workers import Workers
 
 
@@ -145,7 +146,8 @@ class Trainer:
         epoch_done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
         # The loop notes the end of training before others look; what is saved is that an epoch is done.
         others = [callback for callback in callbacks if callback not in savers]
-        given["callbacks"] = [loop, *others, epoch_done, *savers]
+        together = [StopTogether(self._workers)] if self._workers else []
+        given["callbacks"] = [loop, *others, *together, epoch_done, *savers]
         with contextlib.ExitStack() as stack:
             stack.callback(loop.close)
             for callback in ours:
@@ -202,13 +204,13 @@ class Trainer:
         if state.progress.stopped:  # and interrupted before all was written
             return
         epoch, batch = first_epoch + state.progress.epoch, state.progress.batch
-        if batch == steps:  # interrupted while it was evaluated
+        if batch and (batch == steps or state.stopped):  # interrupted while it was evaluated
             yield self._end_epoch(loop, epoch, given)
         elif batch:
             part = {**given, "initial_epoch": epoch, "epochs": epoch + 1, "steps_per_epoch": steps - batch}
             yield self.model.fit(stream(epoch, batch), **part)
         epoch += bool(batch)
-        if epoch < given["epochs"] and not (batch and self.model.stop_training):
+        if epoch < given["epochs"] and not (state.stopped or batch and self.model.stop_training):
             part = {**given, "initial_epoch": epoch, "steps_per_epoch": steps}
             yield self.model.fit(stream(epoch, 0), **part)
 

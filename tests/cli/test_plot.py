@@ -46,7 +46,9 @@ def test_the_output_option_names_file_and_format(here):
 
 def test_the_table_is_printed_and_its_summaries_are_written(here, capsys):
     assert plot.main(["table", "full", "elastic", "--output", "t.json"]) == 0
-    assert "elastic, rho 0.5" in capsys.readouterr().out
+    assert "rho got" in capsys.readouterr().out
+    assert plot.main(["table", "full", "elastic", "--verbose"]) == 0
+    assert "predicted: " in capsys.readouterr().out
     assert [summary["scheme"] for summary in json.loads((here / "t.json").read_text())] == ["full", "elastic"]
 
 
@@ -62,6 +64,7 @@ def test_the_report_is_written(here, capsys):
         ("bars full --x time", "--x goes with curves, not with bars"),
         ("selection elastic --y loss", "--y goes with curves and bars, not with selection"),
         ("table full --csv t.csv", "--csv goes with pictures, not with table"),
+        ("bars full --verbose", "--verbose goes with table, not with bars"),
         ("selection full elastic", "et-plot selection draws one PATH, not 2"),
         ("selection full", "no selection to draw"),
         ("curves nowhere", "nowhere is no run folder"),

@@ -29,13 +29,48 @@ def test_a_folder_that_a_builder_has_prepared(tf, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong, message",
-    [({"second": "unlabelled"}, "splits train, unlabelled"), ({"label": "breed"}, "features breed, image")],
+    [
+        ({"second": "unlabelled"}, "no test part: --test-split"),
+        ({"label": "breed"}, "features breed, image"),
+    ],
 )
 def test_a_prepared_folder_without_what_is_needed_is_told(tf, tmp_path, wrong, message):
     builder = tiny_pets(tmp_path, **wrong)
     builder.download_and_prepare()
     with pytest.raises(UsageError, match=message):
         load(builder.data_dir)
+
+
+def test_a_data_set_without_a_test_part_is_divided_by_class(tf, tmp_path):
+    builder = tiny_pets(tmp_path, second=None)
+    builder.download_and_prepare()
+    with pytest.raises(UsageError, match="no test part: --test-split 0.2"):
+        load(builder.data_dir)
+    data = load(builder.data_dir, validation_split=0.3, batch_size=1)
+    assert data.train_split.count == len(labels_of(data.train(0))) == 7
+    assert data.test_split.count == len(labels_of(data.test())) == 4
+    assert labels_of(data.test()).tolist().count(1) == 2  # of five dogs, and as many of six cats
+    for x, y in data.test(1):
+        assert (x.numpy().mean() > 115) == y.numpy()[0]
+    again, other = (load(builder.data_dir, validation_split=0.3, batch_size=1, seed=s) for s in (0, 1))
+    assert again.test_split.identity() == data.test_split.identity() != other.test_split.identity()
+
+
+def test_any_name_of_tensorflow_datasets(tf, tmp_path, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    builder = tiny_pets(tmp_path)
+    asked = []
+    monkeypatch.setattr(tfds, "builder", lambda name, data_dir: (asked.append((name, data_dir)), builder)[1])
+    assert load("tfds:tiny_pets:1.0.0", data_dir=str(tmp_path)).train_split.count == 11
+    assert datasets.classes_of("tfds:tiny_pets") == 2
+    assert asked == [("tiny_pets:1.0.0", str(tmp_path)), ("tiny_pets", None)]
+
+
+def test_class_weights_are_of_the_records(tf, tmp_path):
+    builder = tiny_pets(tmp_path)
+    builder.download_and_prepare()
+    assert load(builder.data_dir).class_weights() == pytest.approx([11 / (2 * 6), 11 / (2 * 5)])
 
 
 def test_tensorflow_datasets(tf, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import given, load, parse
-from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, check_names, check_together
 
 
 def read(arguments, settings=TrainSettings):
@@ -128,13 +128,36 @@ def test_an_option_that_may_stand_alone_has_a_value_for_that():
     assert read(["--reprofile", "never"]).reprofile == "never"
 
 
+def test_an_option_that_may_be_repeated_is_one_text(tmp_path):
+    arguments = ["--callback", "a.b:C", "--callback", "d:e", "--export", "tflite,keras"]
+    settings = read(arguments)
+    assert settings.callback == "a.b:C,d:e" and settings.export == "tflite,keras"
+    check_names(settings)
+    for wrong in ("a.b", "a.b:", ":C", "a b:C", "a:b:c", "a:B,"):
+        with pytest.raises(UsageError, match="--callback '.*' must be package.module:Class"):
+            check_names(read(["--callback", wrong]))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--warmup-epochs", "3", "--epochs", "3"], "--warmup-epochs 3 leaves nothing of --epochs 3"),
+        (["--optimizer", "adam", "--weight-decay", "0.01"], "adam has no --weight-decay .*adamw"),
+    ],
+)
+def test_settings_that_leave_no_room_for_each_other(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        check_together(read(arguments))
+    check_together(read(arguments[:2]))
+
+
 def test_help_has_groups_names_and_no_aliases():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parse(TrainSettings, [], parser)
     said = parser.format_help()
     headings = [line[:-1] for line in said.splitlines() if re.fullmatch(r"[a-z ]+:", line)]
     assert headings == ["options", "model", "data", "speed", "training", "profile", "run", "several devices"]
-    assert "--optimizer {sgd,adam}" in said and "--weights FILE" in said and "--data-dir DIR" in said
+    assert "--optimizer {sgd,adam,adamw}" in said and "--weights FILE" in said and "--data-dir DIR" in said
     assert not re.search(r"--\w+_\w+|--train_type|--time-budget", said)
 
 

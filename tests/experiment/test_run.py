@@ -1,6 +1,8 @@
 """et-train as a function: from settings to a filled run folder."""
 
+import json
 import time
+import zipfile
 
 import pytest
 
@@ -119,12 +121,17 @@ def test_a_log_that_does_not_cover_the_run_is_said_and_the_run_kept(settings, ru
 
 
 def interrupted(chosen, run):
-    """Train all but the last epoch of `chosen` into `run`, as if it had been stopped there."""
-    train(chosen, run, resume=False)
+    """Train `chosen` into `run`, then leave all but the last epoch, as if it had been stopped there.
+
+    Returns:
+        The summary and the metrics that the whole run had.
+    """
+    whole = train(chosen, run, resume=False), run.metrics()
     for path in (run.summary_path, run.model_path):
         path.unlink()
     newest = max(run.checkpoints_path.glob("step-*"))
     newest.rename(newest.with_name("last"))
+    return whole
 
 
 def test_changed_data_is_noticed_when_a_run_goes_on(settings, run, image_folder, capsys):
@@ -144,8 +151,6 @@ def test_changed_data_is_noticed_when_a_run_goes_on(settings, run, image_folder,
 
 @pytest.mark.parametrize("scheme", ["full", "elastic"])
 def test_a_run_goes_on_under_another_limit_of_processors(settings, run, monkeypatch, capsys, scheme):
-    import json
-
     chosen = settings(epochs=2, scheme=scheme)
     interrupted(chosen, run)
     if scheme == "full":
@@ -171,3 +176,53 @@ def test_a_run_goes_on_without_the_weights_that_it_started_from(settings, run, t
     interrupted(chosen, run)
     weights.unlink()
     assert train(chosen, run, resume=True)["loss_last"] == pytest.approx(expected["loss_last"], rel=1e-5)
+
+
+def test_training_options_are_the_same_after_an_interruption(settings, run, image_folder):
+    """Class weights and smoothed labels are recorded and replayed, the schedule goes on where it was."""
+    for k in range(8):
+        (image_folder / "train" / "dark" / f"{k}.png").unlink()
+    options = {
+        "optimizer": "adamw",
+        "schedule": "cosine",
+        "warmup_epochs": 0.5,
+        "label_smoothing": 0.1,
+        "class_weights": "balanced",
+        "scheme": "traditional-tl",
+        "epochs": 3,
+        "interval": 3,
+    }
+    chosen = settings(**options)
+    expected, lines = interrupted(chosen, run)
+    assert expected["replayed_share"] == pytest.approx(2 / 3)
+    rates = [line["learning_rate"] for line in lines]
+    assert 0.003 > rates[0] > rates[1] > rates[2] >= 0
+    assert train(chosen, run, resume=True)["loss_last"] == pytest.approx(expected["loss_last"], rel=1e-6)
+    for line, other in zip(lines, run.metrics()):
+        assert line["train_loss"] == pytest.approx(other["train_loss"], rel=1e-6)
+        assert line["learning_rate"] == other["learning_rate"]
+    with zipfile.ZipFile(run.model_path) as archive:
+        loss = json.loads(archive.read("config.json"))["compile_config"]["loss"]["config"]
+    assert loss["label_smoothing"] == 0.1 and loss["class_weights"] == pytest.approx([2.0, 2 / 3])
+
+
+def test_a_callback_sees_the_run(settings, run, monkeypatch):
+    import usercallbacks
+
+    monkeypatch.setattr(usercallbacks, "SEEN", [])
+    train(settings(callback="usercallbacks:Notes", epochs=2), run, resume=False)
+    steps = [("batch", k, ["accuracy", "loss"]) for k in range(6)]
+    logs = ["accuracy", "loss", "ratio", "selected", "val_accuracy", "val_loss"]
+    assert usercallbacks.SEEN == [*steps, ("epoch", 0, logs), *steps, ("epoch", 1, logs), ("end",)]
+
+
+@pytest.mark.parametrize("place, steps", [("stops_after_an_epoch", 6), ("stops_after_three_steps", 3)])
+def test_a_callback_can_end_a_run(settings, run, place, steps):
+    chosen = settings(callback=f"usercallbacks:{place}", epochs=3)
+    summary = train(chosen, run, resume=False)
+    assert summary["steps"] == steps and summary["epochs"] == 1 and len(run.metrics()) == 1
+    for path in (run.summary_path, run.model_path):  # as if it had been killed before these were written
+        path.unlink()
+    again = train(chosen, run, resume=True)
+    assert again["steps"] == steps and again["epochs"] == 1 and run.model_path.exists()
+    assert again["loss_last"] == summary["loss_last"]

@@ -8,8 +8,31 @@ from elastictrainer.plotting import table
 from run_builders import make_run
 
 
-def test_table(runs):
-    said = table.text(runs).splitlines()
+def test_the_brief_table_has_what_was_asked_and_got(runs):
+    heading, full, elastic = table.text(runs).splitlines()
+    assert re.split("  +", heading) == [
+        "run",
+        "model",
+        "scheme",
+        "rho asked",
+        "rho got",
+        "accuracy",
+        "training time",
+    ]
+    assert re.split("  +", full) == ["full", "script>", "full", "-", "0.510", "84.00 %", "200.0 s"]
+    assert re.split("  +", elastic)[2:] == [
+        "elastic",
+        "0.50",
+        "0.510 ± 0.000",
+        "81.00 ± 1.41 %",
+        "105.0 ± 7.1 s",
+    ]
+    assert elastic.startswith("2 seeds") and table.text(runs[1:2]).splitlines()[1].startswith("a ")
+    assert "rho asked" not in table.text(runs[:1])  # full training takes no rho
+
+
+def test_the_verbose_table(runs):
+    said = table.text(runs, True).splitlines()
     assert re.search(r"full +84.00 % +84.00 % +200.0 +1.000", said[1])
     expected = (
         r"elastic, rho 0.5 \(2 runs\) +81.00 ± 1.41 % +81.00 ± 1.41 % +105.0 ± 7.1 +0.525 ± 0.035 "
@@ -18,13 +41,13 @@ def test_table(runs):
     assert re.fullmatch(expected, said[2])
     assert re.search(
         r"elastic, rho 0.5 +80.00 % +80.00 % +100.0 +0.510 +0.500 +2.0 %",
-        table.text(runs[1:2]).splitlines()[1],
+        table.text(runs[1:2], True).splitlines()[1],
     )
 
 
 def test_columns_without_a_value_are_left_out(runs):
-    assert "replayed" not in table.text(runs).splitlines()[0]
-    assert "ratio" not in table.text(runs[1:2]).splitlines()[0]
+    assert "replayed" not in table.text(runs, True).splitlines()[0]
+    assert "ratio" not in table.text(runs[1:2], True).splitlines()[0]
     recorded = {
         "replayed_share": 0.75,
         "recorded_bytes": 150_400_000,
@@ -32,7 +55,7 @@ def test_columns_without_a_value_are_left_out(runs):
         "replay_seconds": 60.0,
     }
     runs[1].write_summary({**runs[1].summary(), **recorded})
-    heading, full, elastic = table.text(runs).splitlines()[:3]
+    heading, full, elastic = table.text(runs, True).splitlines()[:3]
     assert re.search("replayed +recorded MB +recording s +replay s +selecting$", heading)
     assert re.search(" - +- +- +- +1.0 %$", full)
     assert re.search(" 75 % +150 +20.0 +60.0 +1.9 ± 0.1 %$", elastic)

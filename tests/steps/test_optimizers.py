@@ -45,7 +45,48 @@ def test_update_by_hand(tf):
     np.testing.assert_allclose(variable.numpy(), [w], rtol=1e-6)
 
 
-@pytest.mark.parametrize("make", ["sgd", "keras_sgdw", "adam"])
+def rates(tf, optimizer, count):
+    """The learning rates of the first `count` updates."""
+    variable, found = tf.Variable([1.0]), []
+    optimizers.build(optimizer, [variable])
+    for _ in range(count):
+        found.append(optimizers.learning_rate_of(optimizer))
+        optimizers.apply(optimizer, [(tf.constant([1.0]), variable)])
+    return found
+
+
+def cosine(steps):
+    return 0.5 + 0.5 * np.cos(np.pi * np.arange(steps) / steps)
+
+
+@pytest.mark.parametrize(
+    "name, options, expected",
+    [
+        ("sgd", {"decay_steps": 8}, cosine(8)),
+        ("adam", {"decay_steps": 8}, np.ones(8)),
+        ("adamw", {"decay_steps": 8}, cosine(8)),
+        ("adam", {"decay_steps": 8, "schedule": "cosine"}, cosine(8)),
+        ("sgd", {"decay_steps": 8, "schedule": "constant"}, np.ones(8)),
+        ("sgd", {"decay_steps": 8, "warmup_steps": 4}, [0.25, 0.4375, 0.625, 0.8125, *cosine(4)]),
+        ("adam", {"warmup_steps": 2}, [0.5, 0.75, 1.0, 1.0]),
+        ("adamw", {}, np.ones(3)),
+    ],
+)
+def test_the_learning_rate_over_the_steps(tf, name, options, expected):
+    made = rates(tf, optimizers.make(name, 0.01, **options), len(expected))
+    np.testing.assert_allclose(made, 0.01 * np.asarray(expected), rtol=1e-5)
+
+
+def test_adamw_decays_what_it_updates_and_nothing_else(tf):
+    variables = [tf.Variable([2.0]), tf.Variable([3.0])]
+    optimizer = optimizers.make("adamw", 0.1, weight_decay=0.5)
+    optimizers.build(optimizer, variables)
+    optimizers.apply(optimizer, [(tf.constant([1.0]), variables[0])])
+    np.testing.assert_allclose(variables[0].numpy(), [2.0 - 0.1 * 0.5 * 2.0 - 0.1], rtol=1e-5)
+    np.testing.assert_array_equal(variables[1].numpy(), [3.0])
+
+
+@pytest.mark.parametrize("make", ["sgd", "keras_sgdw", "adam", "adamw"])
 def test_resting_tensors_lose_their_momentum_and_the_others_keep_it(tf, make):
     def build_and_step():
         variables = [tf.Variable([1.0, 2.0]), tf.Variable([3.0])]
@@ -66,5 +107,5 @@ def test_resting_tensors_lose_their_momentum_and_the_others_keep_it(tf, make):
 
 
 def test_unknown_optimizer_names_the_valid_ones(tf):
-    with pytest.raises(UsageError, match="Did you mean 'sgd'.*sgd, adam"):
+    with pytest.raises(UsageError, match="Did you mean 'sgd'.*sgd, adam, adamw"):
         optimizers.make("sdg")

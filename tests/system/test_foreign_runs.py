@@ -26,7 +26,12 @@ def name(run, **settings):
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize(
     "settings",
-    [{"scheme": "mischief:scheme"}, {"model": "mischief:scheme"}, {"trust_model": True}],
+    [
+        {"scheme": "mischief:scheme"},
+        {"model": "mischief:scheme"},
+        {"callback": "mischief:scheme"},
+        {"trust_model": True},
+    ],
     ids=lambda settings: next(iter(settings)),
 )
 def test_resume_asks_before_it_runs_foreign_code(run, tmp_path, capsys, settings, finished):

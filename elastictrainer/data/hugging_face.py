@@ -1,0 +1,155 @@
+"""Image sets of Hugging Face's `datasets`: of its hub by name, or a copy on this machine."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.data.image_folder import abbreviated
+from elastictrainer.data.parts import of_splits
+from elastictrainer.data.pictures import decode_content
+from elastictrainer.data.splits import IndexedSplit, prepare_image
+from elastictrainer.errors import UsageError
+
+
+@dataclass
+class HubSplit(IndexedSplit):
+    """A split whose images are cells of a table. They are read and decoded when they are needed.
+
+    Attributes:
+        name: of the data set and the split, for messages.
+        table: a datasets.Dataset.
+        column: where its images are, encoded.
+        rows: (n,) int, their numbers in the table.
+        labels: (n,) int.
+    """
+
+    name: str
+    table: Any
+    column: str
+    rows: np.ndarray
+    labels: np.ndarray
+
+    def subset(self, chosen: np.ndarray) -> "HubSplit":
+        """See `Divisible`."""
+        return replace(self, rows=self.rows[chosen], labels=self.labels[chosen])
+
+    def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
+        """See `IndexedSplit`."""
+
+        def image(number: tf.Tensor) -> tf.Tensor:
+            pixels = tf.numpy_function(self._pixels, [number], tf.uint8)
+            return prepare_image(tf.ensure_shape(pixels, (None, None, 3)), size)
+
+        return image
+
+    def _pixels(self, number: Any) -> np.ndarray:
+        cell = self.table[int(self.rows[int(number)])][self.column]
+        return decode_content(cell["bytes"] or Path(cell["path"]).read_bytes())
+
+    def culprit(self) -> str:
+        """Names the damaged images, after decoding every image of the split; see `Split`."""
+        problems = list(self._problems())
+        return f"{self.name}: {len(problems)} damaged image(s): {abbreviated(problems)}." if problems else ""
+
+    def _problems(self) -> Iterator[str]:
+        for number, row in enumerate(self.rows):
+            try:
+                self._pixels(number)
+            except Exception as error:  # Pillow raises many kinds
+                yield f"row {row} ({error})"
+
+    def identity(self) -> Dict[str, Any]:
+        """See `Split`: the size of each image, and where it is a file of its own, that file's name."""
+        import pyarrow.compute
+
+        cells = self.table.select_columns([self.column]).with_format("arrow")[:][self.column]
+        sizes = pyarrow.compute.binary_length(pyarrow.compute.struct_field(cells, "bytes")).to_pylist()
+        paths = pyarrow.compute.struct_field(cells, "path").to_pylist()
+        files = [file["filename"] for file in self.table.cache_files]
+        contents = []
+        for row, label in zip(map(int, self.rows), map(int, self.labels)):
+            path, size = paths[row] or "", sizes[row]
+            if size is None:
+                files.append(path)
+                size = os.path.getsize(path)
+            contents.append((os.path.basename(path), size, label))
+        return {"contents": contents, "times": [os.stat(file).st_mtime_ns for file in files]}
+
+
+def load(source: str, cache_dir: Optional[str]) -> Tuple[List[str], Dict[str, HubSplit]]:
+    """Class names and parts (see `parts.of_splits`).
+
+    Args:
+        source: a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
+            a name in the hub, perhaps with a configuration: "owner/name:configuration".
+        cache_dir: where `datasets` keeps what it fetches and converts; None: where it does by itself.
+
+    Raises:
+        UsageError: `datasets` is not installed, the data cannot be fetched or read, or holds no labelled
+            images.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise UsageError(
+            f'hf:{source} needs Hugging Face\'s datasets ({error}): pip install "elastictrainer[hf]"'
+        ) from None
+    try:
+        tables = _read(datasets, source, cache_dir)
+    except Exception as error:  # whatever its readers and its downloader meet
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise UsageError(
+            f"hf:{source} cannot be had ({reason}). It is a name in Hugging Face's hub, or a folder: one "
+            "that save_to_disk has written, or one with .parquet files, or with images."
+        ) from None
+    return _labelled(f"hf:{source}", of_splits(f"hf:{source}", tables))
+
+
+def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any]:
+    """datasets.Dataset by split. No code comes from the data: builders are those of the package."""
+    path = Path(source)
+    if path.suffix == ".parquet" and path.is_file():
+        read = datasets.load_dataset("parquet", data_files=str(path), cache_dir=cache_dir)
+    elif not path.is_dir():
+        name, _, configuration = source.partition(":")
+        read = datasets.load_dataset(name, configuration or None, cache_dir=cache_dir)
+    elif (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+        read = datasets.load_from_disk(str(path))
+    else:
+        kind = "parquet" if next(path.rglob("*.parquet"), None) else "imagefolder"
+        read = datasets.load_dataset(kind, data_dir=str(path), cache_dir=cache_dir)
+    return dict(read) if isinstance(read, dict) else {"train": read}
+
+
+def _labelled(name: str, parts: Dict[str, Any]) -> Tuple[List[str], Dict[str, HubSplit]]:
+    """Class names and splits of tables that hold an image and a label in each row."""
+    import datasets
+
+    features = parts["train"].features
+    images = [key for key, kind in features.items() if isinstance(kind, datasets.Image)]
+    classes = [key for key, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
+    label = "label" if "label" in features else classes[0] if len(classes) == 1 else None
+    if not images or label is None:
+        raise UsageError(
+            f"{name} has the columns {', '.join(features)}; needed: one of images, and a label (the column "
+            "label, or the only one of classes)."
+        )
+    values = {part: table.select_columns([label])[:][label] for part, table in parts.items()}
+    if label in classes:
+        names, labels = list(features[label].names), values
+    else:
+        names = sorted({str(value) for column in values.values() for value in column})
+        number = {value: k for k, value in enumerate(names)}
+        labels = {part: [number[str(value)] for value in column] for part, column in values.items()}
+    splits = {}
+    for part, table in parts.items():
+        numbers = np.array([-1 if value is None else value for value in labels[part]], np.int64)
+        if (numbers < 0).any():
+            raise UsageError(f"{name}: {(numbers < 0).sum()} images of {part} have no label.")
+        plain = table.select_columns([images[0]]).cast_column(images[0], datasets.Image(decode=False))
+        splits[part] = HubSplit(f"{name}, {part}", plain, images[0], np.arange(len(numbers)), numbers)
+    return names, splits

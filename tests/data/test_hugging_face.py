@@ -1,0 +1,153 @@
+"""Hugging Face's image sets: real pictures, as its `datasets` keeps them on a disk."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from elastictrainer import RunError, UsageError
+from elastictrainer.data import datasets as ours
+from elastictrainer.data.fingerprint import changes, fingerprint
+
+FLOWERS = ("bluebell", "iris", "sunflower")
+
+
+@pytest.fixture(scope="module")
+def hub():
+    return pytest.importorskip("datasets", reason="Hugging Face's datasets is not installed")
+
+
+@pytest.fixture
+def flowers(flowers12):
+    """By part: files of three kinds of flowers (six of each to train on, three to test on), and labels."""
+    files = {
+        part: [file for kind in FLOWERS for file in sorted((flowers12 / part / kind).iterdir())[:count]]
+        for part, count in {"train": 6, "test": 3}.items()
+    }
+    return {part: (found, [FLOWERS.index(f.parent.name) for f in found]) for part, found in files.items()}
+
+
+@pytest.fixture
+def table(hub, flowers):
+    """Makes a part as a datasets.Dataset; its labels are numbers or, without `numbered`, words."""
+
+    def made(part, numbered=True, image="image"):
+        files, labels = flowers[part]
+        kind = hub.ClassLabel(names=list(FLOWERS)) if numbered else hub.Value("string")
+        cells = {image: list(map(str, files)), "label": labels if numbered else [FLOWERS[k] for k in labels]}
+        return hub.Dataset.from_dict(cells, features=hub.Features({image: hub.Image(), "label": kind}))
+
+    return made
+
+
+def load(name, **options):
+    return ours.load(f"hf:{name}", **{"batch_size": 2, "image_size": (32, 32), **options})
+
+
+def pictures(split, size=(32, 32)):
+    read = split.reader(size)
+    return np.stack([read(np.int32(k)) for k in range(split.count)])
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("kind", ["saved", "parquet", "folder"])
+def test_a_local_copy_gives_the_pictures_and_labels_of_the_files(tf, hub, table, flowers, tmp_path, kind):
+    copy, cache = tmp_path / "copy", str(tmp_path / "cache")
+    if kind == "saved":
+        hub.DatasetDict({part: table(part) for part in flowers}).save_to_disk(str(copy))
+    elif kind == "parquet":
+        copy.mkdir()
+        for part in flowers:
+            table(part).to_parquet(str(copy / f"{part}-00000-of-00001.parquet"))
+    else:
+        for part, (files, _) in flowers.items():
+            for file in files:
+                (copy / part / file.parent.name).mkdir(parents=True, exist_ok=True)
+                (copy / part / file.parent.name / file.name).write_bytes(file.read_bytes())
+    data = load(copy, data_dir=cache)
+    assert data.class_names == FLOWERS and ours.classes_of(f"hf:{copy}", data_dir=cache) == 3
+    for part, split in {"train": data.train_split, "test": data.test_split}.items():
+        np.testing.assert_array_equal(split.labels, flowers[part][1])
+        expected = [np.asarray(Image.open(file).convert("RGB")) for file in flowers[part][0]]
+        resized = [tf.image.resize(pixels, (32, 32)) for pixels in expected]
+        np.testing.assert_allclose(pictures(split), resized, atol=1e-3)
+    assert sum(len(y) for _, y in data.train(0)) == 18 and fingerprint(data)["test"]["count"] == 9
+
+
+@pytest.mark.realdata
+def test_labels_may_be_words_and_the_test_part_be_drawn(tf, table, tmp_path):
+    table("train", numbered=False, image="photo").save_to_disk(str(tmp_path / "copy"))
+    with pytest.raises(UsageError, match="no test part: --test-split 0.2"):
+        load(tmp_path / "copy")
+    data = load(tmp_path / "copy", validation_split=0.3)
+    assert data.class_names == FLOWERS and np.bincount(data.test_split.labels).tolist() == [2, 2, 2]
+    assert len({*data.train_split.rows, *data.test_split.rows}) == 18
+    assert data.class_weights() == pytest.approx([1.0, 1.0, 1.0])
+
+
+@pytest.mark.realdata
+def test_another_label_or_picture_is_noticed(tf, hub, table, flowers, tmp_path):
+    def saved(name):
+        hub.DatasetDict({part: table(part) for part in flowers}).save_to_disk(str(tmp_path / name))
+        return fingerprint(load(tmp_path / name))
+
+    before = saved("a")
+    assert changes(before, saved("b")) == []
+    flowers["train"][1][0] = 1
+    assert changes(before, saved("c")) == ["images of train were renamed, replaced or given another label"]
+    flowers["train"][1][0] = 0
+    flowers["test"][0][:2] = flowers["test"][0][1::-1]
+    assert changes(before, saved("d")) == ["images of test were renamed, replaced or given another label"]
+
+
+def test_pictures_are_read_as_they_look(tf, hub, tmp_path):
+    """A picture that its camera turned, and a transparent one, kept as bytes."""
+
+    def content(image, **options):
+        stream = io.BytesIO()
+        image.save(stream, **options)
+        return {"bytes": stream.getvalue(), "path": None}
+
+    turned = Image.new("RGB", (40, 20), "black")
+    turned.paste("white", (0, 0, 20, 20))  # its left half, which looks like the upper one
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    clear = Image.new("RGBA", (20, 20), (255, 0, 0, 0))
+    cells = [content(turned, format="JPEG", exif=exif), content(clear, format="PNG")]
+    features = hub.Features({"image": hub.Image(), "label": hub.ClassLabel(names=["a", "b"])})
+    both = hub.Dataset.from_dict({"image": cells, "label": [0, 1]}, features=features)
+    hub.DatasetDict({"train": both, "test": both}).save_to_disk(str(tmp_path / "copy"))
+    upright, white = pictures(load(tmp_path / "copy").train_split, (40, 20))
+    assert upright[:16].min() > 240 and upright[24:].max() < 15 and white.min() == 255
+
+
+@pytest.mark.realdata
+def test_a_damaged_picture_is_named(tf, hub, table, tmp_path):
+    whole = table("train").cast_column("image", hub.Image(decode=False))
+    cells = whole[:]["image"]
+    cells[4] = {"bytes": b"GIF89a no picture", "path": None}
+    features = hub.Features({"image": hub.Image(), "label": whole.features["label"]})
+    damaged = hub.Dataset.from_dict({"image": cells, "label": whole[:]["label"]}, features=features)
+    hub.DatasetDict({"train": damaged, "test": table("test")}).save_to_disk(str(tmp_path / "copy"))
+    with pytest.raises(RunError, match=r"copy, train: 1 damaged image\(s\): row 4"):
+        list(load(tmp_path / "copy").train(0))
+
+
+def test_what_is_wrong_with_a_copy_is_told(tf, hub, tmp_path):
+    hub.Dataset.from_dict({"text": ["a"], "label": ["b"]}).save_to_disk(str(tmp_path / "text"))
+    with pytest.raises(UsageError, match="has the columns text, label; needed: one of images"):
+        load(tmp_path / "text")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="empty cannot be had"):
+        load(tmp_path / "empty", data_dir=str(tmp_path / "cache"))
+    (tmp_path / "text" / "state.json").write_text("{")
+    with pytest.raises(UsageError, match="text cannot be had"):
+        load(tmp_path / "text")
+
+
+def test_without_the_extra_it_says_what_to_install(tf, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UsageError, match=r'pip install "elastictrainer\[hf\]"'):
+        load("cifar10")
