@@ -2,17 +2,20 @@
 
 import base64
 import io
-import json
 from pathlib import Path
 from typing import Any, Dict, List, Union
 
 from elastictrainer.errors import UsageError
-from elastictrainer.plotting import profiles, selections, table, training
+from elastictrainer.plotting import captions, profiles, selections, table, training
 from elastictrainer.plotting.drawing import Drawing, label, pyplot
+from elastictrainer.plotting.tradeoff import tradeoff
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.files import write_text
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
+
+_LONG = ("data", "class_names")  # of environment.json: lists of files, for the program
+_ITEMS = 12  # of a list that are shown
 
 
 def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
@@ -25,8 +28,11 @@ def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
         raise UsageError(f"cannot write a report to {path}; valid endings: .html .htm.")
     page = render(
         "report.html.j2",
+        about=captions.subject(runs),
+        headline=_headline(table.rows(runs)),
         note=table.NOTE,
         rows=table.shown_cells(runs),
+        tradeoff=_picture(tradeoff(runs)),
         figures={
             "Accuracy over training time": _picture(training.curves(runs)),
             "Best accuracy": _picture(training.bars(runs, "accuracy")),
@@ -38,6 +44,29 @@ def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
     write_text(path, page)
 
 
+def _headline(rows: List[Dict[str, Any]]) -> List[Dict[str, str]]:
+    """What a reader decides by, of `table.rows`, rounded: accuracy, time, its share of full training's."""
+    unit = captions.time_unit(max(row["train_seconds"] for row in rows))
+
+    def number(row: Dict[str, Any], key: str, factor: float, words: str) -> str:
+        if row[key] is None:
+            return "–"
+        deviation = row[f"{key}_deviation"]
+        spread = "" if deviation is None else f" ± {factor * deviation:.1f}"
+        return f"{factor * row[key]:.1f}{spread} {words}"
+
+    return [
+        {
+            "run": row["scheme"] + (f" ({row['runs']} seeds)" if row["runs"] > 1 else ""),
+            "test accuracy at the end": number(row, "last", 100, "%"),
+            "training time": number(row, "train_seconds", 1 / unit.seconds, unit.name),
+            "of full training's": number(row, "ratio", 100, "%"),
+            "by its own full steps": number(row, "achieved", 100, "%"),
+        }
+        for row in rows
+    ]
+
+
 def _about(run: RunFolder) -> Dict[str, Any]:
     """The values that the page's template needs for one run."""
     figures = {}
@@ -46,17 +75,30 @@ def _about(run: RunFolder) -> Dict[str, Any]:
         figures["Importance"] = _picture(selections.importance(run))
     if run.profile_path.exists():
         figures["Profile"] = _picture(profiles.timings(TensorTimings.load(run.profile_path)))
+    environment = {key: value for key, value in run.environment().items() if key not in _LONG}
+    tables = {"Result": run.summary(), "Settings": run.config(), "Environment": environment}
     return {
         "label": label(run),
         "path": str(run.path),
         "figures": figures,
-        "summary": run.summary(),
-        "settings": run.config(),
-        "environment": {
-            key: json.dumps(value) if isinstance(value, (dict, list)) else value
-            for key, value in run.environment().items()
+        "tables": {
+            title: {key: _shown(value) for key, value in content.items()} for title, content in tables.items()
         },
     }
+
+
+def _shown(value: Any) -> str:
+    """A value for a reader: numbers rounded, lists cut."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        more = len(value) - _ITEMS
+        return ", ".join(map(_shown, value[:_ITEMS])) + (f", and {more} more" if more > 0 else "")
+    return str(value)
 
 
 def _picture(drawing: Drawing) -> str:

@@ -28,9 +28,9 @@ def selection(run: RunFolder) -> Drawing:
     cells = np.full((len(records), len(profile)), np.nan)
     for row, record in zip(cells, records):
         row[record["selected"]] = share[record["selected"]]
-    figure, axes, bar = _map(
-        records, profile, cells, matplotlib.colors.LinearSegmentedColormap.from_list("share", _BLUES)
-    )
+    colours = matplotlib.colors.LinearSegmentedColormap.from_list("share", _BLUES)
+    scale = matplotlib.colors.Normalize(0, share.max())
+    figure, axes, bar = _map(records, profile, cells, colours, scale)
     axes.set_yticks(range(len(records)), [_row_label(r) for r in records], fontsize=8)
     axes.set_ylabel("selection, and what its steps\nare predicted to take", fontsize=7)
     bar.set_label("trained: time for its weight\ngradient, % of a full step", fontsize=7)
@@ -93,7 +93,7 @@ def _map(
     profile: TensorTimings,
     cells: np.ndarray,
     colours: Any,
-    scale: Any = None,
+    scale: Any,
 ) -> Tuple[Any, Any, Any]:
     """Draw `cells` (selections, N), in the order of `model.trainable_weights`; NaN is grey.
 

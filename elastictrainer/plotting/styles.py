@@ -45,12 +45,12 @@ def of_scheme(scheme: str, rho: Optional[float] = None) -> Style:
 def styles(groups: Mapping[str, Sequence[RunFolder]]) -> Dict[str, Style]:
     """The looks of the groups of `replicates` in one picture, whatever their order.
 
-    Groups of one scheme differ in their lines, those of one shade in their hatches too.
+    Groups of one scheme differ in their lines, those of one shade in their hatches too; the longest is plain.
     """
     configs = {name: members[0].config() for name, members in groups.items()}
     result: Dict[str, Style] = {}
     same_colour: Dict[str, List[str]] = {}
-    for name in sorted(groups):
+    for name in sorted(groups, key=lambda name: (-(configs[name].get("epochs") or 0), name)):
         scheme, rho = configs[name]["scheme"], configs[name].get("rho")
         style = of_scheme(scheme, rho if takes_rho(scheme) else None)
         of_colour = same_colour.setdefault(of_scheme(scheme).colour, [])

@@ -73,15 +73,17 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
         axes.errorbar(
             means[:, 0], means[:, 1], capsize=3, markersize=7, label=_with_runs(family, points), **look
         )
+        taken += _along(means)
         for point, (x, y) in zip(points, means):
+            right, up = _deviation(point["seconds"]) / unit.seconds, _deviation(point["accuracy"])
+            taken += _along(np.array([(x - right, y), (x + right, y)]))
+            taken += _along(np.array([(x, y - up), (x, y + up)]))
             if len(point["seconds"]) > 1:
                 single = (point["seconds"] / unit.seconds, point["accuracy"])
                 axes.plot(*single, style.marker, color=style.colour, markersize=3, alpha=0.5)
                 taken += list(zip(*single))
             if point["note"]:
                 words.append((point["note"], x, y))
-            else:
-                taken.append((x, y))
     axes.set_xlabel(f"training time ({unit.name}), validation not counted")
     axes.set_ylabel("test accuracy at the end (%)")
     axes.margins(0.1)
@@ -101,6 +103,12 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
         above.set_xlabel("in % of full training's time")
     place(axes, words, taken, size=8)
     return Drawing(figure, rows)
+
+
+def _along(corners: np.ndarray) -> List[Tuple[float, float]]:
+    """Points of the line through `corners` (N, 2), close enough together that no word fits between."""
+    share = np.linspace(0, 1, 40)[:, None]
+    return [tuple(at) for a, b in zip(corners, corners[1:]) for at in a + share * (b - a)]
 
 
 def _deviation(values: np.ndarray) -> float:

@@ -46,8 +46,8 @@ def _held_out(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[fl
 
 
 X = {
-    "time": Quantity("training time without validation", None, _scaled("train_seconds_total", 1.0)),
-    "epochs": Quantity("epoch", "", _scaled("epoch", 1.0)),
+    "time": Quantity("training time", None, _scaled("train_seconds_total", 1.0)),
+    "epochs": Quantity("epochs", "", _scaled("epoch", 1.0)),
     "flops": Quantity("training work", "TFLOPs", _scaled("flops_total", 1e-12)),
 }
 Y = {
@@ -84,7 +84,8 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
     groups = replicates(runs)
     points = {name: _points(members, x, y) for name, members in groups.items()}
     x_label, x_unit = x_quantity.axis(max(values[..., 0].max() for values in points.values()))
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    crowded = len(groups) > _INSIDE
+    figure, axes = pyplot.subplots(figsize=(9 if crowded else 7, 4), layout="constrained")
     looks = styles(groups)
     rows: List[Dict[str, Any]] = []
     for name, members in groups.items():
@@ -106,15 +107,13 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
             }
             for e, (a, b) in enumerate(zip(xs, ys))
         ]
-    axes.set_xlabel(x_label)
+    axes.set_xlabel(x_label + (", validation not counted" if x == "time" else ""))
     if any("val_accuracy" in record for run in runs for record in run.metrics()):
         y_quantity = y_quantity._replace(name=y_quantity.name.replace("test", "validation"))
     axes.set_ylabel(y_quantity.axis(0.0)[0])
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    beside: Dict[str, Any] = (
-        {} if len(groups) <= _INSIDE else {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
-    )
+    beside: Dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if crowded else {}
     legend = axes.legend(fontsize=8, **beside)
     if len(groups) < len(runs):
         legend.set_title("mean over seeds; band:\nstandard deviation", FontProperties(size=7))

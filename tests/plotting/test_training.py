@@ -32,7 +32,7 @@ def test_curves_draw_the_metrics(runs, x, values):
 def test_long_runs_are_drawn_in_hours_and_their_data_in_seconds(tmp_path, draw, axis):
     drawn = draw([make_run(tmp_path / "long", seconds=36_000.0)])
     axes = drawn.figure.axes[0]
-    assert getattr(axes, axis).get_label_text().endswith("(h)")
+    assert getattr(axes, axis).get_label_text().startswith("training time (h)")
     assert 10 < getattr(axes, axis).get_view_interval()[1] < 12
     assert drawn.rows[-1]["time"] == 36_000
 
@@ -42,7 +42,7 @@ def test_titles_name_model_data_and_device(runs):
         run.write_config({**run.config(), "model": "tiny"})
     titles = [training.curves(runs, "epochs", "loss"), training.bars(runs, "memory")]
     assert [drawn.figure.axes[0].get_title() for drawn in titles] == [
-        "Test loss over epoch\ntiny on birds, abacus",
+        "Test loss over epochs\ntiny on birds, abacus",
         "Peak resident memory\ntiny on birds, abacus",
     ]
 
