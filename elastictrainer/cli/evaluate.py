@@ -87,7 +87,7 @@ def _lines(scores: "Scores") -> List[str]:
     """What is printed."""
     top_5 = scores.top_5_accuracy
     lines = [
-        f"{scores.data}, {len(scores.class_names)} classes",
+        f"{scores.model} on {scores.data}, {len(scores.class_names)} classes",
         f"accuracy {100 * scores.accuracy:.2f} %"
         + (f", top-5 {100 * top_5:.2f} %" if top_5 is not None else "")
         + f", F1 {scores.summary()['macro_f1']:.3f} (mean of the classes)",

@@ -12,7 +12,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = "Say what is in pictures, by a trained model: class and probability, a line for each picture."
-_EXAMPLE = "example: et-predict runs/birds photo.jpg; camera | et-predict model.tflite --json -"
+_EXAMPLE = "example: et-predict runs/birds photo.jpg; et-predict model.tflite --json - < photo.jpg"
 _STDIN = "-"
 
 

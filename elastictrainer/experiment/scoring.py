@@ -62,12 +62,14 @@ class Scores:
         class_names: of the classifier, by its labels.
         labels: (n,) int: what the images are, by the classifier's labels.
         probabilities: (n, classes) float32.
+        model: the file or folder that it is from.
     """
 
     data: Labelled
     class_names: Sequence[str]
     labels: np.ndarray
     probabilities: np.ndarray
+    model: str = ""
 
     @property
     def predicted(self) -> np.ndarray:
@@ -119,6 +121,7 @@ class Scores:
         """The figures over all classes; macro averages are over the classes that have images."""
         there = [row for row in self.by_class if row["images"]]
         return {
+            "model": self.model,
             "dataset": self.data.name,
             "part": self.data.part or None,
             "images": len(self.labels),
@@ -150,4 +153,4 @@ def score(predictor: Predictor, data: Labelled, image_size: Optional[int] = None
             f"{abbreviated(list(names))}."
         )
     label_of = np.array([list(names).index(name) for name in data.class_names])
-    return Scores(data, names, label_of[data.split.labels], found)
+    return Scores(data, names, label_of[data.split.labels], found, str(predictor.source))

@@ -1,5 +1,6 @@
 """A trained classifier from a file, whatever its format: images in, probabilities out."""
 
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
@@ -13,6 +14,7 @@ from elastictrainer.models.export import LABELS, SAVED_LABELS, SAVED_SIGNATURE
 from elastictrainer.models.user_models import ends_in_softmax
 from elastictrainer.runs import provenance
 from elastictrainer.runs.files import without_wildcards
+from elastictrainer.runs.quiet import silenced
 from elastictrainer.runs.run_folder import RunFolder
 
 _SUM_OFF = 1e-3  # of probabilities, 8-bit arithmetic included
@@ -202,12 +204,10 @@ def _custom_ops(content: bytes) -> List[str]:
 
 
 def _interpreter(content: bytes) -> Any:
-    import warnings
-
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), silenced():
         warnings.simplefilter("ignore")  # TensorFlow announces another package for it
         interpreter = tf.lite.Interpreter(model_content=content)
-    interpreter.allocate_tensors()
+        interpreter.allocate_tensors()
     return interpreter
 
 

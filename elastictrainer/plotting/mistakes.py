@@ -1,6 +1,7 @@
 """Pictures of an evaluation: the confusion matrix, and a sheet of the worst mistakes."""
 
 import textwrap
+from pathlib import Path
 from typing import Any, Dict, List
 
 import numpy as np
@@ -37,7 +38,7 @@ def confusion(scores: Scores) -> Drawing:
     axes.set_yticks(ticks, shown, fontsize=size)
     axes.set_xlabel("taken for")
     axes.set_ylabel("class")
-    axes.set_title(f"{100 * scores.accuracy:.1f} % of {scores.data}", fontsize=10)
+    axes.set_title(f"{100 * scores.accuracy:.1f} % of {scores.data} right\n{_model(scores)}", fontsize=10)
     rows = [
         {"class": name, "taken_for": other, "images": int(counts[i, j])}
         for i, name in enumerate(names)
@@ -48,7 +49,7 @@ def confusion(scores: Scores) -> Drawing:
 
 
 def mistakes(scores: Scores) -> Drawing:
-    """A sheet of the mistakes of which the classifier was surest, the worst first.
+    """A sheet of the images of whose class the classifier was least convinced, the worst first.
 
     Below each picture: its class and, in colour, what it was taken for, with the probabilities of both.
     """
@@ -69,7 +70,7 @@ def mistakes(scores: Scores) -> Drawing:
         row, label, said = scores.probabilities[k], scores.labels[k], scores.predicted[k]
         cell.imshow(np.clip(by_number[k], 0, 255).astype(np.uint8))
         name, other = (_in_lines(scores.class_names[i], row[i]) for i in (label, said))
-        cell.set_title(f"{name}\n", fontsize=7, pad=2)
+        cell.set_title(name, fontsize=7, pad=3)
         cell.text(
             0.5,
             -0.04,
@@ -90,8 +91,14 @@ def mistakes(scores: Scores) -> Drawing:
             }
         )
     total = int((scores.predicted != scores.labels).sum())
-    figure.suptitle(f"the worst {len(worst)} of {total} mistakes on {scores.data}", fontsize=10)
+    title = f"the worst {len(worst)} of {total} mistakes on {scores.data}\n{_model(scores)}"
+    figure.suptitle(title, fontsize=10)
     return Drawing(figure, drawn)
+
+
+def _model(scores: Scores) -> str:
+    """The file that the classifier is from, and the folder that it is in."""
+    return "/".join(Path(scores.model).parts[-2:])
 
 
 def _in_lines(name: str, probability: float) -> str:

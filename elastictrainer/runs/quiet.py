@@ -1,7 +1,9 @@
 """Import of TensorFlow without the lines that its C++ libraries write to stderr meanwhile."""
 
+import contextlib
 import os
 import sys
+from typing import Iterator
 
 
 def load_tensorflow() -> None:
@@ -12,11 +14,18 @@ def load_tensorflow() -> None:
     """
     if "tensorflow" in sys.modules or "--debug" in sys.argv:
         return
+    with silenced():
+        import tensorflow  # noqa: F401  # imported for its effect
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """While entered, the process's stderr (file descriptor 2) goes to the null device."""
     sys.stderr.flush()
     stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     try:
-        import tensorflow  # noqa: F401  # imported for its effect
+        yield
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)

@@ -46,7 +46,7 @@ def test_a_runs_own_test_images(run, capsys):
     said = capsys.readouterr().out.splitlines()
     folder = run.path / "evaluation"
     summary = json.loads((folder / "summary.json").read_text())
-    assert said[0] == "8 test images of images, 2 classes"
+    assert said[0] == "run/model.keras on 8 test images of images, 2 classes"
     assert said[1].startswith(f"accuracy {100 * summary['accuracy']:.2f} %, F1 ")
     predictions = rows(folder / "predictions.csv")
     wrong = [row for row in predictions if row["class"] != row["predicted"]]
