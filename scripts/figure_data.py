@@ -39,7 +39,7 @@ def table(figure: str, paths: List[str], output: Optional[str]) -> int:
                 numbers["ratio"] = numbers["hours"] / full_there["hours"]
     _print(rows)
     entry = paper_numbers.of_figure(figure)
-    if "numbers_of" in entry:
+    if "numbers_of" in entry and any(row["paper"] for row in rows):
         print(f"The paper's numbers are those of {entry['numbers_of']}, for the same runs.")
     if "says" in entry:
         print(f"paper: {entry['says']}")

@@ -15,7 +15,7 @@ _WHAT = """what to draw:
   bars        accuracy, time, flops, energy or memory (--y) by scheme and rho, averaged over seeds; RUN...
   selection   the tensors that each selection of a run chose; RUN
   importance  the importance of every tensor at each selection; RUN
-  timings     the time of a step by tensor; PROFILE
+  timings     the time of a step by layer; PROFILE
   prediction  predicted against measured step times; PROFILE..., made with et-profile --validate
   data        training images as stored and as augmented; a RUN, a CONFIG.yaml, or a data set
   table       rho asked and got, accuracy and time, printed (--verbose: all figures); --output: the summaries

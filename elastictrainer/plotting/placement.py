@@ -28,16 +28,17 @@ def place(
     """
     figure = axes.figure
     figure.canvas.draw()  # lays out
-    points = [axes.transData.transform(at) for at in (*taken, *((x, y) for _, x, y in words))]
+    points = [*taken, *((x, y) for _, x, y in words)]
+    centres = axes.transData.transform(np.array(points, float).reshape(-1, 2))
     radius = figure.dpi / 72 * 4  # of a marker
-    covered = [Bbox.from_extents(*(at - radius), *(at + radius)) for at in points]
+    covered = np.hstack([centres - radius, centres + radius])  # (boxes, 4): left, bottom, right, top
     inside = axes.get_window_extent()
     annotations = []
     for text, x, y in words:
         annotation = axes.annotate(text, (x, y), xytext=(0, 0), textcoords="offset points", fontsize=size)
         best = min(_PLACES, key=lambda at: _cost(annotation, at, covered, inside))
         _move(annotation, best)
-        covered.append(annotation.get_window_extent())
+        covered = np.vstack([covered, annotation.get_window_extent().extents])
         if np.hypot(*best) > 20:  # far away: a thread back to its point
             axes.annotate(
                 "",
@@ -57,12 +58,15 @@ def _move(annotation: Any, at: Tuple[float, float]) -> None:
     annotation.set_verticalalignment("center" if not y else "bottom" if y > 0 else "top")
 
 
-def _cost(annotation: Any, at: Tuple[float, float], covered: List[Bbox], inside: Bbox) -> float:
+def _cost(annotation: Any, at: Tuple[float, float], covered: np.ndarray, inside: Bbox) -> float:
     """The area that the words would cover there, in pixels; outside the axes all of theirs, thrice."""
     _move(annotation, at)
     words = annotation.get_window_extent()
-    shared = [Bbox.intersection(words, other) for other in covered]
-    cost = sum(other.width * other.height for other in shared if other is not None)
-    whole = Bbox.intersection(words, inside)
-    within = 0.0 if whole is None else whole.width * whole.height
-    return cost + 3 * (words.width * words.height - within)
+    outside = words.width * words.height - _shared(words, np.array([inside.extents]))[0]
+    return float(_shared(words, covered).sum() + 3 * outside)
+
+
+def _shared(words: Bbox, boxes: np.ndarray) -> np.ndarray:
+    """(N,): the area that `words` has in common with each of `boxes` (N, 4)."""
+    corner = np.minimum(words.max, boxes[:, 2:]) - np.maximum(words.min, boxes[:, :2])
+    return np.maximum(corner, 0).prod(axis=1)

@@ -60,6 +60,7 @@ def test_a_lower_rho_is_lighter_and_a_line_of_its_own(tmp_path):
         runs.append(make_run(tmp_path / str(rho)))
         runs[-1].write_config({**runs[-1].config(), "rho": rho})
     looks = styles.styles(replicates(runs))
+    assert looks == styles.styles(replicates(runs[::-1]))
     lightness = [lab(looks[f"elastic, rho {rho}"].colour, "normal")[0] for rho in (0.35, 0.5, 0.7)]
     assert lightness == sorted(lightness, reverse=True)
     assert looks["elastic, rho 0.5"].colour == styles.SCHEMES["elastic"][0].lower()
