@@ -1,5 +1,6 @@
 """Data sets of tensorflow-datasets: by name, and any folder that its builders have prepared."""
 
+import difflib
 import functools
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +134,13 @@ def _builder(name: str, data_dir: Optional[str]) -> Any:
 
     try:
         return tfds.builder(name, data_dir=data_dir)
-    except Exception as error:  # a name that there is not, and whatever is wrong with one
+    except tfds.core.registered.DatasetNotFoundError:
+        near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(
+            f"tensorflow-datasets has no {name!r}.{hint} Its names: https://www.tensorflow.org/datasets/catalog"
+        ) from None
+    except Exception as error:  # whatever is wrong with a builder, a version or a configuration
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise UsageError(f"tensorflow-datasets cannot make {name}: {reason}") from None
 

@@ -67,6 +67,13 @@ def test_any_name_of_tensorflow_datasets(tf, tmp_path, monkeypatch):
     assert asked == [("tiny_pets:1.0.0", str(tmp_path)), ("tiny_pets", None)]
 
 
+def test_a_name_that_tensorflow_datasets_has_not_is_told_with_the_nearest(tf, tmp_path):
+    with pytest.raises(UsageError, match="no 'cifar11'. Did you mean 'cifar10'?"):
+        load("tfds:cifar11", data_dir=str(tmp_path))
+    with pytest.raises(UsageError, match="coco has the features .*; needed: an image, and a label"):
+        load("tfds:coco", data_dir=str(tmp_path))
+
+
 def test_class_weights_are_of_the_records(tf, tmp_path):
     builder = tiny_pets(tmp_path)
     builder.download_and_prepare()
