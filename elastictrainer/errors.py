@@ -1,7 +1,7 @@
 """How a command ends early: the request was wrong (exit 2), the work failed (1), or a signal came (130)."""
 
 import difflib
-from typing import Iterable
+from typing import Iterable, Optional
 
 
 class UsageError(ValueError):
@@ -20,15 +20,16 @@ class Interrupted(KeyboardInterrupt):
     """A signal asked the work to end. The message says how to go on with it."""
 
 
-def unknown(kind: str, value: str, allowed: Iterable[str]) -> UsageError:
+def unknown(kind: str, value: str, allowed: Iterable[str], listed: Optional[str] = None) -> UsageError:
     """An error for a name that is not among `allowed`, with the nearest valid one.
 
     Args:
         kind: what the name stands for, e.g. "model".
         value: the name that was given.
         allowed: the valid names, in the order to print them.
+        listed: what to print instead, where they are many.
     """
     allowed = list(allowed)
     near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return UsageError(f"unknown {kind} {value!r}.{hint} Valid: {', '.join(allowed)}.")
+    return UsageError(f"unknown {kind} {value!r}.{hint} Valid: {listed or ', '.join(allowed)}.")

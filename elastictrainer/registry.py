@@ -22,12 +22,19 @@ class Choice:
         others: whether a value that is none of them may be valid all the same: a file, a place in the user's
             code.
         hint: what those are, as a sentence.
+        short: the names in fewer words, where they are many; empty: all of them are printed.
     """
 
     kind: str
     names: Tuple[str, ...]
     others: Callable[[str], bool] = _no_others
     hint: str = ""
+    short: str = ""
+
+    @property
+    def listed(self) -> str:
+        """The names, to print."""
+        return self.short or ", ".join(self.names)
 
     @property
     def open(self) -> bool:
@@ -37,7 +44,7 @@ class Choice:
     def check(self, value: str) -> None:
         """UsageError where `value` is none of them, with the nearest that is."""
         if value not in self.names and not self.others(value):
-            raise UsageError(f"{unknown(self.kind, value, self.names)} {self.hint}".rstrip())
+            raise UsageError(f"{unknown(self.kind, value, self.names, self.listed)} {self.hint}".rstrip())
 
     def check_each(self, values: Iterable[str]) -> None:
         """`check` for several."""
@@ -45,12 +52,36 @@ class Choice:
             self.check(value)
 
 
+# The networks of tf.keras.applications in lower case, by family. A test holds them against Keras 2 and 3;
+# regnet and resnetrs are in Keras 2 alone.
+KERAS_FAMILIES = {
+    "convnext": ("tiny", "small", "base", "large", "xlarge"),
+    "densenet": ("121", "169", "201"),
+    "efficientnet": ("b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7"),
+    "efficientnetv2": ("b0", "b1", "b2", "b3", "s", "m", "l"),
+    "inception": ("v3", "resnetv2"),
+    "mobilenet": ("", "v2", "v3small", "v3large"),
+    "nasnet": ("mobile", "large"),
+    "regnetx": ("002", "004", "006", "008", "016", "032", "040", "064", "080", "120", "160", "320"),
+    "regnety": ("002", "004", "006", "008", "016", "032", "040", "064", "080", "120", "160", "320"),
+    "resnet": ("50", "101", "152", "50v2", "101v2", "152v2"),
+    "resnetrs": ("50", "101", "152", "200", "270", "350", "420"),
+    "vgg": ("16", "19"),
+    "xception": ("",),
+}
+KERAS_NETWORKS = tuple(family + member for family, members in KERAS_FAMILIES.items() for member in members)
 MODEL = Choice(
     "model",
-    ("resnet50", "vgg16", "mobilenetv2", "vit", "demo"),
+    ("vit", "demo", *KERAS_NETWORKS),
     lambda value: value.endswith(".keras") or ":" in value,
     "Or a path/to/model.keras, or package.module:function.",
+    "vit, demo, "
+    + ", ".join(
+        family + (f"{{{','.join(members)}}}" if len(members) > 1 else "")
+        for family, members in KERAS_FAMILIES.items()
+    ),
 )
+AUGMENT = Choice("augmentation", ("none", "flip", "standard", "strong", "paper"))
 TFDS, HF = "tfds:", "hf:"  # before a name in tensorflow-datasets, or in Hugging Face's datasets
 DATASET = Choice(
     "data set",

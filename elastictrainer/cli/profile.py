@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run
-from elastictrainer.experiment.options import parse
+from elastictrainer.experiment.applicability import refuse_inapplicable
+from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import ProfileSettings, check_names
 from elastictrainer.runs.quiet import load_tensorflow
 
@@ -23,9 +24,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = make_parser("et-profile", _DESCRIPTION, _EXAMPLE, _USAGE)
-    settings, _ = parse(ProfileSettings, arguments, parser)
+    settings, options = parse(ProfileSettings, arguments, parser)
     # With --classes no image is needed, so the data set need not exist yet.
     check_names(settings, but=("dataset",) if settings.classes else ())
+    refuse_inapplicable(settings, given(ProfileSettings, options), print)
 
     load_tensorflow()
     import tensorflow as tf
@@ -39,7 +41,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     model = assembly.make_model(settings, classes)
     size = zoo.input_size(model, settings.image_size or zoo.default_image_size(settings.model))
     shape = (*size, model.input_shape[-1])
-    metadata = assembly.profile_metadata(settings, shape, classes)
+    metadata = assembly.profile_metadata(settings, model, shape, classes)
     path = Path(settings.output or assembly.profile_path(metadata))
     assembly.require_writable(path)
     memory.require_enough(model, settings.batch_size)

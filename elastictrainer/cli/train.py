@@ -7,6 +7,7 @@ from typing import Any, Dict, Optional, Sequence
 from elastictrainer.cli.command import make_parser, run
 from elastictrainer.cli.output import unfailing
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.applicability import refuse_inapplicable
 from elastictrainer.experiment.continuation import settings_of
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import TrainSettings, check_names
@@ -43,8 +44,11 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
     if options.resume is None:
         check_names(settings)
+        chosen = given(TrainSettings, options)
         if settings.init_from:
-            settings = settings_of(settings, given(TrainSettings, options), options.trust_run)
+            settings = settings_of(settings, chosen, options.trust_run)
+        else:
+            refuse_inapplicable(settings, chosen, print)
         summary = start(settings, sys.argv[1:] if arguments is None else arguments)
     else:
         others = given(TrainSettings, options)

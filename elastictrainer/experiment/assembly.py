@@ -13,9 +13,10 @@ from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
-from elastictrainer.models import zoo
+from elastictrainer.models import augmentation, zoo
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.registry import MODEL
 from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
@@ -47,7 +48,7 @@ def fetch(settings: CommonSettings) -> None:
     Raises:
         UsageError: it is not here and cannot be fetched.
     """
-    if settings.weights == "imagenet" and settings.model in zoo.ARCHITECTURES:
+    if settings.weights == "imagenet" and settings.model in MODEL.names:
         zoo.fetch(settings.model)
     if datasets.is_fetched(settings.dataset):
         load_data(settings)
@@ -87,6 +88,7 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
         settings.rotation,
         settings.flip,
         settings.trust_model,
+        settings.augment,
     )
 
 
@@ -105,7 +107,7 @@ def make_optimizer(
 
 
 def profile_metadata(
-    settings: CommonSettings, input_shape: Tuple[int, ...], class_count: int
+    settings: CommonSettings, model: tf.keras.Model, input_shape: Tuple[int, ...], class_count: int
 ) -> Dict[str, Any]:
     """What a profile is a profile of."""
     return {
@@ -114,8 +116,7 @@ def profile_metadata(
         "batch_size": settings.batch_size,
         "classes": class_count,
         "optimizer": settings.optimizer,
-        "rotation": settings.rotation,
-        "flip": settings.flip,
+        "augmentation": augmentation.kinds(model),
     }
 
 

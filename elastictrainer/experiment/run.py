@@ -215,7 +215,7 @@ def _profile(
         assembly.obtain_profile,
         settings,
         model,
-        assembly.profile_metadata(share, image_shape, len(data.class_names)),
+        assembly.profile_metadata(share, model, image_shape, len(data.class_names)),
         lambda: next(data.train(0)),
         optimizer,
         schemes.create(settings.scheme).importance_metric is not None,

@@ -56,7 +56,7 @@ class CommonSettings:
 
     model: str = setting(
         "resnet50",
-        f"{', '.join(registry.MODEL.names)}, a .keras file, or package.module:function",
+        f"{registry.MODEL.listed}, a .keras file, or package.module:function",
         check_name=registry.MODEL.check,
         group="model",
     )
@@ -74,10 +74,16 @@ class CommonSettings:
         "initial head: zeros, or glorot as in the published code",
         check_name=registry.HEAD_INIT.check,
     )
-    rotation: Optional[float] = setting(
-        None, "largest random rotation, in turns; the model's own if not given (0.2)", 0, 0.5
+    augment: Optional[str] = setting(
+        None,
+        "random changes of training images: none, flip, standard, strong, or paper (flip, and up to 72 "
+        "degrees either way); flip if not given, for the demo network none",
+        check_name=registry.AUGMENT.check,
     )
-    flip: Optional[bool] = setting(None, "mirror images at random; the model's own if not given (yes)")
+    rotation: Optional[float] = setting(
+        None, "largest random rotation, in turns, instead of that of --augment", 0, 0.5
+    )
+    flip: Optional[bool] = setting(None, "mirror images at random, or not, whatever --augment says")
     dataset: str = setting(
         "caltech_birds2011",
         f"{', '.join(registry.DATASET.names)}, or your images: a folder with train/CLASS/IMAGE and "

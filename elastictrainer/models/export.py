@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.models import model_file
-from elastictrainer.models.zoo import AUGMENTATION
+from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.registry import EXPORT, takes_rho
 from elastictrainer.runs import ownership, provenance
 from elastictrainer.runs.files import write_text, written_beside

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Tuple, Union
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat import load_model
+from elastictrainer.steps.keras_compat import application_layers, load_model
 
 _MOST_CONFIG = 64_000_000  # bytes of config.json unpacked; ViT-B/16 has 0.2 million
 # These layers run code, or load a file of any kind, that their configuration names.
@@ -94,7 +94,7 @@ def _reasons_of(name: str, module: Any, value: Any) -> Iterator[str]:
     elif name == "function":
         if not _is_known_function(module, value.get("config")):
             yield f"the function {module}:{value.get('config')}"
-    elif module is not None and not _is_known(module):
+    elif module is not None and not _is_known(module) and not _is_layer_of_applications(module, name):
         yield f"the class {module}.{name}"
 
 
@@ -107,6 +107,12 @@ def _is_known_function(module: Any, name: Any) -> bool:
 def _is_known(module: Any) -> bool:
     package, *inner = _parts(module) if isinstance(module, str) else ("",)
     return package in _PACKAGES and not any(part in _NOT_PARTS for part in inner)
+
+
+def _is_layer_of_applications(module: Any, name: str) -> bool:
+    """Whether it is a layer that one of Keras' networks is made of, such as ConvNeXt's LayerScale."""
+    kind = application_layers().get(name)
+    return kind is not None and kind.__module__ == module
 
 
 def _parts(module: str) -> Tuple[str, ...]:

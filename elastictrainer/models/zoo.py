@@ -1,172 +1,60 @@
 """The built-in models: pre-trained backbones with a new head. `create` makes these and the user's own."""
 
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Optional, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.models import model_file, user_models
-from elastictrainer.registry import HEAD_INIT, MODEL
-from elastictrainer.steps.keras_compat import in_inference_mode, take
+from elastictrainer.models import keras_applications, model_file, user_models
+from elastictrainer.models.architecture import Architecture, WeightsFile
+from elastictrainer.models.augmentation import PRESETS, Augmentation, layers
+from elastictrainer.models.preprocessing import Preprocessing
+from elastictrainer.registry import AUGMENT, HEAD_INIT, KERAS_NETWORKS, MODEL
+from elastictrainer.steps.keras_compat import in_inference_mode
 
-# Layers that change their input in training only.
-AUGMENTATION = (tf.keras.layers.RandomFlip, tf.keras.layers.RandomRotation)
 _DEMO_HINT = "To see the whole program at work without any download: bash scripts/demo.sh"
+_OWN_SIZE = 224  # pixels, for the user's own models
+_TO_ONE = Preprocessing(scale=(1 / 127.5,) * 3, offset=(-1.0,) * 3)  # -1..1
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """How to make one of the built-in models.
+def _vit() -> Architecture:
+    from elastictrainer.models import vision_transformer as vit
 
-    Attributes:
-        backbone: from input shape (H, W, C) and weights file (None: random weights) to a Keras model that
-            gives features (batch, h, w, channels) or pooled features (batch, channels).
-        preprocess: from raw pixels (batch, H, W, C) in 0..255 to the values that the backbone was trained on.
-        image_size: default height and width, in pixels.
-        weights_file: name of the file with the pre-trained weights.
-        weights_home: folder in which the library that provides the weights keeps that file.
-        download: fetches the file through that library if it is not there, and returns its path.
-        channels: of the input.
-        rotation: largest random rotation, in turns; 0 where the class depends on which way is up.
-        flip: whether to mirror images at random; False where the class depends on left and right.
-    """
-
-    backbone: Callable[[Tuple[int, int, int], Optional[str]], tf.keras.Model]
-    preprocess: Callable[[Any], Any]
-    image_size: int
-    weights_file: str
-    weights_home: str
-    download: Callable[[], str]
-    channels: int = 3
-    rotation: float = 0.2
-    flip: bool = True
-
-
-def _keras_backbone(name: str) -> Callable[[Tuple[int, int, int], Optional[str]], tf.keras.Model]:
-    def make(input_shape: Tuple[int, int, int], weights: Optional[str]) -> tf.keras.Model:
-        return getattr(tf.keras.applications, name)(
-            include_top=False, weights=weights, input_shape=input_shape
-        )
-
-    return make
-
-
-def _keras_download(url_folder: str, file: str) -> Callable[[], str]:
-    base = "https://storage.googleapis.com/tensorflow/keras-applications/"
-    return lambda: tf.keras.utils.get_file(file, base + url_folder + "/" + file, cache_subdir="models")
-
-
-def _vit_backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> tf.keras.Model:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # vit-keras imports TensorFlow Addons, which warns of its end of life
-            from vit_keras import utils, vit
-    except ImportError as error:
-        raise UsageError(
-            f"vit needs vit-keras, whose version for TensorFlow 2.15 needs TensorFlow Addons ({error}). "
-            "Choose another --model."
-        ) from None
-    full = vit.vit_b16(image_size=input_shape[:2], pretrained=False, include_top=False, pretrained_top=False)
-    if weights:
-        utils.load_weights_numpy(full, weights, pretrained_top=False)
-    # The features are the class token. The library takes it with a Lambda layer, which cannot be saved
-    # safely.
-    tokens = next(
-        layer.output for layer in full.layers if layer.name.replace("/", "_") == "Transformer_encoder_norm"
-    )
-    return tf.keras.Model(full.input, take(tokens, 0, axis=1), name="vit_b16")
-
-
-def _vit_download() -> str:
-    file = "ViT-B_16_imagenet21k+imagenet2012.npz"
-    url = "https://github.com/faustomorales/vit-keras/releases/download/dl/" + file
-    return tf.keras.utils.get_file(file, url, cache_subdir="weights")
-
-
-def _between_minus_one_and_one(pixels: Any) -> Any:
-    return tf.keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocess")(pixels)
-
-
-def _caffe(pixels: Any) -> Any:
-    """Channels in the order blue, green, red, minus their means over ImageNet."""
-    reversed_channels = take(pixels, [2, 1, 0], axis=-1)
-    return tf.keras.layers.Rescaling(1.0, offset=[-103.939, -116.779, -123.68], name="preprocess")(
-        reversed_channels
+    return Architecture(
+        vit.backbone, _TO_ONE, 224, lambda: WeightsFile(vit.WEIGHTS, "~/.keras/weights", vit.download), 16
     )
 
 
-def _demo_backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> tf.keras.Model:
-    from elastictrainer.models.demo_network import backbone
+def _demo() -> Architecture:
+    from elastictrainer.models import demo_network as demo
 
-    return backbone(input_shape, weights)
-
-
-def _demo_weights() -> str:
-    from elastictrainer.models.demo_network import WEIGHTS
-
-    return str(WEIGHTS)
+    file = WeightsFile(demo.WEIGHTS.name, "elastictrainer/assets", lambda: str(demo.WEIGHTS))
+    return Architecture(demo.backbone, _TO_ONE, 32, lambda: file, augment="none")
 
 
-_KERAS_HOME = "~/.keras/models"
-_RESNET = "resnet50_weights_tf_dim_ordering_tf_kernels_notop.h5"
-_VGG = "vgg16_weights_tf_dim_ordering_tf_kernels_notop.h5"
-_MOBILENET = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5"
-
-ARCHITECTURES: Dict[str, Architecture] = {
-    "resnet50": Architecture(
-        _keras_backbone("ResNet50"), _caffe, 224, _RESNET, _KERAS_HOME, _keras_download("resnet", _RESNET)
-    ),
-    "vgg16": Architecture(
-        _keras_backbone("VGG16"), _caffe, 224, _VGG, _KERAS_HOME, _keras_download("vgg16", _VGG)
-    ),
-    "mobilenetv2": Architecture(
-        _keras_backbone("MobileNetV2"),
-        _between_minus_one_and_one,
-        224,
-        _MOBILENET,
-        _KERAS_HOME,
-        _keras_download("mobilenet_v2", _MOBILENET),
-    ),
-    "vit": Architecture(
-        _vit_backbone,
-        _between_minus_one_and_one,
-        224,
-        "ViT-B_16_imagenet21k+imagenet2012.npz",
-        "~/.keras/weights",
-        _vit_download,
-    ),
-    "demo": Architecture(
-        _demo_backbone,
-        _between_minus_one_and_one,
-        32,
-        "demo.weights.npz",
-        "elastictrainer/assets",
-        _demo_weights,
-        rotation=0.0,
-        flip=False,
-    ),
-}
+def architecture(name: str) -> Architecture:
+    """How to make a built-in model; UsageError where this Keras does not have it."""
+    if name in KERAS_NETWORKS:
+        return keras_applications.architecture(name)
+    return {"vit": _vit, "demo": _demo}[name]()
 
 
 def default_image_size(name: str) -> int:
     """Height and width in pixels that a built-in model is made for; 224 for the user's own."""
-    return ARCHITECTURES[name].image_size if name in ARCHITECTURES else 224
+    return architecture(name).image_size if name in MODEL.names else _OWN_SIZE
 
 
 def fetch(name: str) -> str:
     """The file of a built-in model's pre-trained weights, downloaded if need be; UsageError if that fails."""
-    architecture = ARCHITECTURES[name]
+    weights = architecture(name).weights()
     try:
-        return architecture.download()
+        return weights.fetch()
     except Exception as error:  # whatever the download library raises without a network
         raise UsageError(
             f"the pre-trained weights of {name} are not on this machine and could not be downloaded "
-            f"({error}). Put the file {architecture.weights_file} into {architecture.weights_home}, "
+            f"({error}). Put the file {weights.name} into {weights.home}, "
             f"or pass --weights path/to/file; --weights none starts from random weights. {_DEMO_HINT}"
         ) from None
 
@@ -180,60 +68,71 @@ def create(
     rotation: Optional[float] = None,
     flip: Optional[bool] = None,
     trust: bool = False,
+    augment: Optional[str] = None,
 ) -> tf.keras.Model:
     """A model from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
 
     A built-in model consists of augmentation, preprocessing, backbone with frozen batch-norm statistics,
     global average pooling, dropout 0.2, and a dense head. Only built-in models use `weights`, `head_init`,
-    `rotation` and `flip`.
+    `augment`, `rotation` and `flip`.
 
     Args:
-        name: a key of ARCHITECTURES; a path to a `.keras` file; or "package.module:function", which is called
+        name: of `registry.MODEL`; a path to a `.keras` file; or "package.module:function", which is called
             with those of the arguments `num_classes` and `input_shape` that it takes.
         classes: number of classes, the width of the head.
         image_size: height and width in pixels; None: the model's default.
         weights: "imagenet" (demo network: its own pre-training), "none" (random weights), or a file.
         head_init: "zeros" (the backbone gets no gradient before the head's first update) or "glorot" (as in
             the published code).
-        rotation: largest random rotation in training, in turns; None: the model's default (0.2 as in the
-            published code, 0 for the demo network).
-        flip: random mirroring in training; None: the model's default.
+        rotation: largest random rotation in training, in turns; None: as `augment` says.
+        flip: random mirroring in training; None: as `augment` says.
         trust: a `.keras` file may run code, see `model_file.read`.
+        augment: of `registry.AUGMENT`; None: the model's default ("flip", for the demo network "none").
 
     Raises:
-        UsageError: unknown name; a file that is missing, belongs to another model or needs trust; a model of
-            the user's whose output is not logits (batch, classes).
+        UsageError: unknown name; a file that is missing, belongs to another model or needs trust; an image
+            size that the network cannot have; a model of the user's whose output is not logits (batch,
+            classes).
     """
     MODEL.check(name)
-    if name in ARCHITECTURES:
+    if name in MODEL.names:
         HEAD_INIT.check(head_init)
-        architecture = ARCHITECTURES[name]
-        if rotation is not None:
-            architecture = replace(architecture, rotation=rotation)
-        if flip is not None:
-            architecture = replace(architecture, flip=flip)
-        size = image_size or architecture.image_size
-        return _built_in(name, architecture, classes, size, weights, head_init)
+        network = architecture(name)
+        chosen = _augmentation(augment or network.augment, rotation, flip)
+        size = image_size or network.image_size
+        return _built_in(name, network, chosen, classes, size, weights, head_init)
     if name.endswith(".keras"):
         model = model_file.read(name, trust)
     else:
-        model = user_models.from_function(name, classes, (image_size or default_image_size(name),) * 2 + (3,))
+        model = user_models.from_function(name, classes, (image_size or _OWN_SIZE,) * 2 + (3,))
     user_models.require_logits(name, model, classes)
     return model
 
 
+def _augmentation(preset: str, rotation: Optional[float], flip: Optional[bool]) -> Augmentation:
+    AUGMENT.check(preset)
+    chosen = PRESETS[preset]
+    if rotation is not None:
+        chosen = replace(chosen, rotation=rotation)
+    return chosen if flip is None else replace(chosen, flip=flip)
+
+
 def _built_in(
-    name: str, architecture: Architecture, classes: int, image_size: int, weights: str, head_init: str
+    name: str,
+    network: Architecture,
+    augmentation: Augmentation,
+    classes: int,
+    image_size: int,
+    weights: str,
+    head_init: str,
 ) -> tf.keras.Model:
-    shape = (image_size, image_size, architecture.channels)
+    shape = (image_size, image_size, 3)
     pixels = tf.keras.Input(shape, name="pixels")
     features = pixels
-    if architecture.flip:
-        features = tf.keras.layers.RandomFlip("horizontal")(features)
-    if architecture.rotation:
-        features = tf.keras.layers.RandomRotation(architecture.rotation)(features)
-    features = architecture.preprocess(features)
-    features = in_inference_mode(_backbone(name, architecture, shape, weights), features)
+    for layer in layers(augmentation):
+        features = layer(features)
+    features = network.preprocess(features)
+    features = in_inference_mode(_backbone(name, network, shape, weights), features)
     if len(features.shape) == 4:
         features = tf.keras.layers.GlobalAveragePooling2D()(features)
     features = tf.keras.layers.Dropout(0.2)(features)
@@ -242,9 +141,12 @@ def _built_in(
     return tf.keras.Model(pixels, logits, name=name)
 
 
-def _backbone(
-    name: str, architecture: Architecture, shape: Tuple[int, int, int], weights: str
-) -> tf.keras.Model:
+def _backbone(name: str, network: Architecture, shape: Tuple[int, int, int], weights: str) -> tf.keras.Model:
+    if shape[0] < network.least_size:
+        raise UsageError(
+            f"{name} takes images of at least {network.least_size}x{network.least_size} pixels, "
+            f"not {shape[0]}x{shape[1]}: raise --image-size."
+        )
     if weights == "none":
         file = None
     elif weights == "imagenet":
@@ -253,19 +155,20 @@ def _backbone(
         file = weights
         if not Path(file).is_file():
             raise UsageError(
-                f"there is no weights file {file}. {name} takes {architecture.weights_file} "
+                f"there is no weights file {file}. {name} takes {network.weights().name} "
                 f"(or 'imagenet' to download it, 'none' for random weights). {_DEMO_HINT}"
             )
     try:
-        return architecture.backbone(shape, file)
+        return network.backbone(shape, file)
     except UsageError:
         raise
     except (ValueError, OSError, KeyError) as error:
+        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if file is None:
-            raise UsageError(f"{name} cannot be made for input shape {shape}: {error}") from None
+            raise UsageError(f"{name} cannot be made for input shape {shape}: {said}") from None
         raise UsageError(
-            f"{file} does not hold the weights of {name} without its top ({error}); expected: "
-            f"{architecture.weights_file}."
+            f"{file} does not hold the weights of {name} without its top ({said}); expected: "
+            f"{network.weights().name}."
         ) from None
 
 

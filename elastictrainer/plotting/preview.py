@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.experiment import assembly, foreign_code
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.models.zoo import AUGMENTATION
+from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.plotting.captions import data_name, model_name
 from elastictrainer.plotting.drawing import Drawing, pyplot
 from elastictrainer.runs.run_folder import RunFolder

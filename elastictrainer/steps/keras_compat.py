@@ -5,14 +5,22 @@ No other module asks which Keras it is, or uses a name of Keras' that begins wit
 
 import contextlib
 import json
+import sys
 import tempfile
+import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Iterable, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple, Union
 
 import tensorflow as tf
 
 KERAS_3 = hasattr(tf.keras, "ops")
+# Where Keras defines the helpers that its applications call.
+_HELPERS = {
+    "get_file": sys.modules[tf.keras.utils.get_file.__module__],
+    "obtain_input_shape": sys.modules[tf.keras.applications.imagenet_utils.preprocess_input.__module__],
+}
+_APPLICATIONS = _HELPERS["obtain_input_shape"].__name__.rpartition(".")[0] + "."  # "keras.src.applications."
 
 
 def tf_variable(variable: Any) -> tf.Variable:
@@ -205,9 +213,43 @@ def load_model(path: Union[str, Path], safe_mode: bool = True) -> tf.keras.Model
             "model.weights.h5",
         }:
             return tf.keras.models.load_model(path, compile=False, safe_mode=safe_mode)
+        # Keras 2 does not find the classes of its own that it has not registered.
+        unregistered = application_layers() if _APPLICATIONS in config else {}
         model = tf.keras.saving.deserialize_keras_object(
-            {**json.loads(config), "compile_config": None}, safe_mode=safe_mode
+            {**json.loads(config), "compile_config": None}, unregistered, safe_mode=safe_mode
         )
         with tempfile.TemporaryDirectory(prefix="elastictrainer-model-") as folder:
             model.load_weights(archive.extract("model.weights.h5", folder))
     return model
+
+
+def application_layers() -> Dict[str, type]:
+    """The layers that keras.applications defines for its networks, such as ConvNeXt's LayerScale, by name."""
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(_APPLICATIONS)]
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, tf.keras.layers.Layer)
+        and value.__module__ == module.__name__
+    }
+
+
+@contextlib.contextmanager
+def application_helpers(**replacements: Callable[..., Any]) -> Iterator[None]:
+    """While entered, the networks of keras.applications call these for their helpers of the same names.
+
+    These are `get_file`, which downloads weights, and `obtain_input_shape`, which knows a network's sizes.
+    What Keras warns of, such as weights made for another image size, is not shown.
+    """
+    before = {name: getattr(_HELPERS[name], name) for name in replacements}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for name, replacement in replacements.items():
+                setattr(_HELPERS[name], name, replacement)
+            yield
+        finally:
+            for name, original in before.items():
+                setattr(_HELPERS[name], name, original)

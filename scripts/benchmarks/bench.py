@@ -114,6 +114,7 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
         dataset=options.images,
         weights=weights,
         head_init="glorot" if weights == "none" else "zeros",
+        augment=None if name == "demo" else "paper",
         batch_size=options.batch_size,
         optimizer="adam" if name == "vit" else "sgd",
     )

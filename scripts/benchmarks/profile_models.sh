@@ -10,7 +10,7 @@ for model in mobilenetv2 resnet50 vgg16 vit; do
     weights=WEIGHTS_${model^^}
     optimizer=sgd
     [ "$model" = vit ] && optimizer=adam # as in the paper
-    et-profile --model "$model" --weights "${!weights:-none}" --classes 200 --optimizer "$optimizer" \
-        --validate "${VALIDATE:-12}" --output "$output/$model.json" | tee "$output/$model.txt"
+    et-profile --model "$model" --weights "${!weights:-none}" --augment paper --classes 200 \
+        --optimizer "$optimizer" --validate "${VALIDATE:-12}" --output "$output/$model.json" | tee "$output/$model.txt"
 done
 python "$(dirname "${BASH_SOURCE[0]}")/summarise_profiles.py" "$output"/*.json --output "$output/results.json"

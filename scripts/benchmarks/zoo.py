@@ -10,12 +10,12 @@ CLASSES = 200
 
 
 def registered(name: str, size: int = 224) -> Callable[[int], Made]:
-    """One of the models of the package, with random weights."""
+    """One of the models of the package, with random weights, and augmentation as in the paper."""
 
     def make(batch: int) -> Made:
         from elastictrainer.models import zoo
 
-        return with_images(zoo.create(name, CLASSES, weights="none"), batch, size)
+        return with_images(zoo.create(name, CLASSES, weights="none", augment="paper"), batch, size)
 
     return make
 

@@ -1,0 +1,66 @@
+"""Random changes of training images, in layers of Keras that the exported model is without."""
+
+from dataclasses import dataclass
+from typing import Any, Dict, List
+
+import tensorflow as tf
+
+# Layers that change their input in training only: all that `layers` makes.
+AUGMENTATION = (
+    tf.keras.layers.RandomFlip,
+    tf.keras.layers.RandomRotation,
+    tf.keras.layers.RandomTranslation,
+    tf.keras.layers.RandomZoom,
+    tf.keras.layers.RandomContrast,
+    tf.keras.layers.RandomBrightness,
+)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to a training image at random. Zero: nothing.
+
+    Attributes:
+        flip: mirrored left to right, or not.
+        rotation: at most, to either side, in turns.
+        shift: at most, in each direction, as a share of the image's height and width.
+        zoom: in or out by at most this share.
+        contrast: up or down by at most this share.
+        brightness: up or down by at most this share of white.
+    """
+
+    flip: bool = False
+    rotation: float = 0.0
+    shift: float = 0.0
+    zoom: float = 0.0
+    contrast: float = 0.0
+    brightness: float = 0.0
+
+
+# By the names of `registry.AUGMENT`. 0.03 turns are 11 degrees: a camera that is not held level.
+PRESETS: Dict[str, Augmentation] = {
+    "none": Augmentation(),
+    "flip": Augmentation(flip=True),
+    "standard": Augmentation(flip=True, rotation=0.03, zoom=0.1),
+    "strong": Augmentation(flip=True, rotation=0.05, shift=0.1, zoom=0.2, contrast=0.3, brightness=0.2),
+    "paper": Augmentation(flip=True, rotation=0.2),
+}
+
+
+def layers(augmentation: Augmentation) -> List[Any]:
+    """The layers to call in turn on pixels (batch, H, W, 3) in 0..255. They compute in float32."""
+    keras, a = tf.keras.layers, augmentation
+    made = [
+        (a.flip, lambda: keras.RandomFlip("horizontal", dtype="float32")),
+        (a.rotation, lambda: keras.RandomRotation(a.rotation, dtype="float32")),
+        (a.shift, lambda: keras.RandomTranslation(a.shift, a.shift, dtype="float32")),
+        (a.zoom, lambda: keras.RandomZoom((-a.zoom, a.zoom), dtype="float32")),
+        (a.contrast, lambda: keras.RandomContrast(a.contrast, dtype="float32")),
+        (a.brightness, lambda: keras.RandomBrightness(a.brightness, (0, 255), dtype="float32")),
+    ]
+    return [make() for wanted, make in made if wanted]
+
+
+def kinds(model: tf.keras.Model) -> List[str]:
+    """The model's augmentation layers, by their kinds."""
+    return [type(layer).__name__ for layer in model.layers if isinstance(layer, AUGMENTATION)]

@@ -1,0 +1,53 @@
+"""What only a built-in model has a use for is refused for a model of the user's own."""
+
+import argparse
+
+import pytest
+
+from elastictrainer import UsageError
+from elastictrainer.experiment.applicability import refuse_inapplicable
+from elastictrainer.experiment.options import given, parse
+from elastictrainer.experiment.settings import TrainSettings
+
+
+def check(*arguments):
+    """What is said about a command line."""
+    settings, parsed = parse(TrainSettings, arguments, argparse.ArgumentParser())
+    said = []
+    refuse_inapplicable(settings, given(TrainSettings, parsed), said.append)
+    return said
+
+
+@pytest.mark.parametrize("model", ["own.keras", "nets:mine"])
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (["--weights", "imagenet"], "--weights: not for"),  # at its default, but asked for
+        (["--head-init", "glorot"], "--head-init: not for"),
+        (["--rotation", "0"], "--rotation: not for"),
+        (["--no-flip", "--augment", "none"], "--augment, --flip: not for"),
+    ],
+)
+def test_it_is_refused_for_a_model_of_the_users(model, arguments, named):
+    with pytest.raises(UsageError) as error:
+        check("--model", model, *arguments)
+    assert named in str(error.value) and model in str(error.value)
+    assert check("--model", "vgg16", *arguments) == []
+
+
+def test_nothing_is_said_where_nothing_is_asked_for():
+    assert check("--model", "own.keras", "--image-size", "64") == []
+
+
+def test_a_file_that_names_the_model_is_held_to_it(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("model: nets:mine\nrotation: 0.1\n")
+    with pytest.raises(UsageError, match="--rotation: not for nets:mine"):
+        check("--config", str(file))
+    file.write_text("model: nets:mine\nweights: imagenet\nrotation: null\n")  # as a run folder has it
+    assert check("--config", str(file)) == []
+
+
+def test_a_file_for_another_model_serves_and_it_is_said_what_is_left_out():
+    (line,) = check("--config", "configs/paper.yaml", "--model", "nets:mine")
+    assert line == "note: augment of the settings file: not for nets:mine, and left out"

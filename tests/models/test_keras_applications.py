@@ -1,0 +1,139 @@
+"""Every network of keras.applications by its name: what the library tells of it, weights, training."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from elastictrainer import UsageError
+from elastictrainer.models import keras_applications, zoo
+from elastictrainer.registry import KERAS_NETWORKS, MODEL
+from elastictrainer.steps.keras_compat import KERAS_3
+
+GONE = [name for name in KERAS_NETWORKS if name.startswith(("regnet", "resnetrs"))]  # with Keras 3
+HERE = [name for name in KERAS_NETWORKS if not (KERAS_3 and name in GONE)]
+
+
+def test_the_registry_has_the_networks_that_keras_has(tf):
+    assert sorted(keras_applications.networks()) == sorted(HERE)
+    assert len(set(MODEL.names)) == len(MODEL.names)
+
+
+def test_a_network_that_this_keras_lacks_is_refused_naming_it(tf, monkeypatch):
+    if not KERAS_3:
+        few = {"vgg16": "VGG16"}
+        monkeypatch.setattr(keras_applications, "networks", lambda: few)
+    keras_applications.architecture.cache_clear()
+    with pytest.raises(UsageError, match=r"regnetx002: Keras [23]\.\d+\.\d+, .* does not have it"):
+        zoo.create("regnetx002", 3, 32, "none")
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_preprocessing_and_sizes_are_the_librarys_own(tf, name):
+    network = zoo.architecture(name)
+    function = getattr(tf.keras.applications, keras_applications.networks()[name])
+    module = sys.modules[function.__module__]
+    pixels = np.random.default_rng(0).uniform(0, 255, (2, 5, 4, 3)).astype(np.float32)
+    expected = module.preprocess_input(pixels.copy())
+    np.testing.assert_allclose(network.preprocess(tf.constant(pixels)), expected, rtol=0, atol=2e-5)
+    assert 32 <= network.least_size <= network.image_size <= 600
+
+
+def test_sizes_that_are_known(tf):
+    known = {
+        "resnet50": (224, 32),
+        "efficientnetb3": (300, 32),
+        "inceptionv3": (299, 75),
+        "xception": (299, 71),
+        "nasnetlarge": (331, 32),
+        "efficientnetv2l": (480, 32),
+        "mobilenet": (224, 32),
+        "mobilenetv3small": (224, 32),
+    }
+    found = {name: zoo.architecture(name) for name in known}
+    assert {name: (each.image_size, each.least_size) for name, each in found.items()} == known
+
+
+def test_the_weights_file_is_the_one_that_keras_would_download(tf):
+    weights = zoo.architecture("mobilenetv2").weights()
+    assert weights.name == "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5"
+    assert weights.home == "~/.keras/models"
+    assert zoo.architecture("mobilenetv3small").weights().name.endswith("small_224_1.0_float_no_top_v2.h5")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, otherwise", [("efficientnetb0", True), ("mobilenetv3small", False)])
+def test_a_weights_file_gives_the_network_that_the_download_gives(tf, tmp_path, name, otherwise):
+    """EfficientNet is made otherwise with "imagenet" than with the same weights by path."""
+    from elastictrainer.steps.keras_compat import application_helpers
+
+    function = getattr(tf.keras.applications, keras_applications.networks()[name])
+    file = tmp_path / "w.weights.h5"
+    function(include_top=False, weights=None, input_shape=(32, 32, 3)).save_weights(str(file))
+    with application_helpers(get_file=lambda *arguments, **options: str(file)):
+        downloaded = function(include_top=False, weights="imagenet", input_shape=(32, 32, 3))
+    ours = zoo.architecture(name).backbone((32, 32, 3), str(file))
+    by_path = function(include_top=False, weights=str(file), input_shape=(32, 32, 3))
+    pixels = tf.random.uniform((2, 32, 32, 3), 0, 255)
+    np.testing.assert_array_equal(ours(pixels), downloaded(pixels))
+    assert np.allclose(ours(pixels), by_path(pixels), atol=1e-6) != otherwise
+
+
+@pytest.mark.parametrize(
+    "name, size, message",
+    [
+        (
+            "inceptionv3",
+            64,
+            "inceptionv3 takes images of at least 75x75 pixels, not 64x64: raise --image-size",
+        ),
+        ("mobilenetv3large", 16, "at least 32x32 pixels, not 16x16"),
+        ("vit", 8, "at least 16x16 pixels, not 8x8"),
+    ],
+)
+def test_pictures_too_small_for_a_network_are_refused(tf, name, size, message):
+    with pytest.raises(UsageError) as error:
+        zoo.create(name, 3, size, "none")
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+FEW = [
+    ("efficientnetb0", 32),  # preprocesses inside
+    ("convnexttiny", 32),  # layers of its own
+    ("inceptionresnetv2", 75),  # a layer of its own
+    ("densenet121", 32),  # a scale and an offset for each channel
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, size", FEW)
+def test_a_network_trains_and_is_the_same_after_saving_and_exporting(tf, tmp_path, name, size):
+    from elastictrainer.models import model_file
+    from elastictrainer.models.export import export
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.compiled_step import CompiledStep
+    from elastictrainer.steps.objective import Objective, classification_loss
+
+    model = zoo.create(name, 3, size, "none", head_init="glorot", augment="standard")
+    pixels, labels = tf.random.uniform((2, size, size, 3), 0, 255), tf.constant([0, 2])
+    optimizer = optimizers.make("sgd", 1e-3)
+    optimizers.build(optimizer, model.trainable_weights)
+    before = [v.numpy() for v in model.trainable_weights]
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
+    assert np.isfinite([float(step(pixels, labels)) for _ in range(2)]).all()
+    assert all(gradient is not None for gradient in step.gradients)
+    moved = [not np.array_equal(a, b.numpy()) for a, b in zip(before, model.trainable_weights)]
+    assert np.mean(moved) > 0.9
+
+    expected = model(pixels, training=False).numpy()
+    model.save(tmp_path / "m.keras")
+    loaded = model_file.read(tmp_path / "m.keras")
+    np.testing.assert_allclose(loaded(pixels, training=False), expected, atol=1e-5)
+    export(loaded, ["a", "b", "c"], "tflite", tmp_path / "m.tflite")
+    interpreter = tf.lite.Interpreter(model_path=str(tmp_path / "m.tflite"))
+    given, got = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    interpreter.resize_tensor_input(given["index"], pixels.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(given["index"], pixels.numpy())
+    interpreter.invoke()
+    np.testing.assert_allclose(interpreter.get_tensor(got["index"]), tf.nn.softmax(expected), atol=1e-4)
