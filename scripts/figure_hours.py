@@ -84,6 +84,10 @@ def text(figure: str, runs: List[List[str]]) -> str:
         left_out.append("No hours of the paper's are on record for any of these runs.")
     if not any(HERE in row["hours"] for row in table):
         left_out.append("here: not known before the profile is made.")
+    else:
+        left_out.append(
+            "here: by the profile; of schemes that always train the same tensors, the most that it may be."
+        )
     entry = paper_numbers.of_figure(figure)
     other = entry.get("numbers_of") or entry.get("hours_of")
     if other and devices != [HERE]:

@@ -7,8 +7,19 @@ from elastictrainer.runs.templates import render
 
 
 def test_html_templates_escape_their_values():
-    page = render("report.html.j2", note="a < b", rows=[{"scheme": "<full>"}], figures={}, runs=[])
-    assert "a &lt; b" in page and "&lt;full&gt;" in page and "<full>" not in page
+    page = render(
+        "report.html.j2",
+        about="x > y",
+        note="a < b",
+        headline=[{"run": "<elastic>"}],
+        rows=[{"scheme": "<full>"}],
+        tradeoff="data:,",
+        figures={},
+        runs=[],
+    )
+    assert "a &lt; b" in page and "x &gt; y" in page
+    for name in ("full", "elastic"):
+        assert f"&lt;{name}&gt;" in page and f"<{name}>" not in page
 
 
 def test_a_template_without_its_values_is_refused():

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from builders import make_images
+from run_builders import make_profile
 
 pytest.importorskip("tensorflow")
 
@@ -126,6 +127,14 @@ def test_a_dry_run_on_a_fresh_clone_sums_the_hours_of_the_papers_devices(tmp_pat
     # 1.26 + 2.95 + 0.7 + 1.78 + 2.8; 18.7 + 35.3 + 9.8 + 25.3 + 31.8
     assert hours["sum"] == ["9.49", "120.90", "-"]
     assert "Jetson TX2: without 4 of the 9 runs, for which the paper has no hours." in said
+
+
+def test_once_there_is_a_profile_a_dry_run_tells_the_hours_here(tmp_path):
+    make_profile().save(tmp_path / "figures-output" / "profiles" / "caltech-birds2011_resnet50.json")
+    said = run("figure22", tmp_path, DRY_RUN="1")
+    # 5994 // 4 steps of 28 ms in each of 12 epochs
+    assert re.search(r"^caltech_birds2011, resnet50, full +2.95 +35.30 +0.14$", said, re.M)
+    assert re.search(r"^sum +4.21 +54.00 +0.28$", said, re.M) and "et-profile" not in said
 
 
 def test_seeds_are_runs_of_their_own_and_are_counted(tmp_path):
