@@ -90,7 +90,7 @@ def _keras(path: Path, trust: bool) -> Predictor:
     model = model_file.read(path, trust)
     names: Optional[Sequence[str]] = None
     outputs = model.output_shape
-    if isinstance(outputs, dict) and "probabilities" in outputs:  # exported
+    if {"probabilities", "class"} <= {layer.name for layer in model.layers}:  # see `export.deployed`
         names = next(
             (x.get_vocabulary()[1:] for x in model.layers if isinstance(x, tf.keras.layers.StringLookup)),
             None,

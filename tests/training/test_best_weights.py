@@ -57,10 +57,10 @@ class Run:
         yield self.tf.constant(IMAGES), self.tf.constant(np.arange(10) % 3)
 
     def fit(self, patience=None, resume=False, quiet=True, callbacks=()):
-        trainer = Trainer(self.model, scheme="full")
+        record, saver = RunRecord(self.folder, quiet), Checkpointing(self.folder, resume=resume)
+        trainer = Trainer(self.model, scheme="full", say=record.say)
         trainer.compile("adam", classification_loss(), metrics=["accuracy"])
         self.best = BestWeights(self.validation, self.test, self.folder, patience)
-        record, saver = RunRecord(self.folder, quiet), Checkpointing(self.folder, resume=resume)
         return trainer.fit(
             ArrayData(self.tf).stream,
             epochs=len(self.shares),
