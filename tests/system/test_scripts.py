@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -70,6 +71,26 @@ def test_shellcheck_is_content():
         ["shellcheck", *map(str, scripts)], cwd=SCRIPTS.parent, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stdout
+
+
+def test_the_emulated_board_names_what_is_not_installed(tmp_path):
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        pytest.skip("scripts/aarch64.sh is for Linux on x86-64")
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "dirname", "uname"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    # No ordinary folder but this one: not even the script's own addition of /usr/sbin has them.
+    script = (SCRIPTS / "aarch64.sh").read_text().replace("PATH=$PATH:/usr/sbin:/sbin", "")
+    result = subprocess.run(
+        ["bash", "-c", script],
+        env={"PATH": str(tmp_path / "bin"), "WORK": str(tmp_path / "work")},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 2
+    for package in ("qemu-user-static", "debootstrap", "fakeroot", "python3-pip"):
+        assert package in result.stderr
+    assert not (tmp_path / "work").exists()
 
 
 def test_processors_are_kept_awake_while_a_command_runs(tmp_path):
