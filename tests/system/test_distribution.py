@@ -206,6 +206,15 @@ def test_replicas_reach_the_weights_and_selections_of_one_process(workshop, mirr
     assert mirrored.count("test accuracy: best") == 1
 
 
+@pytest.mark.slow
+def test_a_callback_of_one_replica_ends_the_run_of_both(workshop):
+    stopping = ("--callback", "usercallbacks:FirstOfAllStops", "--output", "stopped")
+    finish([start(workshop, "train", *options("full"), *MIRRORED, *stopping)])
+    for name in ("stopped", "stopped-worker1"):
+        summary = json.loads((workshop / name / "summary.json").read_text())
+        assert summary["epochs"] == 1, name
+
+
 def last_step(folder):
     """Of the newest checkpoint; -1 where there is none."""
     return max(
