@@ -30,7 +30,10 @@ def requirements(python: str, machine: str, extras: List[str], alone: bool = Fal
         *(line for extra in extras for line in project["optional-dependencies"][extra]),
     ]
     found = [Requirement(line) for line in lines]
-    return [r for r in found if r.marker is None or r.marker.evaluate(environment)]
+    chosen = [r for r in found if r.marker is None or r.marker.evaluate(environment)]
+    others = sorted({extra for r in chosen if r.name == project["name"] for extra in r.extras})
+    inner = requirements(python, machine, others, alone=True) if others else []
+    return [r for r in chosen if r.name != project["name"]] + inner
 
 
 def main() -> None:

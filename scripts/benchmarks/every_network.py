@@ -3,8 +3,11 @@
     python scripts/benchmarks/every_network.py --output networks.json
     python scripts/benchmarks/every_network.py efficientnetb0 convnexttiny
 
+    python scripts/benchmarks/every_network.py --brief
+
 Each in a new process, with random weights, at the smallest size that it takes (64 pixels at least), batch 2.
-The times in the profiles are of no use: one traced step, nothing calibrated.
+The times in the profiles are of no use: one traced step, nothing calibrated. With --brief each is only made
+and trained for two steps, all in one process.
 """
 
 import argparse
@@ -27,7 +30,7 @@ _SMALLEST = 64  # pixels; below it the deepest networks have nothing left to poo
 _MOST_S = 900
 
 
-def tried(name: str) -> Dict[str, Any]:
+def tried(name: str, brief: bool) -> Dict[str, Any]:
     """What is found out about a network; whatever it raises is raised."""
     import numpy as np
     import tensorflow as tf
@@ -47,27 +50,56 @@ def tried(name: str) -> Dict[str, Any]:
     pixels, labels = tf.random.uniform((2, size, size, 3), 0, 255), tf.constant([0, 4])
     assert model.output_shape == (None, 5)
     optimizer = optimizers.make("sgd", 1e-3)
-    timings = profile_model(
-        model, classification_loss(), (pixels, labels), optimizer, warmup=1, steps=1, calibrate_s=0
-    )
+    optimizers.build(optimizer, model.trainable_weights)
     step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
     losses = [float(step(pixels, labels)) for _ in range(2)]
     assert np.isfinite(losses).all(), losses
+    found = {
+        "size": size,
+        "default_size": network.image_size,
+        "tensors": len(model.trainable_weights),
+        "parameters": model.count_params(),
+        "unconnected": sum(gradient is None for gradient in step.gradients),
+    }
+    if brief:
+        return found
+    timings = profile_model(
+        model, classification_loss(), (pixels, labels), optimizer, warmup=1, steps=1, calibrate_s=0
+    )
     expected = model(pixels, training=False).numpy()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "m.keras")
         model.save(file)
         np.testing.assert_allclose(model_file.read(file)(pixels, training=False), expected, atol=1e-4)
         export(model, list("abcde"), "tflite", Path(folder, "m.tflite"))
-    return {
-        "size": size,
-        "default_size": network.image_size,
-        "tensors": len(timings),
-        "parameters": int(sum(np.prod(shape) for shape in timings.shapes)),
-        "unconnected": int((~timings.connected).sum()),
-        "estimated": int(timings.estimated.sum()),
-        "coverage": timings.metadata.get("coverage"),
-    }
+    return {**found, "estimated": int(timings.estimated.sum()), "coverage": timings.metadata["coverage"]}
+
+
+def apart(name: str) -> Dict[str, Any]:
+    """`tried` in a new process; what went wrong under "failed"."""
+    try:
+        command = [sys.executable, __file__, name, "--one"]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_MOST_S)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"takes more than {_MOST_S} s"}
+    if run.returncode == 0:
+        return dict(json.loads(run.stdout.splitlines()[-1]))
+    return {"failed": (run.stderr.strip().splitlines() or [f"status {run.returncode}"])[-1]}
+
+
+def here(name: str) -> Dict[str, Any]:
+    """`tried` in brief in this process; what went wrong under "failed"."""
+    import gc
+
+    import tensorflow as tf
+
+    try:
+        return tried(name, brief=True)
+    except Exception as error:  # whatever a network of Keras' raises
+        return {"failed": f"{type(error).__name__}: {error}"}
+    finally:
+        tf.keras.backend.clear_session()
+        gc.collect()
 
 
 def main() -> None:
@@ -76,21 +108,16 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*", default=list(KERAS_NETWORKS), help="default: all")
     parser.add_argument("--output", default="benchmark-output/networks.json")
+    parser.add_argument("--brief", action="store_true", help="make them and train two steps, no more")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(tried(options.names[0])))
+        print(json.dumps(tried(options.names[0], brief=False)))
         return
     rows = []
     for name in options.names:
         began = time.perf_counter()
-        command = [sys.executable, __file__, name, "--one"]
-        try:
-            run = subprocess.run(command, capture_output=True, text=True, timeout=_MOST_S)
-            said = (run.stderr.strip().splitlines() or [f"status {run.returncode}"])[-1]
-            row = json.loads(run.stdout.splitlines()[-1]) if run.returncode == 0 else {"failed": said}
-        except subprocess.TimeoutExpired:
-            row = {"failed": f"takes more than {_MOST_S} s"}
+        row = here(name) if options.brief else apart(name)
         rows.append({"name": name, **row, "seconds": round(time.perf_counter() - began, 1)})
         print(json.dumps(rows[-1]), flush=True)
         write_json(options.output, {"rows": rows, **environment.describe()})

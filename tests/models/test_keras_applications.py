@@ -100,8 +100,6 @@ def test_pictures_too_small_for_a_network_are_refused(tf, name, size, message):
 FEW = [
     ("efficientnetb0", 32),  # preprocesses inside
     ("convnexttiny", 32),  # layers of its own
-    ("inceptionresnetv2", 75),  # a layer of its own
-    ("densenet121", 32),  # a scale and an offset for each channel
 ]
 
 

@@ -75,4 +75,4 @@ def test_a_run_that_was_not_evaluated_has_no_accuracy(runs):
     summary = runs[0].summary()
     del summary["accuracy_best"], summary["accuracy_last"]
     runs[0].write_summary(summary)
-    assert re.search(r"full +- +- +200.0 +1.000", table.text(runs).splitlines()[1])
+    assert re.search(r"full +- +- +200.0 +1.000", table.text(runs, True).splitlines()[1])

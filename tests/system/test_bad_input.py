@@ -343,7 +343,7 @@ BAD = {
         "optimizer: profile sgd, here adam",
     ),
     "profile of a model": (
-        ("et-train", *PROFILED, "--model", "usermodels:good"),
+        ("et-train", *MODEL, "usermodels:good", "--profile", "profile.json"),
         "model: profile demo, here usermodels:good",
     ),
     "profile of a device": (
@@ -381,6 +381,14 @@ BAD = {
     "split is a loop": (images(split_loop), "has no test part"),
     "image cut": (images(cut), "0.jpg", 1),
     # weights and models
+    "weights of one's own model": (
+        ("et-train", *SMALL, "--model", "usermodels:good"),
+        "--weights: not for usermodels:good, a model of your own",
+    ),
+    "a size too small": (
+        ("et-train", *SMALL, "--model", "densenet121"),
+        "densenet121 takes images of at least 32x32 pixels, not 16x16: raise --image-size",
+    ),
     "no weights": (("et-train", *SMALL, "--weights", "no.npz"), "there is no weights file no.npz"),
     "weights are no archive": (
         file("w.npz", b"PK", "et-train", *SMALL, "--weights", "FILE"),

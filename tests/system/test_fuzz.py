@@ -181,6 +181,7 @@ names = st.sampled_from(
         "overwrite",
         "learning_rate",
         "rotation",
+        "augment",
         "classes",
         "warmup",
         "ephocs",
