@@ -1,0 +1,47 @@
+"""Pictures of an evaluation."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+from elastictrainer.data.splits import ArraySplit
+from elastictrainer.experiment.labelled import Labelled
+from elastictrainer.experiment.scoring import Scores
+from elastictrainer.plotting import mistakes
+from elastictrainer.plotting.drawing import pyplot
+
+
+@pytest.fixture
+def scores():
+    """An image of each of 70 classes, grey by its number; every other one is taken for the next class."""
+    count = 70
+    images = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, 4, 4, 3))
+    labels = np.arange(count)
+    said = np.where(labels % 2, labels, labels + 1)
+    rows = np.full((count, count), 0.2 / count)
+    rows[labels, said] += 0.6 + 0.002 * labels
+    rows[labels, labels] += 0.2 - 0.002 * labels  # the last ones are the worst
+    names = [f"class {k:02}" for k in range(count)]
+    data = Labelled("some/data", "test", names, ArraySplit(images, labels))
+    return Scores(data, names, labels, rows, "runs/mine/best.keras")
+
+
+def test_the_confusion_matrix_has_all_that_was_taken_for_anything(scores):
+    drawing = mistakes.confusion(scores)
+    axes = drawing.figure.axes[0]
+    assert sum(row["images"] for row in drawing.rows) == 70
+    assert {"class": "class 04", "taken_for": "class 05", "images": 1} in drawing.rows
+    assert axes.get_title() == "50.0 % of 70 test images of data right\nmine/best.keras"
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(names) == 35 and names[:2] == ["class 00", "class 02"], "what there is room for"
+    pyplot.close(drawing.figure)
+
+
+def test_the_sheet_has_the_worst_mistakes_with_their_own_pictures(scores):
+    drawing = mistakes.mistakes(scores)
+    assert [row["class"] for row in drawing.rows[:2]] == ["class 68", "class 66"] and len(drawing.rows) == 24
+    assert drawing.rows[0]["predicted"] == "class 69"
+    shown = [axes.images[0].get_array()[0, 0, 0] for axes in drawing.figure.axes]
+    assert shown[:3] == [68, 66, 64], "images are grey by their number"
+    assert drawing.figure.axes[0].get_title().startswith("class 68 ")
+    pyplot.close(drawing.figure)
