@@ -1,5 +1,6 @@
 """Accuracy and time of finished runs, side by side."""
 
+import textwrap
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -17,6 +18,7 @@ NOTE = (
     "selecting: importance, selection and tracing, of training time.\n"
     "Columns without a value are left out."
 )
+_BRIEF = 44  # characters of what tells runs apart, where their names do too
 _NAMES = ("run", "model", "scheme")  # columns that hold names
 # A run is compared with full training, the one of the most epochs, if these settings agree.
 _COMPARED_BY = ("model", "weights", "dataset", "batch_size", "image_size", "optimizer")
@@ -120,7 +122,7 @@ def brief_cells(row: Dict[str, Any]) -> Dict[str, str]:
     return {
         "run": row["names"][0] if row["runs"] == 1 else f"{row['runs']} seeds",
         "model": Path(row["model"]).name,
-        "scheme": scheme,
+        "scheme": textwrap.shorten(scheme, _BRIEF, placeholder=" ..."),
         "rho asked": "-" if asked is None else f"{asked:.2f}",
         "rho got": all_of_it["achieved"],
         "accuracy": all_of_it["last acc."],

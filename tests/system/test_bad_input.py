@@ -206,7 +206,7 @@ BAD = {
     "positional": (("et-train", "resnet50"), "unknown argument 'resnet50'"),
     "optimizer": (
         ("et-train", *SMALL, "--optimizer", "sdg"),
-        "unknown optimizer 'sdg'. Did you mean 'sgd'? Valid: sgd, adam.",
+        "unknown optimizer 'sdg'. Did you mean 'sgd'? Valid: sgd, adam, adamw.",
     ),
     "solver": (
         ("et-train", *PROFILED, "--solver", "pd"),
