@@ -69,7 +69,7 @@ class Recorder:
         policy: Any = state.policy
         built = False
         if kind in (RECORDING, REPLAY):
-            built = self._work is None or self._mask is None or bool((mask != self._mask).any())
+            built = self._mask is None or bool((mask != self._mask).any()) or self._is_over()
             try:
                 with state.watch.lap(TRACING if built else kind):
                     values = self._values(mask, kind, minibatch, built)
@@ -89,6 +89,11 @@ class Recorder:
             self._hold(minibatch)
         return mask, kind, loss, built or new
 
+    def _is_over(self) -> bool:
+        """Whether the interval that was recorded has ended, or nothing is recorded."""
+        begun, policy = self._run_state.recording, self._run_state.policy
+        return begun is None or policy is None or begun["interval"] != policy.interval
+
     def _hold(self, minibatch: Any) -> None:
         """Keep a minibatch that was trained on before the first selection, to be recorded with the others."""
         if not self._run_state.progress.batch:
@@ -99,7 +104,7 @@ class Recorder:
         """Build the graphs of a step that records `minibatch`, or replays. Unusable, RecordingError."""
         state = self._run_state
         policy: Any = state.policy
-        if self._work is not None and state.recording and state.recording["interval"] == policy.interval:
+        if self._work is not None and not self._is_over():
             self._work.select(self._uncompiled(mask))
             self._mask = mask
             return

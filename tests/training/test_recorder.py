@@ -59,6 +59,12 @@ def test_most_steps_of_a_run_replay(tf):
     assert history.history["loss"][-1] < history.history["loss"][0]
 
 
+def test_each_interval_is_recorded_where_the_same_tensors_train_in_all_of_them(tf):
+    _, history, said = run_of(tf, scheme="traditional-tl", timings=None)
+    assert [line.split(":")[0] for line in said if "recording" in line] == ["recording what is frozen"] * 2
+    assert history.elastic["replayed_share"] == 6 / 8
+
+
 def test_off_is_the_papers_method(tf):
     _, history, said = run_of(tf, reuse="off", rho=0.8)
     assert history.elastic["replayed_share"] == 0
