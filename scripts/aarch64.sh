@@ -5,10 +5,10 @@
 # Import, profile, three short epochs that are interrupted and resumed, export, and the exported network against the model.
 #
 #   WORK     where everything is (elastictrainer-aarch64 in TMPDIR, or /tmp): system/ and wheels/ stay for the next time, run/ is made
-#            anew; about 3.2 GB, of which 0.7 GB are fetched. The script writes nowhere else, and needs no root.
+#            anew; 2.3 GB. The script writes nowhere else, and needs no root.
 #   MIRROR   of Debian (http://deb.debian.org/debian)
 #
-# It proves that the code runs there, and says nothing about speed: an emulated step takes twenty to fifty times a real one.
+# It proves that the code runs there, and says nothing about speed: an emulated step takes twelve to forty times a real one.
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=${WORK:-${TMPDIR:-/tmp}/elastictrainer-aarch64}
