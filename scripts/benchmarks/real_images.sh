@@ -3,17 +3,17 @@
 #     IMAGES=path/to/folder WEIGHTS=path/to/weights.h5 bash scripts/benchmarks/real_images.sh
 # For each of SEEDS ("0 1 2"): full training of EPOCHS (12) and of the fewer epochs in SHORT ("6 4 3"), whose schedule ends at zero as well;
 # elastic and freeze-below at each of RHOS ("0.5 0.35 0.25"), elastic at the first of them without reuse, traditional-tl with it.
-# MODEL (mobilenetv2) and OUTPUT (benchmark-output/real-images) may be set; further et-train options may follow. ONLY, a
+# Without WEIGHTS they are downloaded. MODEL (mobilenetv2) and OUTPUT (benchmark-output/real-images) may be set; further et-train options may follow. ONLY, a
 # pattern such as "*elastic*", trains only runs of such names. Finished runs are kept and interrupted ones gone on with.
 set -euo pipefail
 images=${IMAGES:?set IMAGES to a folder with train/CLASS/IMAGE and test/CLASS/IMAGE}
-weights=${WEIGHTS:?set WEIGHTS to a weights file, imagenet or none}
 output=${OUTPUT:-benchmark-output/real-images}
 epochs=${EPOCHS:-12}
 read -ra seeds <<< "${SEEDS:-0 1 2}"
 read -ra short <<< "${SHORT-6 4 3}"
 read -ra rhos <<< "${RHOS-0.5 0.35 0.25}"
-common=(--model "${MODEL:-mobilenetv2}" --weights "$weights" --dataset "$images" "$@")
+common=(--model "${MODEL:-mobilenetv2}" --dataset "$images" "$@")
+[ -z "${WEIGHTS:-}" ] || common+=(--weights "$WEIGHTS")
 runs=()
 
 train() { # train NAME OPTION...

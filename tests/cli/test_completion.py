@@ -17,7 +17,7 @@ ASK = "import sys; sys.modules['tensorflow'] = None; from elastictrainer.cli.{} 
 @pytest.mark.parametrize(
     "line, completions",
     [
-        ("et-train --model mob", ["mobilenetv2"]),
+        ("et-train --model vgg", ["vgg16", "vgg19"]),
         ("et-train --model my", ["my.keras"]),
         ("et-train --scheme trad", ["traditional-tl"]),
         ("et-train --warm", ["--warmup-epochs"]),

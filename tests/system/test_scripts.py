@@ -227,7 +227,6 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
     make_images(tmp_path / "images", train=24)
     settings = {
         "IMAGES": "images",
-        "WEIGHTS": "none",
         "MODEL": "usermodels:good",
         "EPOCHS": "1",
         "SHORT": "",
