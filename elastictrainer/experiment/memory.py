@@ -2,12 +2,13 @@
 
 import os
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, List, Optional
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.steps.keras_compat import layers_inside
 
 _FLOAT = 4  # bytes
 # Gradients need about half of what the layers give; the others are overwritten or computed again.
@@ -47,12 +48,10 @@ def memory_bytes() -> Optional[int]:
     return min(limits)
 
 
-def _layers(model: Any) -> Iterator[Any]:
-    for layer in getattr(model, "layers", []):
-        if hasattr(layer, "layers"):
-            yield from _layers(layer)
-        else:
-            yield layer
+def _layers(model: tf.keras.Model) -> List[Any]:
+    """All layers that compute, however deep inside others; not those that are made of layers themselves."""
+    found = (layer for layer in layers_inside(model, recursive=True) if not layers_inside(layer))
+    return [layer for layer in found if not isinstance(layer, tf.keras.layers.InputLayer)]
 
 
 def _elements(layer: Any) -> float:
