@@ -60,7 +60,8 @@ class BestWeights(TrainerCallback):
     ) -> None:
         """
         Args:
-            validation, test: make the minibatches (images, integer labels), or this process' part of them.
+            validation: makes the minibatches (images, integer labels), or this process' part of them.
+            test: the same of the test images.
             run: its folder.
             patience: end the run after so many epochs without better weights; None: never.
             before_each: called before each minibatch of the validation part; what it raises ends that.
