@@ -42,6 +42,8 @@ def probabilities(
 
 def _size(predictor: Predictor, asked: Optional[int]) -> Tuple[int, int]:
     height, width = predictor.image_size
+    if asked is not None and asked < 1:
+        raise UsageError(f"--image-size {asked} is out of range; allowed: at least 1.")
     if asked is not None and any(side not in (None, asked) for side in (height, width)):
         raise UsageError(
             f"--image-size {asked}: {predictor.source} takes images of {height}x{width}. Leave it out."

@@ -201,8 +201,6 @@ class Trainer:
     ) -> Iterator[tf.keras.callbacks.History]:
         """Fit what is left of the epoch going on, then the epochs after it."""
         state, steps = loop.run_state, loop.run_state.steps_per_epoch
-        if state.progress.stopped:  # and interrupted before all was written
-            return
         epoch, batch = first_epoch + state.progress.epoch, state.progress.batch
         if batch and (batch == steps or state.stopped):  # interrupted while it was evaluated
             yield self._end_epoch(loop, epoch, given)

@@ -88,6 +88,8 @@ def test_the_size_is_the_classifiers_or_the_users(tf, image_folder):
     data, any_size = labelled(str(image_folder)), classifier(None, size=None)
     with pytest.raises(UsageError, match="takes images of any size: say with --image-size"):
         score(any_size, data)
+    with pytest.raises(UsageError, match="--image-size 0 is out of range; allowed: at least 1"):
+        score(any_size, data, 0)
     assert score(any_size, data, 12).accuracy == 1 == score(classifier(None), data, 8).accuracy
     with pytest.raises(UsageError, match="--image-size 12: the classifier takes images of 8x8"):
         score(classifier(None), data, 12)
