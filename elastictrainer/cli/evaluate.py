@@ -77,6 +77,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     pictures = {"confusion.png": mistakes.confusion}
     if len(scores.worst(1)):
         pictures["mistakes.png"] = mistakes.mistakes
+    else:
+        (folder / "mistakes.png").unlink(missing_ok=True)  # of the evaluation that this one replaces
     for name, draw in pictures.items():
         drawing.save(draw(scores), folder / name)
         written.append(folder / name)

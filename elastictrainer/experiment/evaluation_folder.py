@@ -36,11 +36,14 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[Any]])
 
 
 def require_free(folder: Path, overwrite: bool) -> None:
-    """UsageError where `folder` holds an evaluation; with `overwrite` that is removed, and nothing else."""
+    """UsageError where `folder` is a run's own, or holds an evaluation that is not to be replaced."""
+    if ownership.is_marked(folder) or (folder / "config.yaml").exists():
+        raise UsageError(
+            f"{folder} is a run folder, whose summary.json would be replaced. Choose another --output, such "
+            f"as {folder / 'evaluation'}."
+        )
     there = [folder / name for name in ownership.EVALUATION if (folder / name).exists()]
     if there and not overwrite:
         raise UsageError(
             f"{there[0]} exists. Choose another --output, or allow it to be replaced (--overwrite)."
         )
-    for path in there:
-        path.unlink()

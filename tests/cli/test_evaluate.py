@@ -126,3 +126,17 @@ def test_an_evaluation_through_a_link_is_refused(run, tmp_path, capsys):
     (run.path / "evaluation").symlink_to(tmp_path / "elsewhere")
     assert evaluate.main(["run"]) == 2
     assert "is a link" in capsys.readouterr().err and not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_runs_own_summary_is_never_replaced(run, capsys):
+    before = run.summary()
+    assert evaluate.main(["run", "--output", "run", "--overwrite"]) == 2
+    assert "run is a run folder" in capsys.readouterr().err and run.summary() == before
+
+
+def test_an_evaluation_that_fails_leaves_the_one_before(run, capsys):
+    assert evaluate.main(["run"]) == 0
+    before = (run.path / "evaluation" / "summary.json").read_text()
+    run.model_path.write_text("damaged")
+    assert evaluate.main(["run", "--overwrite"]) == 2
+    assert (run.path / "evaluation" / "summary.json").read_text() == before
