@@ -97,7 +97,7 @@ import tensorflow as tf
 from elastictrainer.data import demo_digits
 
 print(platform.machine(), "Python", platform.python_version(), "TensorFlow", tf.__version__, "Keras", tf.keras.__version__)
-(x_train, y_train), (x_test, y_test) = demo_digits.target("train"), demo_digits.target("test")
+(x_train, y_train), (x_test, y_test) = demo_digits.digits("train"), demo_digits.digits("test")
 np.savez("digits.npz", x_train=x_train[:320], y_train=y_train[:320], x_test=x_test[:64], y_test=y_test[:64])
 EOF
 }

@@ -1,28 +1,41 @@
 #!/usr/bin/env bash
 # Profile and train the embedded task, elastic against full, and print accuracy and time side by side.
 #     bash scripts/demo.sh
-# Everything it makes is in demo-output/. Set RHO for another speed.
+# Everything it makes is in demo-output/. RHO, EPOCHS and SEEDS ("0 1 2 3 4") may be set.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 prepare_environment ""
 
+config=$repository/configs/demo.yaml
 rho=${RHO:-0.5}
+epochs=${EPOCHS:-$(awk '/^epochs:/ { print $2 }' "$config")}
+short=$(python -c "print(max(1, round($rho * $epochs)))")
+read -ra seeds <<< "${SEEDS:-0}"
 output=$repository/demo-output
 mkdir -p "$output"
 cd "$output"
-config=$repository/configs/demo.yaml
+
+train() { # train NAME OPTION...
+    local name=$1
+    shift
+    et-train --config "$config" --profile profile.json --seed "$seed" --output "$name" --overwrite "$@"
+}
 
 echo; echo "== et-profile"
 et-profile --config "$config" --validate 4 --output profile.json --plot timings.png
-echo; echo "== et-train --scheme full"
-et-train --config "$config" --scheme full --profile profile.json --output full --overwrite
-epochs=$(awk '/^epochs:/ { print $2 }' "$config")
-short=$(python -c "print(max(1, round($rho * $epochs)))")
-echo; echo "== et-train --scheme full --epochs $short: full training given the same time"
-et-train --config "$config" --scheme full --epochs "$short" --profile profile.json --output full-short --overwrite
-echo; echo "== et-train --rho $rho"
-et-train --config "$config" --rho "$rho" --profile profile.json --output elastic --overwrite
+full=() shorter=() elastic=()
+for seed in "${seeds[@]}"; do
+    suffix=$([ "${#seeds[@]}" = 1 ] || echo "-$seed")
+    echo; echo "== et-train --scheme full --epochs $epochs --seed $seed"
+    train "full$suffix" --scheme full --epochs "$epochs"
+    echo; echo "== et-train --scheme full --epochs $short --seed $seed: full training given the same time"
+    train "full-short$suffix" --scheme full --epochs "$short"
+    echo; echo "== et-train --rho $rho --epochs $epochs --seed $seed"
+    train "elastic$suffix" --rho "$rho" --epochs "$epochs"
+    full+=("full$suffix") shorter+=("full-short$suffix") elastic+=("elastic$suffix")
+done
 echo; echo "== result"
-et-plot curves full full-short elastic --output curves.png
-et-plot selection elastic --output selection.png
-et-plot table full full-short elastic
+et-plot curves "${full[@]}" "${shorter[@]}" "${elastic[@]}" --output curves.png
+et-plot selection "${elastic[0]}" --output selection.png
+et-plot table "${full[@]}" "${shorter[@]}" "${elastic[@]}"
+python "$repository/scripts/verdict.py" --full "${full[@]}" --short "${shorter[@]}" --elastic "${elastic[@]}"

@@ -104,16 +104,19 @@ def simulate(
 
     policy = ElasticPolicy(Budget(rho, timings, schedule), score, clock, full_ms=full_steps)
     full_s, ratios, was_full = 0.0, [], None
-    predicted_ms = {}  # by mask, kind and interval; what is not in it has no graph yet
+    predicted_ms, graphs = {}, set()  # by mask, kind and interval; what is not among the graphs has none yet
     recorder = FakeRecorder(policy, timings)
     for step in range(schedule.steps):
         mask = policy.next_mask(step, *divmod(step, steps_per_epoch))
         kind = recorder.kind(mask, step // steps_per_epoch)
-        key, full = (mask.tobytes(), kind == PLAIN, policy.interval), bool(mask.all())
-        compiled = key not in predicted_ms and not full
-        predicted_ms[key] = recorder.step_ms(mask, kind)
-        if kind == RECORDING:
-            predicted_ms[key] *= recording_takes
+        key, full = (mask.tobytes(), kind, policy.interval), bool(mask.all())
+        graph = (mask.tobytes(), kind == PLAIN, policy.interval)
+        compiled = graph not in graphs and not full
+        graphs.add(graph)
+        if key not in predicted_ms:
+            predicted_ms[key] = recorder.step_ms(mask, kind)
+            if kind == RECORDING:
+                predicted_ms[key] *= recording_takes
         full_ms = (slope * timings.full_ms + constant) * load(step)
         selected_ms = (slope * predicted_ms[key] * selected_takes + constant) * load(step)
         ms = full_ms if full else min(full_ms, selected_ms)

@@ -68,7 +68,7 @@ def parts_of(name: str, data_dir: Optional[str] = None) -> Tuple[Sequence[str], 
         from elastictrainer.data import demo_digits
 
         return demo_digits.CLASSES, {
-            part: ArraySplit(*demo_digits.target(part)) for part in ("train", "test")
+            part: ArraySplit(*demo_digits.digits(part)) for part in ("train", "test")
         }
     names: Sequence[str]
     parts: Mapping[str, Divisible]

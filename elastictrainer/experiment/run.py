@@ -155,10 +155,17 @@ def _what_is_kept(data: ImageData) -> str:
 def _evaluation(
     settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing
 ) -> Union[Evaluation, BestWeights]:
-    """What is evaluated after each epoch: the validation part, or the test part where there is none."""
+    """What is evaluated between epochs: the validation part, or the test part where there is none."""
     if data.val_split is None:
-        return Evaluation(data.test, checkpointing.stop_if_asked)
-    return BestWeights(data.validation, data.test, run, settings.early_stopping, checkpointing.stop_if_asked)
+        return Evaluation(data.test, checkpointing.stop_if_asked, settings.validation_freq)
+    return BestWeights(
+        data.validation,
+        data.test,
+        run,
+        settings.early_stopping,
+        checkpointing.stop_if_asked,
+        settings.validation_freq,
+    )
 
 
 def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], None]) -> None:

@@ -182,6 +182,9 @@ class TrainSettings(CommonSettings):
         1,
     )
     epochs: int = setting(12, "passes over the training images", 1, group="training")
+    validation_freq: int = setting(
+        1, "evaluate after so many epochs, and after the last one; evaluating is no training time", 1
+    )
     early_stopping: Optional[int] = setting(
         None,
         "end after so many epochs without a better validation accuracy (or the same at a lower loss); needs "

@@ -17,7 +17,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.steps.snapshot import restored
 from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.evaluation import Evaluator
+from elastictrainer.training.evaluation import Evaluator, is_due
 from elastictrainer.training.stopwatch import VALIDATION
 
 Minibatches = Iterable[Tuple[Any, Any]]
@@ -43,7 +43,7 @@ class Validated:
 
 
 class BestWeights(TrainerCallback):
-    """Evaluates on the validation part after every epoch, keeps the best weights, and tests them at the end.
+    """Evaluates on the validation part after an epoch, keeps the best weights, and tests them at the end.
 
     `val_loss` and `val_accuracy` are in the epoch's logs. The file of the best weights says itself of which
     epoch they are: it is written at once or not at all, and a run that was killed at any moment goes on with
@@ -57,6 +57,7 @@ class BestWeights(TrainerCallback):
         run: RunFolder,
         patience: Optional[int] = None,
         before_each: Callable[[], None] = lambda: None,
+        every: int = 1,
     ) -> None:
         """
         Args:
@@ -65,33 +66,42 @@ class BestWeights(TrainerCallback):
             run: its folder.
             patience: end the run after so many epochs without better weights; None: never.
             before_each: called before each minibatch of the validation part; what it raises ends that.
+            every: evaluate after so many epochs, and after the last one.
         """
         super().__init__()
         self._validation, self._test, self._before_each = validation, test, before_each
-        self._run, self._patience = run, patience
+        self._run, self._patience, self._every = run, patience, every
         self._evaluator: Optional[Evaluator] = None
         self._last: Optional[Validated] = None
         self._best: Optional[Validated] = None
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Evaluate, keep the weights if they are the best so far, and end the run if it gets no better."""
+        """Evaluate where it is time to, keep the best weights, and end the run if it gets no better."""
         state = self.run_state
-        with state.watch.lap(VALIDATION):
-            loss, accuracy = self._evaluate(self._validation, self._before_each)
-            if not math.isfinite(loss):
-                raise state.diverged(f"the validation loss is {loss}")
-            self._last = Validated(state.progress.epoch + 1, accuracy, loss)
-            if self._best is None or self._last.is_better_than(self._best):
-                self._save(self._last)
+        if not is_due(state.progress.epoch + 1, state.epochs, self._every):
+            return
+        last = self._validate(state.progress.epoch + 1)
         assert logs is not None and self._best is not None
-        logs["val_loss"], logs["val_accuracy"] = loss, accuracy
-        waited = self._last.epoch - self._best.epoch
-        if self._patience is not None and waited >= self._patience and self._last.epoch < state.epochs:
+        logs["val_loss"], logs["val_accuracy"] = last.loss, last.accuracy
+        waited = last.epoch - self._best.epoch
+        if self._patience is not None and waited >= self._patience and last.epoch < state.epochs:
             state.progress.stopped = (
                 f"no better validation accuracy in {waited} epoch{'s' * (waited > 1)} after epoch "
                 f"{self._best.epoch}"
             )
             state.model.stop_training = True
+
+    def _validate(self, epoch: int) -> Validated:
+        """The weights as they are after an epoch, kept if they are the best so far."""
+        state = self.run_state
+        with state.watch.lap(VALIDATION):
+            loss, accuracy = self._evaluate(self._validation, self._before_each)
+            if not math.isfinite(loss):
+                raise state.diverged(f"the validation loss is {loss}")
+            self._last = Validated(epoch, accuracy, loss)
+            if self._best is None or self._last.is_better_than(self._best):
+                self._save(self._last)
+        return self._last
 
     def state(self) -> Optional[Dict[str, Any]]:
         """See `TrainerCallback`."""
@@ -113,6 +123,9 @@ class BestWeights(TrainerCallback):
 
     def figures(self) -> Dict[str, Any]:
         """See `TrainerCallback`: the best weights are tested; the model has its last ones afterwards."""
+        trained = self.run_state.progress.epoch
+        if trained and (self._last is None or self._last.epoch < trained):
+            self._validate(trained)  # a callback ended the run after an epoch whose turn it was not
         if self._last is None:
             return {}
         if self._best is None:  # its file was lost

@@ -1,4 +1,4 @@
-"""Loss and accuracy on held-out images, after every epoch."""
+"""Loss and accuracy on held-out images, after every epoch or every few."""
 
 import math
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
@@ -14,27 +14,39 @@ Minibatches = Iterable[Tuple[Any, Any]]
 
 
 class Evaluation(TrainerCallback):
-    """Evaluates a classifier after every epoch: `val_loss` and `val_accuracy` in the epoch's logs.
+    """Evaluates a classifier after an epoch: `val_loss` and `val_accuracy` in the epoch's logs.
 
     The last weights are kept, whatever it finds: the test images choose nothing (see `BestWeights`). A test
     loss that is not finite ends the run: RunError.
     """
 
     def __init__(
-        self, test: Callable[[], Minibatches], before_each: Callable[[], None] = lambda: None
+        self,
+        test: Callable[[], Minibatches],
+        before_each: Callable[[], None] = lambda: None,
+        every: int = 1,
     ) -> None:
         """
         Args:
             test: makes the minibatches (images, integer labels) to evaluate on, or this process' part.
             before_each: called before each minibatch; what it raises ends the evaluation.
+            every: evaluate after so many epochs, and after the last one.
         """
         super().__init__()
-        self._test, self._before_each = test, before_each
+        self._test, self._before_each, self._every = test, before_each, every
         self._evaluator: Optional[Evaluator] = None
-        self._results: List[List[float]] = []  # loss and accuracy after each epoch
+        self._results: List[List[float]] = []  # epoch (from 1), loss and accuracy of each evaluation
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Evaluate."""
+        """Evaluate, where it is time to."""
+        state = self.run_state
+        if not is_due(state.progress.epoch + 1, state.epochs, self._every):
+            return
+        loss, accuracy = self._evaluate(state.progress.epoch + 1)
+        assert logs is not None
+        logs["val_loss"], logs["val_accuracy"] = loss, accuracy
+
+    def _evaluate(self, epoch: int) -> Tuple[float, float]:
         state = self.run_state
         if self._evaluator is None:
             self._evaluator = Evaluator(state.model, state.workers)
@@ -42,9 +54,8 @@ class Evaluation(TrainerCallback):
             loss, accuracy = self._evaluator(self._test(), self._before_each)
         if not math.isfinite(loss):
             raise state.diverged(f"the test loss is {loss}")
-        self._results.append([loss, accuracy])
-        assert logs is not None
-        logs["val_loss"], logs["val_accuracy"] = loss, accuracy
+        self._results.append([epoch, loss, accuracy])
+        return loss, accuracy
 
     def state(self) -> List[List[float]]:
         """See `TrainerCallback`."""
@@ -56,18 +67,26 @@ class Evaluation(TrainerCallback):
 
     def figures(self) -> Dict[str, Any]:
         """See `TrainerCallback`."""
+        trained = self.run_state.progress.epoch
+        if trained and (not self._results or self._results[-1][0] < trained):
+            self._evaluate(trained)  # a callback ended the run after an epoch whose turn it was not
         if not self._results:
             return {}
-        losses, accuracies = zip(*self._results)
+        epochs, losses, accuracies = zip(*self._results)
         return {
             "kept_weights": "model.keras",
-            "kept_epoch": len(accuracies),
+            "kept_epoch": epochs[-1],
             "accuracy": accuracies[-1],
             "loss": losses[-1],
             "accuracy_best": max(accuracies),
             "accuracy_last": accuracies[-1],
             "loss_last": losses[-1],
         }
+
+
+def is_due(epoch: int, epochs: int, every: int) -> bool:
+    """Whether an epoch (from 1) of `epochs` is to be evaluated: each `every`-th is, and the last."""
+    return epoch % every == 0 or epoch == epochs
 
 
 class Evaluator:

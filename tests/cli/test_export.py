@@ -2,22 +2,21 @@
 
 import pytest
 
+from builders import small_network
 from elastictrainer.cli import export, train
 from run_builders import make_run
 
 
 @pytest.fixture
 def run(tf, tmp_path, monkeypatch):
-    """A finished run with a model of two classes."""
-    from elastictrainer.models import zoo
-
+    """A finished run with a small model of two classes."""
     run = make_run(tmp_path / "run")
     run.write_config(
         {**run.config(), "model": "demo", "dataset": "d/birds", "weights": "none", "batch_size": 4, "seed": 0}
     )
     run.write_summary({**run.summary(), "epochs": 3, "loss_last": 0.5})
     run.write_environment({**run.environment(), "class_names": ["auk", "crane"]})
-    zoo.create("demo", 2, image_size=16, weights="none").save(run.model_path)
+    small_network(tf, classes=2).save(run.model_path)
     monkeypatch.chdir(tmp_path)
     return run
 
@@ -29,7 +28,7 @@ def test_formats_are_written_where_asked_and_a_model_card_beside_them(tf, run, c
         "written: out/saved_model",
         "written: out/README.md",
     ]
-    assert tf.keras.models.load_model("out/deployed.keras").input_shape == (None, 16, 16, 3)
+    assert tf.keras.models.load_model("out/deployed.keras").input_shape == (None, 8, 8, 3)
 
 
 def test_the_default_is_tflite_in_the_run_folder(run):

@@ -66,6 +66,7 @@ def test_tflite_and_its_labels(tf, model, pixels, expected, tmp_path):
         assert archive.read("labels.txt").decode().split() == NAMES
 
 
+@pytest.mark.slow
 def test_int8_is_smaller_and_close(tf, model, pixels, expected, tmp_path):
     path = exported(model, "tflite-int8", tmp_path / "m.tflite")
     np.testing.assert_allclose(tflite(tf, path, pixels), expected, atol=0.05)

@@ -133,6 +133,7 @@ def test_plots(workshop):
     assert "Selected tensors" in (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
     folder, _, _ = workshop
     said = run(
@@ -199,6 +200,7 @@ def test_bad_input_is_one_clear_line_and_status_2(workshop, name, arguments, mes
     assert message in said
 
 
+@pytest.mark.slow
 def test_a_finished_run_survives_a_bad_request_to_replace_it(workshop):
     folder = workshop[0]
     before = (folder / "elastic" / "summary.json").read_text()

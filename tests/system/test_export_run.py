@@ -35,7 +35,7 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
     assert train.main([*options, "--epochs", "1", "--output", "run", "--export", "tflite,keras"]) == 0
     assert export.main(["run", "--format", "tflite-int8", "--output", "out"]) == 0
     assert "written: out/model-int8.tflite" in capsys.readouterr().out
-    images, labels = demo_digits.target("test")
+    images, labels = demo_digits.digits("test")
     right = [
         (tflite(tf, path, images.astype(np.float32)).argmax(axis=1) == labels).mean()
         for path in ("run/export/model.tflite", "out/model-int8.tflite")

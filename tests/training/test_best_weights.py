@@ -56,11 +56,11 @@ class Run:
         self.tested += 1
         yield self.tf.constant(IMAGES), self.tf.constant(np.arange(10) % 3)
 
-    def fit(self, patience=None, resume=False, quiet=True, callbacks=()):
+    def fit(self, patience=None, resume=False, quiet=True, callbacks=(), every=1):
         record, saver = RunRecord(self.folder, quiet), Checkpointing(self.folder, resume=resume)
         trainer = Trainer(self.model, scheme="full", say=record.say)
         trainer.compile("adam", classification_loss(), metrics=["accuracy"])
-        self.best = BestWeights(self.validation, self.test, self.folder, patience)
+        self.best = BestWeights(self.validation, self.test, self.folder, patience, every=every)
         return trainer.fit(
             ArrayData(self.tf).stream,
             epochs=len(self.shares),
@@ -115,6 +115,13 @@ def test_the_best_weights_are_kept_beside_the_last_and_tested_once(tf, tmp_path)
     lines = run.folder.metrics()
     assert [line["val_accuracy"] for line in lines] == pytest.approx(SHARES)
     assert {line["test_accuracy"] for line in lines} == {line["test_loss"] for line in lines} == {None}
+
+
+def test_only_epochs_that_were_evaluated_can_be_the_best(tf, tmp_path):
+    run = Run(tf, tmp_path / "run", shares=(0.9, 0.5, 0.9, 0.6, 0.7))
+    figures = run.fit(every=2).elastic
+    assert [line["val_accuracy"] for line in run.folder.metrics()] == [None, 0.5, None, 0.6, 0.7]
+    assert figures["kept_epoch"] == 5 and figures["val_accuracy"] == pytest.approx(0.7)
 
 
 def test_a_run_that_gets_no_better_ends_and_says_why(tf, tmp_path, capsys):

@@ -100,7 +100,7 @@ def sigint():
     signal.signal(signal.SIGINT, before)
 
 
-QUICK = ("elastic", "full", "prunetrain")  # one of each kind of state: selections, none, a penalty
+QUICK = ("elastic", "full")  # with selections and without
 
 
 @pytest.mark.usefixtures("sigint")

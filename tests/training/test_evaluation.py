@@ -52,19 +52,32 @@ def test_what_is_called_before_each_minibatch_may_end_it(tf, model):
     assert next(calls) == 3
 
 
-def make(model, *tests):
+def make(model, *tests, epochs=None, every=1):
     """An evaluation in a run, on one of `tests` after another."""
     sets = iter(tests)
-    evaluation = Evaluation(lambda: next(sets))
-    evaluation.run_state = RunState(model, "full", None, len(tests), print)
+    evaluation = Evaluation(lambda: next(sets), every=every)
+    evaluation.run_state = RunState(model, "full", None, epochs or len(tests), print)
     return evaluation
 
 
-def test_an_epochs_logs_have_it_and_the_figures_the_best_and_the_last(tf, model):
-    right, wrong = ([(10 * np.eye(3, dtype=np.float32), np.roll([0, 1, 2], k))] for k in (0, 1))
-    evaluation, epochs = make(model, wrong, right, wrong), [{}, {}, {}]
-    for number, logs in enumerate(epochs):
+def train(evaluation, epochs):
+    """The logs of so many epochs."""
+    every_log = [{} for _ in range(epochs)]
+    for number, logs in enumerate(every_log):
         evaluation.on_epoch_end(number, logs)
+        evaluation.run_state.progress.epoch_done(0.0)
+    return every_log
+
+
+def right_and_wrong():
+    """Two test sets: the model is right about the first and wrong about the second."""
+    return ([(10 * np.eye(3, dtype=np.float32), np.roll([0, 1, 2], k))] for k in (0, 1))
+
+
+def test_an_epochs_logs_have_it_and_the_figures_the_best_and_the_last(tf, model):
+    right, wrong = right_and_wrong()
+    evaluation = make(model, wrong, right, wrong)
+    epochs = train(evaluation, 3)
     assert [logs["val_accuracy"] for logs in epochs] == [0, 1, 0]
     assert evaluation.run_state.watch.training() == 0 < evaluation.run_state.watch.of("validation")
     figures = evaluation.figures()
@@ -74,6 +87,24 @@ def test_an_epochs_logs_have_it_and_the_figures_the_best_and_the_last(tf, model)
     resumed = make(model)
     resumed.restore(evaluation.state())
     assert resumed.figures() == figures
+
+
+def test_every_second_epoch_and_the_last_are_evaluated(tf, model):
+    right, wrong = right_and_wrong()
+    evaluation = make(model, wrong, right, wrong, epochs=5, every=2)
+    logs = train(evaluation, 5)
+    assert [log.get("val_accuracy") for log in logs] == [None, 0, None, 1, 0]
+    figures = evaluation.figures()
+    assert (figures["kept_epoch"], figures["accuracy"], figures["accuracy_best"]) == (5, 0, 1)
+
+
+def test_a_run_that_ends_between_two_evaluations_is_evaluated_at_its_end(tf, model):
+    right, wrong = right_and_wrong()
+    evaluation = make(model, wrong, right, epochs=9, every=2)
+    train(evaluation, 3)
+    figures = evaluation.figures()
+    assert (figures["kept_epoch"], figures["accuracy"]) == (3, 1)
+    assert evaluation.figures() == figures  # it was done once
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(tf, model):

@@ -198,11 +198,16 @@ def interrupt_after(tf, step):
     return Interrupting()
 
 
-@pytest.mark.parametrize("at", [2, 5, 8, 20, 30, 47, 60, 85])
-@pytest.mark.parametrize("network", [residual, augmented], ids=lambda n: n.__name__)
-def test_a_resumed_run_is_the_uninterrupted_one(tf, tmp_path, network, at):
+@pytest.fixture(scope="module", params=[residual, augmented], ids=lambda n: n.__name__)
+def uninterrupted(tf, request, tmp_path_factory):
+    """A network, and a whole run of it."""
+    return request.param, run_of(tf, request.param, run=RunFolder(tmp_path_factory.mktemp("whole")))
+
+
+@pytest.mark.parametrize("at", [5, 20, 60, 85, *(pytest.param(at, marks=pytest.mark.slow) for at in (2, 8, 30, 47))])
+def test_a_resumed_run_is_the_uninterrupted_one(tf, tmp_path, uninterrupted, at):
     """Stopped in the opening, while recording, while replaying, and right after a selection."""
-    whole, expected, _ = run_of(tf, network, run=folder_in(tmp_path, "whole"))
+    network, (whole, expected, _) = uninterrupted
     interrupted = folder_in(tmp_path, "interrupted")
     with pytest.raises(Interrupted, match=f"Saved after step {at}"):
         run_of(tf, network, run=interrupted, callbacks=[interrupt_after(tf, at)])

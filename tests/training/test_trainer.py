@@ -157,6 +157,7 @@ def test_full_training_equals_keras_own(tf, keras, given):
         np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_text_classifier_with_an_embedding_and_a_gru(tf, keras):
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, 128)

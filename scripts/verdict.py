@@ -1,0 +1,53 @@
+"""One sentence on elastic training beside its rivals, from finished runs; medians where there are several of each.
+
+python scripts/verdict.py --full RUN... --short RUN... --elastic RUN...
+"""
+
+import argparse
+from statistics import median
+from typing import List
+
+from elastictrainer.runs.run_folder import RunFolder
+
+
+def sentence(full: List[RunFolder], short: List[RunFolder], elastic: List[RunFolder]) -> str:
+    """What elastic training took and reached.
+
+    Args:
+        full: full training, a run for each seed.
+        short: full training of fewer epochs.
+        elastic: with the same seeds, in the same order.
+    """
+    accuracy = {
+        name: median(100 * run.summary()["accuracy_last"] for run in runs)
+        for name, runs in (("full", full), ("short", short), ("elastic", elastic))
+    }
+    share = median(e.summary()["train_seconds"] / f.summary()["train_seconds"] for e, f in zip(elastic, full))
+    counted = f", medians of {len(elastic)} seeds" if len(elastic) > 1 else ""
+    return (
+        f"Elastic training took {share:.2f} of full training's time and ends at {accuracy['elastic']:.2f} %: "
+        f"{_beside(accuracy['elastic'], accuracy['full'])} full training, "
+        f"{_beside(accuracy['elastic'], accuracy['short'])} full training of {short[0].config()['epochs']} "
+        f"epochs instead of {full[0].config()['epochs']}{counted}."
+    )
+
+
+def _beside(one: float, other: float) -> str:
+    """One accuracy in per cent, as it stands to another."""
+    if f"{one:.2f}" == f"{other:.2f}":
+        return "level with"
+    return f"{abs(one - other):.2f} points {'above' if one > other else 'below'}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in ("full", "short", "elastic"):
+        parser.add_argument(f"--{name}", nargs="+", required=True, metavar="RUN")
+    arguments = vars(parser.parse_args())
+    print(sentence(**{name: [RunFolder(path) for path in paths] for name, paths in arguments.items()}))
+
+
+if __name__ == "__main__":
+    main()

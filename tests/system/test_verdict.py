@@ -1,0 +1,53 @@
+"""The demo's sentence: what elastic training took and reached, beside its rivals."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from run_builders import make_run
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "verdict.py"
+
+
+def finished(folder, epochs, accuracy, seconds):
+    run = make_run(folder)
+    run.write_config({**run.config(), "epochs": epochs})
+    run.write_summary({**run.summary(), "accuracy_last": accuracy, "train_seconds": seconds})
+    return str(folder)
+
+
+def verdict(folder, full, short, elastic):
+    """What is said of runs of given accuracies; one seed a position."""
+    arguments = []
+    for name, accuracies, epochs, seconds in (
+        ("full", full, 12, 100.0),
+        ("short", short, 6, 50.0),
+        ("elastic", elastic, 12, 51.0),
+    ):
+        runs = [finished(folder / f"{name}{k}", epochs, a, seconds) for k, a in enumerate(accuracies)]
+        arguments += [f"--{name}", *runs]
+    done = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "accuracies, said",
+    [
+        ((0.9, 0.85, 0.89), "ends at 89.00 %: 1.00 points below full training, 4.00 points above full"),
+        ((0.9, 0.85, 0.8), "ends at 80.00 %: 10.00 points below full training, 5.00 points below full"),
+        ((0.9, 0.9, 0.9), "ends at 90.00 %: level with full training, level with full training of 6 epochs"),
+    ],
+)
+def test_whoever_is_ahead_is_said_to_be(tmp_path, accuracies, said):
+    sentence = verdict(tmp_path, *([a] for a in accuracies))
+    assert sentence.startswith("Elastic training took 0.51 of full training's time and " + said)
+    assert sentence.endswith("full training of 6 epochs instead of 12.")
+
+
+def test_of_several_seeds_the_medians_count(tmp_path):
+    sentence = verdict(tmp_path, (0.9, 0.92, 0.5), (0.8, 0.8, 0.8), (0.1, 0.93, 0.92))
+    assert "ends at 92.00 %: 2.00 points above full training, 12.00 points above" in sentence
+    assert sentence.endswith("instead of 12, medians of 3 seeds.")
