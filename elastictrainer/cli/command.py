@@ -13,8 +13,7 @@ from elastictrainer.cli.completion import CompletingParser
 from elastictrainer.cli.output import prepare
 from elastictrainer.errors import RunError, UsageError
 
-WEIGHTS = ("best", "last")
-WEIGHTS_HELP = "a run's weights: best (of a run with a validation part, where they are the default) or last"
+_WEIGHTS_HELP = "a run's weights: best (of a run with a validation part, where they are the default) or last"
 
 
 def make_parser(
@@ -25,6 +24,25 @@ def make_parser(
     parser.add_argument("--version", action="version", version=f"{name} {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
+
+
+def add_weights(parser: argparse.ArgumentParser) -> None:
+    """The option that says which of a run's weights are meant."""
+    parser.add_argument("--weights", choices=("best", "last"), help=_WEIGHTS_HELP)
+
+
+def add_trained_model(parser: argparse.ArgumentParser) -> None:
+    """The options of a command that uses a trained model: MODEL first, and how it is read."""
+    parser.add_argument(
+        "model", metavar="MODEL", help="a run folder, a .keras file, a SavedModel folder, or a .tflite file"
+    )
+    add_weights(parser)
+    parser.add_argument(
+        "--image-size", type=int, metavar="N", help="height and width in pixels, for a model that takes any"
+    )
+    parser.add_argument(
+        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
+    )
 
 
 def run(

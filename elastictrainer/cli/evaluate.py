@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
-from elastictrainer.cli.command import WEIGHTS, WEIGHTS_HELP, make_parser, run
+from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import UsageError
 from elastictrainer.runs import ownership
 from elastictrainer.runs.quiet import load_tensorflow
@@ -28,9 +28,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = make_parser("et-evaluate", _DESCRIPTION, _EXAMPLE)
-    parser.add_argument(
-        "model", metavar="MODEL", help="a run folder, a .keras file, a SavedModel folder, or a .tflite file"
-    )
+    add_trained_model(parser)
     parser.add_argument(
         "--dataset",
         metavar="DATA",
@@ -39,17 +37,10 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     parser.add_argument("--data-dir", metavar="DIR", help="where tensorflow-datasets keeps its data")
     parser.add_argument("--part", choices=("test", "val", "train"), help="of the data (default: test)")
-    parser.add_argument("--weights", choices=WEIGHTS, help=WEIGHTS_HELP)
-    parser.add_argument(
-        "--image-size", type=int, metavar="N", help="height and width in pixels, for a model that takes any"
-    )
     parser.add_argument(
         "--output", metavar="DIR", help="where to write (default: RUN/evaluation, or evaluation here)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an evaluation that is there")
-    parser.add_argument(
-        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
-    )
     options = parser.parse_args(arguments)
 
     is_run = (Path(options.model) / "config.yaml").is_file()

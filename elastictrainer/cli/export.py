@@ -3,7 +3,7 @@
 import sys
 from typing import Any, Optional, Sequence
 
-from elastictrainer.cli.command import WEIGHTS, WEIGHTS_HELP, make_parser, run
+from elastictrainer.cli.command import add_weights, make_parser, run
 from elastictrainer.registry import EXPORT
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import find_runs
@@ -35,7 +35,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument(
         "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
     )
-    parser.add_argument("--weights", choices=WEIGHTS, help=WEIGHTS_HELP)
+    add_weights(parser)
     options = parser.parse_args(arguments)
 
     formats = options.format or ["tflite"]

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Dict, Iterator, Optional, Sequence
 
-from elastictrainer.cli.command import WEIGHTS, WEIGHTS_HELP, make_parser, run
+from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.quiet import load_tensorflow
 
@@ -23,9 +23,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = make_parser("et-predict", _DESCRIPTION, _EXAMPLE)
-    parser.add_argument(
-        "model", metavar="MODEL", help="a run folder, a .keras file, a SavedModel folder, or a .tflite file"
-    )
+    add_trained_model(parser)
     parser.add_argument(
         "images",
         metavar="IMAGE",
@@ -36,13 +34,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument("--top", type=int, default=1, metavar="K", help="the K most probable classes (1)")
     parser.add_argument(
         "--json", action="store_true", help="a line of JSON for each picture: image, classes, probabilities"
-    )
-    parser.add_argument("--weights", choices=WEIGHTS, help=WEIGHTS_HELP)
-    parser.add_argument(
-        "--image-size", type=int, metavar="N", help="height and width in pixels, for a model that takes any"
-    )
-    parser.add_argument(
-        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
     )
     options = parser.parse_args(arguments)
     if options.top < 1:
