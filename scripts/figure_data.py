@@ -187,7 +187,9 @@ def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List
 def _seconds_to(runs: List[RunFolder], target: float) -> Optional[float]:
     """Mean training seconds until the test accuracy of an epoch is `target` %; None where a run has none."""
     found = [
-        next((r["train_seconds_total"] for r in run.metrics() if 100 * r["test_accuracy"] >= target), None)
+        next(
+            (r["train_seconds_total"] for r in run.metrics() if 100 * (r["test_accuracy"] or 0) >= target), None
+        )
         for run in runs
     ]
     return None if None in found else sum(found) / len(found)

@@ -5,6 +5,7 @@ from typing import List
 import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.affordable import INTERVAL
 
 _COSTLIEST = 10  # tensors listed
 _NAME_WIDTH = 54  # characters of a tensor's name
@@ -17,6 +18,13 @@ def _flops(timings: TensorTimings) -> List[str]:
     if not full or forward is None:
         return []
     return [f"FLOPs         {full / 1e9:9.2f} G    a full step; {100 * forward / full:.1f} % of them forward"]
+
+
+def _with_reuse(timings: TensorTimings) -> str:
+    """The smallest rho of a run that records and replays; nothing if the profile does not say what that costs."""
+    if timings.reuse is None:
+        return ""
+    return f"; {timings.over(INTERVAL).rho_min:.3f} with frozen work done once in {INTERVAL} epochs"
 
 
 def table(timings: TensorTimings) -> str:
@@ -38,7 +46,7 @@ def table(timings: TensorTimings) -> str:
         "(below 0: more than that time is saved)",
         *_flops(timings),
         f"coverage      {100 * metadata['coverage']:9.1f} %   of the busy time is attributed",
-        f"rho_min       {timings.rho_min:9.3f}     the smallest --rho that this device can reach",
+        f"rho_min       {timings.rho_min:9.3f}     the smallest --rho with --reuse off" + _with_reuse(timings),
     ]
     for op in metadata["unattributed"][:3]:
         lines.append(f"  unattributed: {op['op']} {op['ms']:.2f} ms")

@@ -1,13 +1,12 @@
 """Whether a training step can fit into this machine's memory, before TensorFlow ends the process over it."""
 
-import os
-from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, List
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.runs.environment import memory_bytes
 from elastictrainer.steps.keras_compat import layers_inside
 
 _FLOAT = 4  # bytes
@@ -31,21 +30,6 @@ def require_enough(model: tf.keras.Model, batch_size: int) -> None:
 def step_bytes(model: tf.keras.Model, batch_size: int) -> int:
     """An estimate, rather too low than too high: what the layers' outputs take that gradients are made of."""
     return int(_KEPT * _FLOAT * batch_size * sum(_elements(layer) for layer in _layers(model)))
-
-
-def memory_bytes() -> Optional[int]:
-    """The memory that this process may use: the machine's or a container's; None where nobody tells."""
-    try:
-        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
-    limits = [machine]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1 of control groups
-        try:
-            limits.append(int(Path("/sys/fs/cgroup", name).read_text()))
-        except (OSError, ValueError):  # ValueError: "max"
-            continue
-    return min(limits)
 
 
 def _layers(model: tf.keras.Model) -> List[Any]:

@@ -102,7 +102,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         reuse=ReuseSettings(
             settings.reuse,
             settings.reuse_dtype,
-            bytes_of(settings.reuse_memory),
+            bytes_of(settings.reuse_memory) if settings.reuse_memory else None,
             Path(settings.reuse_dir) if settings.reuse_dir else run.path,
             settings.seed,
         ),

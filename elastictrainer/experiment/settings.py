@@ -226,9 +226,10 @@ class TrainSettings(CommonSettings):
         "what is recorded is stored as: float16 or float32",
         check_name=registry.REUSE_DTYPE.check,
     )
-    reuse_memory: str = setting(
-        "2GB",
-        "a larger recording goes into a file; bytes, or with kB, MB or GB",
+    reuse_memory: Optional[str] = setting(
+        None,
+        "a larger recording goes into a file; bytes, or with kB, MB or GB; 2GB if not given, or a quarter of "
+        "this machine's memory where that is less",
         check_name=sizes.bytes_of,
         metavar="SIZE",
     )

@@ -178,9 +178,13 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
 
 
 def _points(members: List[RunFolder], x: str, y: str) -> np.ndarray:
-    """(runs, epochs, 2): x and y of replicates, for the epochs that all of them have finished."""
+    """(runs, epochs, 2): x and y of replicates, for the epochs that all of them have finished and evaluated."""
     points = [[(X[x].of(r), Y[y].of(r)) for r in run.metrics()] for run in members]
+    if y != "flops":  # not every epoch is evaluated
+        points = [[point for point in run_points if point[1] is not None] for run_points in points]
     for run, run_points in zip(members, points):
+        if not run_points and run.metrics():
+            raise UsageError(f"{run.path} has no {y} to draw: it was not evaluated. Choose another --y.")
         if not run_points or any(value is None for point in run_points for value in point):
             raise UsageError(f"{run.path} has no {x} to draw {y} over: choose another --x.")
     epochs = min(map(len, points))

@@ -163,7 +163,7 @@ class FrozenWork:
 
     def _place(self, size: int) -> Tuple[bool, Optional[Path]]:
         """Whether a recording of so many bytes fits, and in which folder; None: in memory."""
-        if size <= self._settings.memory:
+        if size <= self._settings.kept_bytes:
             return True, None
         folder = self._settings.folder or Path(tempfile.gettempdir())
         folder.mkdir(parents=True, exist_ok=True)

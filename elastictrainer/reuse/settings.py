@@ -6,6 +6,9 @@ from typing import Optional
 
 from elastictrainer.errors import UsageError
 from elastictrainer.registry import REUSE, REUSE_DTYPE
+from elastictrainer.runs import environment
+
+_MOST = 2 * 10**9  # bytes: twice the largest recording of MobileNetV2 on 3,000 images
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class ReuseSettings:
             paper does.
         dtype: "float16" or "float32": of what is stored. With float32 a run gives the same, bit for bit, as
             one that computes the same views again.
-        memory: bytes that are kept in memory; a larger recording goes into a file.
+        memory: bytes that are kept in memory; a larger recording goes into a file. None: see `usual_memory`.
         folder: of that file; None: the system's for temporary files.
         seed: of the order in which examples come again; None: in that of the recording.
 
@@ -27,12 +30,25 @@ class ReuseSettings:
 
     reuse: str = "auto"
     dtype: str = "float16"
-    memory: int = 2 * 10**9
+    memory: Optional[int] = None
     folder: Optional[Path] = None
     seed: Optional[int] = 0
 
     def __post_init__(self) -> None:
         REUSE.check(self.reuse)
         REUSE_DTYPE.check(self.dtype)
-        if self.memory < 0:
+        if self.memory is not None and self.memory < 0:
             raise UsageError(f"the memory for reuse must be at least 0 bytes, not {self.memory}.")
+
+    @property
+    def kept_bytes(self) -> int:
+        """What a recording in memory has at most."""
+        return usual_memory(environment.memory_bytes()) if self.memory is None else self.memory
+
+
+def usual_memory(machine: Optional[int]) -> int:
+    """Bytes that a recording may have in the memory of a machine of so many; None: it does not tell.
+
+    2 GB, or a quarter of the machine: the training step itself takes as much again on a small device.
+    """
+    return _MOST if machine is None else min(_MOST, machine // 4)

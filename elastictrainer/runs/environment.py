@@ -66,6 +66,21 @@ def describe() -> Dict[str, Any]:
     }
 
 
+def memory_bytes() -> Optional[int]:
+    """The memory that this process may use: the machine's or a container's; None where nobody tells."""
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    limits = [machine]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1 of control groups
+        try:
+            limits.append(int(Path("/sys/fs/cgroup", name).read_text()))
+        except (OSError, ValueError):  # ValueError: "max"
+            continue
+    return min(limits)
+
+
 def peak_rss_bytes() -> int:
     """The largest resident memory of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -4,6 +4,7 @@ import numpy as np
 
 from elastictrainer import TensorTimings
 from elastictrainer.cli.profile_table import table
+from reuse_builders import with_reuse
 
 
 def profile(names=None, t_dw=None):
@@ -39,7 +40,15 @@ def test_the_summary_lines():
     assert line(said, "forward").split()[1] == "10.6"
     assert line(said, "coverage").split()[1] == "98.7"
     assert line(said, "rho_min").split()[1] == f"{timings.rho_min:.3f}"
+    assert line(said, "rho_min").endswith("the smallest --rho with --reuse off")
     assert said.count("unattributed:") == 3 and "FLOPs" not in said and "predicted ms" not in said
+
+
+def test_the_lowest_ratio_of_a_run_that_records_is_told_where_it_is_known():
+    timings = with_reuse(profile())
+    lower = timings.over(4).rho_min
+    assert lower < timings.rho_min
+    assert line(table(timings), "rho_min").endswith(f"; {lower:.3f} with frozen work done once in 4 epochs")
 
 
 def test_the_ten_costliest_tensors_are_listed_in_order():

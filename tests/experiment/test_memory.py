@@ -27,7 +27,3 @@ def test_what_cannot_fit_is_told_with_the_way_out(monkeypatch):
     memory.require_enough(model, 4)
     with pytest.raises(UsageError, match="a step of 1000000 images of 96x96 pixels.*Lower --batch-size"):
         memory.require_enough(model, 1_000_000)
-
-
-def test_the_memory_of_this_machine_is_known():
-    assert 1e8 < memory.memory_bytes() < 1e15

@@ -26,6 +26,20 @@ def test_curves_draw_the_metrics(runs, x, values):
     assert [row[x] for row in drawn.rows[:3]] == pytest.approx(values)
 
 
+def test_epochs_that_were_not_evaluated_are_no_points(tmp_path):
+    run = make_run(tmp_path / "seldom")
+    first, *others = run.metrics()
+    run.metrics_path.write_text("")
+    for record in ({**first, "test_accuracy": None}, *others):
+        run.add_metrics(record)
+    (line,) = training.curves([run], "epochs", "accuracy").figure.axes[0].get_lines()
+    assert line.get_xdata().tolist() == [2, 3]
+    run.metrics_path.write_text("")
+    run.add_metrics({**first, "test_accuracy": None})
+    with pytest.raises(UsageError, match="seldom has no accuracy to draw: it was not evaluated"):
+        training.curves([run], "epochs", "accuracy")
+
+
 @pytest.mark.parametrize(
     "draw, axis", [(training.curves, "xaxis"), (lambda r: training.bars(r, "time"), "yaxis")]
 )

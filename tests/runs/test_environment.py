@@ -30,3 +30,7 @@ def test_the_peak_of_memory_is_in_bytes_and_never_falls():
     before = environment.peak_rss_bytes()
     buffer = bytearray(b"x" * 50_000_000)
     assert 10**7 < before <= environment.peak_rss_bytes() < 10**12 and len(buffer)
+
+
+def test_the_memory_of_this_machine_is_known():
+    assert 1e8 < environment.memory_bytes() < 1e15
