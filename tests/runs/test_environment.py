@@ -33,4 +33,6 @@ def test_the_peak_of_memory_is_in_bytes_and_never_falls():
 
 
 def test_the_memory_of_this_machine_is_known():
+    from elastictrainer.runs import environment
+
     assert 1e8 < environment.memory_bytes() < 1e15
