@@ -205,16 +205,17 @@ class ElasticPolicy:
             return self.budget.rho
         schedule, clock = self.budget.schedule, self._clock
         past = len(schedule.selection_steps) - schedule.selections_left(step)
-        to_come = schedule.selections_left(step) - schedule.selection_due(step)
+        due = schedule.selection_due(step)  # its importances have been computed, its graph is to come
         # What selections and their graphs have cost so far tells what another may.
-        choices = max(1, past + self.corrections)
-        cost_s = clock.of(IMPORTANCE, SELECTION, PROFILING) / max(1, past) + clock.of(TRACING) / choices
+        graph_s = clock.of(TRACING) / max(1, past + self.corrections)
+        cost_s = clock.of(IMPORTANCE, SELECTION, PROFILING) / max(1, past + due) + graph_s
+        to_come_s = cost_s * (schedule.selections_left(step) - due) + graph_s * due
         begun = schedule.epochs_begun(step)
         recurring_s = clock.of(*RECURRING) / begun * (schedule.epochs - begun)
         return self.budget.target_ratio(
             step,
             clock.training(),
-            upcoming_s=cost_s * to_come + recurring_s,
+            upcoming_s=to_come_s + recurring_s,
             shared_s=clock.of(*SHARED) + recurring_s,
         )
 
