@@ -9,7 +9,8 @@ import pytest
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import parse
-from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, check_names
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
+from elastictrainer.experiment.settings_checks import check_names
 from elastictrainer.selection import schemes
 
 MISTYPED = {

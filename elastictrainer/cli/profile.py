@@ -7,7 +7,8 @@ from typing import Optional, Sequence
 from elastictrainer.cli.command import make_parser, run
 from elastictrainer.experiment.applicability import refuse_inapplicable
 from elastictrainer.experiment.options import given, parse
-from elastictrainer.experiment.settings import ProfileSettings, check_names
+from elastictrainer.experiment.settings import ProfileSettings
+from elastictrainer.experiment.settings_checks import check_names
 from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = (

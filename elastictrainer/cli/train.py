@@ -10,7 +10,8 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.applicability import refuse_inapplicable
 from elastictrainer.experiment.continuation import settings_of
 from elastictrainer.experiment.options import given, parse
-from elastictrainer.experiment.settings import TrainSettings, check_names
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.experiment.settings_checks import check_names
 from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
 

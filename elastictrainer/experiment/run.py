@@ -16,7 +16,8 @@ from elastictrainer.data.image_folder import abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import DataError, UsageError
 from elastictrainer.experiment import assembly, memory, user_callbacks
-from elastictrainer.experiment.settings import TrainSettings, check_together
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.experiment.settings_checks import check_together
 from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run

@@ -1,53 +1,12 @@
 """The settings of each command: a dataclass each."""
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Sequence
+from typing import Optional
 
 from elastictrainer import registry
-from elastictrainer.errors import UsageError
 from elastictrainer.experiment import sizes
+from elastictrainer.experiment.setting import setting
 from elastictrainer.selection import schemes
-
-
-def setting(
-    default: Any,
-    help: str,
-    low: Optional[float] = None,
-    high: Optional[float] = None,
-    bare: Any = None,
-    check_name: Optional[Callable[[str], Any]] = None,
-    metavar: Optional[str] = None,
-    group: str = "",
-    repeated: bool = False,
-    names: Sequence[str] = (),
-) -> Any:
-    """A dataclass field for one setting.
-
-    Args:
-        default: its value if neither the file nor the command line sets it.
-        help: one line for `--help`.
-        low: smallest value allowed; None: no limit.
-        high: largest value allowed; None: no limit.
-        bare: the value that the option stands for when it is given without one; None: it needs a value.
-        check_name: raises UsageError for a name that does not exist; None: the value is not a name.
-        metavar: what stands for the value in `--help`; None: by its type, or the names there are.
-        group: the heading in `--help` above this setting and those that follow; empty: as the one before.
-        repeated: the option may be given several times; its values are one text then, separated by commas.
-        names: some of its values, for a shell to complete, where `check_name` does not belong to a Choice.
-    """
-    metadata = {
-        "help": help,
-        "low": low,
-        "high": high,
-        "bare": bare,
-        "check_name": check_name,
-        "metavar": metavar,
-        "group": group,
-        "repeated": repeated,
-        "names": tuple(names),
-    }
-    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass
@@ -289,33 +248,3 @@ class TrainSettings(CommonSettings):
         "the same seed and profile give the same result, bit for bit; the ops are slower, and measured times "
         "do not correct the budget",
     )
-
-
-def check_together(settings: TrainSettings) -> None:
-    """UsageError where one setting leaves no room for another."""
-    if settings.warmup_epochs >= settings.epochs:
-        raise UsageError(
-            f"--warmup-epochs {settings.warmup_epochs:g} leaves nothing of --epochs {settings.epochs}."
-        )
-    decay = {field.name: field.default for field in dataclasses.fields(settings)}["weight_decay"]
-    if settings.optimizer == "adam" and settings.weight_decay not in (0, decay):
-        raise UsageError(
-            f"adam has no --weight-decay ({settings.weight_decay:g}): leave it out, or take --optimizer "
-            "adamw."
-        )
-
-
-def check_names(settings: CommonSettings, but: Sequence[str] = ()) -> None:
-    """Refuse a setting whose value is the name of something that does not exist, before anything slow begins.
-
-    Args:
-        settings: a command's.
-        but: fields that are not checked.
-
-    Raises:
-        UsageError: for the first such setting; the message lists the valid names.
-    """
-    for field in dataclasses.fields(settings):
-        value, check_name = getattr(settings, field.name), field.metadata["check_name"]
-        if check_name and value and field.name not in but:
-            check_name(value)

@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.foreign_code import settings_of
-from elastictrainer.experiment.settings import TrainSettings, check_names
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.experiment.settings_checks import check_names
 from elastictrainer.registry import HF, takes_rho
 from elastictrainer.runs.ownership import EXPORTS
 from elastictrainer.runs.quiet import load_tensorflow

@@ -8,7 +8,8 @@ import pytest
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import given, load, parse
-from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, check_names, check_together
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
+from elastictrainer.experiment.settings_checks import check_names, check_together
 
 
 def read(arguments, settings=TrainSettings):

@@ -1,0 +1,44 @@
+"""One setting of a command: a dataclass field that knows its option."""
+
+import dataclasses
+from typing import Any, Callable, Optional, Sequence
+
+
+def setting(
+    default: Any,
+    help: str,
+    low: Optional[float] = None,
+    high: Optional[float] = None,
+    bare: Any = None,
+    check_name: Optional[Callable[[str], Any]] = None,
+    metavar: Optional[str] = None,
+    group: str = "",
+    repeated: bool = False,
+    names: Sequence[str] = (),
+) -> Any:
+    """A dataclass field for one setting.
+
+    Args:
+        default: its value if neither the file nor the command line sets it.
+        help: one line for `--help`.
+        low: smallest value allowed; None: no limit.
+        high: largest value allowed; None: no limit.
+        bare: the value that the option stands for when it is given without one; None: it needs a value.
+        check_name: raises UsageError for a name that does not exist; None: the value is not a name.
+        metavar: what stands for the value in `--help`; None: by its type, or the names there are.
+        group: the heading in `--help` above this setting and those that follow; empty: as the one before.
+        repeated: the option may be given several times; its values are one text then, separated by commas.
+        names: some of its values, for a shell to complete, where `check_name` does not belong to a Choice.
+    """
+    metadata = {
+        "help": help,
+        "low": low,
+        "high": high,
+        "bare": bare,
+        "check_name": check_name,
+        "metavar": metavar,
+        "group": group,
+        "repeated": repeated,
+        "names": tuple(names),
+    }
+    return dataclasses.field(default=default, metadata=metadata)

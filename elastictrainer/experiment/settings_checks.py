@@ -1,0 +1,37 @@
+"""Settings that name nothing there is, or leave no room for each other."""
+
+import dataclasses
+from typing import Sequence
+
+from elastictrainer.errors import UsageError
+from elastictrainer.experiment.settings import CommonSettings, TrainSettings
+
+
+def check_together(settings: TrainSettings) -> None:
+    """UsageError where one setting leaves no room for another."""
+    if settings.warmup_epochs >= settings.epochs:
+        raise UsageError(
+            f"--warmup-epochs {settings.warmup_epochs:g} leaves nothing of --epochs {settings.epochs}."
+        )
+    decay = {field.name: field.default for field in dataclasses.fields(settings)}["weight_decay"]
+    if settings.optimizer == "adam" and settings.weight_decay not in (0, decay):
+        raise UsageError(
+            f"adam has no --weight-decay ({settings.weight_decay:g}): leave it out, or take --optimizer "
+            "adamw."
+        )
+
+
+def check_names(settings: CommonSettings, but: Sequence[str] = ()) -> None:
+    """Refuse a setting whose value is the name of something that does not exist, before anything slow begins.
+
+    Args:
+        settings: a command's.
+        but: fields that are not checked.
+
+    Raises:
+        UsageError: for the first such setting; the message lists the valid names.
+    """
+    for field in dataclasses.fields(settings):
+        value, check_name = getattr(settings, field.name), field.metadata["check_name"]
+        if check_name and value and field.name not in but:
+            check_name(value)

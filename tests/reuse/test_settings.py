@@ -1,0 +1,22 @@
+"""What a run that records is told, and how much memory it may take."""
+
+import pytest
+
+from elastictrainer import UsageError
+from elastictrainer.reuse.settings import ReuseSettings, usual_memory
+
+
+@pytest.mark.parametrize("machine, expected", [(None, 2e9), (24e9, 2e9), (4e9, 1e9), (1e9, 2.5e8)])
+def test_a_small_machine_keeps_less_in_memory(machine, expected):
+    assert usual_memory(machine and int(machine)) == expected
+
+
+def test_what_is_asked_for_is_kept():
+    assert ReuseSettings(memory=7).kept_bytes == 7 and ReuseSettings(memory=0).kept_bytes == 0
+    assert 1e7 < ReuseSettings().kept_bytes <= 2e9
+
+
+@pytest.mark.parametrize("wrong", [{"memory": -1}, {"reuse": "maybe"}, {"dtype": "int8"}])
+def test_what_cannot_be_is_refused(wrong):
+    with pytest.raises(UsageError):
+        ReuseSettings(**wrong)
