@@ -188,7 +188,8 @@ def _seconds_to(runs: List[RunFolder], target: float) -> Optional[float]:
     """Mean training seconds until the test accuracy of an epoch is `target` %; None where a run has none."""
     found = [
         next(
-            (r["train_seconds_total"] for r in run.metrics() if 100 * (r["test_accuracy"] or 0) >= target), None
+            (r["train_seconds_total"] for r in run.metrics() if 100 * (r["test_accuracy"] or 0) >= target),
+            None,
         )
         for run in runs
     ]

@@ -46,7 +46,8 @@ def table(timings: TensorTimings) -> str:
         "(below 0: more than that time is saved)",
         *_flops(timings),
         f"coverage      {100 * metadata['coverage']:9.1f} %   of the busy time is attributed",
-        f"rho_min       {timings.rho_min:9.3f}     the smallest --rho with --reuse off" + _with_reuse(timings),
+        f"rho_min       {timings.rho_min:9.3f}     the smallest --rho with --reuse off"
+        + _with_reuse(timings),
     ]
     for op in metadata["unattributed"][:3]:
         lines.append(f"  unattributed: {op['op']} {op['ms']:.2f} ms")

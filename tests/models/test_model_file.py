@@ -58,7 +58,10 @@ def test_a_plain_file_is_loaded(tf, saved):
     np.testing.assert_array_equal(model(x), tf.keras.models.load_model(saved)(x))
 
 
-@pytest.mark.parametrize("name", ["demo", "mobilenetv2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet50", "vit"))])
+@pytest.mark.parametrize(
+    "name",
+    ["demo", "mobilenetv2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet50", "vit"))],
+)
 def test_the_zoo_needs_no_trust(tf, tmp_path, name):
     if name == "vit":
         pytest.importorskip("vit_keras")
