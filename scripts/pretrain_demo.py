@@ -2,8 +2,8 @@
 
     python scripts/pretrain_demo.py
 
-The letters are those of matplotlib's fonts, drawn on photographs as the demo's handwritten digits are. Takes some ten minutes on
-two cores. Prints the accuracy on letters that it was not trained on.
+The letters are those of matplotlib's fonts, drawn on photographs as the demo's handwritten digits are. Takes
+some ten minutes on two cores. Prints the accuracy on letters that it was not trained on.
 """
 
 import argparse

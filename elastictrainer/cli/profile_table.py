@@ -21,7 +21,7 @@ def _flops(timings: TensorTimings) -> List[str]:
 
 
 def _with_reuse(timings: TensorTimings) -> str:
-    """The smallest rho of a run that records and replays; nothing if the profile does not say what that costs."""
+    """The smallest rho of a run that records and replays; nothing where that was not measured."""
     if timings.reuse is None:
         return ""
     return f"; {timings.over(INTERVAL).rho_min:.3f} with frozen work done once in {INTERVAL} epochs"

@@ -6,8 +6,8 @@ import numpy as np
 
 SIZE = 32
 CLASSES = tuple(str(d) for d in range(10))
-# The 1,797 digits are divided once: training set and test set share none of them. Two copies of a test digit, on other
-# patches, halve what chance adds to an accuracy.
+# The 1,797 digits are divided once: training set and test set share none of them. A test digit is there twice, on
+# other patches, so that less of an accuracy is chance.
 _PARTS = {"train": (slice(0, 1397), 1), "test": (slice(1397, 1797), 2)}
 
 
@@ -34,7 +34,8 @@ def on_photographs(drawings: np.ndarray, random: np.random.Generator, shear: flo
     """Each drawing lightens and tints a patch of one of scikit-learn's two sample photographs.
 
     Args:
-        drawings: (n, 8, 8) in 0..1, how much of each place is covered; enlarged, turned by up to 23 degrees, shifted.
+        drawings: (n, 8, 8) in 0..1, how much of each place is covered; they are enlarged, turned by up to 23
+            degrees and shifted.
         random: draws patches, tints, rotations, shifts and noise.
         shear: slants a drawing by up to this many of its heights.
 

@@ -178,7 +178,7 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
 
 
 def _points(members: List[RunFolder], x: str, y: str) -> np.ndarray:
-    """(runs, epochs, 2): x and y of replicates, for the epochs that all of them have finished and evaluated."""
+    """(runs, epochs, 2): x and y of replicates, for the epochs that all have finished and evaluated."""
     points = [[(X[x].of(r), Y[y].of(r)) for r in run.metrics()] for run in members]
     if y != "flops":  # not every epoch is evaluated
         points = [[point for point in run_points if point[1] is not None] for run_points in points]
