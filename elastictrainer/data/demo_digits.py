@@ -6,7 +6,7 @@ import numpy as np
 
 SIZE = 32
 CLASSES = tuple(str(d) for d in range(10))
-# The 1,797 digits are divided once: training set and test set share none of them. A test digit is there twice,
+# The 1,797 digits are divided once: training set and test set share none of them. A test digit comes twice,
 # on other patches, so that less of an accuracy is chance.
 _PARTS = {"train": (slice(0, 1397), 1), "test": (slice(1397, 1797), 2)}
 
