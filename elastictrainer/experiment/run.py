@@ -26,6 +26,7 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment, ownership
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
+from elastictrainer.selection.build import planned_schedule
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps.compiled_step import exempt_from_collection
 from elastictrainer.steps.losses import training_loss
@@ -112,6 +113,9 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     )
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     trainer.compile(optimizer, training_loss(settings.label_smoothing, weights), metrics=[accuracy])
+    if timings is not None and trainer.scheme.importance_metric is not None:
+        schedule = planned_schedule(selection, settings.epochs, data.steps_per_epoch, settings.reuse != "off")
+        selection.check_profile(timings, len(model.trainable_weights), schedule.longest())
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     callbacks = [
         EnergyMetering(sensor),

@@ -22,6 +22,11 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
 
 
+def planned_schedule(settings: SelectionSettings, epochs: int, steps_per_epoch: int, reuse: bool) -> Schedule:
+    """The schedule of a run that selects, before it is known whether its selections pay."""
+    return Schedule(epochs, steps_per_epoch, settings.interval or INTERVAL, reuse)
+
+
 def make_policy(
     scheme: Scheme,
     settings: SelectionSettings,
@@ -64,7 +69,7 @@ def make_policy(
         recorded = epochs if reuse else 0
         return FixedPolicy(scheme.mask(model), timings, at_interval, interval, log, recorded)
 
-    schedule = Schedule(epochs, steps_per_epoch, interval, reuse)
+    schedule = planned_schedule(settings, epochs, steps_per_epoch, reuse)
     profile = settings.check_profile(timings, tensors, schedule.longest())
     if settings.interval is None:
         planned, schedule = schedule, affordable(schedule, settings, profile)

@@ -19,6 +19,14 @@ PROFILED = (*SMALL, "--profile", "profile.json")
 MODEL = ("--dataset", "images", "--image-size", "16", "--scheme", "full", "--epochs", "1", "--model")
 
 
+def _lowest_of_endless_intervals():
+    """A ratio that this profile allows, but for intervals longer than any that a run of twelve epochs has."""
+    from elastictrainer import TensorTimings
+
+    timings = TensorTimings.load("profile.json")
+    return (timings.over(np.inf).rho_min + timings.over(12).rho_min) / 2
+
+
 def call(capsys, name, *arguments):
     """The exit status of a command in this process, and what it said."""
     import importlib
@@ -221,7 +229,11 @@ BAD = {
     "rho 1.5": (("et-train", *PROFILED, "--rho", "1.5"), "--rho 1.5 is out of range; allowed: 0.01 to 1"),
     "rho nan": (("et-train", *PROFILED, "--rho", "nan"), "--rho nan is out of range"),
     "rho word": (("et-train", *PROFILED, "--rho", "half"), "--rho must be a number, not 'half'"),
-    "rho below the floor": (("et-train", *PROFILED, "--rho", "0.02"), "Valid: 0."),
+    "rho below the floor": (("et-train", *PROFILED, "--reuse", "off", "--rho", "0.02"), "Valid: 0."),
+    "rho below the floor of its intervals": (
+        lambda folder: ("et-train", *PROFILED, "--rho", f"{_lowest_of_endless_intervals():.4f}"),
+        "Valid: 0.",
+    ),
     "interval 0": (
         ("et-train", *PROFILED, "--interval", "0"),
         "--interval 0 is out of range; allowed: at least 1",
