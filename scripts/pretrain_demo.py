@@ -3,7 +3,7 @@
     python scripts/pretrain_demo.py
 
 The letters are those of matplotlib's fonts, drawn on photographs as the demo's handwritten digits are. Takes
-some ten minutes on two cores. Prints the accuracy on letters that it was not trained on.
+some ten minutes on two cores. Prints the accuracy on pictures of the same letters that were held out.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> None:
     demo_network.save_weights(backbone, arguments.output)
     demo_network.load_weights(backbone, arguments.output)  # in the half precision that ships
     right = model.predict(images[test], verbose=0).argmax(axis=1) == labels[test]
-    print(f"accuracy on letters held out: {100 * np.mean(right):.1f} %")
+    print(f"accuracy on pictures held out: {100 * np.mean(right):.1f} %")
 
 
 if __name__ == "__main__":

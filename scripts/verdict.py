@@ -7,6 +7,7 @@ import argparse
 from statistics import median
 from typing import List
 
+from elastictrainer.errors import UsageError
 from elastictrainer.runs.run_folder import RunFolder
 
 
@@ -46,7 +47,10 @@ def main() -> None:
     for name in ("full", "short", "elastic"):
         parser.add_argument(f"--{name}", nargs="+", required=True, metavar="RUN")
     arguments = vars(parser.parse_args())
-    print(sentence(**{name: [RunFolder(path) for path in paths] for name, paths in arguments.items()}))
+    try:
+        print(sentence(**{name: [RunFolder(path) for path in paths] for name, paths in arguments.items()}))
+    except UsageError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

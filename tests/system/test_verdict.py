@@ -51,3 +51,13 @@ def test_of_several_seeds_the_medians_count(tmp_path):
     sentence = verdict(tmp_path, (0.9, 0.92, 0.5), (0.8, 0.8, 0.8), (0.1, 0.93, 0.92))
     assert "ends at 92.00 %: 2.00 points above full training, 12.00 points above" in sentence
     assert sentence.endswith("instead of 12, medians of 3 seeds.")
+
+
+def test_a_run_that_did_not_finish_is_named(tmp_path):
+    arguments = ["--full", "a", "--short", "b", "--elastic", "c"]
+    done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert (
+        done.returncode == 2
+        and "a has no summary.json: the run did not finish" in done.stderr
+        and "Traceback" not in done.stderr
+    )
