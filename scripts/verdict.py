@@ -24,12 +24,13 @@ def sentence(full: List[RunFolder], short: List[RunFolder], elastic: List[RunFol
         for name, runs in (("full", full), ("short", short), ("elastic", elastic))
     }
     share = median(e.summary()["train_seconds"] / f.summary()["train_seconds"] for e, f in zip(elastic, full))
+    epochs = short[0].config()["epochs"]
     counted = f", medians of {len(elastic)} seeds" if len(elastic) > 1 else ""
     return (
         f"Elastic training took {share:.2f} of full training's time and ends at {accuracy['elastic']:.2f} %: "
         f"{_beside(accuracy['elastic'], accuracy['full'])} full training, "
-        f"{_beside(accuracy['elastic'], accuracy['short'])} full training of {short[0].config()['epochs']} "
-        f"epochs instead of {full[0].config()['epochs']}{counted}."
+        f"{_beside(accuracy['elastic'], accuracy['short'])} full training of {epochs} "
+        f"epoch{'' if epochs == 1 else 's'} instead of {full[0].config()['epochs']}{counted}."
     )
 
 

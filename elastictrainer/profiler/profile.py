@@ -23,6 +23,7 @@ from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import restored
 
 _MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
+_SHARE_OF_RUN = 0.1  # that timing may take: at rho 0.5 a run saves five times that
 _AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine differ by 3 % at most
 
 
@@ -36,6 +37,7 @@ def profile_model(
     warmup: int = SETTLED,
     steps: int = 8,
     calibrate_s: float = 40.0,
+    training_steps: Optional[int] = None,
     validate: int = 0,
     seed: int = 0,
     metadata: Optional[Dict[str, Any]] = None,
@@ -55,6 +57,8 @@ def profile_model(
         steps: traced steps; times are medians over them.
         calibrate_s: about how many seconds to time the two selections of `calibration` and the full step, in
             turn.
+        training_steps: of the run that the profile is for. Timing takes a tenth of what they take at most, so
+            that a short run does not wait longer for its profile than it saves.
         validate: how many random selections to measure against the prediction.
         seed: of the random selections.
         metadata: what the profile is to say about model and data.
@@ -95,8 +99,10 @@ def profile_model(
             "graph_ms": 1e3 * graph_s,  # to build the full step and to run it for the first time
             "warmup_steps": warmed,
             "traced_steps": steps,
-            "calibration_seconds": calibrate_s,
         }
+        if training_steps is not None:
+            calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * timings.full_ms)
+        timings.metadata["calibration_seconds"] = calibrate_s
         cache = StepCache(objective, optimizer, metrics, size=3)
         timings = _calibrated(timings, cache, batch, calibrate_s, warmup)
         if validate:

@@ -156,7 +156,12 @@ class TrainFunction(tf.keras.callbacks.Callback):
             with state.watch.lap(CALIBRATION):
                 state.say("profiling the model")
                 self.timings = profile_model(
-                    model, objective, minibatch, model.optimizer, metrics=(self.metrics,)
+                    model,
+                    objective,
+                    minibatch,
+                    model.optimizer,
+                    metrics=(self.metrics,),
+                    training_steps=state.epochs * state.steps_per_epoch,
                 )
                 state.say(f"full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
         self._recorder = Recorder(state, self._steps, self._spec, self._reuse)

@@ -26,6 +26,14 @@ def test_profile_of_a_small_network(tf):
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
+def test_a_short_run_does_not_wait_long_for_its_profile(tf):
+    model, batch = small_network(tf), next(ArrayData(tf).train(0))
+    short = quick_profile(model, batch, calibrate_s=60.0, training_steps=20)
+    assert short.metadata["calibration_seconds"] == pytest.approx(2e-3 * short.metadata["step_ms"])
+    long = quick_profile(model, batch, calibrate_s=0.1, training_steps=10**9)
+    assert long.metadata["calibration_seconds"] == 0.1
+
+
 def test_any_keras_model_token_classifier_with_a_gru_and_an_unused_tensor(tf):
     class Classifier(tf.keras.Model):
         def __init__(self):

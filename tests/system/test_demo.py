@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.slow
 def test_the_demo_compares_elastic_training_with_its_rivals():
-    """With fewer epochs than it has: what ten of them reach is a benchmark's to say (docs/results.md)."""
+    """With fewer epochs than it has: what its own number reaches is a benchmark's to say (docs/results.md)."""
     as_a_user = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}
     result = subprocess.run(
         ["bash", "scripts/demo.sh"],
         cwd=ROOT,
-        env={**as_a_user, "EPOCHS": "4"},
+        env={**as_a_user, "EPOCHS": "2"},
         capture_output=True,
         text=True,
         timeout=900,
@@ -28,14 +28,14 @@ def test_the_demo_compares_elastic_training_with_its_rivals():
     )
     assert result.returncode == 0, result.stdout + result.stderr
     shown = result.stdout.split("== result")[1]
-    for label in ("full, epochs 4", "full, epochs 2", "elastic.* 0.50"):
+    for label in ("full, epochs 2", "full, epochs 1", "elastic.* 0.50"):
         assert re.search(rf"{label}.*%", shown), shown
     full, elastic = (
         json.loads((ROOT / "demo-output" / n / "summary.json").read_text()) for n in ("full", "elastic")
     )
     assert f"ends at {100 * elastic['accuracy_last']:.2f} %: " in shown.splitlines()[-1]
-    assert "full training of 2 epochs instead of 4." in shown.splitlines()[-1]
-    assert full["accuracy_last"] > 0.8 and elastic["accuracy_last"] > 0.8
+    assert "full training of 1 epoch instead of 2." in shown.splitlines()[-1]
+    assert full["accuracy_last"] > 0.6 and elastic["accuracy_last"] > 0.6
     assert elastic["flops_total"] < 0.9 * full["flops_total"]
     for name in ("timings.png", "curves.png", "selection.png"):
         assert (ROOT / "demo-output" / name).stat().st_size > 5000
