@@ -26,6 +26,14 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path not in slow)
 
 
+@pytest.fixture
+def mixed_precision(tf):
+    """Layers that are made in this test compute in bfloat16."""
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    yield
+    tf.keras.mixed_precision.set_global_policy("float32")
+
+
 @pytest.fixture(autouse=True)
 def registered_here_only(monkeypatch):
     """What a test registers, no other test of the same process sees, in whatever order they run."""

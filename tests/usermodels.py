@@ -18,6 +18,12 @@ def good(input_shape, num_classes):
     return _network(input_shape, num_classes)
 
 
+def with_float32_head(input_shape, num_classes):
+    model = _network(input_shape, num_classes)
+    head = layers.Dense(num_classes, dtype="float32", name="exact_head")
+    return tf.keras.Model(model.input, head(model.layers[-2].output))
+
+
 def frozen_below(input_shape, num_classes):
     model = _network(input_shape, num_classes)
     model.get_layer("first").trainable = False

@@ -34,21 +34,22 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     import tensorflow as tf
 
     from elastictrainer.cli.profile_table import table
-    from elastictrainer.experiment import assembly, memory
+    from elastictrainer.experiment import assembly, memory, profiling
     from elastictrainer.models import zoo
 
-    assembly.configure(settings.seed)
+    assembly.configure(settings.seed, mixed_precision=settings.mixed_precision)
+    assembly.note_precision(settings, print)
     classes = assembly.classes(settings)
     model = assembly.make_model(settings, classes)
     size = zoo.input_size(model, settings.image_size or zoo.default_image_size(settings.model))
     shape = (*size, model.input_shape[-1])
-    metadata = assembly.profile_metadata(settings, model, shape, classes)
-    path = Path(settings.output or assembly.profile_path(metadata))
-    assembly.require_writable(path)
+    metadata = profiling.profile_metadata(settings, model, shape, classes)
+    path = Path(settings.output or profiling.profile_path(metadata))
+    profiling.require_writable(path)
     memory.require_enough(model, settings.batch_size)
     pixels = tf.random.uniform((settings.batch_size, *shape), 0, 255)
     labels = tf.random.uniform((settings.batch_size,), 0, classes, tf.int64)
-    timings = assembly.make_profile(
+    timings = profiling.make_profile(
         model,
         (pixels, labels),
         assembly.make_optimizer(settings, steps=1000),

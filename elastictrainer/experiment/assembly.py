@@ -1,38 +1,41 @@
-"""From settings to live objects: random state, data, model, optimizer, profile."""
+"""From settings to live objects: random state, data, model, optimizer."""
 
-import hashlib
 import logging
-import re
-import tempfile
-from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.settings import CommonSettings, TrainSettings
-from elastictrainer.models import augmentation, zoo
-from elastictrainer.profiler.profile import profile_model
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.experiment.settings import CommonSettings
+from elastictrainer.models import zoo
 from elastictrainer.registry import MODEL
-from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import use_random_variables
-from elastictrainer.steps.objective import Objective, classification_loss
-
-PROFILES = Path("profiles")
 
 
-def configure(seed: int, deterministic: bool = False) -> None:
-    """Set the process up before any layer is made: seeds, and random numbers whose state is in variables."""
+def configure(seed: int, deterministic: bool = False, mixed_precision: bool = False) -> None:
+    """Set the process up before any layer is made.
+
+    Args:
+        seed: of all random numbers, whose state is kept in variables.
+        deterministic: whether the same work always gives the same bits.
+        mixed_precision: whether layers compute in bfloat16. Their weights are float32 in any case.
+    """
     tf.get_logger().setLevel(logging.ERROR)
     use_random_variables()  # only what is in a variable can be put back after the tensors were scored
     tf.keras.utils.set_random_seed(seed)
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16" if mixed_precision else "float32")
     if deterministic:
         tf.config.experimental.enable_op_determinism()
+
+
+def note_precision(settings: CommonSettings, say: Callable[[str], None]) -> None:
+    """Say where mixed precision does not pay."""
+    if settings.mixed_precision and environment.has_bfloat16() is False:
+        say("note: this device has no bfloat16 arithmetic: steps take longer than without --mixed-precision")
 
 
 def classes(settings: CommonSettings) -> int:
@@ -79,6 +82,11 @@ def _agree(settings: CommonSettings, class_count: int) -> None:
 
 def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
     """The model with a head for `class_count` classes."""
+    if settings.mixed_precision and settings.model.endswith(".keras"):
+        raise UsageError(
+            f"--mixed-precision: {settings.model} says itself what each layer computes in. Leave it out, or "
+            "make the model by a function (--model package.module:function)."
+        )
     return zoo.create(
         settings.model,
         class_count,
@@ -104,159 +112,3 @@ def make_optimizer(
         schedule=schedule,
         warmup_steps=warmup_steps,
     )
-
-
-def profile_metadata(
-    settings: CommonSettings, model: tf.keras.Model, input_shape: Tuple[int, ...], class_count: int
-) -> Dict[str, Any]:
-    """What a profile is a profile of."""
-    return {
-        "model": settings.model,
-        "input_shape": list(input_shape),
-        "batch_size": settings.batch_size,
-        "classes": class_count,
-        "optimizer": settings.optimizer,
-        "augmentation": augmentation.kinds(model),
-    }
-
-
-def profile_path(metadata: Dict[str, Any]) -> Path:
-    """Where the profile of `metadata` on this device is kept unless the user says otherwise."""
-    everything = repr((sorted(metadata.items()), environment.device(), environment.threads()))
-    short = hashlib.sha1(everything.encode()).hexdigest()[:6]
-    model = re.sub(r"[^A-Za-z0-9]+", "-", metadata["model"]).strip("-")
-    shape = "x".join(str(d) for d in metadata["input_shape"][:-1])
-    data = f"{shape}_c{metadata['classes']}_b{metadata['batch_size']}"
-    return PROFILES / f"{model}_{data}_{metadata['optimizer']}_{short}.json"
-
-
-def differences(timings: TensorTimings, model: tf.keras.Model, metadata: Dict[str, Any]) -> List[str]:
-    """In what a profile is not of this model, data shape, optimizer and device; empty where it is."""
-    wanted = {**metadata, "device": environment.device(), "threads": environment.threads()}
-    differing = [
-        f"{key}: profile {timings.metadata.get(key)}, here {value}"
-        for key, value in wanted.items()
-        if timings.metadata.get(key) != value
-    ]
-    shapes = tuple(tuple(int(d) for d in v.shape) for v in model.trainable_weights)
-    if shapes != timings.shapes:
-        differing.append(f"trainable tensors: profile {len(timings)}, here {len(shapes)}, or of other shapes")
-    return differing
-
-
-def find_profile(
-    settings: TrainSettings, model: tf.keras.Model, metadata: Dict[str, Any], wanted: bool
-) -> Tuple[Optional[TensorTimings], Path]:
-    """The profile to train with, if there is one, and where it is or belongs.
-
-    Args:
-        settings: its `profile` names a file, which must fit.
-        model, metadata: what it must be a profile of.
-        wanted: whether the scheme cannot do without.
-
-    Raises:
-        UsageError: the named file is missing, damaged, or a profile of something else; with the differences.
-    """
-    path = Path(settings.profile) if settings.profile else profile_path(metadata)
-    if not settings.profile and not path.exists():
-        return None, path
-    try:
-        timings = TensorTimings.load(path)
-    except UsageError:
-        if settings.profile or wanted:
-            raise
-        return None, path
-    differing = differences(timings, model, metadata)
-    if differing and (settings.profile or wanted):
-        raise UsageError(
-            f"{path} is a profile of something else ({'; '.join(differing)}). Make one of this: leave "
-            "--profile out, or run et-profile with the same options."
-        )
-    return (None if differing else timings), path
-
-
-def _still_valid(
-    path: Path, model: tf.keras.Model, metadata: Dict[str, Any]
-) -> Tuple[Optional[TensorTimings], str]:
-    """A run's own profile, or None and why it is no longer of use."""
-    try:
-        timings = TensorTimings.load(path)
-    except UsageError as error:
-        return None, str(error).rstrip(".")
-    differing = differences(timings, model, metadata)
-    if differing:
-        return None, f"{path} is a profile of something else ({'; '.join(differing)})"
-    return timings, ""
-
-
-def obtain_profile(
-    settings: TrainSettings,
-    model: tf.keras.Model,
-    metadata: Dict[str, Any],
-    batch: Callable[[], Tuple[Any, Any]],
-    optimizer: Any,
-    wanted: bool,
-    say: Callable[[str], None],
-    kept: Optional[Path] = None,
-) -> Optional[TensorTimings]:
-    """The profile to train with, made and written if it is `wanted` and there is none.
-
-    See `find_profile` and `make_profile`; `batch` makes the minibatch to profile with. A run that is gone on
-    with has its own profile at `kept`, which is made again where it is damaged or of something else: another
-    device, a container's limit, a power mode.
-    """
-    why = "no profile of this model, shape, batch and device yet"
-    if kept is None:
-        timings, path = find_profile(settings, model, metadata, wanted)
-    else:
-        path = kept
-        timings, why = _still_valid(kept, model, metadata)
-    if timings is not None:
-        say(f"profile: {path}")
-    elif wanted:
-        say(f"{why}: making one")
-        require_writable(path)
-        timings = make_profile(
-            model, batch(), optimizer, metadata, say, calibrate_s=settings.calibration_seconds
-        )
-        timings.save(path)
-        say(f"profile: {path} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
-    return timings
-
-
-def require_writable(path: Path) -> None:
-    """UsageError, before anything is measured, where a profile could not be written."""
-    why = "it is a folder" if path.is_dir() else ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        why = error.strerror or str(error)
-    if why:
-        raise UsageError(f"cannot write the profile {path}: {why}.")
-
-
-def make_profile(
-    model: tf.keras.Model,
-    batch: Tuple[Any, Any],
-    optimizer: Any,
-    metadata: Dict[str, Any],
-    say: Callable[[str], None] = lambda line: None,
-    **options: Any,
-) -> TensorTimings:
-    """Profile `model` as it will be trained, and say what could not be measured."""
-    accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    objective = Objective(model, classification_loss())
-    timings = profile_model(
-        model, objective, batch, optimizer, metrics=(accuracy,), metadata=metadata, **options
-    )
-    timings = with_reuse_costs(timings, objective, optimizer, batch)
-    for words, which in {
-        "the loss does not depend on these tensors; they cannot be trained": ~timings.connected,
-        "no op could be charged to these tensors; their time is estimated from FLOPs": timings.estimated,
-    }.items():
-        names = [name for name, marked in zip(timings.names, which) if marked]
-        if names:
-            say(f"note: {words}: {', '.join(names)}")
-    return timings

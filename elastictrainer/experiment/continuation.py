@@ -9,7 +9,7 @@ from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.run_folder import RunFolder
 
 # The saved model contains the layers that these settings describe.
-_SAVED_WITH_THE_MODEL = ("model", "image_size", "augment", "rotation", "flip")
+_SAVED_WITH_THE_MODEL = ("model", "image_size", "augment", "rotation", "flip", "mixed_precision")
 _REFUSED = (*_SAVED_WITH_THE_MODEL, "weights", "head_init")
 
 

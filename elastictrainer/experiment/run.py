@@ -15,7 +15,7 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import DataError, UsageError
-from elastictrainer.experiment import assembly, memory, user_callbacks
+from elastictrainer.experiment import assembly, memory, profiling, user_callbacks
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together
 from elastictrainer.experiment.sizes import bytes_of
@@ -61,7 +61,8 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     schemes.check_name(settings.scheme)
     check_together(settings)
     users = user_callbacks.create(settings.callback)
-    assembly.configure(settings.seed, settings.deterministic)
+    assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
+    assembly.note_precision(settings, print)
     data = assembly.load_data(settings)
     if settings.early_stopping and data.val_split is None:
         raise UsageError(
@@ -219,15 +220,15 @@ def _profile(
 ) -> Optional[TensorTimings]:
     """The profile to train with, of what one process does; None where there is none and none is needed.
 
-    A run that is gone on with has its own at `kept`, see `assembly.obtain_profile`.
+    A run that is gone on with has its own at `kept`, see `profiling.obtain_profile`.
     """
     share = dataclasses.replace(settings, batch_size=settings.batch_size // (group.count if group else 1))
     image_shape = (*data.image_size, model.input_shape[-1])
     obtain = functools.partial(
-        assembly.obtain_profile,
+        profiling.obtain_profile,
         settings,
         model,
-        assembly.profile_metadata(share, model, image_shape, len(data.class_names)),
+        profiling.profile_metadata(share, model, image_shape, len(data.class_names)),
         lambda: next(data.train(0)),
         optimizer,
         schemes.create(settings.scheme).importance_metric is not None,

@@ -83,6 +83,10 @@ class CommonSettings:
     )
     learning_rate: float = setting(1e-4, "the highest: at the first step, or after the warm-up", 0)
     weight_decay: float = setting(5e-4, "of sgd and adamw, per step, times the learning rate", 0)
+    mixed_precision: bool = setting(
+        False,
+        "compute in bfloat16, weights stay float32; faster where the device has such arithmetic",
+    )
     calibration_seconds: float = setting(
         40.0,
         "spent on timing steps when a profile is made, after the trace; less time: a less accurate profile",

@@ -15,7 +15,7 @@ from elastictrainer.runs import ownership, provenance
 from elastictrainer.runs.files import write_text, written_beside
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
-from elastictrainer.steps.keras_compat import argmax, save_for_serving, without_own_layers
+from elastictrainer.steps.keras_compat import argmax, compute_in_float32, save_for_serving, without_own_layers
 
 LABELS = "labels.txt"
 SAVED_LABELS = f"assets.extra/{LABELS}"  # the folder that TensorFlow leaves to others
@@ -38,7 +38,7 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
         UsageError: `class_names` has another length than the model has outputs.
     """
     core = _logits(model, class_names)
-    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.outputs[0])
+    probabilities = tf.keras.layers.Softmax(name="probabilities", dtype="float32")(core.outputs[0])
     # The layer reserves index 0 for out-of-vocabulary values: label k has index k + 1.
     class_name = tf.keras.layers.StringLookup(
         vocabulary=list(class_names), num_oov_indices=1, invert=True, name="class"
@@ -102,7 +102,7 @@ def export(
 
 
 def _tflite(core: tf.keras.Model, quantised: bool) -> bytes:
-    probabilities = tf.keras.layers.Softmax(name="probabilities")(core.outputs[0])
+    probabilities = tf.keras.layers.Softmax(name="probabilities", dtype="float32")(core.outputs[0])
     with tempfile.TemporaryDirectory(prefix="elastictrainer-export-") as folder:
         save_for_serving(tf.keras.Model(core.inputs[0], probabilities), folder)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
@@ -147,6 +147,7 @@ def export_run(
     summary, environment = run.summary(), run.environment()
     weights_path = run.weights_path(weights)
     model = model_file.read(weights_path, trust)
+    compute_in_float32(model)  # every device can, and converters know nothing else
     names = environment.get("class_names") or [str(k) for k in range(model.output_shape[-1])]
     for format, path in zip(formats, paths):
         export(model, names, format, path, overwrite)

@@ -16,6 +16,7 @@ from elastictrainer.runs import provenance
 from elastictrainer.runs.files import without_wildcards
 from elastictrainer.runs.quiet import silenced
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.steps.keras_compat import compute_in_float32
 
 _SUM_OFF = 1e-3  # of probabilities, 8-bit arithmetic included
 _FORMATS = "a run folder, a .keras file, a SavedModel folder, a .tflite file"
@@ -88,6 +89,7 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
 
 def _keras(path: Path, trust: bool) -> Predictor:
     model = model_file.read(path, trust)
+    compute_in_float32(model)
     names: Optional[Sequence[str]] = None
     outputs = model.output_shape
     if {"probabilities", "class"} <= {layer.name for layer in model.layers}:  # see `export.deployed`

@@ -38,7 +38,8 @@ def require_logits(name: str, model: Any, classes: int) -> None:
         classes: of the data.
 
     Raises:
-        UsageError: not a Keras model, not built, another output shape, or a softmax at the end.
+        UsageError: not a Keras model, not built, another output shape, a softmax at the end, or logits that
+            are not float32.
     """
     if not isinstance(model, tf.keras.Model):
         raise UsageError(f"--model {name} gave a {type(model).__name__}, not a Keras model.")
@@ -53,6 +54,11 @@ def require_logits(name: str, model: Any, classes: int) -> None:
     if ends_in_softmax(model):
         raise UsageError(
             f"--model {name} ends in a softmax; it must give logits. Remove the last activation."
+        )
+    if model.layers and model.layers[-1].compute_dtype in ("bfloat16", "float16"):
+        raise UsageError(
+            f"--model {name} gives {model.layers[-1].compute_dtype} logits, too coarse for a loss: make its "
+            'last layer with dtype="float32".'
         )
 
 

@@ -44,7 +44,7 @@ def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) ->
         if name in known:
             kernel[:, label] = known_kernel[:, known.index(name)]
             bias[label] = known_bias[known.index(name)]
-    new_head = tf.keras.layers.Dense(len(class_names), name=head.name)
+    new_head = tf.keras.layers.Dense(len(class_names), name=head.name, dtype="float32")
     new_model = tf.keras.Model(model.inputs[0], new_head(features), name=model.name)
     new_head.set_weights([kernel, bias])
     return new_model

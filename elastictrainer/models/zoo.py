@@ -137,7 +137,9 @@ def _built_in(
         features = tf.keras.layers.GlobalAveragePooling2D()(features)
     features = tf.keras.layers.Dropout(0.2)(features)
     init = {"zeros": "zeros", "glorot": "glorot_uniform"}[head_init]
-    logits = tf.keras.layers.Dense(classes, kernel_initializer=init, name="head")(features)
+    # In float32 whatever the others compute in: a softmax of rounded logits loses small differences.
+    head = tf.keras.layers.Dense(classes, kernel_initializer=init, name="head", dtype="float32")
+    logits = head(features)
     return tf.keras.Model(pixels, logits, name=name)
 
 

@@ -189,7 +189,7 @@ class FrozenWork:
 
         def narrow(exact: List[tf.Tensor]) -> Tuple[List[tf.Tensor], tf.Tensor]:
             values = [tf.cast(value, spec.dtype) for value, spec in zip(exact, stored)]
-            narrowed = [value for value, tensor in zip(values, tensors) if value.dtype != tensor.dtype]
+            narrowed = [v for v, tensor in zip(values, tensors) if v.dtype == tf.float16 != tensor.dtype]
             return values, tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in narrowed])
 
         def replayed(*values: tf.Tensor) -> tf.Tensor:

@@ -20,8 +20,9 @@ def is_storable(tensor: Any, batch: int) -> bool:
 
 
 def stored_dtype(dtype: tf.DType, floats: str) -> str:
-    """What numbers of `dtype` are stored as: wide ones as `floats`."""
-    return floats if dtype in (tf.float32, tf.float64) and floats == "float16" else str(dtype.name)
+    """What numbers of `dtype` are stored as: wide ones as `floats`; bfloat16 too, which NumPy has not."""
+    narrowed = dtype in (tf.float32, tf.float64) and floats == "float16"
+    return floats if narrowed or dtype == tf.bfloat16 else str(dtype.name)
 
 
 def row_bytes(tensor: Any, floats: str) -> int:

@@ -29,15 +29,32 @@ def device() -> str:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
-    try:
-        fields = dict(
-            line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line
-        )
-        fields = {key.strip(): value.strip() for key, value in fields.items()}
-        name = fields.get("model name") or fields.get("Model") or fields.get("Hardware")
-    except OSError:
-        name = None
+    fields = _processor()
+    name = fields.get("model name") or fields.get("Model") or fields.get("Hardware")
     return f"{name or platform.processor() or 'CPU'} ({platform.machine()})"
+
+
+def has_bfloat16() -> Optional[bool]:
+    """Whether the GPU, else the processor, calculates in bfloat16 itself; None where it does not say."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        capability = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability")
+        return capability and capability >= (8, 0)  # NVIDIA's Ampere and later
+    fields = _processor()
+    flags = fields.get("flags") or fields.get("Features")  # of x86, of Arm
+    return None if flags is None else bool({"avx512_bf16", "amx_bf16", "bf16"} & set(flags.split()))
+
+
+def _processor() -> Dict[str, str]:
+    """What Linux says of the processor; empty elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in lines if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
 
 
 def threads() -> Dict[str, int]:

@@ -172,6 +172,17 @@ def without_own_layers(model: tf.keras.Model) -> tf.keras.Model:
     return tf.keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
 
 
+def compute_in_float32(model: tf.keras.Model) -> None:
+    """Let layers that compute in bfloat16 compute in float32, which their weights are."""
+    for layer in [model, *layers_inside(model, recursive=True)]:
+        if layer.compute_dtype != "bfloat16":
+            continue
+        if KERAS_3:
+            layer.dtype_policy = "float32"
+        else:
+            layer._set_dtype_policy("float32")
+
+
 def take(inputs: Any, indices: Any, axis: int) -> Any:
     """`tf.gather` of symbolic inputs, which Keras 3's are not to TensorFlow."""
     return tf.keras.ops.take(inputs, indices, axis=axis) if KERAS_3 else tf.gather(inputs, indices, axis=axis)

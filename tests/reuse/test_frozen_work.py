@@ -50,6 +50,22 @@ def test_replaying_is_the_training_that_computes_everything_again(tf, tmp_path, 
         np.testing.assert_array_equal(one, other, err_msg=variable.name)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_is_bfloat16_is_replayed_exactly(tf, mixed_precision, dtype):
+    """float32 holds all of its numbers, and float16 those of usual size."""
+    tf.keras.utils.set_random_seed(1)
+    step = trained_step(tf, residual(tf), ["c4", "head"])
+    minibatches, variables = data(tf), everything(step)
+    work = work_of(tf, step, minibatches, ReuseSettings(dtype=dtype, seed=EXACT.seed))
+    assert {column.dtype for column in work.recording.columns[:-1]} == {dtype}
+    before = values(variables)
+    losses = [float(work.train(work.keep(minibatch))) for minibatch in minibatches]
+    losses += [float(work.train(work.read(1, k))) for k in range(STEPS)]
+    assign(variables, before)
+    again = [float(step(*minibatch)) for minibatch in [*minibatches, *shuffled(minibatches, 1)]]
+    assert losses == again
+
+
 def test_float16_is_near(tf):
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), ["c4", "head"])

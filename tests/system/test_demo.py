@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.slow
 def test_the_demo_compares_elastic_training_with_its_rivals():
-    """With fewer epochs than it has: what its own number reaches is a benchmark's to say (docs/results.md)."""
+    """With fewer epochs than it has: what they reach is a benchmark's to say (docs/results.md)."""
     as_a_user = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}
     result = subprocess.run(
         ["bash", "scripts/demo.sh"],

@@ -1,4 +1,4 @@
-"""What the commands assemble from settings, and what they tell the user about it."""
+"""Profiles as the commands make them, and what they tell the user about it."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import pytest
 
 import usermodels
 from builders import invented_timings
-from elastictrainer.experiment import assembly
+from elastictrainer.experiment import profiling
 
 
 def batch(tf):
@@ -16,7 +16,7 @@ def batch(tf):
 
 def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
     said = []
-    timings = assembly.make_profile(
+    timings = profiling.make_profile(
         usermodels.unconnected((8, 8, 3), 2),
         batch(tf),
         tf.keras.optimizers.SGD(0.1),
@@ -37,9 +37,9 @@ def test_tensors_whose_time_is_estimated_are_named(tf, monkeypatch, estimated):
     model = usermodels.good((8, 8, 3), 2)
     measured = invented_timings(model)
     marked = dataclasses.replace(measured, estimated=np.isin(measured.names, estimated))
-    monkeypatch.setattr(assembly, "profile_model", lambda *arguments, **options: marked)
+    monkeypatch.setattr(profiling, "profile_model", lambda *arguments, **options: marked)
     said = []
-    monkeypatch.setattr(assembly, "with_reuse_costs", lambda timings, *arguments: timings)
-    assert assembly.make_profile(model, batch(tf), None, {}, said.append) is marked
+    monkeypatch.setattr(profiling, "with_reuse_costs", lambda timings, *arguments: timings)
+    assert profiling.make_profile(model, batch(tf), None, {}, said.append) is marked
     lines = [line for line in said if "estimated from FLOPs" in line]
     assert [line.split(": ")[-1].split(", ") for line in lines] == ([estimated] if estimated else [])

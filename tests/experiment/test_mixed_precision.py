@@ -1,0 +1,116 @@
+"""`--mixed-precision`: layers compute in bfloat16, weights are float32; profiled, trained and exported."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from elastictrainer import UsageError
+from elastictrainer.experiment import assembly, profiling
+from elastictrainer.experiment.continuation import settings_of
+from elastictrainer.experiment.run import train
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.models import predictor
+from elastictrainer.models.export import export_run
+from elastictrainer.runs import environment
+from elastictrainer.runs.run_folder import RunFolder
+
+
+@pytest.fixture(autouse=True)
+def float32_again(tf):
+    yield
+    tf.keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.fixture
+def settings(image_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return TrainSettings(
+        model="usermodels:with_float32_head",
+        mixed_precision=True,
+        dataset=str(image_folder),
+        image_size=16,
+        learning_rate=0.003,
+        importance_batches=2,
+        epochs=3,
+        scheme="traditional-tl",
+        calibration_seconds=0.5,
+    )
+
+
+def precisions(model):
+    return {layer.name: str(layer.compute_dtype) for layer in model.layers if layer.weights}
+
+
+def test_a_run_trains_records_resumes_and_is_exported(tf, settings, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(environment, "has_bfloat16", lambda: False)
+    run = RunFolder.create(tmp_path / "run")
+    summary = train(settings, run, resume=False)
+    assert "this device has no bfloat16 arithmetic" in capsys.readouterr().out
+    assert summary["steps"] == 18 and summary["replayed_share"] > 0 and np.isfinite(summary["loss_last"])
+    assert train(settings, run, resume=True)["loss_last"] == summary["loss_last"]
+    model = tf.keras.models.load_model(run.model_path)
+    assert precisions(model) == {"first": "bfloat16", "second": "bfloat16", "exact_head": "float32"}
+    assert {str(tf.as_dtype(v.dtype).name) for v in model.weights} == {"float32"}
+    *exports, _ = export_run(run, ["tflite", "keras", "saved_model"])
+    images = np.random.default_rng(0).uniform(0, 255, (4, 16, 16, 3)).astype(np.float32)
+    expected = predictor.load(run.path)(images)
+    for path in exports:
+        np.testing.assert_allclose(predictor.load(path)(images), expected, atol=1e-5)
+    trained = tf.nn.softmax(model(images, training=False)).numpy()
+    np.testing.assert_allclose(trained, expected, atol=0.02)
+    assert not np.array_equal(trained, expected), "as it was trained, it rounds"
+
+
+def test_a_built_in_network_ends_in_float32_and_starts_with_exact_pixels(tf):
+    settings = TrainSettings(model="demo", mixed_precision=True, augment="strong")
+    assembly.configure(0, mixed_precision=True)
+    model = assembly.make_model(settings, 10)
+    found = {layer.name.split("_")[0]: str(layer.compute_dtype) for layer in model.layers}
+    assert found["head"] == found["preprocess"] == found["random"] == "float32"
+    assert found["dropout"] == "bfloat16"
+    assembly.configure(0)
+    assert set(map(str, (layer.compute_dtype for layer in assembly.make_model(settings, 10).layers))) == {
+        "float32"
+    }
+
+
+def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
+    assembly.configure(0, mixed_precision=True)
+    model = assembly.make_model(settings, 2)
+    metadata = profiling.profile_metadata(settings, model, (16, 16, 3), 2)
+    images, labels = tf.zeros((4, 16, 16, 3)), tf.constant([0, 1, 0, 1])
+    options = {"warmup": 1, "steps": 1, "calibrate_s": 0}
+    timings = profiling.make_profile(model, (images, labels), None, metadata, **options)
+    assert not profiling.differences(timings, model, metadata)
+    plain = profiling.profile_metadata(
+        dataclasses.replace(settings, mixed_precision=False), model, (16, 16, 3), 2
+    )
+    assert profiling.profile_path(plain) != profiling.profile_path(metadata)
+    (said,) = profiling.differences(timings, model, plain)
+    assert said == "precision: profile mixed_bfloat16, here float32"
+    del timings.metadata["precision"]
+    assert not profiling.differences(timings, model, plain), "a profile of an earlier version is float32"
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        ("usermodels:good", "gives bfloat16 logits.*dtype=.float32."),
+        ("some.keras", "says itself what each layer computes in"),
+    ],
+)
+def test_a_model_that_cannot_have_it_is_refused(tf, settings, model, message):
+    assembly.configure(0, mixed_precision=True)
+    with pytest.raises(UsageError, match=message):
+        assembly.make_model(dataclasses.replace(settings, model=model), 2)
+
+
+def test_a_continued_run_has_the_precision_of_the_earlier_one(tf, settings, tmp_path):
+    run = RunFolder.create(tmp_path / "run")
+    settings = dataclasses.replace(settings, epochs=1, scheme="full")
+    train(settings, run, resume=False)
+    later = TrainSettings(dataset=settings.dataset, init_from=str(run.path))
+    assert settings_of(later, ["--rho"]).mixed_precision
+    with pytest.raises(UsageError, match="leave out --mixed-precision"):
+        settings_of(later, ["--mixed-precision"])
