@@ -45,6 +45,12 @@ def command(*arguments):
     return [sys.executable, "-m", "elastictrainer.cli.train", *map(str, arguments)]
 
 
+def as_in_a_terminal():
+    """Undo what a background job (SIGINT) or nohup (SIGHUP) ignores."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(folder, *arguments, **options):
     return subprocess.Popen(
         command(*arguments),
@@ -53,8 +59,7 @@ def start(folder, *arguments, **options):
         stderr=subprocess.STDOUT,
         text=True,
         env=ENVIRONMENT,
-        # A shell starts background jobs with the interrupt ignored; a user's terminal does not.
-        preexec_fn=options.get("before", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)),
+        preexec_fn=options.get("before", as_in_a_terminal),
     )
 
 
