@@ -2,7 +2,7 @@
 # Elastic training against its rivals on the same images and weights, one run after the other.
 #     IMAGES=path/to/folder WEIGHTS=path/to/weights.h5 bash scripts/benchmarks/real_images.sh
 # For each of SEEDS ("0 1 2"): full training of EPOCHS (12) and of the fewer epochs in SHORT ("6 4 3"), whose schedule ends at zero as well;
-# elastic and freeze-below at each of RHOS ("0.5 0.35 0.25"), elastic at the first of them without reuse, traditional-tl with it.
+# SCHEMES ("elastic freeze-below") at each of RHOS ("0.5 0.35 0.25"); elastic at the first of them without reuse, traditional-tl with it.
 # Without WEIGHTS they are downloaded. MODEL (mobilenetv2) and OUTPUT (benchmark-output/real-images) may be set; further et-train options may follow. ONLY, a
 # pattern such as "*elastic*", trains only runs of such names. Finished runs are kept and interrupted ones gone on with.
 set -euo pipefail
@@ -12,6 +12,7 @@ epochs=${EPOCHS:-12}
 read -ra seeds <<< "${SEEDS:-0 1 2}"
 read -ra short <<< "${SHORT-6 4 3}"
 read -ra rhos <<< "${RHOS-0.5 0.35 0.25}"
+read -ra schemes <<< "${SCHEMES-elastic freeze-below}"
 common=(--model "${MODEL:-mobilenetv2}" --dataset "$images" "$@")
 [ -z "${WEIGHTS:-}" ] || common+=(--weights "$WEIGHTS")
 runs=()
@@ -37,8 +38,9 @@ for seed in "${seeds[@]}"; do
         train "seed$seed/full-$fewer" --seed "$seed" --scheme full --epochs "$fewer"
     done
     for rho in ${rhos[@]+"${rhos[@]}"}; do
-        train "seed$seed/elastic-$rho" --seed "$seed" --rho "$rho" --epochs "$epochs"
-        train "seed$seed/freeze-below-$rho" --seed "$seed" --rho "$rho" --epochs "$epochs" --scheme freeze-below
+        for scheme in ${schemes[@]+"${schemes[@]}"}; do
+            train "seed$seed/${scheme#*:}-$rho" --seed "$seed" --rho "$rho" --epochs "$epochs" --scheme "$scheme"
+        done
     done
     train "seed$seed/elastic-${rhos[0]}-without" --seed "$seed" --rho "${rhos[0]}" --epochs "$epochs" --reuse off
     train "seed$seed/traditional-tl" --seed "$seed" --scheme traditional-tl --epochs "$epochs"

@@ -23,6 +23,7 @@ import numpy as np
 
 POINTS = (0, 1, 3, 8)  # epochs of full training
 PROBES = 48  # minibatches to compute metrics on
+OPENING = 48  # full steps before the first point, as et-train makes them: a head of zeros passes no gradient
 DRAWS = 2  # trainings of each layer, on different minibatches
 
 
@@ -74,6 +75,11 @@ class Study:
     @property
     def variables(self):
         return self.model.trainable_variables
+
+    def open(self):
+        """Full training of a few steps."""
+        for minibatch in itertools.islice(self.data.train(0), OPENING):
+            self.full(*minibatch)
 
     def train_full(self, first, last):
         """Full training from epoch `first` to `last`."""
@@ -132,6 +138,7 @@ def main():
     options = parse()
     study = Study(options)
     probes = study.probes()
+    study.open()
     points = {}  # weights and each layer's metrics
     for before, epoch in zip([0, *options.points], options.points):
         study.train_full(before, epoch)

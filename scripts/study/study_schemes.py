@@ -1,0 +1,68 @@
+"""Metrics of importance as schemes, for `--scheme study_schemes:NAME` with this folder on PYTHONPATH.
+
+Each selects at every interval as `elastic` does, by another metric: `Fisher` by the sum of squared gradients
+(AdaBet), `RelativeGradient` by the norm of a gradient over that of the weights (Auto-RGN), `Size` by
+the numbers in a tensor, `Random` by nothing, with the head always (LISA).
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer import Elastic
+from elastictrainer.selection import importance
+
+_HEAD = 1e6  # more than all others together: the head's tensors are always chosen
+
+
+@importance.register("fisher")
+def _fisher(gradients, variables):
+    return tf.stack([tf.reduce_sum(tf.square(g)) for g in gradients])
+
+
+@importance.register("relative-gradient")
+def _relative_gradient(gradients, variables):
+    # A tensor of zeros, as a new head, has all to gain.
+    return tf.stack([tf.norm(g) / (tf.norm(v) + 1e-6) for g, v in zip(gradients, variables)])
+
+
+@importance.register("size")
+def _size(gradients, variables):
+    return [int(np.prod(v.shape)) for v in variables]
+
+
+_drawn = np.random.default_rng(0)
+
+
+@importance.register("random")
+def _random(gradients, variables):
+    scores = _drawn.random(len(variables))
+    scores[-2:] = _HEAD
+    return scores
+
+
+class Fisher(Elastic):
+    """By the sum of squared gradients."""
+
+    def __init__(self):
+        super().__init__("fisher")
+
+
+class RelativeGradient(Elastic):
+    """By the norm of a gradient over that of the weights."""
+
+    def __init__(self):
+        super().__init__("relative-gradient")
+
+
+class Size(Elastic):
+    """By the numbers in a tensor."""
+
+    def __init__(self):
+        super().__init__("size")
+
+
+class Random(Elastic):
+    """By nothing, anew at every interval; the head always."""
+
+    def __init__(self):
+        super().__init__("random")
