@@ -98,7 +98,7 @@ from elastictrainer.data import demo_digits
 
 print(platform.machine(), "Python", platform.python_version(), "TensorFlow", tf.__version__, "Keras", tf.keras.__version__)
 (x_train, y_train), (x_test, y_test) = demo_digits.digits("train"), demo_digits.digits("test")
-np.savez("digits.npz", x_train=x_train[:320], y_train=y_train[:320], x_test=x_test[:64], y_test=y_test[:64])
+np.savez("digits.npz", x_train=x_train[:80], y_train=y_train[:80], x_test=x_test[:64], y_test=y_test[:64])
 EOF
 }
 
@@ -139,7 +139,7 @@ assert same == 1
 EOF
 }
 
-task=(--model demo --dataset digits.npz --batch-size 16 --learning-rate 0.003)
+task=(--model demo --dataset digits.npz --batch-size 4 --learning-rate 0.003)
 step import prepare
 step et-profile python -m elastictrainer.cli.profile "${task[@]}" --warmup 2 --steps 2 --calibration-seconds 0 --output profile.json
 set -m # a job of its own: without that a command in the background ignores Ctrl-C
