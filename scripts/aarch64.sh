@@ -31,7 +31,7 @@ python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 mkdir -p "$work"
 training=""
 leave() {
-    [ -z "$training" ] || kill -- "-$training" 2>/dev/null || true
+    [ -z "$training" ] || kill "$training" 2>/dev/null || true
     rm -rf "$root.partial" "$wheels.partial"
     echo "left in $work; remove it with: rm -r $work"
 }
@@ -76,7 +76,8 @@ cd "$run"
 export PYTHONPATH=$run:$wheels PYTHONNOUSERSITE=1 TF_CPP_MIN_LOG_LEVEL=3
 unset PYTHONHOME LD_LIBRARY_PATH LD_PRELOAD
 
-python() { qemu-aarch64-static -cpu max -L "$root" "$root/usr/bin/python3.11" "$@"; }
+emulated=(qemu-aarch64-static -cpu max -L "$root" "$root/usr/bin/python3.11")
+python() { "${emulated[@]}" "$@"; }
 # step TITLE COMMAND...: run a command, and say how long it took.
 TIMEFORMAT="-- %R s; on the processor %U s"
 step() {
@@ -102,12 +103,13 @@ np.savez("digits.npz", x_train=x_train[:80], y_train=y_train[:80], x_test=x_test
 EOF
 }
 
-# Begin three epochs, and press Ctrl-C once the first one is written down.
+# Begin three epochs, and end them once the first one is written down, by the signal of a shutdown: what a script in the background
+# starts ignores Ctrl-C.
 interrupted() {
-    python -m elastictrainer.cli.train "${task[@]}" --epochs 3 --interval 3 --importance-batches 2 --profile profile.json --output demo &
+    "${emulated[@]}" -m elastictrainer.cli.train "${task[@]}" --epochs 3 --interval 3 --importance-batches 2 --profile profile.json --output demo &
     training=$!
     while [ ! -s demo/metrics.jsonl ] && kill -0 "$training" 2>/dev/null; do sleep 1; done
-    kill -INT -- -"$training" 2>/dev/null || true # the whole job, as a terminal does
+    kill "$training" 2>/dev/null || true
     local status=0
     wait "$training" || status=$?
     training=""
@@ -142,9 +144,7 @@ EOF
 task=(--model demo --dataset digits.npz --batch-size 4 --learning-rate 0.003)
 step import prepare
 step et-profile python -m elastictrainer.cli.profile "${task[@]}" --warmup 2 --steps 2 --calibration-seconds 0 --output profile.json
-set -m # a job of its own: without that a command in the background ignores Ctrl-C
 step "et-train, interrupted" interrupted
-set +m
 step "et-train --resume" python -m elastictrainer.cli.train --resume demo
 step et-export python -m elastictrainer.cli.export demo --format tflite
 step "TFLite against the model" compare
