@@ -17,24 +17,27 @@ find_python() {
     return 1
 }
 
+# Modules are compiled when they are first imported: TensorFlow has thousands that never are.
+lean=--no-compile
+
 # install VENV EXTRA: this package, as pip takes it for this machine, or for another with STACK=keras3.
 install() {
     local venv=$1 extra=$2
     if [ "${STACK:-}" = keras3 ]; then
-        "$venv/bin/python" -m pip install packaging "tomli; python_version < '3.11'" &&
+        "$venv/bin/python" -m pip install $lean packaging "tomli; python_version < '3.11'" &&
             "$venv/bin/python" "$repository/scripts/requirements_of.py" --machine aarch64 ${extra:+--extra "$extra"} >"$venv/requirements.txt" &&
-            "$venv/bin/python" -m pip install --requirement "$venv/requirements.txt" &&
-            "$venv/bin/python" -m pip install --no-deps --editable "$repository"
+            "$venv/bin/python" -m pip install $lean --requirement "$venv/requirements.txt" &&
+            "$venv/bin/python" -m pip install $lean --no-deps --editable "$repository"
     else
-        "$venv/bin/python" -m pip install --editable "$repository${extra:+[$extra]}"
+        "$venv/bin/python" -m pip install $lean --editable "$repository${extra:+[$extra]}"
     fi
 }
 
 # install_alone VENV EXTRA: what the extra lists, without this package and what it needs.
 install_alone() {
-    "$1/bin/python" -m pip install packaging "tomli; python_version < '3.11'" &&
+    "$1/bin/python" -m pip install $lean packaging "tomli; python_version < '3.11'" &&
         "$1/bin/python" "$repository/scripts/requirements_of.py" --extra "$2" --alone >"$1/requirements.txt" &&
-        "$1/bin/python" -m pip install --requirement "$1/requirements.txt"
+        "$1/bin/python" -m pip install $lean --requirement "$1/requirements.txt"
 }
 
 # prepare_environment [EXTRA [alone]]: create the environment where there is none, install this package with the extra, activate.

@@ -1,0 +1,114 @@
+"""The study's scripts: metrics of layers against an oracle, and correlations of known tables."""
+
+import csv
+import importlib
+import itertools
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from builders import ArrayData, small_network
+
+FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "study"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield importlib.import_module
+    for name in ("truth", "metrics", "correlation", "study_schemes"):
+        sys.modules.pop(name, None)
+
+
+def written(path, columns):
+    rows = [dict(zip(columns, values)) for values in zip(*columns.values())]
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_correlations_are_of_ranks_and_means_over_the_points(script, tmp_path):
+    correlation = script("correlation")
+    gains = [0.1, 0.2, 0.4, 0.8, 1.6, 0.3, 0.2, 0.1, 0.0, -0.1]
+    table = {
+        "data": ["birds"] * 10,
+        "model": ["squeezenet:classifier"] * 10,
+        "epoch": [0] * 5 + [3] * 5,
+        "layer": list("abcde") * 2,
+        "gain_0": gains,
+        "gain_1": gains,
+        "same": np.exp(gains),
+        "opposite": [-g for g in gains],
+        "turning": [1, 2, 3, 4, 5] * 2,
+    }
+    networks = correlation.read([written(tmp_path / "t.csv", table)])
+    points = networks["squeezenet, birds"]
+    found = [correlation.correlation(points, name) for name in ("same", "opposite", "turning", "repeated")]
+    assert found == pytest.approx([1, -1, 0, 1])
+    assert correlation.interval(points, "same") == pytest.approx([1, 1])
+
+
+def test_a_layer_is_a_kernel_and_what_stands_behind_it(tf, script):
+    layers = script("truth").layers_of(small_network(tf).trainable_variables)
+    assert list(layers) == ["stem", "inner", "head"]
+    assert sorted(itertools.chain(*layers.values())) == list(range(sum(map(len, layers.values()))))
+
+
+def test_metrics_of_a_layer_are_those_of_its_gradients(tf, script):
+    from elastictrainer.selection.importance import ImportanceEvaluator
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.compiled_step import StepCache
+    from elastictrainer.steps.objective import Objective, classification_loss
+
+    metrics, truth = script("metrics"), script("truth")
+    model = small_network(tf, dropout=0.0)
+    variables, optimizer = model.trainable_variables, optimizers.make("sgd")
+    optimizers.build(optimizer, variables)
+    objective, layers = Objective(model, classification_loss()), truth.layers_of(variables)
+    full = StepCache(objective, optimizer).get(np.ones(len(variables), bool))
+    study = SimpleNamespace(
+        layers=layers, head="head", objective=objective, optimizer=optimizer, full=full, variables=variables
+    )
+    minibatches = list(ArrayData(tf, steps=8).train(0))
+    inner = [variables[k] for k in layers["inner"]]
+    drawn = [objective.gradients(x, y, inner)[2] for x, y in minibatches]
+    gradients = np.array([np.concatenate([np.ravel(g) for g in gs]) for gs in drawn])  # (minibatch, number)
+    weights = np.concatenate([np.ravel(v) for v in inner])
+    mean = gradients.mean(axis=0)
+    update = ImportanceEvaluator(objective, optimizer)(minibatches)[layers["inner"]].sum()
+
+    found = metrics.by_layer(study, minibatches)
+    assert all(set(scores) == {"stem", "inner"} for scores in found.values())
+    expected = {
+        "update_48": update,  # of as many as there are
+        "gradient": abs(gradients).sum(axis=1).mean(),
+        "weight": abs(weights).sum(),
+        "fisher": (gradients**2).sum(axis=1).mean(),
+        "rgn": np.sqrt((mean**2).sum() / (weights**2).sum()),
+        "snr": (mean**2).sum() / gradients.var(axis=0).sum(),
+        "size": weights.size,
+        "depth": 1,
+    }
+    assert {name: found[name]["inner"] for name in expected} == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_studys_schemes_select_by_their_metrics(tf, script):
+    from elastictrainer.selection.importance import ImportanceEvaluator
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.objective import Objective, classification_loss
+
+    schemes = script("study_schemes")
+    model = small_network(tf)
+    minibatches = list(ArrayData(tf).train(0))
+    for made in (schemes.Fisher(), schemes.RelativeGradient(), schemes.Size(), schemes.Random()):
+        evaluator = ImportanceEvaluator(
+            Objective(model, classification_loss()), optimizers.make("sgd"), made.importance_metric
+        )
+        scores = evaluator(minibatches)
+        assert scores.shape == (len(model.trainable_variables),) and (scores >= 0).all()
+    assert scores[-2:].min() > scores[:-2].sum(), "the head always trains"
