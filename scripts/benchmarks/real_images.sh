@@ -4,7 +4,8 @@
 # For each of SEEDS ("0 1 2"): full training of EPOCHS (12) and of the fewer epochs in SHORT ("6 4 3"), whose schedule ends at zero as well;
 # SCHEMES ("elastic freeze-below") at each of RHOS ("0.5 0.35 0.25"); elastic at the first of them without reuse, traditional-tl with it.
 # Without WEIGHTS they are downloaded. MODEL (mobilenetv2) and OUTPUT (benchmark-output/real-images) may be set; further et-train options may follow. ONLY, a
-# pattern such as "*elastic*", trains only runs of such names. Finished runs are kept and interrupted ones gone on with.
+# pattern such as "*elastic*", trains only runs of such names. CSV, a file (OUTPUT/runs.csv), gets a row for each run beside those it has.
+# Finished runs are kept and interrupted ones gone on with.
 set -euo pipefail
 images=${IMAGES:?set IMAGES to a folder with train/CLASS/IMAGE and test/CLASS/IMAGE}
 output=${OUTPUT:-benchmark-output/real-images}
@@ -48,4 +49,5 @@ done
 et-plot tradeoff "${runs[@]}" --output "$output/tradeoff.png" --csv "$output/tradeoff.csv"
 et-plot curves "${runs[@]}" --output "$output/curves.png"
 et-plot table --verbose "${runs[@]}" --output "$output/results.json"
+python "$(dirname "${BASH_SOURCE[0]}")/summarise_runs.py" "${runs[@]}" --csv "${CSV:-$output/runs.csv}"
 python "$(dirname "${BASH_SOURCE[0]}")/../figure_data.py" table table2 "${runs[@]}" --output "$output/table2.json"

@@ -231,9 +231,10 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
         "EPOCHS": "1",
         "SHORT": "",
         "RHOS": "0.9",
-        "ONLY": "seed?/[ef]*[19]",  # full-1, elastic-0.9, freeze-below-0.9
+        "SCHEMES": "elastic study_schemes:Size",
+        "ONLY": "seed?/[efS]*[19]",  # full-1, elastic-0.9, Size-0.9
         "OUTPUT": "out",
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": f"{Path(__file__).parents[1]}:{SCRIPTS / 'study'}",
     }
     options = ("--image-size", "16", "--learning-rate", "0.003", "--calibration-seconds", "2")
     said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", arguments=options, **settings)
@@ -245,7 +246,13 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
         "tradeoff.csv",
         "curves.png",
         "results.json",
+        "runs.csv",
         "table2.json",
     }
+    rows = (tmp_path / "out" / "runs.csv").read_text().splitlines()
+    assert [row.rsplit(",", 8)[0] for row in rows[1:]] == [
+        f"{name},{seed}" for name in ("Size-0.9", "elastic-0.9", "full-1") for seed in (0, 1)
+    ]
+    assert re.search(r"^Size-0.9 +2 +\S+ ± ", said, re.M)
     again = run("benchmarks/real_images", tmp_path, SEEDS="0 1", arguments=options, **settings)
     assert again.count("kept: out/seed") == 6 and "epoch 1/1" not in again
