@@ -57,7 +57,7 @@ def interval(points, metric, seed=0):
     random = np.random.default_rng(seed)
     count = len(next(iter(points.values()))["gain_0"])
     drawn = [correlation(points, metric, random.integers(0, count, count)) for _ in range(_DRAWS)]
-    return np.percentile(drawn, [2.5, 97.5])
+    return np.nanpercentile(drawn, [2.5, 97.5])  # a layer drawn alone has no rank
 
 
 def main():
