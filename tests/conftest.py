@@ -64,7 +64,16 @@ def flowers12() -> Path:
 
 @pytest.fixture
 def mobilenet_weights() -> Path:
-    files = sorted((SHARED / "weights").glob("mobilenet_v2*.h5"))
+    return weights_file("mobilenet_v2*.h5")
+
+
+@pytest.fixture
+def squeezenet_weights() -> Path:
+    return weights_file("squeezenet*.h5")
+
+
+def weights_file(pattern: str) -> Path:
+    files = sorted((SHARED / "weights").glob(pattern))
     if not files:
         pytest.skip("the real weights (shared/weights) are not beside this checkout")
     return files[0]

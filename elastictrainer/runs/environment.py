@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, Optional
 
+CPUINFO = Path("/proc/cpuinfo")
 PACKAGES = ("elastictrainer", "tensorflow", "keras", "tensorflow-addons", "vit-keras", "numpy", "scipy")
 
 
@@ -50,7 +51,7 @@ def has_bfloat16() -> Optional[bool]:
 def _processor() -> Dict[str, str]:
     """What Linux says of the processor; empty elsewhere."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = CPUINFO.read_text().splitlines()
     except OSError:
         return {}
     pairs = (line.split(":", 1) for line in lines if ":" in line)

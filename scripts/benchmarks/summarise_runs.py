@@ -4,8 +4,7 @@
 
 Rows of other runs that the file has stay, so that runs of several sittings come together; without runs the
 means are printed of what the file has. A run is known by the names of its two innermost folders,
-`seed1/elastic-0.5`. `full s` is what full training would have taken, as the run's own full steps measured
-it.
+`seed1/elastic-0.5`. Accuracy, replayed and selecting are per cent; `et-plot table` explains the words.
 """
 
 import argparse
@@ -15,30 +14,30 @@ from pathlib import Path
 
 import numpy as np
 
+from elastictrainer.plotting import table
+from elastictrainer.plotting.replicates import spread
 from elastictrainer.runs.files import write_text
 from elastictrainer.runs.run_folder import RunFolder
 
+# By the column here: the key in `table.rows`, and what it is multiplied by.
 _COLUMNS = {
-    "accuracy": lambda s: 100 * s["accuracy_last"],
-    "training s": lambda s: s["train_seconds"],
-    "full s": lambda s: s["full_training_seconds"],
-    "achieved": lambda s: s["rho_achieved"],
-    "predicted": lambda s: s["rho_predicted"],
-    "replayed": lambda s: 100 * s["replayed_share"],
-    "recorded MB": lambda s: 1e-6 * s["recorded_bytes"],
-    "selecting": lambda s: (
-        100 * (s["importance_seconds"] + s["selection_seconds"] + s["trace_seconds"]) / s["train_seconds"]
-    ),
+    "accuracy": ("last", 100),
+    "training s": ("train_seconds", 1),
+    "achieved": ("achieved", 1),
+    "predicted": ("predicted", 1),
+    "replayed": ("replayed", 100),
+    "recorded MB": ("recorded_mb", 1),
+    "selecting": ("selecting", 100),
 }
 
 
 def row_of(folder):
-    run, summary = Path(folder), RunFolder(folder).summary()
-    values = {name: of(summary) for name, of in _COLUMNS.items()}
+    run, (found,) = Path(folder), table.rows([RunFolder(folder)])
+    values = {name: (found[key], scale) for name, (key, scale) in _COLUMNS.items()}
     return {
         "run": run.name,
         "seed": run.parent.name.removeprefix("seed"),
-        **{name: "" if value is None else f"{value:.5g}" for name, value in values.items()},
+        **{name: "" if value is None else f"{scale * value:.5g}" for name, (value, scale) in values.items()},
     }
 
 
@@ -69,8 +68,10 @@ def main():
         cells = []
         for column in _COLUMNS:
             values = [float(row[column]) for row in found if row[column]]
-            spread = f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
-            cells.append(f"{np.mean(values):.4g}{spread}" if values else "-")
+            off = spread(values) if values else None
+            cells.append(
+                f"{np.mean(values):.4g}" + (f" ± {off:.2g}" if off is not None else "") if values else "-"
+            )
         print(f"{name:<24}{len(found):>6}" + "".join(f"{cell:>16}" for cell in cells))
 
 

@@ -98,7 +98,7 @@ def draw(table, networks, metrics, path):
     axes.invert_yaxis()
     axes.axvline(0, color="grey", linewidth=0.8)
     axes.set_xlabel("rank correlation with what a layer brings (mean over the points of training, 95 %)")
-    axes.legend()
+    figure.legend(loc="outside upper center", ncols=len(networks))
     figure.savefig(path, dpi=150)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 COUNTS = (1, 5, 16, 48)  # minibatches of `update_N`
 PATH = 8  # steps of `update_path`
+_TINY = 1e-30  # for a layer without any gradient
 
 
 def by_layer(study, minibatches):
@@ -38,7 +39,7 @@ def by_layer(study, minibatches):
         "weight": summed([abs(w).sum() for w in weights]),
         "fisher": square,
         "rgn": {name: np.sqrt(signal[name] / norm[name]) for name in layers},
-        "snr": {name: signal[name] / (square[name] - signal[name]) for name in layers},
+        "snr": {name: signal[name] / max(square[name] - signal[name], _TINY) for name in layers},
         "size": summed([w.size for w in weights]),
         "depth": {name: float(k) for k, name in enumerate(layers)},
         "random": {name: float(k) for name, k in zip(layers, random)},

@@ -7,16 +7,18 @@ import os
 
 import tensorflow as tf
 
+from elastictrainer.models.preprocessing import Preprocessing
+
 _FIRES = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256))
 _POOLED_AFTER = (3, 5)  # numbers of the fire modules
-_MEAN = (103.939, 116.779, 123.68)  # of blue, green, red
+_PREPROCESSING = Preprocessing(order=(2, 1, 0), offset=(-103.939, -116.779, -123.68))  # blue, green, red
 
 
 def classifier(input_shape, num_classes):
     layers = tf.keras.layers
     pixels = tf.keras.Input(input_shape)
     features = layers.RandomFlip("horizontal")(pixels)
-    features = layers.Lambda(lambda x: x[..., ::-1] - tf.constant(_MEAN))(features)
+    features = _PREPROCESSING(features)
     features = layers.Conv2D(64, 3, strides=2, activation="relu", name="conv1")(features)
     features = layers.MaxPooling2D(3, 2)(features)
     for number, (narrow, wide) in enumerate(_FIRES, 2):
@@ -38,17 +40,19 @@ def classifier(input_shape, num_classes):
 def _load(model, path):
     import h5py
 
-    found = {}
+    arrays = {}
+
+    def keep(name, value):  # what it returns would end the visit
+        if isinstance(value, h5py.Dataset):
+            arrays[name] = value[()]
+
     with h5py.File(path) as file:
-        file.visititems(
-            lambda name, value: found.setdefault(name, value[()]) if hasattr(value, "shape") else None
-        )
+        file.visititems(keep)
     for layer in model.layers:
         if isinstance(layer, tf.keras.layers.Conv2D):
-            group = layer.name.replace("_", "/")
-            layer.set_weights(
-                [
-                    next(v for name, v in found.items() if name.startswith(f"{group}/") and kind in name)
-                    for kind in ("kernel", "bias")
-                ]
-            )
+            own = {name: array for name, array in arrays.items() if name.startswith(_group(layer))}
+            layer.set_weights([next(own[n] for n in own if kind in n) for kind in ("kernel", "bias")])
+
+
+def _group(layer):
+    return layer.name.replace("_", "/") + "/"

@@ -5,6 +5,8 @@ Each selects at every interval as `elastic` does, by another metric: `Fisher` by
 the numbers in a tensor, `Random` by nothing, with the head always (LISA).
 """
 
+from functools import partial
+
 import numpy as np
 import tensorflow as tf
 
@@ -40,29 +42,7 @@ def _random(gradients, variables):
     return scores
 
 
-class Fisher(Elastic):
-    """By the sum of squared gradients."""
-
-    def __init__(self):
-        super().__init__("fisher")
-
-
-class RelativeGradient(Elastic):
-    """By the norm of a gradient over that of the weights."""
-
-    def __init__(self):
-        super().__init__("relative-gradient")
-
-
-class Size(Elastic):
-    """By the numbers in a tensor."""
-
-    def __init__(self):
-        super().__init__("size")
-
-
-class Random(Elastic):
-    """By nothing, anew at every interval; the head always."""
-
-    def __init__(self):
-        super().__init__("random")
+Fisher = partial(Elastic, "fisher")
+RelativeGradient = partial(Elastic, "relative-gradient")
+Size = partial(Elastic, "size")
+Random = partial(Elastic, "random")

@@ -23,7 +23,6 @@ import numpy as np
 
 POINTS = (0, 1, 3, 8)  # epochs of full training
 PROBES = 48  # minibatches to compute metrics on
-OPENING = 48  # full steps before the first point, as et-train makes them: a head of zeros passes no gradient
 DRAWS = 2  # trainings of each layer, on different minibatches
 
 
@@ -77,8 +76,10 @@ class Study:
         return self.model.trainable_variables
 
     def open(self):
-        """Full training of a few steps."""
-        for minibatch in itertools.islice(self.data.train(0), OPENING):
+        """Full training of a few steps, as in et-train: a head of zeros passes no gradient."""
+        from elastictrainer.selection.schedule import Schedule
+
+        for minibatch in itertools.islice(self.data.train(0), Schedule.OPENING):
             self.full(*minibatch)
 
     def train_full(self, first, last):
@@ -149,7 +150,8 @@ def main():
         print(f"after epoch {epoch}: held-out loss {study.loss():.4f}", flush=True)
     draws = [list(itertools.islice(study.data.train(1000 + k), options.steps)) for k in range(DRAWS)]
     alone = {}
-    with open(options.output, "w", newline="") as file:
+    partial = f"{options.output}.part"  # an earlier file stays until this one is whole
+    with open(partial, "w", newline="") as file:
         writer = None
         for layer in reversed(study.layers):  # the head first
             step = study.step(layer)
@@ -173,6 +175,7 @@ def main():
                 writer.writerow(row)
                 file.flush()
                 print(f"{layer:<28} epoch {epoch}  gain " + "  ".join(f"{g:+.4f}" for g in gains), flush=True)
+    os.replace(partial, options.output)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "study"
 def script(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     yield importlib.import_module
-    for name in ("truth", "metrics", "correlation", "study_schemes"):
+    for name in ("truth", "metrics", "correlation", "study_schemes", "squeezenet"):
         sys.modules.pop(name, None)
 
 
@@ -112,3 +112,16 @@ def test_the_studys_schemes_select_by_their_metrics(tf, script):
         scores = evaluator(minibatches)
         assert scores.shape == (len(model.trainable_variables),) and (scores >= 0).all()
     assert scores[-2:].min() > scores[:-2].sum(), "the head always trains"
+
+
+@pytest.mark.realdata
+def test_squeezenet_has_the_weights_of_its_file(tf, script, squeezenet_weights, monkeypatch):
+    import h5py
+
+    monkeypatch.setenv("WEIGHTS", str(squeezenet_weights))
+    model = script("squeezenet").classifier((224, 224, 3), 12)
+    assert model.output_shape == (None, 12) and len(model.trainable_variables) == 2 * 25 + 2
+    with h5py.File(squeezenet_weights) as file:
+        expected = file["fire5/expand3x3/fire5/expand3x3_3/kernel:0"][()]
+    np.testing.assert_array_equal(model.get_layer("fire5_expand3x3").get_weights()[0], expected)
+    assert model(tf.zeros((1, 224, 224, 3))).numpy().tolist() == [[0.0] * 12], "a head of zeros"
