@@ -18,6 +18,20 @@ def good(input_shape, num_classes):
     return _network(input_shape, num_classes)
 
 
+def residual(input_shape, num_classes):
+    """Deep and wide enough for its frozen part to be worth recording."""
+    pixels = tf.keras.Input(input_shape)
+    features = layers.Rescaling(1 / 255)(pixels)
+    features = layers.Conv2D(48, 3, strides=2, activation="relu", name="stem")(features)
+    for block in ("one", "two"):
+        inner = features
+        for name in (f"{block}_a", f"{block}_b"):
+            inner = layers.Conv2D(48, 3, padding="same", activation="relu", name=name)(inner)
+        features = layers.Add()([features, inner])
+    head = layers.Dense(num_classes, name="head")
+    return tf.keras.Model(pixels, head(layers.GlobalAveragePooling2D()(features)))
+
+
 def with_float32_head(input_shape, num_classes):
     model = _network(input_shape, num_classes)
     head = layers.Dense(num_classes, dtype="float32", name="exact_head")

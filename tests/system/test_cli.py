@@ -1,11 +1,8 @@
 """The commands as a user runs them: processes of their own."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -13,31 +10,9 @@ import pytest
 from PIL import Image
 
 from builders import make_images
+from processes import Process, finished, run
 
 pytest.importorskip("tensorflow")
-
-MODULES = {
-    name: f"elastictrainer.cli.{name[3:]}" for name in ("et-profile", "et-train", "et-plot", "et-export")
-}
-
-
-def command(name, *arguments):
-    return [sys.executable, "-m", MODULES[name], *map(str, arguments)]
-
-
-def run(folder, name, *arguments, status=0):
-    result = subprocess.run(
-        command(name, *arguments),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_HOME": str(folder / "keras")},
-    )
-    assert result.returncode == status, result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
-    return result.stdout + result.stderr
-
 
 SMALL = ("--model", "demo", "--image-size", "16", "--weights", "none", "--calibration-seconds", "2")
 
@@ -255,35 +230,13 @@ def test_failed_run_is_status_1(workshop):
 
 
 def test_interrupt_is_status_130(workshop):
-    process = subprocess.Popen(
-        command(
-            "et-train",
-            *SMALL,
-            "--dataset",
-            "images",
-            "--scheme",
-            "full",
-            "--epochs",
-            "5000",
-            "--output",
-            "stopped",
-        ),
-        cwd=workshop[0],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        # A shell starts background jobs with the interrupt ignored; a user's terminal does not.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        for line in process.stdout:
-            if line.startswith("epoch"):
-                break
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=280)
-    finally:
-        process.kill()
-    assert process.returncode == 130 and "et-train --resume stopped" in said and "Traceback" not in said
+    arguments = (*SMALL, "--dataset", "images", "--scheme", "full", "--epochs", "5000", "--output", "stopped")
+    process = Process(workshop[0], "et-train", *arguments)
+    for line in process.stdout:
+        if line.startswith("epoch"):
+            break
+    process.send_signal(signal.SIGINT)
+    assert "et-train --resume stopped" in finished(process, status=130)
 
 
 def test_a_damaged_image_found_on_the_way_is_status_1_and_named(workshop):

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from builders import make_images
 from elastictrainer import TensorTimings
+from processes import Process, finished
 
 SHARED = (
     "--model",
@@ -44,31 +44,13 @@ def addresses(count):
     return found
 
 
-def start(folder, module, *arguments, sigint=signal.SIG_DFL, **environment):
-    return subprocess.Popen(
-        [sys.executable, "-m", f"elastictrainer.cli.{module}", *map(str, arguments)],
-        cwd=folder,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, sigint),
-        env={
-            **os.environ,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
-            **environment,
-        },
-    )
-
-
 def finish(processes):
+    """What each says; all must succeed."""
     try:
-        said = [process.communicate(timeout=280)[0] for process in processes]
+        return [finished(process) for process in processes]
     finally:
         for process in processes:
             process.kill()
-    assert all(process.returncode == 0 for process in processes), said
-    return said
 
 
 def selections(folder):
@@ -82,9 +64,9 @@ def workshop(tmp_path_factory):
     make_images(folder / "images", train=24)
     finish(
         [
-            start(
+            Process(
                 folder,
-                "profile",
+                "et-profile",
                 *SHARED[:8],
                 "--batch-size",
                 "2",
@@ -138,9 +120,9 @@ def assert_as_one_process(workshop, scheme, name):
     """Both processes of run `name` have the same weights and selections; one alone comes to them as well."""
     finish(
         [
-            start(
+            Process(
                 workshop,
-                "train",
+                "et-train",
                 *options(scheme),
                 "--profile",
                 "alone.json",
@@ -172,9 +154,9 @@ def test_two_workers_reach_the_weights_of_one_process(workshop):
     cluster = addresses(2)
     finish(
         [
-            start(
+            Process(
                 workshop,
-                "train",
+                "et-train",
                 *options("full"),
                 "--profile",
                 "share.json",
@@ -182,9 +164,11 @@ def test_two_workers_reach_the_weights_of_one_process(workshop):
                 "two",
                 "--strategy",
                 "multi-worker",
-                TF_CONFIG=json.dumps(
-                    {"cluster": {"worker": cluster}, "task": {"type": "worker", "index": rank}}
-                ),
+                environment={
+                    "TF_CONFIG": json.dumps(
+                        {"cluster": {"worker": cluster}, "task": {"type": "worker", "index": rank}}
+                    )
+                },
             )
             for rank in (0, 1)
         ]
@@ -195,7 +179,7 @@ def test_two_workers_reach_the_weights_of_one_process(workshop):
 @pytest.fixture(scope="module")
 def mirrored(workshop):
     """A run of two replicas that was left alone; what it said."""
-    (said,) = finish([start(workshop, "train", *options("elastic"), *MIRRORED, "--output", "both")])
+    (said,) = finish([Process(workshop, "et-train", *options("elastic"), *MIRRORED, "--output", "both")])
     return said
 
 
@@ -209,7 +193,7 @@ def test_replicas_reach_the_weights_and_selections_of_one_process(workshop, mirr
 @pytest.mark.slow
 def test_a_callback_of_one_replica_ends_the_run_of_both(workshop):
     stopping = ("--callback", "usercallbacks:FirstOfAllStops", "--output", "stopped")
-    finish([start(workshop, "train", *options("full"), *MIRRORED, *stopping)])
+    finish([Process(workshop, "et-train", *options("full"), *MIRRORED, *stopping)])
     for name in ("stopped", "stopped-worker1"):
         summary = json.loads((workshop / name / "summary.json").read_text())
         assert summary["epochs"] == 1, name
@@ -226,7 +210,7 @@ def wait_for_step(folder, process, step):
     """Until there is a checkpoint of that step or a later one."""
     until = time.monotonic() + 150
     while last_step(folder) < step:
-        assert process.poll() is None and time.monotonic() < until, process.communicate()
+        assert process.poll() is None and time.monotonic() < until, process.said()
         time.sleep(0.01)
 
 
@@ -239,22 +223,21 @@ def children(process):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the replicas through /proc")
 def test_replicas_that_were_killed_or_interrupted_go_on_together(workshop, mirrored):
-    launched = start(workshop, "train", *options("elastic"), *MIRRORED, "--output", "cut")
+    launched = Process(workshop, "et-train", *options("elastic"), *MIRRORED, "--output", "cut")
     wait_for_step(workshop / "cut", launched, 5)
     os.kill(children(launched)[1], signal.SIGKILL)
-    said = launched.communicate(timeout=280)[0]
+    said = launched.said()
     assert (
-        launched.returncode == 1
-        and "replica 1 failed: it was killed. Go on with: et-train --resume cut" in said
+        launched.poll() == 1 and "replica 1 failed: it was killed. Go on with: et-train --resume cut" in said
     )
     before = last_step(workshop / "cut")
-    launched = start(workshop, "train", "--resume", "cut")
+    launched = Process(workshop, "et-train", "--resume", "cut")
     wait_for_step(workshop / "cut", launched, before + 1)
     launched.send_signal(signal.SIGINT)
-    said = launched.communicate(timeout=280)[0]
-    assert launched.returncode == 130 and said.count("Go on with: et-train --resume cut") == 1
+    said = launched.said()
+    assert launched.poll() == 130 and said.count("Go on with: et-train --resume cut") == 1
     assert not (workshop / "cut" / "summary.json").exists()
-    (said,) = finish([start(workshop, "train", "--resume", "cut")])
+    (said,) = finish([Process(workshop, "et-train", "--resume", "cut")])
     assert "resumed after step" in said
     for folder in ("cut", "cut-worker1"):
         for a, b in zip(weights(workshop / "both"), weights(workshop / folder)):
@@ -265,17 +248,17 @@ def test_replicas_that_were_killed_or_interrupted_go_on_together(workshop, mirro
 @pytest.mark.slow
 def test_replicas_of_a_background_job_can_be_terminated(workshop):
     """A shell's background job, and what it starts, ignores SIGINT."""
-    launched = start(
-        workshop, "train", *options("full"), *MIRRORED, "--output", "background", sigint=signal.SIG_IGN
+    launched = Process(
+        workshop, "et-train", *options("full"), *MIRRORED, "--output", "background", ignored=[signal.SIGINT]
     )
     wait_for_step(workshop / "background", launched, 5)
     launched.terminate()
-    said = launched.communicate(timeout=280)[0]
-    assert launched.returncode == 130 and said.count("Go on with: et-train --resume background") == 1
+    said = launched.said()
+    assert launched.poll() == 130 and said.count("Go on with: et-train --resume background") == 1
     assert not (workshop / "background" / "summary.json").exists()
 
 
-DEEPER = ("--model", "demo", "--weights", "none", "--image-size", "16", "--dataset", "images")
+DEEPER = ("--model", "usermodels:residual", "--image-size", "32", "--dataset", "images")
 RECORDING = (
     *(*DEEPER, "--batch-size", "4", "--rho", "0.5", "--epochs", "8", "--interval", "4"),
     *("--importance-batches", "2", "--profile", "deeper.json", *MIRRORED[2:]),
@@ -286,12 +269,12 @@ RECORDING = (
 def recording(workshop):
     """A run of two replicas that record their own shares, left alone; its folders."""
     measure = (*DEEPER, "--batch-size", "2", "--output", "deeper.json", "--steps", "2")
-    finish([start(workshop, "profile", *measure)])
+    finish([Process(workshop, "et-profile", *measure)])
     profile = json.loads((workshop / "deeper.json").read_text())
     threads = profile["metadata"]["threads"]
     threads["intra_op"] = max(1, threads["processors"] // 2)
     (workshop / "deeper.json").write_text(json.dumps(profile))
-    (said,) = finish([start(workshop, "train", *RECORDING, "--output", "recorded")])
+    (said,) = finish([Process(workshop, "et-train", *RECORDING, "--output", "recorded")])
     assert "recording what is frozen" in said
     return [workshop / name for name in ("recorded", "recorded-worker1")]
 
@@ -308,12 +291,12 @@ def test_replicas_record_and_replay_their_own_shares(workshop, recording):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the replicas through /proc")
 def test_replicas_killed_while_they_replay_go_on_as_if_they_were_not(workshop, recording):
-    launched = start(workshop, "train", *RECORDING, "--output", "shares")
+    launched = Process(workshop, "et-train", *RECORDING, "--output", "shares")
     wait_for_step(workshop / "shares", launched, 12 * 3 + 5)  # in the fourth epoch of 12 steps
     for replica in children(launched):
         os.kill(replica, signal.SIGKILL)
-    launched.communicate(timeout=280)
-    (said,) = finish([start(workshop, "train", "--resume", "shares")])
+    launched.said()
+    (said,) = finish([Process(workshop, "et-train", "--resume", "shares")])
     assert "recording again what is frozen" in said
     for folder, whole in zip(("shares", "shares-worker1"), recording):
         for a, b in zip(weights(workshop / folder), weights(whole)):
@@ -336,7 +319,9 @@ if '"index": 1' in os.environ.get("TF_CONFIG", ""):
     (workshop / "fails").mkdir()
     (workshop / "fails" / "sitecustomize.py").write_text(code)
     path = os.pathsep.join([str(workshop / "fails"), str(Path(__file__).parents[1]), *sys.path])
-    (said,) = finish([start(workshop, "train", *RECORDING, "--output", "together", PYTHONPATH=path)])
+    (said,) = finish(
+        [Process(workshop, "et-train", *RECORDING, "--output", "together", environment={"PYTHONPATH": path})]
+    )
     assert "not recording: process 1 cannot" in said
     summaries = [
         json.loads((workshop / name / "summary.json").read_text())
@@ -350,12 +335,12 @@ if '"index": 1' in os.environ.get("TF_CONFIG", ""):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the replicas through /proc")
 def test_a_first_replica_that_was_killed_is_told(workshop):
-    launched = start(workshop, "train", *options("full"), *MIRRORED, "--output", "first")
+    launched = Process(workshop, "et-train", *options("full"), *MIRRORED, "--output", "first")
     wait_for_step(workshop / "first", launched, 5)
     os.kill(children(launched)[0], signal.SIGKILL)
-    said = launched.communicate(timeout=280)[0]
+    said = launched.said()
     assert (
-        launched.returncode == 1
+        launched.poll() == 1
         and "replica 0 failed: it was killed. Go on with: et-train --resume first" in said
     )
 
@@ -363,7 +348,7 @@ def test_a_first_replica_that_was_killed_is_told(workshop):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the replicas through /proc")
 def test_replicas_do_not_outlive_what_started_them(workshop):
-    launched = start(workshop, "train", *options("full"), *MIRRORED, "--output", "orphans")
+    launched = Process(workshop, "et-train", *options("full"), *MIRRORED, "--output", "orphans")
     wait_for_step(workshop / "orphans", launched, 5)
     replicas = [Path(f"/proc/{pid}") for pid in children(launched)]
     launched.kill()
@@ -375,15 +360,15 @@ def test_replicas_do_not_outlive_what_started_them(workshop):
         assert time.monotonic() < until
         time.sleep(0.1)
     assert not (workshop / "orphans" / "summary.json").exists()
-    (said,) = finish([start(workshop, "train", "--resume", "orphans")])
+    (said,) = finish([Process(workshop, "et-train", "--resume", "orphans")])
     assert "resumed after step" in said
 
 
 @pytest.mark.slow
 def test_the_first_replica_tells_what_is_wrong(workshop):
-    process = start(
+    process = Process(
         workshop,
-        "train",
+        "et-train",
         *SHARED,
         "--batch-size",
         "3",
@@ -394,5 +379,5 @@ def test_the_first_replica_tells_what_is_wrong(workshop):
         "--output",
         "odd",
     )
-    said = process.communicate(timeout=280)[0]
-    assert process.returncode == 2 and said.count("--batch-size 3 cannot be divided among 2 processes") == 1
+    said = process.said()
+    assert process.poll() == 2 and said.count("--batch-size 3 cannot be divided among 2 processes") == 1

@@ -20,11 +20,14 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
     from elastictrainer.data import demo_digits
 
     monkeypatch.chdir(tmp_path)
+    images, labels = demo_digits.digits("test")
+    x, y = (part[::4] for part in demo_digits.digits("train"))
+    np.savez("digits.npz", x_train=x, y_train=y, x_test=images, y_test=labels)
     options = [
         "--model",
         "demo",
         "--dataset",
-        "demo",
+        "digits.npz",
         "--batch-size",
         "16",
         "--learning-rate",
@@ -35,7 +38,6 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
     assert train.main([*options, "--epochs", "1", "--output", "run", "--export", "tflite,keras"]) == 0
     assert export.main(["run", "--format", "tflite-int8", "--output", "out"]) == 0
     assert "written: out/model-int8.tflite" in capsys.readouterr().out
-    images, labels = demo_digits.digits("test")
     right = [
         (tflite(tf, path, images.astype(np.float32)).argmax(axis=1) == labels).mean()
         for path in ("run/export/model.tflite", "out/model-int8.tflite")
@@ -47,6 +49,6 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
     assert abs(right[0] - right[1]) <= 0.01
     said = (tmp_path / "out" / "README.md").read_text()
     assert (
-        "# demo for demo" in said and "model-int8.tflite" in said and "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in said
+        "# demo for digits" in said and "model-int8.tflite" in said and "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in said
     )
     assert f"{100 * right[0]:.1f} % with these weights" in said
