@@ -17,8 +17,10 @@ find_python() {
     return 1
 }
 
-# Modules are compiled when they are first imported: TensorFlow has thousands that never are.
+# Modules are compiled when they are first imported, and kept: TensorFlow has thousands that never are. Where compiled ones
+# are not to be kept, as in many containers, every process would take 6 s longer to load it.
 lean=--no-compile
+unset PYTHONDONTWRITEBYTECODE
 
 # install VENV EXTRA: this package, as pip takes it for this machine, or for another with STACK=keras3.
 install() {

@@ -1,7 +1,7 @@
 """The policy of a scheme that selects at every interval and corrects the selection in between. NumPy only."""
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, List, Optional
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from elastictrainer.selection.clock import (
     Clock,
 )
 from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY, Log, Renewal, no_log
-from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
+from elastictrainer.selection.selector import KEPT, OVER_BUDGET, Solver, choose
 
 SELECTED = "selected"  # by new importances
 REMARKS = {
@@ -49,7 +49,7 @@ class ElasticPolicy:
         score: Callable[[int], NDArray[np.float64]],
         clock: Clock,
         *,
-        solver: str = "dp",
+        solver: Union[str, Solver] = "dp",
         feedback: bool = True,
         reprofile: str = "auto",
         at_rest: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
@@ -65,7 +65,8 @@ class ElasticPolicy:
             clock: accounts for the run's time; its laps IMPORTANCE, SELECTION and PROFILING are used here.
             feedback: correct the budget by measured times; else the profile alone decides, and the same
                 profile and seed give the same selections.
-            solver, reprofile: see SelectionSettings.
+            solver: see `select`.
+            reprofile: see SelectionSettings.
             at_rest: called with the mask whenever the tensors outside it cease to train.
             full_ms: what full steps took that were made with the latest scores, beside the run.
             renewal: makes a new profile; None: the profile stays.

@@ -8,6 +8,7 @@ import numpy as np
 
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.registry import named
+from elastictrainer.selection.selector import Solver, freeze_below
 
 
 class Scheme:
@@ -37,11 +38,11 @@ class Elastic(Scheme):
     """At every interval, the tensors of the largest importance within the budget (the paper's method).
 
     Attributes:
-        solver: how they are chosen; None: as the run's settings say.
+        solver: how they are chosen: a name or a function, as for `select`; None: as the run's settings say.
     """
 
     importance_metric: str = "update"
-    solver: Optional[str] = None
+    solver: Union[str, Solver, None] = None
 
 
 # A factory, or where it is: a module that needs TensorFlow is imported when its scheme is created.
@@ -51,7 +52,7 @@ SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
     "elastic-grad-magnitude": lambda: Elastic("grad-magnitude"),
     # The rival that needs no importance: all tensors above a layer, as deep as the time allows. The metric is
     # the one that costs nothing.
-    "freeze-below": lambda: Elastic("weight-magnitude", "freeze-below"),
+    "freeze-below": lambda: Elastic("weight-magnitude", freeze_below),
     "full": "elastictrainer.selection.baselines:Full",
     "traditional-tl": "elastictrainer.selection.baselines:TraditionalTransferLearning",
     "bn-bias": "elastictrainer.selection.baselines:BnBias",

@@ -1,7 +1,7 @@
 """The tensor selector: the most importance within a time budget. NumPy, and SciPy for the exact solver."""
 
 from dataclasses import dataclass
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple, Union
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,8 +13,9 @@ from elastictrainer.selection.knapsack import solve_chain
 from elastictrainer.selection.milp import solve_groups
 
 KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
-FREEZE_BELOW = "freeze-below"  # a solver: all tensors from the output inwards that the budget has room for
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
+# From the profile, the (N,) importances, and the ms that a step may take, to the (N,) bool of what trains.
+Solver = Callable[[TensorTimings, NDArray[Any], float], NDArray[Any]]
 _LARGEST = 1e100  # of an importance: sums and quotients of such numbers stay finite
 _REFINEMENTS = 6  # halvings of what the chain overestimates: the budget is met within a 32nd of it
 _ADDITIONS = 8  # passes that spend the rest of a budget; each starts one more shared group
@@ -39,7 +40,7 @@ def select(
     timings: TensorTimings,
     importance: ArrayLike,
     rho: float,
-    solver: str = "dp",
+    solver: Union[str, Solver] = "dp",
     resolution: int = 10_000,
     epochs: float = 1.0,
 ) -> Selection:
@@ -55,8 +56,7 @@ def select(
         rho: requested step time over the full step's, in [timings.rho_min, 1].
         solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of
             the budget; the time that the chain overestimates is then spent by the cost groups. "milp": exact
-            on the cost groups. "freeze-below": all tensors nearer the output than the deepest that the
-            budget has room for, whatever their importance.
+            on the cost groups. Or a function: a `Solver`, such as `freeze_below`.
         resolution: cells of time of the knapsack.
         epochs: over how many the time is the mean: the first records frozen work, the others replay it.
 
@@ -79,7 +79,7 @@ def select(
             f"rho {rho:g} cannot be had: the cheapest selection takes {rho_min:.3f} of the full step. "
             f"Valid: {np.ceil(rho_min * 1000) / 1000:.3f} to 1."
         )
-    if solver != FREEZE_BELOW:
+    if isinstance(solver, str):
         SOLVER.check(solver)
     if resolution < 1:
         raise UsageError(f"resolution must be at least 1, not {resolution}.")
@@ -87,8 +87,8 @@ def select(
     # rho_min x full_ms may come out a last digit below what the cheapest selection takes.
     budget = max(rho, rho_min) * timings.full_ms * (1 + 1e-12)
     useful = (importance > 0) & timings.connected
-    if solver == FREEZE_BELOW:
-        mask = _freeze_below(timings, budget)
+    if not isinstance(solver, str):
+        mask = solver(timings, importance, budget)
     elif timings.step_time(useful) <= budget:
         mask = useful
     elif solver == "milp":
@@ -102,7 +102,7 @@ def choose(
     timings: TensorTimings,
     importance: NDArray[Any],
     rho: float,
-    solver: str = "dp",
+    solver: Union[str, Solver] = "dp",
     previous: Optional[NDArray[Any]] = None,
 ) -> Tuple[NDArray[Any], Optional[str]]:
     """`select`, or what to train where its answer is empty.
@@ -132,8 +132,8 @@ def choose(
     return previous, KEPT
 
 
-def _freeze_below(timings: TensorTimings, budget: float) -> NDArray[Any]:
-    """All tensors that can be trained, up to the deepest one that the budget allows."""
+def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float) -> NDArray[Any]:
+    """All tensors from the output inwards that the budget has room for, whatever their importance."""
     best = np.zeros(len(timings), bool)
     mask = best.copy()
     for tensor in timings.order[timings.connected[timings.order]]:

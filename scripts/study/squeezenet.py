@@ -1,4 +1,4 @@
-"""SqueezeNet 1.1 for `--model squeezenet:classifier`, with ImageNet weights from the file that WEIGHTS names.
+"""SqueezeNet 1.1 for `--model squeezenet:classifier`; SQUEEZENET_WEIGHTS names a file of ImageNet weights.
 
 The file holds a kernel and a bias for each convolution, in groups of its name.
 """
@@ -33,7 +33,7 @@ def classifier(input_shape, num_classes):
     features = layers.Dropout(0.2)(layers.GlobalAveragePooling2D()(features))
     head = layers.Dense(num_classes, kernel_initializer="zeros", name="head")
     model = tf.keras.Model(pixels, head(features), name="squeezenet")
-    _load(model, os.environ["WEIGHTS"])
+    _load(model, os.environ["SQUEEZENET_WEIGHTS"])
     return model
 
 

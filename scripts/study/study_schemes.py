@@ -2,11 +2,13 @@
 
 Each selects at every interval as `elastic` does, by another metric: `Fisher` by the sum of squared gradients
 (AdaBet), `RelativeGradient` by the norm of a gradient over that of the weights (Auto-RGN), `Size` by
-the numbers in a tensor, `Random` by nothing, with the head always (LISA).
+the numbers in a tensor, `Random` by nothing, with the head always (LISA). `ByLayer` is `elastic` that trains
+a layer whole or not at all.
 """
 
 from functools import partial
 
+import layers
 import numpy as np
 import tensorflow as tf
 
@@ -46,3 +48,4 @@ Fisher = partial(Elastic, "fisher")
 RelativeGradient = partial(Elastic, "relative-gradient")
 Size = partial(Elastic, "size")
 Random = partial(Elastic, "random")
+ByLayer = partial(Elastic, "update", layers.select_layers)

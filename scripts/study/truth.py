@@ -18,25 +18,13 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import layers
 import metrics
 import numpy as np
 
 POINTS = (0, 1, 3, 8)  # epochs of full training
 PROBES = 48  # minibatches to compute metrics on
 DRAWS = 2  # trainings of each layer, on different minibatches
-
-
-def layers_of(variables):
-    """The numbers of the tensors of each layer, by name, from the input to the output."""
-    from elastictrainer.steps.keras_compat import name_of
-
-    layers = {}
-    for k, variable in enumerate(variables):
-        if len(variable.shape) > 1 or not layers:
-            name = name_of(variable).rpartition("/")[0]
-            layers[name] = []
-        layers[name].append(k)
-    return layers
 
 
 class Study:
@@ -47,6 +35,7 @@ class Study:
         from elastictrainer.experiment.settings import TrainSettings
         from elastictrainer.steps import optimizers
         from elastictrainer.steps.compiled_step import StepCache
+        from elastictrainer.steps.keras_compat import name_of
         from elastictrainer.steps.objective import Objective, classification_loss
         from elastictrainer.training.evaluation import Evaluator
 
@@ -68,7 +57,7 @@ class Study:
         self.evaluator = Evaluator(self.model)
         minibatches = itertools.islice(self.data.validation(), options.held_out // 32)
         self.held_out = [(x, y) for x, y in minibatches]
-        self.layers = layers_of(self.variables)
+        self.layers = layers.of(map(name_of, self.variables), [v.shape for v in self.variables])
         self.head = list(self.layers)[-1]
 
     @property

@@ -7,6 +7,7 @@ import pytest
 
 from builders import best_by_brute_force, random_timings
 from elastictrainer import TensorTimings, UsageError, select
+from elastictrainer.selection.selector import freeze_below
 from reuse_builders import reusable_chain, with_reuse
 
 PROFILES = sorted((Path(__file__).parent.parent / "files" / "profiles").glob("*.json"))
@@ -139,6 +140,6 @@ class TestFrozenWorkDoneOnce:
 def test_freeze_below_takes_all_from_the_output_inwards():
     timings = TensorTimings.from_chain(list("abcd"), 1.0, [1.0] * 4, [1.0] * 4)
     importance = np.array([9.0, 1.0, 1.0, 1.0])
-    selection = select(timings, importance, 5.5 / 9, "freeze-below")
+    selection = select(timings, importance, 5.5 / 9, freeze_below)
     assert selection.mask.tolist() == [False, False, True, True]
-    assert select(timings, importance, 1.0, "freeze-below").mask.all()
+    assert select(timings, importance, 1.0, freeze_below).mask.all()

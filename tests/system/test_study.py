@@ -1,6 +1,7 @@
 """The study's scripts: metrics of layers against an oracle, and correlations of known tables."""
 
 import csv
+import dataclasses
 import importlib
 import itertools
 import sys
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 from builders import ArrayData, small_network
+from elastictrainer import TensorTimings
+from elastictrainer.steps.keras_compat import name_of
+from reuse_builders import reusable_chain
 
 FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "study"
 
@@ -19,7 +23,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "study"
 def script(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     yield importlib.import_module
-    for name in ("truth", "metrics", "correlation", "study_schemes", "squeezenet"):
+    for name in ("layers", "truth", "metrics", "correlation", "study_schemes", "squeezenet"):
         sys.modules.pop(name, None)
 
 
@@ -53,10 +57,34 @@ def test_correlations_are_of_ranks_and_means_over_the_points(script, tmp_path):
     assert correlation.interval(points, "same") == pytest.approx([1, 1])
 
 
+def layers_of(script, variables):
+    return script("layers").of(map(name_of, variables), [v.shape for v in variables])
+
+
 def test_a_layer_is_a_kernel_and_what_stands_behind_it(tf, script):
-    layers = script("truth").layers_of(small_network(tf).trainable_variables)
+    layers = layers_of(script, small_network(tf).trainable_variables)
     assert list(layers) == ["stem", "inner", "head"]
     assert sorted(itertools.chain(*layers.values())) == list(range(sum(map(len, layers.values()))))
+
+
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_a_selection_of_layers_is_the_best_of_all_that_the_budget_allows(script, epochs):
+    random = np.random.default_rng(epochs)
+    n, layers = 12, {"a": [0, 1], "b": [2, 3, 4], "c": [5], "d": [6, 7], "e": [8, 9], "f": [10, 11]}
+    names = [f"{layer}/{k}" for layer, tensors in layers.items() for k in tensors]
+    shapes = [(2, 2) if k == tensors[0] else (2,) for tensors in layers.values() for k in tensors]
+    chain = TensorTimings.from_chain(names, 5.0, random.random(n), random.random(n))
+    timings = dataclasses.replace(reusable_chain(chain), shapes=tuple(shapes)).over(epochs)
+    importance, budget = random.random(n), 0.6 * timings.full_ms
+    assert script("layers").of(timings.names, timings.shapes) == layers
+    mask = script("layers").select_layers(timings, importance, budget)
+    best = 0.0
+    for chosen in itertools.product([False, True], repeat=len(layers)):
+        tried = np.repeat(chosen, [len(tensors) for tensors in layers.values()])
+        if timings.step_time(tried) <= budget:
+            best = max(best, importance[tried].sum())
+    assert timings.step_time(mask) <= budget and importance[mask].sum() == pytest.approx(best)
+    assert all(len(set(mask[tensors])) == 1 for tensors in layers.values())
 
 
 def test_metrics_of_a_layer_are_those_of_its_gradients(tf, script):
@@ -65,11 +93,11 @@ def test_metrics_of_a_layer_are_those_of_its_gradients(tf, script):
     from elastictrainer.steps.compiled_step import StepCache
     from elastictrainer.steps.objective import Objective, classification_loss
 
-    metrics, truth = script("metrics"), script("truth")
+    metrics = script("metrics")
     model = small_network(tf, dropout=0.0)
     variables, optimizer = model.trainable_variables, optimizers.make("sgd")
     optimizers.build(optimizer, variables)
-    objective, layers = Objective(model, classification_loss()), truth.layers_of(variables)
+    objective, layers = Objective(model, classification_loss()), layers_of(script, variables)
     full = StepCache(objective, optimizer).get(np.ones(len(variables), bool))
     study = SimpleNamespace(
         layers=layers, head="head", objective=objective, optimizer=optimizer, full=full, variables=variables
@@ -118,7 +146,7 @@ def test_the_studys_schemes_select_by_their_metrics(tf, script):
 def test_squeezenet_has_the_weights_of_its_file(tf, script, squeezenet_weights, monkeypatch):
     import h5py
 
-    monkeypatch.setenv("WEIGHTS", str(squeezenet_weights))
+    monkeypatch.setenv("SQUEEZENET_WEIGHTS", str(squeezenet_weights))
     model = script("squeezenet").classifier((224, 224, 3), 12)
     assert model.output_shape == (None, 12) and len(model.trainable_variables) == 2 * 25 + 2
     with h5py.File(squeezenet_weights) as file:

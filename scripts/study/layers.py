@@ -1,0 +1,70 @@
+"""Tensors by layer: a kernel with the bias and the normalisation behind it; selections of whole layers."""
+
+from dataclasses import replace
+
+import numpy as np
+
+
+def of(names, shapes):
+    """The indices of the tensors of each layer, by the layer's name, from the input to the output."""
+    layers = {}
+    for k, (name, shape) in enumerate(zip(names, shapes)):
+        if len(shape) > 1 or not layers:
+            current = layers.setdefault(name.rpartition("/")[0], [])
+        current.append(k)
+    return layers
+
+
+def merged(timings, layers):
+    """A profile whose tensors are `layers`: work runs when any tensor of a layer trains."""
+    from elastictrainer.profiler.cost_groups import CostGroups
+
+    layer_of = np.zeros(len(timings), int)
+    for number, tensors in enumerate(layers.values()):
+        layer_of[tensors] = number
+    depth = np.argsort(timings.order)  # 0: nearest the output
+    deepest = [max(tensors, key=lambda k: depth[k]) for tensors in layers.values()]
+
+    def by_layer(groups):
+        return CostGroups.from_sets(
+            len(layers), [layer_of[members] for members, _ in groups.sets()], groups.amount
+        )
+
+    def of_each(combine, values):
+        return np.array([combine(values[tensors]) for tensors in layers.values()])
+
+    reuse = timings.reuse and replace(
+        timings.reuse,
+        once=by_layer(timings.reuse.once),
+        once_flops=by_layer(timings.reuse.once_flops),
+        cut_mb=timings.reuse.cut_mb[deepest],
+        recompute_ms=timings.reuse.recompute_ms[deepest],
+    )
+    return replace(
+        timings,
+        names=tuple(layers),
+        shapes=((),) * len(layers),
+        dw=by_layer(timings.dw),
+        dy=by_layer(timings.dy),
+        forward=by_layer(timings.forward),
+        flops=None,
+        t_update=of_each(np.sum, timings.t_update),
+        connected=of_each(np.any, timings.connected),
+        estimated=of_each(np.any, timings.estimated),
+        reuse=reuse,
+        validation=[],
+    )
+
+
+def select_layers(timings, importance, budget):
+    """A `Solver`: the layers of the largest summed importance within the budget, each trained whole."""
+    from elastictrainer import select
+
+    layers = of(timings.names, timings.shapes)
+    by_layer = merged(timings, layers)
+    summed = np.array([importance[tensors].sum() for tensors in layers.values()])
+    rho = min(1.0, max(budget / by_layer.full_ms, by_layer.rho_min))
+    mask = np.zeros(len(timings), bool)
+    for chosen, tensors in zip(select(by_layer, summed, rho).mask, layers.values()):
+        mask[tensors] = chosen
+    return mask & timings.connected
