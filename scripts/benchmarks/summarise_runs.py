@@ -63,7 +63,7 @@ def main():
     runs = defaultdict(list)
     for name, seed in sorted(rows):
         runs[name].append(rows[name, seed])
-    print(f"{'run':<24}{'seeds':>6}" + "".join(f"{name:>16}" for name in _COLUMNS))
+    print(f"{'run':<24}{'seeds':>6}" + "".join(f"{name:>18}" for name in _COLUMNS))
     for name, found in runs.items():
         cells = []
         for column in _COLUMNS:
@@ -72,7 +72,7 @@ def main():
             cells.append(
                 f"{np.mean(values):.4g}" + (f" ± {off:.2g}" if off is not None else "") if values else "-"
             )
-        print(f"{name:<24}{len(found):>6}" + "".join(f"{cell:>16}" for cell in cells))
+        print(f"{name:<24}{len(found):>6}" + "".join(f"{cell:>18}" for cell in cells))
 
 
 if __name__ == "__main__":

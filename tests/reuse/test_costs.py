@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 
@@ -63,3 +65,13 @@ def test_costs_survive_a_file(tf, profiled, tmp_path):
     mask = np.arange(len(costs)) > len(costs) // 2
     assert read.over(3).step_time(mask) == pytest.approx(costs.over(3).step_time(mask))
     assert read.recording_time(mask) == pytest.approx(costs.recording_time(mask))
+
+
+def test_no_more_can_be_done_once_than_a_step_does_forward(tf, profiled):
+    """A convolution's time is measured with the bias behind it, and is not to be charged once more."""
+    convolution = functools.partial(tf.keras.layers.Conv2D, 32, 3, padding="same", activation="relu")
+    layers = [convolution(input_shape=(24, 24, 3)), *(convolution() for _ in range(3))]
+    head = [tf.keras.layers.GlobalAveragePooling2D(), tf.keras.layers.Dense(3)]
+    _, timings = profiled(tf.keras.Sequential([*layers, *head]))
+    assert 0 < timings.reuse.once.amount.sum() <= 1.001 * timings.forward.amount.sum()
+    assert 0 < timings.over(100).rho_min < timings.rho_min

@@ -14,7 +14,7 @@ from processes import Process, finished, run
 
 pytest.importorskip("tensorflow")
 
-SMALL = ("--model", "demo", "--image-size", "16", "--weights", "none", "--calibration-seconds", "2")
+SMALL = ("--model", "usermodels:residual", "--image-size", "32", "--calibration-seconds", "2")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_profile_prints_its_table_and_writes_profile_and_plot(workshop):
         "absolute error",
     ):
         assert word in profile
-    written = next((folder / "profiles").glob("demo_16x16_c2_b4_sgd_*.json"))
+    written = next((folder / "profiles").glob("*_32x32_c2_b4_sgd_*.json"))
     content = json.loads(written.read_text())
     assert len(content["validation"]) == 2 and set(content["validation"][0]) == {
         "selected",
@@ -68,7 +68,7 @@ def test_profile_prints_its_table_and_writes_profile_and_plot(workshop):
 
 def test_train_finds_the_profile_and_writes_its_folder(workshop):
     folder, _, train = workshop
-    assert "profile: profiles/demo_16x16_c2_b4_sgd_" in train and "making one" not in train
+    assert re.search(r"^profile: profiles/\S+_32x32_c2_b4_sgd_", train, re.M) and "making one" not in train
     assert "ratio to full training: requested 0.800" in train
     names = {p.name for p in (folder / "elastic").iterdir()}
     assert {
@@ -98,12 +98,14 @@ def test_plots(workshop):
     ):
         path = profile if what in ("timings", "prediction") else "elastic"
         if what == "prediction":
-            path = str(next((folder / "profiles").glob("demo_16x16_c2_b4_sgd_*.json")))
+            path = str(next((folder / "profiles").glob("*_32x32_c2_b4_sgd_*.json")))
         name, *options = what.split()
         run(folder, "et-plot", name, path, *options, "--output", f"{name}.png", "--csv", f"{name}.csv")
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert len((folder / f"{name}.csv").read_text().splitlines()) >= 2
-    assert re.search(r"^elastic +demo +elastic +0\.80 ", run(folder, "et-plot", "table", "elastic"), re.M)
+    assert re.search(
+        r"^elastic +usermodels:residual +elastic +0\.80 ", run(folder, "et-plot", "table", "elastic"), re.M
+    )
     run(folder, "et-plot", "report", "elastic")
     assert "Selected tensors" in (folder / "report.html").read_text()
 
@@ -128,7 +130,7 @@ def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
         "--output",
         "fresh",
     )
-    (made,) = (folder / "profiles").glob("demo_16x16_c2_b8_sgd_*.json")
+    (made,) = (folder / "profiles").glob("*_32x32_c2_b8_sgd_*.json")
     assert "making one" in said and json.loads(made.read_text())["metadata"]["calibration_seconds"] == 2
 
 

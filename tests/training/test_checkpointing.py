@@ -100,7 +100,7 @@ def sigint():
 
 
 QUICK = ("elastic", "full")  # with selections and without
-SLOW = ("elastic-weight-magnitude", "freeze-below", "prunetrain")  # no step of its own; fixed; with a penalty
+SLOW = ("elastic-weight-magnitude", "prunetrain")  # without a probing step; with a penalty
 
 
 @pytest.mark.usefixtures("sigint")
