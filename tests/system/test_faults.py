@@ -18,7 +18,7 @@ pytest.importorskip("tensorflow")
 NETWORK = ("--model", "usermodels:residual", "--image-size", "32", "--dataset", "images")
 SMALL = (
     *(*NETWORK, "--profile", "profile.json", "--importance-batches", "2"),
-    *("--rho", "0.6", "--deterministic"),
+    *("--rho", "0.35", "--deterministic"),
 )
 KILLS = 20
 
