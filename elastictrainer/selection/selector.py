@@ -14,7 +14,8 @@ from elastictrainer.selection.milp import solve_groups
 
 KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
-# From the profile, the (N,) importances, and the ms that a step may take, to the (N,) bool of what trains.
+# From the profile, the (N,) importances and the ms that a step may take, to the (N,) bool of what trains, all
+# in the order of `model.trainable_weights`.
 Solver = Callable[[TensorTimings, NDArray[Any], float], NDArray[Any]]
 _LARGEST = 1e100  # of an importance: sums and quotients of such numbers stay finite
 _REFINEMENTS = 6  # halvings of what the chain overestimates: the budget is met within a 32nd of it
@@ -56,7 +57,8 @@ def select(
         rho: requested step time over the full step's, in [timings.rho_min, 1].
         solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of
             the budget; the time that the chain overestimates is then spent by the cost groups. "milp": exact
-            on the cost groups. Or a function: a `Solver`, such as `freeze_below`.
+            on the cost groups. Or a `Solver` of one's own, such as `freeze_below`; whether it keeps the
+            budget is not checked.
         resolution: cells of time of the knapsack.
         epochs: over how many the time is the mean: the first records frozen work, the others replay it.
 
@@ -88,7 +90,7 @@ def select(
     budget = max(rho, rho_min) * timings.full_ms * (1 + 1e-12)
     useful = (importance > 0) & timings.connected
     if not isinstance(solver, str):
-        mask = solver(timings, importance, budget)
+        mask = timings.as_mask(solver(timings, importance, budget))
     elif timings.step_time(useful) <= budget:
         mask = useful
     elif solver == "milp":
@@ -133,7 +135,7 @@ def choose(
 
 
 def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float) -> NDArray[Any]:
-    """All tensors from the output inwards that the budget has room for, whatever their importance."""
+    """A `Solver`: all tensors from the output inwards that the budget allows; importance does not count."""
     best = np.zeros(len(timings), bool)
     mask = best.copy()
     for tensor in timings.order[timings.connected[timings.order]]:

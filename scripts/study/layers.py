@@ -6,7 +6,11 @@ import numpy as np
 
 
 def of(names, shapes):
-    """The indices of the tensors of each layer, by the layer's name, from the input to the output."""
+    """The indices of the tensors of each layer, by the layer's name, from the input to the output.
+
+    Args:
+        names, shapes: N of each, in the order of `model.trainable_weights`.
+    """
     layers = {}
     for k, (name, shape) in enumerate(zip(names, shapes)):
         if len(shape) > 1 or not layers:
@@ -16,7 +20,7 @@ def of(names, shapes):
 
 
 def merged(timings, layers):
-    """A profile whose tensors are `layers`: work runs when any tensor of a layer trains."""
+    """A profile with the `layers`, from `of`, for tensors: work runs when any tensor of a layer trains."""
     from elastictrainer.profiler.cost_groups import CostGroups
 
     layer_of = np.zeros(len(timings), int)
@@ -57,7 +61,10 @@ def merged(timings, layers):
 
 
 def select_layers(timings, importance, budget):
-    """A `Solver`: the layers of the largest summed importance within the budget, each trained whole."""
+    """A `Solver`: the layers of the largest summed importance within the budget, each trained whole.
+
+    Where no whole layer fits the budget of ms, it is raised to what the cheapest one takes.
+    """
     from elastictrainer import select
 
     layers = of(timings.names, timings.shapes)

@@ -97,8 +97,14 @@ def test_pictures_too_small_for_a_network_are_refused(tf, name, size, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+FEW = [
+    ("mobilenetv3small", 32),  # preprocesses inside
+    ("convnexttiny", 32),  # layers of its own
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name, size", [("convnexttiny", 32)])  # which has layers of its own
+@pytest.mark.parametrize("name, size", FEW)
 def test_a_network_trains_and_is_the_same_after_saving_and_exporting(tf, tmp_path, name, size):
     from elastictrainer.models import model_file
     from elastictrainer.models.export import export

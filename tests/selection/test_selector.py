@@ -143,3 +143,18 @@ def test_freeze_below_takes_all_from_the_output_inwards():
     selection = select(timings, importance, 5.5 / 9, freeze_below)
     assert selection.mask.tolist() == [False, False, True, True]
     assert select(timings, importance, 1.0, freeze_below).mask.all()
+
+
+def test_a_solver_of_ones_own_chooses_and_what_is_no_mask_is_refused():
+    timings = TensorTimings.from_chain(list("abcd"), 1.0, [1.0] * 4, [1.0] * 4)
+    asked = []
+
+    def last(timings, importance, budget):
+        asked.append((len(timings), importance.tolist(), budget))
+        return [0, 0, 0, 1]
+
+    selection = select(timings, [4.0, 3.0, 2.0, 1.0], 0.5, last)
+    assert selection.mask.tolist() == [False, False, False, True] and selection.importance == 1
+    assert asked == [(4, [4.0, 3.0, 2.0, 1.0], pytest.approx(4.5))]
+    with pytest.raises(UsageError, match=r"mask must have shape \(4,\), not \(2,\)"):
+        select(timings, [4.0, 3.0, 2.0, 1.0], 0.5, lambda *given: [True, False])

@@ -14,6 +14,7 @@ from elastictrainer.errors import Interrupted
 from elastictrainer.registry import takes_rho
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.fixed import FixedPolicy
+from elastictrainer.selection.schemes import SCHEMES
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.training.checkpointing import Checkpointing
@@ -100,11 +101,12 @@ def sigint():
 
 
 QUICK = ("elastic", "full")  # with selections and without
-SLOW = ("elastic-weight-magnitude", "prunetrain")  # without a probing step; with a penalty
 
 
 @pytest.mark.usefixtures("sigint")
-@pytest.mark.parametrize("scheme", [*QUICK, *(pytest.param(s, marks=pytest.mark.slow) for s in SLOW)])
+@pytest.mark.parametrize(
+    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.slow) for s in SCHEMES]
+)
 def test_resumed_equals_uninterrupted(tf, timings, tmp_path, scheme):
     whole = Run(tf, timings, tmp_path / "whole", scheme)
     whole.fit(ArrayData(tf, steps=STEPS))

@@ -204,8 +204,9 @@ def uninterrupted(tf, request, tmp_path_factory):
     return request.param, run_of(tf, request.param, run=RunFolder(tmp_path_factory.mktemp("whole")))
 
 
-# In the first epoch (of 12 steps), and in later ones of both intervals.
-@pytest.mark.parametrize("at", [8, 60, *(pytest.param(at, marks=pytest.mark.slow) for at in (2, 85))])
+@pytest.mark.parametrize(
+    "at", [5, 60, *(pytest.param(at, marks=pytest.mark.slow) for at in (2, 8, 20, 30, 47, 85))]
+)
 def test_a_resumed_run_is_the_uninterrupted_one(tf, tmp_path, uninterrupted, at):
     """Stopped in the opening, while recording, while replaying, and right after a selection."""
     network, (whole, expected, _) = uninterrupted
