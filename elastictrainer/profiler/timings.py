@@ -142,9 +142,19 @@ class TensorTimings:
             mask: (N,) bool: what trained while it was recorded.
             trainable: (N,) bool: what may train; see `connected`.
         """
-        done_ms = self.over(1.0).step_time(mask) - self.replay_time(mask)
+        done_ms = self._in_every_step.step_time(mask) - self.replay_time(mask)
         connected = self.connected & self.as_mask(trainable)
         return replace(self, epochs=1.0, done_ms=max(0.0, done_ms), connected=connected)
+
+    @cached_property
+    def _in_every_step(self) -> "TensorTimings":
+        """The same profile with frozen work done in every step."""
+        return self.over(1.0)
+
+    @cached_property
+    def _in_no_step(self) -> "TensorTimings":
+        """The same profile with frozen work done before."""
+        return self.over(np.inf)
 
     @property
     def _replayed(self) -> float:
@@ -279,11 +289,11 @@ class TensorTimings:
         assert self.reuse is not None
         mask = self.as_mask(mask)
         deepest = self.order[mask[self.order]][-1]
-        return self.over(1.0).step_time(mask) + float(self.reuse.at_depth_ms(1.0)[deepest])
+        return self._in_every_step.step_time(mask) + float(self.reuse.at_depth_ms(1.0)[deepest])
 
     def replay_time(self, mask: Mask) -> float:
         """Predicted ms of a step under `mask` that replays what was recorded; needs `reuse`."""
-        return self.over(np.inf).step_time(mask)
+        return self._in_no_step.step_time(mask)
 
     def replay_flops(self, mask: Mask) -> Optional[float]:
         """Floating point operations of such a step; None where the profile has no count."""

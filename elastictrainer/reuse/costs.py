@@ -3,20 +3,24 @@
 import dataclasses
 import itertools
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.profiler.attribution import members_of
+from elastictrainer.profiler.calibration import cheapest
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.cut import least_cost_cut
+from elastictrainer.reuse.frozen_work import FrozenWork
+from elastictrainer.reuse.op_costs import OpCosts
 from elastictrainer.reuse.recording import Column, Recording
 from elastictrainer.reuse.replay import Replay
-from elastictrainer.reuse.split import TracedStep
+from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.reuse.split import TracedStep, Unusable
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import random_states
@@ -25,11 +29,10 @@ from elastictrainer.steps.snapshot import restored
 
 _MOST_CUTS = 200  # depths whose cut is looked for: those between have that of the next one inwards
 _MB = (0.02, 2.0)  # of a minibatch, that writing and reading are timed with
-TYPICAL_MS_PER_MB = 0.2  # to read, on a laptop's processor; only its ratio to the next one decides anything
-_TYPICAL_FLOPS_PER_MS = 2e7  # the same for computing
-_MEMORY = 10.0  # FLOPs in the time of writing one number: what has no FLOPs, such as a copy, takes time too
 _UNSTORABLE_MB = 1e6  # no saving is worth it
 _ROUNDS = 40  # of each; the median counts
+_FEWEST_ROUNDS = 8  # where steps are long
+_MOST_MS = 4000.0  # to spend on steps as a whole, if that is enough for so many
 
 
 def with_reuse_costs(
@@ -70,51 +73,11 @@ def with_reuse_costs(
         read_ms,
         read_ms_per_mb,
     )
+    timings = dataclasses.replace(timings, reuse=reuse)
+    reuse = dataclasses.replace(
+        reuse, write_ms=write_ms + _splitting_ms(timings, objective, optimizer, batch)
+    )
     return dataclasses.replace(timings, reuse=reuse)
-
-
-class OpCosts:
-    """What each forward op of a graph takes: its group's measured time, shared out by FLOPs."""
-
-    def __init__(self, timings: Optional[TensorTimings], operations: Sequence[Any], members: Sequence[int]):
-        """
-        Args:
-            timings: the profile; None: typical times by FLOPs alone.
-            operations: of the graph of a step.
-            members: of each, the tensors that it depends on, as bits.
-        """
-        weights = _weights(operations)
-        if timings is None:
-            self._ms = {op.name: w / _TYPICAL_FLOPS_PER_MS for op, w in zip(operations, weights)}
-            return
-        group_ms = {sum(1 << i for i in group): ms for group, ms in timings.forward.sets()}
-        # A convolution that runs fused with the bias behind it is measured with that: the profile has no
-        # group for it alone, and it shares the time of the least group that has all its tensors.
-        sizes = sorted((bin(group).count("1"), group) for group in group_ms)
-        holds = {bits: next((g for _, g in sizes if bits & g == bits), bits) for bits in set(members)}
-        members = [holds[bits] for bits in members]
-        by_group: Dict[int, float] = {}
-        for bits, weight in zip(members, weights):
-            by_group[bits] = by_group.get(bits, 0.0) + weight
-        mean = timings.forward.amount.sum() / max(1e-30, sum(weights))
-        rates = {
-            bits: group_ms[bits] / max(1e-30, weight) if bits in group_ms else mean
-            for bits, weight in by_group.items()
-        }
-        self._ms = {op.name: rates[b] * weight for op, b, weight in zip(operations, members, weights)}
-
-    def __call__(self, op: Any) -> float:
-        """Milliseconds; of an op that the graph did not have, such as one that asks for a shape, none."""
-        return self._ms.get(op.name, 0.0)
-
-
-def _weights(operations: Sequence[Any]) -> List[float]:
-    """What each op takes, in FLOPs."""
-    weights = []
-    for op, count in zip(operations, flops_of(operations)):
-        sizes = [tensor.shape.num_elements() or 0 for tensor in op.outputs if tensor.dtype != tf.resource]
-        weights.append(float(count) + _MEMORY * sum(sizes))
-    return weights
 
 
 def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]) -> float:
@@ -162,6 +125,36 @@ def _cuts(
     return np.where(np.isfinite(cut_mb), cut_mb, _UNSTORABLE_MB), again_ms
 
 
+def _splitting_ms(
+    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
+) -> float:
+    """What a step that records takes longer, beside the writing: its two functions run one after the other.
+
+    Measured with the cheapest selection, in turn with its step as a whole.
+    """
+    mask = cheapest(timings)
+    chosen = [v for v, trains in zip(objective.model.trainable_variables, mask) if trains]
+    whole, split = (CompiledStep(objective, optimizer, chosen) for _ in range(2))
+    whole.trace(*batch)
+    spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
+    capacity = (_ROUNDS + 1) * len(tf.nest.flatten(batch[0])[0])
+    try:
+        work = FrozenWork(split, batch, spec, capacity, ReuseSettings(), timings)
+    except Unusable:
+        return 0.0
+    with restored([*whole.state(), *work.random_states]):
+        work.train(work.keep(batch))
+        whole(*batch)
+        rounds = int(np.clip(_MOST_MS / _ms(lambda: whole(*batch)), _FEWEST_ROUNDS, _ROUNDS))
+        longer = [
+            _ms(lambda: work.train(work.keep(batch))) - _ms(lambda: whole(*batch)) for _ in range(rounds)
+        ]
+    work.close()
+    assert timings.reuse is not None
+    writing_ms = float(timings.reuse.at_depth_ms(1.0)[np.argmax(mask)])
+    return max(0.0, float(np.median(longer[rounds // 4 :])) - writing_ms)
+
+
 def _transfer_ms(batch: int) -> Tuple[Tuple[float, float], Tuple[float, float]]:
     """What writing a minibatch takes, in ms and ms per MB of float32; and what reading it takes."""
     times = [_transfer_of(mb, batch) for mb in _MB]
@@ -189,9 +182,11 @@ def _line(times: Sequence[float]) -> Tuple[float, float]:
 
 
 def _median_ms(run: Callable[[], Any]) -> float:
-    times = []
-    for _ in range(_ROUNDS):
-        start = time.perf_counter()
-        run()
-        times.append(1e3 * (time.perf_counter() - start))
+    times = [_ms(run) for _ in range(_ROUNDS)]
     return float(np.median(times[_ROUNDS // 4 :]))  # the first ones find cold caches
+
+
+def _ms(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    np.asarray(run())  # waits for the result
+    return 1e3 * (time.perf_counter() - start)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.reuse.costs import TYPICAL_MS_PER_MB, OpCosts
+from elastictrainer.reuse.op_costs import TYPICAL_MS_PER_MB, OpCosts
 from elastictrainer.reuse.recording import Column, Recording, RecordingError
 from elastictrainer.reuse.replay import Replay
 from elastictrainer.reuse.settings import ReuseSettings

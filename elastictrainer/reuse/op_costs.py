@@ -1,0 +1,56 @@
+"""What each op of a forward pass takes."""
+
+from typing import Any, Dict, List, Optional, Sequence
+
+import tensorflow as tf
+
+from elastictrainer.profiler.flops import flops_of
+from elastictrainer.profiler.timings import TensorTimings
+
+TYPICAL_MS_PER_MB = 0.2  # to read, on a laptop's processor; only its ratio to the next one decides anything
+_TYPICAL_FLOPS_PER_MS = 2e7  # the same for computing
+_MEMORY = 10.0  # FLOPs in the time of writing one number: what has no FLOPs, such as a copy, takes time too
+
+
+class OpCosts:
+    """What each forward op of a graph takes: its group's measured time, shared out by FLOPs."""
+
+    def __init__(self, timings: Optional[TensorTimings], operations: Sequence[Any], members: Sequence[int]):
+        """
+        Args:
+            timings: the profile; None: typical times by FLOPs alone.
+            operations: of the graph of a step.
+            members: of each, the tensors that it depends on, as bits.
+        """
+        weights = _weights(operations)
+        if timings is None:
+            self._ms = {op.name: w / _TYPICAL_FLOPS_PER_MS for op, w in zip(operations, weights)}
+            return
+        group_ms = {sum(1 << i for i in group): ms for group, ms in timings.forward.sets()}
+        # A convolution that runs fused with the bias behind it is measured with that: the profile has no
+        # group for it alone, and it shares the time of the least group that has all its tensors.
+        sizes = sorted((bin(group).count("1"), group) for group in group_ms)
+        holds = {bits: next((g for _, g in sizes if bits & g == bits), bits) for bits in set(members)}
+        members = [holds[bits] for bits in members]
+        by_group: Dict[int, float] = {}
+        for bits, weight in zip(members, weights):
+            by_group[bits] = by_group.get(bits, 0.0) + weight
+        mean = timings.forward.amount.sum() / max(1e-30, sum(weights))
+        rates = {
+            bits: group_ms[bits] / max(1e-30, weight) if bits in group_ms else mean
+            for bits, weight in by_group.items()
+        }
+        self._ms = {op.name: rates[b] * weight for op, b, weight in zip(operations, members, weights)}
+
+    def __call__(self, op: Any) -> float:
+        """Milliseconds; of an op that the graph did not have, such as one that asks for a shape, none."""
+        return self._ms.get(op.name, 0.0)
+
+
+def _weights(operations: Sequence[Any]) -> List[float]:
+    """What each op takes, in FLOPs."""
+    weights = []
+    for op, count in zip(operations, flops_of(operations)):
+        sizes = [tensor.shape.num_elements() or 0 for tensor in op.outputs if tensor.dtype != tf.resource]
+        weights.append(float(count) + _MEMORY * sum(sizes))
+    return weights
