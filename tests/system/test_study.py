@@ -23,8 +23,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "study"
 def script(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     yield importlib.import_module
-    for name in ("layers", "truth", "metrics", "correlation", "study_schemes", "squeezenet"):
-        sys.modules.pop(name, None)
+    for path in FOLDER.glob("*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 def written(path, columns):
@@ -153,3 +153,75 @@ def test_squeezenet_has_the_weights_of_its_file(tf, script, squeezenet_weights, 
         expected = file["fire5/expand3x3/fire5/expand3x3_3/kernel:0"][()]
     np.testing.assert_array_equal(model.get_layer("fire5_expand3x3").get_weights()[0], expected)
     assert model(tf.zeros((1, 224, 224, 3))).numpy().tolist() == [[0.0] * 12], "a head of zeros"
+
+
+FUNCTION = """
+def area(width, height):
+    '''Of a rectangle.'''
+    size = width * height
+    return size
+"""
+
+
+def test_a_function_is_its_words_or_its_syntax_tree(script):
+    functions = script("python_functions")
+    (function,) = functions.ast.parse(FUNCTION).body
+    tokens = functions.as_tokens(function)["tokens"]
+    assert tokens.shape == (functions.LENGTH,) and (tokens < functions.WORDS).all()
+    assert len(set(tokens[tokens > 0])) < (tokens > 0).sum(), "size and width stand there twice"
+    graph = functions.as_graph(function)
+    used = (graph["kinds"] > 0).sum()
+    assert used == sum(1 for _ in functions.ast.walk(function))
+    edges = graph["edges"]
+    np.testing.assert_array_equal(edges, edges.T)
+    assert not edges[used:].any() and np.linalg.eigvalsh(edges)[-1] == pytest.approx(1), "normalised"
+    # A tree: an edge less than nodes, beside those of each node to itself.
+    assert np.count_nonzero(edges) == used + 2 * (used - 1)
+
+
+def test_functions_are_tested_on_other_files(script):
+    functions = script("python_functions")
+    packages = ("json", "xml", "email")
+    (x, y), (test_x, test_y) = functions.load(
+        packages, 30, lambda f: {"name": np.array([f.name, f.body[0].lineno])}
+    )
+    assert set(y) == set(test_y) == {0, 1, 2}
+    assert np.bincount(y).max() <= 20 and np.bincount(test_y).max() <= 10
+    in_both = set(map(tuple, x["name"])) & set(map(tuple, test_x["name"]))
+    assert len(in_both) <= 1, in_both
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gru", "graph"])
+def test_networks_that_are_no_chains_are_fine_tuned(tf, script, tmp_path, monkeypatch, name):
+    no_chains = script("no_chains")
+    monkeypatch.setattr(no_chains, "BEFORE", ("json", "xml", "email"))
+    monkeypatch.setattr(no_chains, "AFTER", ("logging", "http", "unittest"))
+    path = tmp_path / "rows.csv"
+    arguments = f"{name} --epochs 4 --pretrain 1 --most 60 --seeds 0 --csv {path}".split()
+    monkeypatch.setattr(sys, "argv", ["no_chains.py", *arguments])
+    no_chains.main()
+    rows = list(csv.DictReader(path.open()))
+    assert [row["run"] for row in rows] == [
+        "full",
+        "full, half the epochs",
+        "elastic",
+        "freeze-below",
+        "traditional-tl",
+    ]
+    assert all(0 <= float(row["accuracy"]) <= 100 for row in rows)
+    assert float(rows[2]["achieved"]) < 1
+
+
+def test_looks_change_and_classes_are_halved(script):
+    drift = script("drift")
+    images = np.full((8, 2, 2, 3), 200, np.uint8)
+    labels = np.repeat(np.arange(4), 2)
+    found = drift.drifts((images, labels), (images, labels))
+    old_train, _, new_train, _ = found["classes"]
+    assert old_train[1].tolist() == [0, 0, 1, 1] and new_train[1].tolist() == [2, 2, 3, 3]
+    _, _, new_train, _ = found["looks"]
+    assert new_train[0][0, 0, 0].tolist() == [120, 90, 72] and new_train[1].tolist() == labels.tolist()
+    kept = drift.reminders((images, labels), 1)
+    assert kept[1].tolist() == [0, 1, 2, 3]
+    assert drift.joined(kept, new_train)[0].shape == (12, 2, 2, 3)
