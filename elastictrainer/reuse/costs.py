@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from elastictrainer.profiler.attribution import members_of
 from elastictrainer.profiler.calibration import cheapest
+from elastictrainer.profiler.capture import SETTLED
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.reuse_costs import ReuseCosts
@@ -86,7 +87,8 @@ def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]
     if not edge:
         return 0.0
     inputs = [tf.convert_to_tensor(value) for value in tf.nest.flatten(batch[0])]
-    first, states = traced.prefix(edge)
+    part, states = traced.prefix(edge)
+    first = tf.function(part)  # as in a recording step; see `FrozenWork`
     with restored(states):
         return _median_ms(lambda: first(*inputs))
 
@@ -137,7 +139,7 @@ def _splitting_ms(
     whole, split = (CompiledStep(objective, optimizer, chosen) for _ in range(2))
     whole.trace(*batch)
     spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
-    capacity = (_ROUNDS + 1) * len(tf.nest.flatten(batch[0])[0])
+    capacity = (SETTLED + 1) * len(tf.nest.flatten(batch[0])[0])
     try:
         work = FrozenWork(split, batch, spec, capacity, ReuseSettings(), timings)
     except Unusable:
@@ -145,14 +147,14 @@ def _splitting_ms(
     with restored([*whole.state(), *work.random_states]):
         work.train(work.keep(batch))
         whole(*batch)
-        rounds = int(np.clip(_MOST_MS / _ms(lambda: whole(*batch)), _FEWEST_ROUNDS, _ROUNDS))
+        rounds = int(np.clip(_MOST_MS / _ms(lambda: whole(*batch)), _FEWEST_ROUNDS, SETTLED))
         longer = [
             _ms(lambda: work.train(work.keep(batch))) - _ms(lambda: whole(*batch)) for _ in range(rounds)
         ]
     work.close()
     assert timings.reuse is not None
     writing_ms = float(timings.reuse.at_depth_ms(1.0)[np.argmax(mask)])
-    return max(0.0, float(np.median(longer[rounds // 4 :])) - writing_ms)
+    return max(0.0, float(np.median(longer[rounds // 2 :])) - writing_ms)
 
 
 def _transfer_ms(batch: int) -> Tuple[Tuple[float, float], Tuple[float, float]]:
