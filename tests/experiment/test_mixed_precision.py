@@ -81,7 +81,8 @@ def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
     metadata = profiling.profile_metadata(settings, model, (16, 16, 3), 2)
     images, labels = tf.zeros((4, 16, 16, 3)), tf.constant([0, 1, 0, 1])
     options = {"warmup": 1, "steps": 1, "calibrate_s": 0}
-    timings = profiling.make_profile(model, (images, labels), None, metadata, **options)
+    optimizer = assembly.make_optimizer(settings)
+    timings = profiling.make_profile(model, (images, labels), optimizer, metadata, **options)
     assert not profiling.differences(timings, model, metadata)
     plain = profiling.profile_metadata(
         dataclasses.replace(settings, mixed_precision=False), model, (16, 16, 3), 2
