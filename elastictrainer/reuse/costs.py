@@ -9,19 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.profiler.attribution import members_of
-from elastictrainer.profiler.calibration import cheapest
-from elastictrainer.profiler.capture import SETTLED
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.cut import least_cost_cut
-from elastictrainer.reuse.frozen_work import FrozenWork
 from elastictrainer.reuse.op_costs import OpCosts
 from elastictrainer.reuse.recording import Column, Recording
 from elastictrainer.reuse.replay import Replay
-from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import TracedStep, Unusable
+from elastictrainer.reuse.split import TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import random_states
@@ -32,8 +28,6 @@ _MOST_CUTS = 200  # depths whose cut is looked for: those between have that of t
 _MB = (0.02, 2.0)  # of a minibatch, that writing and reading are timed with
 _UNSTORABLE_MB = 1e6  # no saving is worth it
 _ROUNDS = 40  # of each; the median counts
-_FEWEST_ROUNDS = 8  # where steps are long
-_MOST_MS = 4000.0  # to spend on steps as a whole, if that is enough for so many
 
 
 def with_reuse_costs(
@@ -73,10 +67,6 @@ def with_reuse_costs(
         write_ms_per_mb,
         read_ms,
         read_ms_per_mb,
-    )
-    timings = dataclasses.replace(timings, reuse=reuse)
-    reuse = dataclasses.replace(
-        reuse, write_ms=write_ms + _splitting_ms(timings, objective, optimizer, batch)
     )
     return dataclasses.replace(timings, reuse=reuse)
 
@@ -125,36 +115,6 @@ def _cuts(
     cut_mb, again_ms = np.zeros(len(timings)), np.zeros(len(timings))
     cut_mb[depths], again_ms[depths] = np.array(nearest).T
     return np.where(np.isfinite(cut_mb), cut_mb, _UNSTORABLE_MB), again_ms
-
-
-def _splitting_ms(
-    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
-) -> float:
-    """What a step that records takes longer, beside the writing: its two functions run one after the other.
-
-    Measured with the cheapest selection, in turn with its step as a whole.
-    """
-    mask = cheapest(timings)
-    chosen = [v for v, trains in zip(objective.model.trainable_variables, mask) if trains]
-    whole, split = (CompiledStep(objective, optimizer, chosen) for _ in range(2))
-    whole.trace(*batch)
-    spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
-    capacity = (SETTLED + 1) * len(tf.nest.flatten(batch[0])[0])
-    try:
-        work = FrozenWork(split, batch, spec, capacity, ReuseSettings(), timings)
-    except Unusable:
-        return 0.0
-    with restored([*whole.state(), *work.random_states]):
-        work.train(work.keep(batch))
-        whole(*batch)
-        rounds = int(np.clip(_MOST_MS / _ms(lambda: whole(*batch)), _FEWEST_ROUNDS, SETTLED))
-        longer = [
-            _ms(lambda: work.train(work.keep(batch))) - _ms(lambda: whole(*batch)) for _ in range(rounds)
-        ]
-    work.close()
-    assert timings.reuse is not None
-    writing_ms = float(timings.reuse.at_depth_ms(1.0)[np.argmax(mask)])
-    return max(0.0, float(np.median(longer[rounds // 2 :])) - writing_ms)
 
 
 def _transfer_ms(batch: int) -> Tuple[Tuple[float, float], Tuple[float, float]]:

@@ -77,6 +77,8 @@ class Recorder:
             except (Unusable, RecordingError) as error:
                 self._give_up(str(error))
             mask, kind = policy.without_recording(state.progress.step), PLAIN
+        if kind == PLAIN:
+            self._held = []  # this interval records nothing, and the next one does not begin with them
         if minibatch is None:
             minibatch = fetch()
         new = not self._steps.has(mask)

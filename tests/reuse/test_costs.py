@@ -1,5 +1,4 @@
 import functools
-import itertools
 
 import numpy as np
 import pytest
@@ -76,21 +75,3 @@ def test_no_more_can_be_done_once_than_a_step_does_forward(tf, profiled):
     _, timings = profiled(tf.keras.Sequential([*layers, *head]))
     assert 0 < timings.reuse.once.amount.sum() <= 1.001 * timings.forward.amount.sum()
     assert 0 < timings.over(100).rho_min < timings.rho_min
-
-
-def test_a_step_that_records_takes_what_its_two_functions_take(tf, profiled, monkeypatch):
-    from elastictrainer.reuse import costs
-
-    whole_ms, recording_ms, writing_ms = 2.0, 9.0, 1.5
-    turns = itertools.cycle([whole_ms, recording_ms])
-
-    def timed(run):
-        run()
-        return next(turns)
-
-    monkeypatch.setattr(costs, "_transfer_ms", lambda batch: ((writing_ms, 0.0), (0.5, 0.0)))
-    monkeypatch.setattr(costs, "_ms", timed)
-    _, timings = profiled(small_network(tf))
-    cheapest = np.arange(len(timings)) == np.argmin(timings.alone_ms)
-    more_ms = timings.recording_time(cheapest) - timings.over(1.0).step_time(cheapest)
-    assert more_ms == pytest.approx(recording_ms - whole_ms)
