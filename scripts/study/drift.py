@@ -1,4 +1,4 @@
-"""Drift: a network that has learned one thing goes on with another. What is gained, what is forgotten?
+r"""Drift: a network that has learned one thing goes on with another. What is gained, what is forgotten?
 
     SQUEEZENET_WEIGHTS=path/to/squeezenet.h5 PYTHONPATH=scripts/study python scripts/study/drift.py \
         --dataset path/to/flowers12 --model squeezenet:classifier --csv drift.csv
