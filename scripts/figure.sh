@@ -42,6 +42,7 @@ done
 set -uo pipefail
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repository=$(dirname "$scripts")
+source "$scripts/train_run.sh"
 export PATH=$repository/.venv/bin:$PATH
 output=${OUTPUT:-figures-output}
 figure=$1
@@ -122,13 +123,7 @@ train_one() {
         plan+=(--run "$profile" "${options[@]}")
         return
     fi
-    if [ -f "$folder/summary.json" ]; then
-        echo "finished before: $folder"
-    elif [ -f "$folder/config.yaml" ]; then
-        et-train --resume "$folder"
-    else
-        et-train "${options[@]}" --profile "$profile" --output "$folder"
-    fi
+    train_run "$folder" "${options[@]}" --profile "$profile"
     local status=$?
     stop_if_interrupted $status
     if [ $status -eq 0 ]; then

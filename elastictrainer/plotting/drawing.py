@@ -1,6 +1,5 @@
 """What all pictures share: a backend that needs no display, labels, files of figure and data."""
 
-import csv
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Union
 
@@ -8,7 +7,7 @@ import matplotlib
 
 from elastictrainer.errors import UsageError
 from elastictrainer.registry import takes_rho
-from elastictrainer.runs.files import written_beside
+from elastictrainer.runs.files import write_csv, written_beside
 from elastictrainer.runs.run_folder import RunFolder
 
 matplotlib.use("Agg")
@@ -44,10 +43,8 @@ def save(drawing: Drawing, path: Union[str, Path]) -> None:
 
 def save_data(drawing: Drawing, path: Union[str, Path]) -> None:
     """Write the data of a drawing as CSV with a header line."""
-    with written_beside(path) as beside, open(beside, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(drawing.rows[0]) if drawing.rows else [])
-        writer.writeheader()
-        writer.writerows(drawing.rows)
+    columns = list(drawing.rows[0]) if drawing.rows else []
+    write_csv(path, columns, ([row.get(name) for name in columns] for row in drawing.rows))
 
 
 def label(run: RunFolder) -> str:

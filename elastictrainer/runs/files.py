@@ -1,13 +1,14 @@
 """Write files and folders such that a reader never sees half of one."""
 
 import contextlib
+import csv
 import json
 import os
 import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Iterator, Union
+from typing import Any, Iterable, Iterator, Union
 
 _PART = ".part"
 
@@ -90,6 +91,14 @@ def write_text(path: Union[str, Path], text: str) -> None:
 def write_json(path: Union[str, Path], value: Any) -> None:
     """Write `value` as JSON, completely or not at all. NaN and infinity are refused: they are no JSON."""
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def write_csv(path: Union[str, Path], header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a table as CSV, completely or not at all."""
+    with written_beside(path) as beside, open(beside, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
 
 
 def append_line(path: Union[str, Path], line: str) -> None:

@@ -7,6 +7,7 @@
 # pattern such as "*elastic*", trains only runs of such names. CSV, a file (OUTPUT/runs.csv), gets a row for each run beside those it has.
 # Finished runs are kept and interrupted ones gone on with.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../train_run.sh"
 images=${IMAGES:?set IMAGES to a folder with train/CLASS/IMAGE and test/CLASS/IMAGE}
 output=${OUTPUT:-benchmark-output/real-images}
 epochs=${EPOCHS:-12}
@@ -23,13 +24,7 @@ train() { # train NAME OPTION...
     # shellcheck disable=SC2254
     case $1 in ${ONLY:-*}) ;; *) [ -f "$folder/summary.json" ] && runs+=("$folder"); return 0 ;; esac
     shift
-    if [ -f "$folder/summary.json" ]; then
-        echo "kept: $folder"
-    elif [ -f "$folder/config.yaml" ]; then
-        et-train --resume "$folder"
-    else
-        et-train "${common[@]}" "$@" --output "$folder"
-    fi
+    train_run "$folder" "${common[@]}" "$@"
     runs+=("$folder")
 }
 

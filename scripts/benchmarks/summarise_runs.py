@@ -16,7 +16,7 @@ import numpy as np
 
 from elastictrainer.plotting import table
 from elastictrainer.plotting.replicates import spread
-from elastictrainer.runs.files import write_text
+from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
 # By the column here: the key in `table.rows`, and what it is multiplied by.
@@ -57,9 +57,7 @@ def main():
         row = row_of(folder)
         rows[row["run"], row["seed"]] = row
     if options.runs:
-        lines = [",".join(["run", "seed", *_COLUMNS])]
-        lines += [",".join(rows[key].values()) for key in sorted(rows)]
-        write_text(path, "\n".join(lines) + "\n")
+        write_csv(path, ["run", "seed", *_COLUMNS], (rows[key].values() for key in sorted(rows)))
     runs = defaultdict(list)
     for name, seed in sorted(rows):
         runs[name].append(rows[name, seed])

@@ -10,12 +10,13 @@ accuracy in per cent on the old and on the new, before and after. `forgotten` is
 """
 
 import argparse
-import csv
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+
+from elastictrainer.runs.files import write_csv
 
 SCHEMES = {
     "full": {"scheme": "full"},
@@ -150,10 +151,7 @@ def main():
                     }
                 )
                 print(rows[-1], flush=True)
-    with open(options.csv, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(options.csv, rows[0], (row.values() for row in rows))
 
 
 if __name__ == "__main__":

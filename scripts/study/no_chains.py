@@ -9,7 +9,6 @@ of the CSV file is a run; accuracy is that of functions from other files, in per
 """
 
 import argparse
-import csv
 import os
 from collections import defaultdict
 
@@ -17,6 +16,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import python_functions
+
+from elastictrainer.runs.files import write_csv
 
 BEFORE = ("matplotlib", "scipy", "sklearn", "numpy", "PIL", "tensorboard", "tensorflow_datasets", "pip")
 AFTER = ("idlelib", "asyncio", "email", "tkinter", "unittest", "multiprocessing", "xml", "lib2to3")
@@ -141,10 +142,7 @@ def main():
                 row = fine_tuned(network, weights, train, test, options, seed, **how)
                 rows.append({"network": name, "run": run, "seed": seed, **row})
                 print(rows[-1], flush=True)
-    with open(options.csv, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(options.csv, rows[0], (row.values() for row in rows))
     found = defaultdict(list)
     for row in rows:
         found[row["network"], row["run"]].append(row)

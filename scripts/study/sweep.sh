@@ -5,6 +5,7 @@
 #     OPTION=learning-rate VALUES="3e-5 1e-4 3e-4 1e-3" SCHEMES="full elastic freeze-below" bash scripts/study/sweep.sh ...
 # SCHEMES ("elastic"), SEEDS ("0 1 2"), OUTPUT (benchmark-output/sweep) and CSV (OUTPUT/OPTION.csv) may be set. Finished runs are kept.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../train_run.sh"
 option=${OPTION:?set OPTION to an option of et-train, such as interval}
 output=${OUTPUT:-benchmark-output/sweep}
 read -ra values <<< "${VALUES:?set VALUES to the values of OPTION, such as \"1 2 4\"}"
@@ -16,13 +17,7 @@ for seed in "${seeds[@]}"; do
         for scheme in "${schemes[@]}"; do
             folder=$output/seed$seed/${scheme#*:}-$option-$value
             runs+=("$folder")
-            if [ -f "$folder/summary.json" ]; then
-                echo "kept: $folder"
-            elif [ -f "$folder/config.yaml" ]; then
-                et-train --resume "$folder"
-            else
-                et-train "$@" --scheme "$scheme" --seed "$seed" "--$option" "$value" --output "$folder"
-            fi
+            train_run "$folder" "$@" --scheme "$scheme" --seed "$seed" "--$option" "$value"
         done
     done
 done

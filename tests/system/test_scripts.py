@@ -226,7 +226,7 @@ def test_figure_on_the_embedded_data(output, figure):
 @pytest.mark.slow
 def test_finished_runs_are_used_again_and_a_failed_one_is_named(output):
     said = run("figure22", output, **QUICK)
-    assert "finished before:" in said and "epoch 1/1" not in said
+    assert "kept:" in said and "epoch 1/1" not in said
     shutil.copytree(output / "figures-output" / "profiles", output / "broken" / "profiles")
     said = run("figure22", output, status=1, **{**QUICK, "EPOCHS": "0"}, OUTPUT="broken")
     assert "--epochs 0 is out of range" in said and "failed: broken/runs/digits-npz_demo_full" in said

@@ -12,6 +12,8 @@ from elastictrainer import RunFolder, Trainer
 from elastictrainer.errors import Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.reuse.split import Unusable
+from elastictrainer.training.recorder import Recorder
 from networks import augmented, residual
 from reuse_builders import with_reuse
 
@@ -177,6 +179,23 @@ def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_recording(tf,
     history = trainer.fit(made, epochs=2, verbose=0, **options)
     assert history.elastic["replayed_share"] == 0
     assert any("not recording" in line and reason in line for line in said)
+
+
+def test_what_was_held_for_an_interval_that_cannot_be_recorded_is_not_in_the_next(tf, monkeypatch):
+    """The minibatches before the first selection would take the room of the next interval's own."""
+    begin, begun = Recorder._begin, []
+
+    def failing_once(recorder, mask, minibatch):
+        begun.append(len(recorder._held))
+        if len(begun) == 1:
+            raise Unusable("not this time.")
+        return begin(recorder, mask, minibatch)
+
+    monkeypatch.setattr(Recorder, "_begin", failing_once)
+    _, history, said = run_of(tf)
+    assert begun[0] > 0 and begun[1:] == [0]
+    assert [line for line in said if line.startswith("not recording")] == ["not recording: not this time."]
+    assert history.elastic["replayed_share"] == 5 / 8  # all of the second interval but its first epoch
 
 
 def folder_in(tmp_path, name):
