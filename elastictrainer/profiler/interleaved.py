@@ -1,6 +1,6 @@
 """Time selections in turn with the full step, so that a slower machine slows all of them alike."""
 
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, List, Protocol, Sequence, Tuple
 
 import numpy as np
 
@@ -12,6 +12,13 @@ _LONG_S = 0.15  # a step that takes as long is a turn by itself; `ratios_to_full
 
 Batch = Tuple[Any, Any]
 Round = List[np.ndarray]  # ms of the counted steps, one array for each selection
+
+
+class Steps(Protocol):
+    """Steps by a key, such as the mask of a selection; a `StepCache` is one."""
+
+    def get(self, key: Any) -> Any:
+        """The step, called with inputs and labels; its `runs` says how often it has run."""
 
 
 class Runner:
@@ -39,9 +46,9 @@ def ratio_to_full(
 
 
 def ratios_to_full(
-    cache: StepCache,
-    masks: Sequence[np.ndarray],
-    full: np.ndarray,
+    cache: Steps,
+    masks: Sequence[Any],
+    full: Any,
     batch: Batch,
     seconds: float,
     *,
@@ -58,9 +65,9 @@ def ratios_to_full(
     their clock.
 
     Args:
-        cache: makes the compiled steps.
-        masks: K selections.
-        full: every tensor that can be trained.
+        cache: gives the steps.
+        masks: K selections, or other keys of `cache`.
+        full: every tensor that can be trained; the key of its step.
         batch: inputs and labels.
         seconds: how long to measure.
         rounds: how often each selection has its turn at least.

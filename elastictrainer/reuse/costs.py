@@ -13,6 +13,7 @@ from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.calibration import with_calibrated_reuse
 from elastictrainer.reuse.cut import least_cost_cut
 from elastictrainer.reuse.op_costs import OpCosts
 from elastictrainer.reuse.recording import Column, Recording
@@ -33,7 +34,7 @@ _ROUNDS = 40  # of each; the median counts
 def with_reuse_costs(
     timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
 ) -> TensorTimings:
-    """`timings` with its `reuse`, measured in a few seconds.
+    """`timings` with its `reuse`, measured in a few seconds, and calibrated for half as long as the profile.
 
     Args:
         timings: the model's profile.
@@ -68,7 +69,9 @@ def with_reuse_costs(
         read_ms,
         read_ms_per_mb,
     )
-    return dataclasses.replace(timings, reuse=reuse)
+    timings = dataclasses.replace(timings, reuse=reuse)
+    seconds = float(timings.metadata.get("calibration_seconds", 0.0))
+    return with_calibrated_reuse(timings, objective, optimizer, batch, seconds / 2)
 
 
 def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]) -> float:

@@ -8,22 +8,18 @@ step to a full one is held against the profile's. Goal: errors of replayed steps
 and nine in ten below 10 %; medians of three passes. Positive: predicted too long.
 """
 
-import itertools
-import time
 from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 
 import bench
-from elastictrainer.profiler.capture import SETTLED, warm_up
 from elastictrainer.profiler.validation import random_masks
-from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY
 
-PASSES, STEPS, SELECTIONS = 3, 12, 12
+PASSES, SECONDS, SELECTIONS = 3, 4.0, 12
 MODELS = ("mobilenetv2", "resnet50", "gru", "vgg16", "demo")
-LONGEST_WARM_UP_S = 5.0
-KINDS = ("whole", "recording", "replay")
+KINDS = (PLAIN, RECORDING, REPLAY)
 
 
 def gru(batch_size: int) -> Tuple[Any, Callable[[], Any]]:
@@ -81,69 +77,29 @@ def selections_of(folders: List[str], tensors: int) -> List[np.ndarray]:
     return masks
 
 
-def times_ms(run: Callable[[], Any], count: int) -> np.ndarray:
-    times = []
-    for _ in range(count):
-        start = time.perf_counter()
-        float(run())
-        times.append(1e3 * (time.perf_counter() - start))
-    return np.array(times)
-
-
-def settle(run: Callable[[], Any]) -> None:
-    """As `capture.warm_up`, for a step in two parts."""
-    start = time.perf_counter()
-    for _ in range(SETTLED):
-        float(run())
-        if time.perf_counter() - start > LONGEST_WARM_UP_S:
-            return
-
-
 def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
-    """Ratios of the steps of a selection to a full step, each kind timed in turn."""
-    import tensorflow as tf
+    """Ratios of the steps of a selection to a full step, by kind, and the profile's."""
+    from elastictrainer.reuse.calibration import StepsOfKinds
+    from elastictrainer.reuse.split import Unusable
 
-    from elastictrainer.reuse.frozen_work import FrozenWork, Unusable
-    from elastictrainer.steps.compiled_step import CompiledStep
-
-    steps, batch, timings = ready["steps"], ready["batch"], ready["timings"]
-    variables = [v for v, chosen in zip(steps.objective.model.trainable_variables, mask) if chosen]
-    step = CompiledStep(steps.objective, steps.optimizer, variables, steps.metrics)
-    spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), batch)
-    size = len(tf.nest.flatten(batch[0])[0])
-    capacity = size * (PASSES * STEPS + SETTLED)
+    cache, timings = ready["steps"], ready["timings"]
     try:
-        work = FrozenWork(step, batch, spec, capacity, ReuseSettings(), timings)
+        steps = StepsOfKinds(timings, mask, cache.objective, cache.optimizer, ready["batch"], cache.metrics)
     except Unusable as error:
         return {"selected": int(mask.sum()), "unusable": str(error)}
-    full, whole = steps.get(timings.connected), steps.get(mask)
-    settle(lambda: work.train(work.keep(batch)))
-    epochs, places = itertools.count(), itertools.count()
-    settle(lambda: work.train(work.read(0, next(places))))
-    warm_up(full, batch)
-    warm_up(whole, batch)
-    ratios: Dict[str, List[float]] = {"whole": [], "recording": [], "replay": []}
-    for _ in range(PASSES):
-        full_ms = np.median(times_ms(lambda: full(*batch), STEPS))
-        whole_ms = np.median(times_ms(lambda: whole(*batch), STEPS)[1:])
-        recording_ms = np.median(times_ms(lambda: work.train(work.keep(batch)), STEPS)[1:])
-        epoch = next(epochs)
-        places = itertools.count()
-        replay_ms = np.median(times_ms(lambda: work.train(work.read(epoch, next(places))), STEPS)[1:])  # noqa: B023
-        full_ms = (full_ms + np.median(times_ms(lambda: full(*batch), STEPS))) / 2
-        ratios["whole"].append(whole_ms / full_ms)
-        ratios["recording"].append(recording_ms / full_ms)
-        ratios["replay"].append(replay_ms / full_ms)
-    row = {
-        "selected": int(mask.sum()),
-        "mb": 1e-6 * work.recording.bytes / capacity * size,
-        **{kind: float(np.median(found)) for kind, found in ratios.items()},
-        "whole_predicted": timings.step_time(mask) / timings.full_ms,
-        "recording_predicted": timings.recording_time(mask) / timings.full_ms,
-        "replay_predicted": timings.replay_time(mask) / timings.full_ms,
+    passes = [steps.ratios(SECONDS) for _ in range(PASSES)]
+    steps.close()
+    predicted = {
+        PLAIN: timings.step_time(mask),
+        RECORDING: timings.recording_time(mask),
+        REPLAY: timings.replay_time(mask),
     }
-    work.close()
-    return row
+    return {
+        "selected": int(mask.sum()),
+        "mb": float(timings.reuse.cut_mb[timings.order[mask[timings.order]][-1]]),
+        **{kind: float(np.median([found[kind] for found in passes])) for kind in predicted},
+        **{f"{kind}_predicted": ms / timings.full_ms for kind, ms in predicted.items()},
+    }
 
 
 def main() -> None:
@@ -164,7 +120,7 @@ def main() -> None:
             else random_masks(timings, SELECTIONS, seed=0)
         )
         rows = [measured(ready, mask) for mask in masks]
-        usable = [row for row in rows if "replay" in row]
+        usable = [row for row in rows if REPLAY in row]
         line = f"{name:<14}{f'{len(usable)}/{len(rows)}':>11}"
         summary = {}
         for kind in KINDS:

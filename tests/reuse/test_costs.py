@@ -32,8 +32,9 @@ def profiled(tf):
 
 def test_most_forward_work_can_be_done_once(tf, profiled):
     timings, costs = profiled(residual(tf))
-    once = costs.reuse.once.amount.sum()
-    assert 0.1 * timings.forward.amount.sum() < once <= timings.forward.amount.sum() * (1 + 1e-9)
+    forward, once = timings.forward, costs.reuse.once.amount.sum()
+    of_tensors_ms = forward.amount[forward.has_members()].sum()  # the rest is mostly waiting here
+    assert 0.3 * of_tensors_ms < once <= forward.amount.sum() * (1 + 1e-9)
     assert costs.over(8).rho_min <= timings.rho_min * (1 + 1e-9)
 
 
@@ -74,4 +75,4 @@ def test_no_more_can_be_done_once_than_a_step_does_forward(tf, profiled):
     head = [tf.keras.layers.GlobalAveragePooling2D(), tf.keras.layers.Dense(3)]
     _, timings = profiled(tf.keras.Sequential([*layers, *head]))
     assert 0 < timings.reuse.once.amount.sum() <= 1.001 * timings.forward.amount.sum()
-    assert 0 < timings.over(100).rho_min < timings.rho_min
+    assert 0 < timings.over(100).rho_min <= timings.rho_min

@@ -1,0 +1,161 @@
+"""Correct what a profile says of recording and replaying by the measured times of one selection."""
+
+import dataclasses
+import itertools
+from typing import Any, Callable, Dict, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.profiler.interleaved import ratios_to_full
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.frozen_work import FrozenWork
+from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.reuse.split import Unusable
+from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.snapshot import restored
+
+_RECORDED = 16  # minibatches: enough that each replayed one comes from memory anew
+_LEAST_S = 2.0  # shorter measurements differ by more than they are to correct
+
+Minibatch = Tuple[Any, Any]
+
+
+class StepOfKind:
+    """A step of one kind, which runs as a `CompiledStep` does, and counts its runs."""
+
+    def __init__(self, run: Callable[[], tf.Tensor]):
+        self._run, self.runs = run, 0
+
+    def __call__(self, x: Any, y: Any) -> tf.Tensor:
+        """Train; what on is given by the kind."""
+        self.runs += 1
+        return self._run()
+
+
+class StepsOfKinds:
+    """The steps of a selection in each of their kinds, and the full step, by kind.
+
+    Raises:
+        Unusable: the selection has no frozen work that can be done once.
+    """
+
+    def __init__(
+        self,
+        timings: TensorTimings,
+        mask: np.ndarray,
+        objective: Objective,
+        optimizer: Any,
+        batch: Minibatch,
+        metrics: Tuple[Any, ...] = (),
+    ):
+        """
+        Args:
+            timings: the profile, with its `reuse`.
+            mask: (N,) bool: the selection.
+            objective, optimizer, metrics: as for CompiledStep.
+            batch: inputs and labels; all steps train on it.
+        """
+
+        def step_of(chosen: np.ndarray) -> CompiledStep:
+            variables = [v for v, train in zip(objective.model.trainable_variables, chosen) if train]
+            return CompiledStep(objective, optimizer, variables, metrics)
+
+        self._batch = batch
+        self._size = len(tf.nest.flatten(batch[0])[0])
+        spec = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), batch)
+        full, plain = step_of(timings.connected), step_of(mask)
+        full.trace(*batch)
+        self.work = FrozenWork(
+            step_of(mask), batch, spec, self._size * _RECORDED, ReuseSettings(dtype="float16"), timings
+        )
+        for _ in range(_RECORDED):
+            self.work.keep(batch)
+        self._places = itertools.count()
+        self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.work.random_states]
+        self._steps: Dict[str, Any] = {
+            FULL: full,
+            PLAIN: plain,
+            RECORDING: StepOfKind(self._record),
+            REPLAY: StepOfKind(self._replay),
+        }
+
+    def get(self, kind: str) -> Any:
+        """The step of a kind, called with inputs and labels."""
+        return self._steps[kind]
+
+    def ratios(self, seconds: float, **options: Any) -> Dict[str, float]:
+        """What each kind of step takes of a full one, by the clock; see `ratios_to_full`."""
+        kinds = (PLAIN, RECORDING, REPLAY)
+        with restored(self._variables):
+            found = ratios_to_full(self, kinds, FULL, self._batch, seconds, **options)
+        return dict(zip(kinds, map(float, found)))
+
+    def close(self) -> None:
+        """Free what was recorded."""
+        self.work.close()
+
+    def _record(self) -> tf.Tensor:
+        if self.work.recording.rows == self.work.recording.capacity:
+            self.work.recording.rows = 0  # the same again
+        return self.work.train(self.work.keep(self._batch))
+
+    def _replay(self) -> tf.Tensor:
+        return self.work.train(self.work.read(0, next(self._places)))
+
+
+def middle(timings: TensorTimings) -> np.ndarray:
+    """(N,) bool: the tensor that has as many before it as behind it, alone."""
+    order = timings.order[timings.connected[timings.order]]
+    mask = np.zeros(len(timings), bool)
+    mask[order[len(order) // 2]] = True
+    return mask
+
+
+def calibrated(timings: TensorTimings, ratios: Dict[str, float]) -> TensorTimings:
+    """The profile that predicts by how much recording and replaying change the time of a step of `middle`.
+
+    A step in two parts begins its second part with cold caches, and saves less than its first part has of
+    the whole. No trace of a whole step shows that; it costs about the same at every depth.
+
+    Args:
+        timings: with its `reuse`, which has what writing and reading take.
+        ratios: measured, of PLAIN, RECORDING and REPLAY steps of `middle(timings)`, to a full step.
+    """
+    assert timings.reuse is not None
+    mask = middle(timings)
+    plain_ms = timings.step_time(mask)
+    write_ms, read_ms = (
+        (ratios[kind] - ratios[PLAIN]) * timings.full_ms - (predicted_ms - plain_ms)
+        for kind, predicted_ms in (
+            (RECORDING, timings.recording_time(mask)),
+            (REPLAY, timings.replay_time(mask)),
+        )
+    )
+    reuse = dataclasses.replace(
+        timings.reuse,
+        write_ms=max(0.0, timings.reuse.write_ms + write_ms),
+        read_ms=max(0.0, timings.reuse.read_ms + read_ms),
+    )
+    return dataclasses.replace(timings, reuse=reuse)
+
+
+def with_calibrated_reuse(
+    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Minibatch, seconds: float
+) -> TensorTimings:
+    """`timings`, whose `reuse` is corrected by measuring `middle` for about so many seconds.
+
+    As it was where that is too short a time, or nothing can be done once.
+    """
+    if seconds < _LEAST_S:
+        return timings
+    try:
+        steps = StepsOfKinds(timings, middle(timings), objective, optimizer, batch)
+    except Unusable:
+        return timings
+    ratios = steps.ratios(seconds)
+    steps.close()
+    return calibrated(timings, ratios)
