@@ -17,7 +17,7 @@ from elastictrainer.profiler.validation import random_masks
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY
 
-PASSES, SECONDS, SELECTIONS = 3, 4.0, 12
+PASSES, SECONDS, SELECTIONS = 3, 3.0, 12
 MODELS = ("mobilenetv2", "resnet50", "gru", "vgg16", "demo")
 KINDS = (PLAIN, RECORDING, REPLAY)
 
@@ -104,6 +104,7 @@ def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
 
 def main() -> None:
     parser = bench.parser(__doc__, "benchmark-output/reuse.json", MODELS)
+    parser.add_argument("--selections", type=int, default=SELECTIONS, help="of a model (default: %(default)s)")
     parser.add_argument("--runs", nargs="+", metavar="RUN", help="folders of runs of the one model given")
     options = parser.parse_args()
     results = bench.Results(options)
@@ -117,7 +118,7 @@ def main() -> None:
         masks = (
             selections_of(options.runs, len(timings))
             if options.runs
-            else random_masks(timings, SELECTIONS, seed=0)
+            else random_masks(timings, options.selections, seed=0)
         )
         rows = [measured(ready, mask) for mask in masks]
         usable = [row for row in rows if REPLAY in row]
@@ -129,7 +130,7 @@ def main() -> None:
             found = np.median(size), np.quantile(size, 0.9), error.mean()
             summary.update(zip((f"{kind}_median", f"{kind}_p90", f"{kind}_mean"), map(float, found)))
             line += "{:>17.1f} %{:>6.1f}{:>7.1f}".format(*(100 * np.array(found)))
-        results.add({"model": name, **summary, "selections": rows})
+        results.add({"model": name, **summary, "selections": rows, "reuse": timings.reuse.to_json()})
         print(line, flush=True)
 
 
