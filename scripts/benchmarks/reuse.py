@@ -104,7 +104,7 @@ def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
 
 def main() -> None:
     parser = bench.parser(__doc__, "benchmark-output/reuse.json", MODELS)
-    parser.add_argument("--selections", type=int, default=SELECTIONS, help="of a model (default: %(default)s)")
+    parser.add_argument("--selections", type=int, default=SELECTIONS, help="how many (default: %(default)s)")
     parser.add_argument("--runs", nargs="+", metavar="RUN", help="folders of runs of the one model given")
     options = parser.parse_args()
     results = bench.Results(options)
