@@ -1,15 +1,18 @@
 """What each op of a forward pass takes."""
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Set
 
 import tensorflow as tf
 
 from elastictrainer.profiler.flops import flops_of
+from elastictrainer.profiler.function_bodies import CALLS, LOOPS
 from elastictrainer.profiler.timings import TensorTimings
 
 TYPICAL_MS_PER_MB = 0.2  # to read, on a laptop's processor; only its ratio to the next one decides anything
 _TYPICAL_FLOPS_PER_MS = 2e7  # the same for computing
 _MEMORY = 10.0  # FLOPs in the time of writing one number: what has no FLOPs, such as a copy, takes time too
+_LOOP = 1e12  # the FLOPs of a loop, which nobody counts: it has its group's time nearly to itself
+_FREE = ("Placeholder", "VarHandleOp", "ReadVariableOp", "Identity", "Const")  # nothing is computed or copied
 
 
 class OpCosts:
@@ -49,8 +52,29 @@ class OpCosts:
 
 def _weights(operations: Sequence[Any]) -> List[float]:
     """What each op takes, in FLOPs."""
+    looping = _functions_with_loops(operations[0].graph.as_graph_def().library) if operations else set()
     weights = []
     for op, count in zip(operations, flops_of(operations)):
+        if op.type in _FREE:
+            weights.append(0.0)
+            continue
+        if op.type in LOOPS or op.type in CALLS and op.get_attr("f").name in looping:
+            weights.append(_LOOP)
+            continue
         sizes = [tensor.shape.num_elements() or 0 for tensor in op.outputs if tensor.dtype != tf.resource]
         weights.append(float(count) + _MEMORY * sum(sizes))
     return weights
+
+
+def _functions_with_loops(library: Any) -> Set[str]:
+    """Names of the functions of a graph's library in which a loop runs."""
+    calls: Dict[str, Set[str]] = {}
+    looping: Set[str] = set()
+    for function in library.function:
+        name = function.signature.name
+        calls[name] = {node.attr["f"].func.name for node in function.node_def if node.op in CALLS}
+        if any(node.op in LOOPS for node in function.node_def):
+            looping.add(name)
+    while found := {name for name, called in calls.items() if name not in looping and called & looping}:
+        looping |= found
+    return looping

@@ -76,3 +76,17 @@ def test_no_more_can_be_done_once_than_a_step_does_forward(tf, profiled):
     _, timings = profiled(tf.keras.Sequential([*layers, *head]))
     assert 0 < timings.reuse.once.amount.sum() <= 1.001 * timings.forward.amount.sum()
     assert 0 < timings.over(100).rho_min <= timings.rho_min
+
+
+def test_a_recurrent_layers_loop_has_the_time_of_its_layer(tf, profiled):
+    """No op statistics count what a loop computes; all of it can be done once."""
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((24, 8))
+    x = layers.GRU(16, name="outer")(layers.GRU(16, return_sequences=True, name="inner")(inputs))
+    timings, costs = profiled(tf.keras.Model(inputs, layers.Dense(3, name="head")(x)))
+    for layer in (range(3), range(3, 6)):  # kernel, recurrent kernel and bias
+        forward_ms, once_ms = (
+            sum(ms for members, ms in groups.sets() if members and max(members) in layer)
+            for groups in (timings.forward, costs.reuse.once)
+        )
+        assert once_ms == pytest.approx(forward_ms, rel=0.1)
