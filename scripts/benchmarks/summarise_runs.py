@@ -1,10 +1,14 @@
 """One row of a CSV file for each run, and their means over seeds.
 
     python scripts/benchmarks/summarise_runs.py runs/seed*/* --csv runs.csv
+    python scripts/benchmarks/summarise_runs.py --csv runs.csv --plot runs.png --title "MobileNetV2 on CUB100"
 
 Rows of other runs that the file has stay, so that runs of several sittings come together; without runs the
 means are printed of what the file has. A run is known by the names of its two innermost folders,
 `seed1/elastic-0.5`. Accuracy, replayed and selecting are per cent; `et-plot table` explains the words.
+
+With --plot a picture is drawn: accuracy over the share of full training's time, whose sittings may differ in
+speed. Of runs named `full-6` the share is that of their epochs, of the others what they achieved.
 """
 
 import argparse
@@ -15,8 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from elastictrainer.plotting import table
+from elastictrainer.plotting.drawing import pyplot
 from elastictrainer.plotting.replicates import spread
-from elastictrainer.runs.files import write_csv
+from elastictrainer.plotting.styles import of_scheme
+from elastictrainer.runs.files import write_csv, written_beside
 from elastictrainer.runs.run_folder import RunFolder
 
 # By the column here: the key in `table.rows`, and what it is multiplied by.
@@ -41,12 +47,57 @@ def row_of(folder):
     }
 
 
+def draw(runs, path, title):
+    """Accuracy over share of full training's time: a line for a scheme, a point for a rho or number of epochs.
+
+    Args:
+        runs: rows of replicates by their name, such as `elastic-0.5` or `full-6`; others are left out.
+    """
+    longest = max(int(name[len("full-") :]) for name in runs if name.startswith("full-"))
+    schemes = defaultdict(list)
+    for name, found in runs.items():
+        scheme, _, number = name.rpartition("-")
+        if not number.replace(".", "").isdigit():
+            continue
+        share = int(number) / longest if scheme == "full" else np.mean([float(r["achieved"]) for r in found])
+        schemes[scheme].append((100 * share, [float(row["accuracy"]) for row in found]))
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    for scheme, points in schemes.items():
+        points.sort(key=lambda point: point[0])
+        counts = sorted({len(accuracies) for _, accuracies in points})
+        words = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+        style = of_scheme(scheme)
+        axes.errorbar(
+            [share for share, _ in points],
+            [np.mean(accuracies) for _, accuracies in points],
+            yerr=[spread(accuracies) or 0.0 for _, accuracies in points],
+            color=style.colour,
+            marker=style.marker,
+            capsize=3,
+            label=f"{scheme} ({words} seed{'' if words == '1' else 's'})",
+        )
+        for share, accuracies in points:
+            shares = [share] * len(accuracies)
+            axes.plot(shares, accuracies, style.marker, color=style.colour, markersize=3, alpha=0.5)
+    axes.set_xlim(0, 105)
+    axes.set_xlabel("training time in % of full training's, validation not counted")
+    axes.set_ylabel("test accuracy at the end (%)")
+    axes.grid(alpha=0.3)
+    legend = axes.legend(loc="lower right", title="mean; bars: standard deviation; dots: single runs")
+    legend.get_title().set_fontsize(8)
+    axes.set_title(title)
+    with written_beside(path) as beside:
+        figure.savefig(beside, dpi=150)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("runs", nargs="*", metavar="RUN")
     parser.add_argument("--csv", required=True, metavar="FILE")
+    parser.add_argument("--plot", metavar="FILE", help="of a picture")
+    parser.add_argument("--title", default="", help="of the picture")
     options = parser.parse_args()
     path = Path(options.csv)
     rows = {}
@@ -71,6 +122,8 @@ def main():
                 f"{np.mean(values):.4g}" + (f" ± {off:.2g}" if off is not None else "") if values else "-"
             )
         print(f"{name:<24}{len(found):>6}" + "".join(f"{cell:>18}" for cell in cells))
+    if options.plot:
+        draw(runs, options.plot, options.title)
 
 
 if __name__ == "__main__":

@@ -265,3 +265,14 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
     assert re.search(r"^Size-0.9 +2 +\S+ ± ", said, re.M)
     again = run("benchmarks/real_images", tmp_path, SEEDS="0 1", arguments=options, **settings)
     assert again.count("kept: out/seed") == 6 and "epoch 1/1" not in again
+
+
+def test_rows_of_runs_are_summarised_and_drawn(tmp_path):
+    rows = ["run,seed,accuracy,training s,achieved,predicted,replayed,recorded MB,selecting"]
+    rows += ["full-12,0,90,100,1,1,,,", "full-6,0,80,50,,,,,"]
+    rows += ["elastic-0.5,0,88,50,0.5,0.5,75,1,5", "elastic-0.5,1,89,52,0.5,0.5,75,1,5", "other,0,1,1,,,,,"]
+    (tmp_path / "runs.csv").write_text("\n".join(rows) + "\n")
+    command = [sys.executable, str(SCRIPTS / "benchmarks" / "summarise_runs.py")]
+    options = ["--csv", str(tmp_path / "runs.csv"), "--plot", str(tmp_path / "picture.png")]
+    said = subprocess.run([*command, *options], capture_output=True, text=True, check=True).stdout
+    assert "88.5 ± 0.71" in said and (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
