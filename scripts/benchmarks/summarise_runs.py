@@ -48,7 +48,7 @@ def row_of(folder):
 
 
 def draw(runs, path, title):
-    """Accuracy over share of full training's time: a line for a scheme, a point for a rho or number of epochs.
+    """Accuracy over share of full training's time: a line for a scheme, a point for a rho or its epochs.
 
     Args:
         runs: rows of replicates by their name, such as `elastic-0.5` or `full-6`; others are left out.
