@@ -72,10 +72,11 @@ class StepsOfKinds:
         self.work = FrozenWork(
             step_of(mask), batch, spec, self._size * _RECORDED, ReuseSettings(dtype="float16"), timings
         )
-        for _ in range(_RECORDED):
-            self.work.keep(batch)
         self._places = itertools.count()
         self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.work.random_states]
+        with restored(self._variables):
+            for _ in range(_RECORDED):
+                self.work.keep(batch)
         self._steps: Dict[str, Any] = {
             FULL: full,
             PLAIN: plain,
