@@ -1,4 +1,4 @@
-"""Correct a traced profile by the measured times of two selections. NumPy only."""
+"""Correct a profile by the measured times of a few selections. NumPy only."""
 
 import dataclasses
 
@@ -48,6 +48,38 @@ def calibrated(timings: TensorTimings, cheapest_ratio: float, deepest_ratio: flo
         saved_ms = timings.step_time(short) - cheapest_ratio * full_ms
         saving = float(np.clip(saved_ms / frozen_ms, 0.0, _MOST)) if frozen_ms > 0 else 0.0
     return dataclasses.replace(timings, frozen_saving=saving)
+
+
+def middle(timings: TensorTimings) -> np.ndarray:
+    """(N,) bool: the tensor that has as many before it as behind it, alone."""
+    order = timings.order[timings.connected[timings.order]]
+    return _only(timings, int(order[len(order) // 2]))
+
+
+def with_calibrated_reuse(
+    timings: TensorTimings, plain_ratio: float, recording_ratio: float, replay_ratio: float
+) -> TensorTimings:
+    """The profile that predicts by how much recording and replaying change the time of a step of `middle`.
+
+    A step in two parts begins its second part with cold caches, and saves less than its first part has of
+    the whole. No trace of a whole step shows that; it costs about the same at every depth.
+
+    Args:
+        timings: with its `reuse`, which has what writing and reading take.
+        plain_ratio: measured time of a step of `middle(timings)`, computed as a whole, over the full step's.
+        recording_ratio, replay_ratio: of one that records, and of one that replays.
+    """
+    assert timings.reuse is not None
+    mask = middle(timings)
+    plain_ms = timings.step_time(mask)
+
+    def missing_ms(ratio: float, predicted_ms: float) -> float:
+        return (ratio - plain_ratio) * timings.full_ms - (predicted_ms - plain_ms)
+
+    write_ms = timings.reuse.write_ms + missing_ms(recording_ratio, timings.recording_time(mask))
+    read_ms = timings.reuse.read_ms + missing_ms(replay_ratio, timings.replay_time(mask))
+    reuse = dataclasses.replace(timings.reuse, write_ms=max(0.0, write_ms), read_ms=max(0.0, read_ms))
+    return dataclasses.replace(timings, reuse=reuse)
 
 
 def with_overlap(timings: TensorTimings, overlap: float) -> TensorTimings:

@@ -9,17 +9,19 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.profiler.attribution import members_of
+from elastictrainer.profiler.calibration import middle, with_calibrated_reuse
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.reuse.calibration import with_calibrated_reuse
 from elastictrainer.reuse.cut import least_cost_cut
 from elastictrainer.reuse.op_costs import OpCosts
 from elastictrainer.reuse.recording import Column, Recording
 from elastictrainer.reuse.replay import Replay
-from elastictrainer.reuse.split import TracedStep
+from elastictrainer.reuse.split import TracedStep, Unusable
+from elastictrainer.reuse.step_kinds import StepsOfKinds
 from elastictrainer.reuse.storable import is_storable, row_bytes
+from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.steps.objective import Objective
@@ -29,6 +31,7 @@ _MOST_CUTS = 200  # depths whose cut is looked for: those between have that of t
 _MB = (0.02, 2.0)  # of a minibatch, that writing and reading are timed with
 _UNSTORABLE_MB = 1e6  # no saving is worth it
 _ROUNDS = 40  # of each; the median counts
+_LEAST_S = 2.0  # to calibrate in: shorter measurements differ by more than they are to correct
 
 
 def with_reuse_costs(
@@ -71,7 +74,25 @@ def with_reuse_costs(
     )
     timings = dataclasses.replace(timings, reuse=reuse)
     seconds = float(timings.metadata.get("calibration_seconds", 0.0))
-    return with_calibrated_reuse(timings, objective, optimizer, batch, seconds / 2)
+    return _calibrated(timings, objective, optimizer, batch, seconds / 2)
+
+
+def _calibrated(
+    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any], seconds: float
+) -> TensorTimings:
+    """`timings`, whose `reuse` is corrected by measuring `middle` for about so many seconds.
+
+    As it was where that is too short a time, or nothing can be done once.
+    """
+    if seconds < _LEAST_S:
+        return timings
+    try:
+        steps = StepsOfKinds(timings, middle(timings), objective, optimizer, batch)
+    except Unusable:
+        return timings
+    ratios = steps.ratios(seconds)
+    steps.close()
+    return with_calibrated_reuse(timings, ratios[PLAIN], ratios[RECORDING], ratios[REPLAY])
 
 
 def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]) -> float:

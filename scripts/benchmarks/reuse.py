@@ -79,8 +79,8 @@ def selections_of(folders: List[str], tensors: int) -> List[np.ndarray]:
 
 def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
     """Ratios of the steps of a selection to a full step, by kind, and the profile's."""
-    from elastictrainer.reuse.calibration import StepsOfKinds
     from elastictrainer.reuse.split import Unusable
+    from elastictrainer.reuse.step_kinds import StepsOfKinds
 
     cache, timings = ready["steps"], ready["timings"]
     try:

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from elastictrainer.plotting import table
-from elastictrainer.plotting.drawing import pyplot
+from elastictrainer.plotting.drawing import Drawing, pyplot, save
 from elastictrainer.plotting.replicates import spread
 from elastictrainer.plotting.styles import of_scheme
-from elastictrainer.runs.files import write_csv, written_beside
+from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
 # By the column here: the key in `table.rows`, and what it is multiplied by.
@@ -86,8 +86,7 @@ def draw(runs, path, title):
     legend = axes.legend(loc="lower right", title="mean; bars: standard deviation; dots: single runs")
     legend.get_title().set_fontsize(8)
     axes.set_title(title)
-    with written_beside(path) as beside:
-        figure.savefig(beside, dpi=150)
+    save(Drawing(figure, []), path)
 
 
 def main():
@@ -122,6 +121,8 @@ def main():
                 f"{np.mean(values):.4g}" + (f" ± {off:.2g}" if off is not None else "") if values else "-"
             )
         print(f"{name:<24}{len(found):>6}" + "".join(f"{cell:>18}" for cell in cells))
+    if options.plot and not any(name.startswith("full-") for name in runs):
+        parser.error(f"{path} has no run of full training, such as full-12; leave --plot out, or add one.")
     if options.plot:
         draw(runs, options.plot, options.title)
 

@@ -1,4 +1,4 @@
-"""A traced profile, corrected by the measured times of two selections. No TensorFlow."""
+"""A traced profile, corrected by the measured times of a few selections. No TensorFlow."""
 
 import dataclasses
 
@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from builders import random_timings
-from elastictrainer.profiler.calibration import calibrated, cheapest, deepest, with_overlap
+from elastictrainer.profiler.calibration import (
+    calibrated,
+    cheapest,
+    deepest,
+    middle,
+    with_calibrated_reuse,
+    with_overlap,
+)
 from elastictrainer.profiler.timings import TensorTimings
+from reuse_builders import with_reuse
 
 
 def traced(seed):
@@ -67,3 +75,30 @@ def test_a_clock_that_says_nonsense_leaves_no_time_negative(ratios):
 def test_one_tensor_has_no_overlap():
     alone = TensorTimings.from_chain(["a"], 1.0, [1.0], [1.0])
     assert calibrated(alone, 1.0, 1.0).overlap == 0.0
+
+
+def kinds_of(timings, mask):
+    """The ratios that the profile predicts of a whole, a recording and a replayed step."""
+    times = timings.step_time(mask), timings.recording_time(mask), timings.replay_time(mask)
+    return [ms / timings.full_ms for ms in times]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
+    timings = with_reuse(random_timings(np.random.default_rng(seed)))
+    costs = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 1e-3)
+    reuse = dataclasses.replace(timings.reuse, **costs)
+    timings = dataclasses.replace(timings, reuse=reuse)
+    true = dataclasses.replace(timings, reuse=dataclasses.replace(reuse, write_ms=0.011, read_ms=0.004))
+    mask = middle(timings)
+    assert timings.replay_time(mask) < timings.step_time(mask), "nothing is saved: a test of nothing"
+    ratios = [ratio + 0.1 for ratio in kinds_of(true, mask)]
+    found = with_calibrated_reuse(timings, *ratios).reuse
+    assert (found.write_ms, found.read_ms) == pytest.approx((0.011, 0.004))
+
+
+def test_a_cost_is_never_negative():
+    timings = with_reuse(random_timings(np.random.default_rng(0)))
+    plain, _, _ = kinds_of(timings, middle(timings))
+    found = with_calibrated_reuse(timings, plain, 0.0, 0.0).reuse
+    assert found.write_ms == found.read_ms == 0

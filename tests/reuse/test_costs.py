@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 
 import numpy as np
@@ -75,7 +76,9 @@ def test_no_more_can_be_done_once_than_a_step_does_forward(tf, profiled):
     head = [tf.keras.layers.GlobalAveragePooling2D(), tf.keras.layers.Dense(3)]
     _, timings = profiled(tf.keras.Sequential([*layers, *head]))
     assert 0 < timings.reuse.once.amount.sum() <= 1.001 * timings.forward.amount.sum()
-    assert 0 < timings.over(100).rho_min <= timings.rho_min
+    free = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 0.0)
+    timings = dataclasses.replace(timings, reuse=dataclasses.replace(timings.reuse, **free))
+    assert 0 < timings.over(100).rho_min < timings.rho_min
 
 
 def test_a_recurrent_layers_loop_has_the_time_of_its_layer(tf, profiled):

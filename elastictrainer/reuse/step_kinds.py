@@ -1,6 +1,5 @@
-"""Correct what a profile says of recording and replaying by the measured times of one selection."""
+"""The steps of one selection computed as a whole, recording and replaying, to be timed side by side."""
 
-import dataclasses
 import itertools
 from typing import Any, Callable, Dict, Tuple
 
@@ -11,7 +10,6 @@ from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.frozen_work import FrozenWork
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import Unusable
 from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
@@ -19,7 +17,6 @@ from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import restored
 
 _RECORDED = 16  # minibatches: enough that each replayed one comes from memory anew
-_LEAST_S = 2.0  # shorter measurements differ by more than they are to correct
 
 Minibatch = Tuple[Any, Any]
 
@@ -31,7 +28,7 @@ class StepOfKind:
         self._run, self.runs = run, 0
 
     def __call__(self, x: Any, y: Any) -> tf.Tensor:
-        """Train; what on is given by the kind."""
+        """Train, whatever the arguments, on what the kind has; returns the scalar loss."""
         self.runs += 1
         return self._run()
 
@@ -65,13 +62,11 @@ class StepsOfKinds:
             return CompiledStep(objective, optimizer, variables, metrics)
 
         self._batch = batch
-        self._size = len(tf.nest.flatten(batch[0])[0])
-        spec = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), batch)
+        capacity = _RECORDED * len(tf.nest.flatten(batch[0])[0])
+        spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
         full, plain = step_of(timings.connected), step_of(mask)
         full.trace(*batch)
-        self.work = FrozenWork(
-            step_of(mask), batch, spec, self._size * _RECORDED, ReuseSettings(dtype="float16"), timings
-        )
+        self.work = FrozenWork(step_of(mask), batch, spec, capacity, ReuseSettings(), timings)
         self._places = itertools.count()
         self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.work.random_states]
         with restored(self._variables):
@@ -106,57 +101,3 @@ class StepsOfKinds:
 
     def _replay(self) -> tf.Tensor:
         return self.work.train(self.work.read(0, next(self._places)))
-
-
-def middle(timings: TensorTimings) -> np.ndarray:
-    """(N,) bool: the tensor that has as many before it as behind it, alone."""
-    order = timings.order[timings.connected[timings.order]]
-    mask = np.zeros(len(timings), bool)
-    mask[order[len(order) // 2]] = True
-    return mask
-
-
-def calibrated(timings: TensorTimings, ratios: Dict[str, float]) -> TensorTimings:
-    """The profile that predicts by how much recording and replaying change the time of a step of `middle`.
-
-    A step in two parts begins its second part with cold caches, and saves less than its first part has of
-    the whole. No trace of a whole step shows that; it costs about the same at every depth.
-
-    Args:
-        timings: with its `reuse`, which has what writing and reading take.
-        ratios: measured, of PLAIN, RECORDING and REPLAY steps of `middle(timings)`, to a full step.
-    """
-    assert timings.reuse is not None
-    mask = middle(timings)
-    plain_ms = timings.step_time(mask)
-    write_ms, read_ms = (
-        (ratios[kind] - ratios[PLAIN]) * timings.full_ms - (predicted_ms - plain_ms)
-        for kind, predicted_ms in (
-            (RECORDING, timings.recording_time(mask)),
-            (REPLAY, timings.replay_time(mask)),
-        )
-    )
-    reuse = dataclasses.replace(
-        timings.reuse,
-        write_ms=max(0.0, timings.reuse.write_ms + write_ms),
-        read_ms=max(0.0, timings.reuse.read_ms + read_ms),
-    )
-    return dataclasses.replace(timings, reuse=reuse)
-
-
-def with_calibrated_reuse(
-    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Minibatch, seconds: float
-) -> TensorTimings:
-    """`timings`, whose `reuse` is corrected by measuring `middle` for about so many seconds.
-
-    As it was where that is too short a time, or nothing can be done once.
-    """
-    if seconds < _LEAST_S:
-        return timings
-    try:
-        steps = StepsOfKinds(timings, middle(timings), objective, optimizer, batch)
-    except Unusable:
-        return timings
-    ratios = steps.ratios(seconds)
-    steps.close()
-    return calibrated(timings, ratios)

@@ -1,0 +1,32 @@
+"""A selection's steps as a whole, recording and replaying."""
+
+import numpy as np
+import pytest
+
+from builders import quick_profile
+from elastictrainer.profiler.calibration import middle
+from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
+from networks import augmented, residual
+
+
+@pytest.mark.parametrize("network", [residual, augmented], ids=lambda n: n.__name__)
+def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
+    from elastictrainer.reuse.costs import with_reuse_costs
+    from elastictrainer.reuse.step_kinds import StepsOfKinds
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.objective import Objective, classification_loss
+
+    model = network(tf)
+    optimizer = optimizers.make("sgd", 0.1)
+    optimizers.build(optimizer, model.trainable_variables)
+    batch = tf.random.uniform((4, *model.input_shape[1:])), tf.constant([0, 1, 2, 0], tf.int64)
+    objective = Objective(model, classification_loss())
+    timings = with_reuse_costs(quick_profile(model, batch, optimizer=optimizer), objective, optimizer, batch)
+    before = [v.numpy() for v in [*model.variables, *optimizers.variables_of(optimizer)]]
+    steps = StepsOfKinds(timings, middle(timings), objective, optimizer, batch)
+    found = steps.ratios(0.1, warmup=20)  # more than fit into the recording: it begins anew
+    assert all(steps.get(kind).runs >= 20 for kind in (FULL, PLAIN, RECORDING, REPLAY))
+    assert found.keys() == {PLAIN, RECORDING, REPLAY} and min(found.values()) > 0
+    steps.close()
+    for value, variable in zip(before, [*model.variables, *optimizers.variables_of(optimizer)]):
+        np.testing.assert_array_equal(value, variable.numpy())
