@@ -15,6 +15,7 @@ from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.cut import least_cost_cut
+from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.op_costs import OpCosts
 from elastictrainer.reuse.recording import Column, Recording
 from elastictrainer.reuse.replay import Replay
@@ -22,8 +23,6 @@ from elastictrainer.reuse.split import TracedStep, Unusable
 from elastictrainer.reuse.step_kinds import StepsOfKinds
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY
-from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import restored
 
@@ -45,13 +44,9 @@ def with_reuse_costs(
         optimizer: built for all its trainable tensors.
         batch: inputs and labels of the size to train with.
     """
-    step = CompiledStep(objective, optimizer, [])  # trains nothing: all that can be frozen is
-    step.trace(*batch)
-    traced = TracedStep(step, batch, random_states(objective.model))
-    traced.stop_where_examples_mix(batch)
+    forward = ForwardPass(objective, optimizer, batch)
+    traced, members, op_cost = forward.traced, forward.members, forward.op_costs(timings)
     operations, frozen = traced.ops.operations, traced.ops.frozen
-    members = traced.members(objective.model.trainable_variables)
-    op_cost = OpCosts(timings, operations, members)
     always = timings.forward.amount[~timings.forward.has_members()].sum()
     once = {0: min(_input_ms(traced, members, batch), float(always))}
     flops, counted = flops_of(operations), {0: 0.0}

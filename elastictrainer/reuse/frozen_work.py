@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.op_costs import TYPICAL_MS_PER_MB, OpCosts
 from elastictrainer.reuse.recording import Column, Recording, RecordingError
 from elastictrainer.reuse.replay import Replay
@@ -43,6 +44,7 @@ class FrozenWork:
         spec: Any,
         capacity: int,
         settings: ReuseSettings,
+        forward: ForwardPass,
         timings: Optional[TensorTimings] = None,
     ):
         """
@@ -52,7 +54,8 @@ class FrozenWork:
             spec: tf.TensorSpecs of any minibatch.
             capacity: examples at most.
             settings: how to store.
-            timings: the model's profile; None: what to store is decided by FLOPs.
+            forward: the model's.
+            timings: its profile; None: what to store is decided by FLOPs.
 
         Raises:
             Unusable: the reason.
@@ -61,9 +64,9 @@ class FrozenWork:
         self._batch = int(_flat(minibatch[0])[0].shape[0])
         self._states = random_states(step.objective.model)
         traced = self._traced(step)
-        traced.stop_where_examples_mix(minibatch)
+        traced.stop_where_examples_mix(minibatch, forward.mixes)
         variables = step.objective.model.trainable_variables
-        op_cost = self._op_costs(step, minibatch, timings)
+        op_cost = forward.op_costs(timings)
         reuse = timings and timings.reuse
         self._ms_per_mb = reuse.read_ms_per_mb if reuse else TYPICAL_MS_PER_MB
         self._split, folder = self._choose(traced, capacity, op_cost)
@@ -126,16 +129,6 @@ class FrozenWork:
     def _traced(self, step: CompiledStep) -> TracedStep:
         step.trace(*self._spec)
         return TracedStep(step, self._spec, self._states)
-
-    def _op_costs(
-        self, step: CompiledStep, minibatch: Minibatch, timings: Optional[TensorTimings]
-    ) -> OpCosts:
-        """What each forward op takes; counted where shapes are known."""
-        sized = CompiledStep(step.objective, step.optimizer, [])
-        sized.trace(*minibatch)
-        traced = TracedStep(sized, minibatch, self._states)
-        members = traced.members(step.objective.model.trainable_variables)
-        return OpCosts(timings, traced.ops.operations, members)
 
     def _choose(
         self, traced: TracedStep, capacity: int, op_cost: OpCosts

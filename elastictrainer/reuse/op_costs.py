@@ -15,26 +15,45 @@ _LOOP = 1e12  # the FLOPs of a loop, which nobody counts: it has its group's tim
 _FREE = ("Placeholder", "VarHandleOp", "ReadVariableOp", "Identity", "Const")  # nothing is computed or copied
 
 
+class OpShares:
+    """How a group's time is shared out among its ops.
+
+    Attributes:
+        names: of the ops.
+        weights: of each, what it takes in FLOPs.
+        members: of each, the tensors that it depends on, as bits.
+    """
+
+    def __init__(self, operations: Sequence[Any], members: Sequence[int]):
+        """
+        Args:
+            operations: of the graph of a step.
+            members: of each, as in the attribute.
+        """
+        self.names = [op.name for op in operations]
+        self.weights = _weights(operations)
+        self.members = list(members)
+
+
 class OpCosts:
     """What each forward op of a graph takes: its group's measured time, shared out by FLOPs."""
 
-    def __init__(self, timings: Optional[TensorTimings], operations: Sequence[Any], members: Sequence[int]):
+    def __init__(self, timings: Optional[TensorTimings], shares: OpShares):
         """
         Args:
             timings: the profile; None: typical times by FLOPs alone.
-            operations: of the graph of a step.
-            members: of each, the tensors that it depends on, as bits.
+            shares: of the ops.
         """
-        weights = _weights(operations)
+        names, weights = shares.names, shares.weights
         if timings is None:
-            self._ms = {op.name: w / _TYPICAL_FLOPS_PER_MS for op, w in zip(operations, weights)}
+            self._ms = {name: w / _TYPICAL_FLOPS_PER_MS for name, w in zip(names, weights)}
             return
         group_ms = {sum(1 << i for i in group): ms for group, ms in timings.forward.sets()}
         # A convolution that runs fused with the bias behind it is measured with that: the profile has no
         # group for it alone, and it shares the time of the least group that has all its tensors.
         sizes = sorted((bin(group).count("1"), group) for group in group_ms)
-        holds = {bits: next((g for _, g in sizes if bits & g == bits), bits) for bits in set(members)}
-        members = [holds[bits] for bits in members]
+        holds = {bits: next((g for _, g in sizes if bits & g == bits), bits) for bits in set(shares.members)}
+        members = [holds[bits] for bits in shares.members]
         by_group: Dict[int, float] = {}
         for bits, weight in zip(members, weights):
             by_group[bits] = by_group.get(bits, 0.0) + weight
@@ -43,7 +62,7 @@ class OpCosts:
             bits: group_ms[bits] / max(1e-30, weight) if bits in group_ms else mean
             for bits, weight in by_group.items()
         }
-        self._ms = {op.name: rates[b] * weight for op, b, weight in zip(operations, members, weights)}
+        self._ms = {name: rates[b] * weight for name, b, weight in zip(names, members, weights)}
 
     def __call__(self, op: Any) -> float:
         """Milliseconds; of an op that the graph did not have, such as one that asks for a shape, none."""

@@ -1,7 +1,7 @@
 """A training step in two: the prefix, which is recorded, and the suffix, which is replayed."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -113,14 +113,21 @@ class TracedStep:
         states = [v for state, v in self._states.items() if state in drawn]
         return self._function(self._inputs, list(tensors), self._draws_of(drawn)), states
 
-    def stop_where_examples_mix(self, minibatch: Any) -> None:
+    def stop_where_examples_mix(self, minibatch: Any, known: Optional[Dict[str, bool]] = None) -> None:
         """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
 
         The first example must give the same among the others as among copies of itself.
 
         Args:
             minibatch: inputs and labels of a full size.
+            known: whether ops mix examples, by name, from other steps of the same model; it is added to.
         """
+        known = {} if known is None else known
+        self._find_mixing(minibatch, known)
+        mixing = {k for k in self.ops.frozen if known.get(self.ops.operations[k].name)}
+        self.ops = replace(self.ops, frozen=self.ops.frozen - downstream(self.ops, mixing))
+
+    def _find_mixing(self, minibatch: Any, known: Dict[str, bool]) -> None:
         inputs = [tf.convert_to_tensor(value) for value in _tensors(minibatch[0])]
         batch = int(inputs[0].shape[0])
         hidden = self.ops.random - set(self.ops.random_states)  # their draws cannot be repeated
@@ -128,6 +135,7 @@ class TracedStep:
         tensors = [
             tensor
             for k in sorted(self.ops.frozen - unsure)
+            if self.ops.operations[k].name not in known
             for tensor in self.ops.operations[k].outputs
             if is_storable(tensor, batch)
         ]
@@ -143,12 +151,9 @@ class TracedStep:
             among_others = first_rows(*inputs)
             restore(states)
             among_copies = first_rows(*(tf.repeat(value[:1], batch, axis=0) for value in inputs))
-        mixing = {
-            self._position[tensor.op.name]
-            for tensor, one, other in zip(tensors, among_others, among_copies)
-            if not _alike(np.asarray(one, np.float64), np.asarray(other, np.float64))
-        }
-        self.ops = replace(self.ops, frozen=self.ops.frozen - downstream(self.ops, mixing))
+        for tensor, one, other in zip(tensors, among_others, among_copies):
+            mixes = not _alike(np.asarray(one, np.float64), np.asarray(other, np.float64))
+            known[tensor.op.name] = known.get(tensor.op.name, False) or mixes
 
     def split(self, cut: Cut) -> SplitStep:
         """The two functions of `cut`."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.frozen_work import FrozenWork
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
@@ -66,7 +67,8 @@ class StepsOfKinds:
         spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
         full, plain = step_of(timings.connected), step_of(mask)
         full.trace(*batch)
-        self.work = FrozenWork(step_of(mask), batch, spec, capacity, ReuseSettings(), timings)
+        forward = ForwardPass(objective, optimizer, batch)
+        self.work = FrozenWork(step_of(mask), batch, spec, capacity, ReuseSettings(), forward, timings)
         self._places = itertools.count()
         self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.work.random_states]
         with restored(self._variables):

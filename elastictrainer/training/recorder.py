@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError
+from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.frozen_work import FrozenWork
 from elastictrainer.reuse.recording import RecordingError
 from elastictrainer.reuse.settings import ReuseSettings
@@ -34,6 +35,7 @@ class Recorder:
         """
         self._run_state, self._steps, self._spec, self._settings = run_state, steps, spec, settings
         self._work: Optional[FrozenWork] = None
+        self._forward: Optional[ForwardPass] = None
         self._mask: Optional[np.ndarray] = None  # what the recorded work's suffix trains
         self._failed = -1  # the interval that could not be recorded
         self._held: List[Minibatch] = []
@@ -228,7 +230,11 @@ class Recorder:
         policy: Any = state.policy
         capacity = len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch
         step = self._uncompiled(mask)
-        return FrozenWork(step, minibatch, self._spec, capacity, self._settings, policy.timings)
+        if self._forward is None:
+            self._forward = ForwardPass(step.objective, step.optimizer, minibatch)
+        return FrozenWork(
+            step, minibatch, self._spec, capacity, self._settings, self._forward, policy.timings
+        )
 
     def _uncompiled(self, mask: np.ndarray) -> CompiledStep:
         steps = self._steps

@@ -17,10 +17,12 @@ def data(tf, scale=1.0):
 
 
 def work_of(tf, step, minibatches, settings=EXACT, capacity=BATCH * STEPS):
+    from elastictrainer.reuse.forward_pass import ForwardPass
     from elastictrainer.reuse.frozen_work import FrozenWork
 
     spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), minibatches[0])
-    return FrozenWork(step, minibatches[0], spec, capacity, settings)
+    forward = ForwardPass(step.objective, step.optimizer, minibatches[0])
+    return FrozenWork(step, minibatches[0], spec, capacity, settings, forward)
 
 
 def shuffled(minibatches, epoch):
@@ -153,9 +155,8 @@ def test_a_file_where_memory_is_short_and_fewer_bytes_where_the_disk_is(tf, tmp_
         work_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
 
 
-def test_features_that_mix_examples_are_not_recorded(tf):
-    from elastictrainer.reuse.split import Unusable
-
+def mixing_examples(tf):
+    """A network that takes the mean over the minibatch from each example."""
     layers = tf.keras.layers
 
     class OthersToo(layers.Layer):
@@ -168,9 +169,35 @@ def test_features_that_mix_examples_are_not_recorded(tf):
     inputs = tf.keras.Input((8, 8, 3))
     x = layers.Conv2D(4, 3, name="c1")(OthersToo()(inputs))
     x = layers.Flatten()(layers.Conv2D(4, 3, name="c2")(x))
-    model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
+    return tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
+
+
+def test_features_that_mix_examples_are_not_recorded(tf):
+    from elastictrainer.reuse.split import Unusable
+
     with pytest.raises(Unusable, match="mixes the examples|take as long"):
-        work_of(tf, trained_step(tf, model, ["head"]), data(tf))
+        work_of(tf, trained_step(tf, mixing_examples(tf), ["head"]), data(tf))
+
+
+def test_what_mixes_examples_is_looked_for_once(tf):
+    """Examples that are all alike cannot tell; what an earlier selection found out counts."""
+    from elastictrainer.reuse.forward_pass import ForwardPass
+    from elastictrainer.reuse.split import TracedStep
+
+    step = trained_step(tf, mixing_examples(tf), ["head"])
+    (x, y), *_ = data(tf)
+    forward = ForwardPass(step.objective, step.optimizer, (x, y))
+    alike = tf.repeat(x[:1], BATCH, axis=0), y
+    step.trace(*alike)
+    unaware, aware = (TracedStep(step, alike, []) for _ in range(2))
+    unaware.stop_where_examples_mix(alike)
+    aware.stop_where_examples_mix(alike, forward.mixes)
+    assert not any(op.type == "Conv2D" for op in frozen(aware))
+    assert any(op.type == "Conv2D" for op in frozen(unaware))
+
+
+def frozen(traced):
+    return [traced.ops.operations[k] for k in traced.ops.frozen]
 
 
 def test_nothing_frozen_is_said(tf):

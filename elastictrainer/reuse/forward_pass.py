@@ -1,0 +1,40 @@
+"""What all selections of a run have in common: the model's forward pass, looked at once."""
+
+from typing import Any, Dict, Optional, Tuple
+
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.op_costs import OpCosts, OpShares
+from elastictrainer.reuse.split import TracedStep
+from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.objective import Objective
+
+
+class ForwardPass:
+    """The ops of a forward pass: what each takes, and whether it mixes the examples of a minibatch.
+
+    The step of every selection begins with these ops, by the same names.
+
+    Attributes:
+        traced: the step that trains nothing: all that can be frozen is.
+        members: of each of its ops, the tensors that it depends on, as bits.
+        mixes: whether an op mixes examples, by name.
+    """
+
+    def __init__(self, objective: Objective, optimizer: Any, minibatch: Tuple[Any, Any]):
+        """
+        Args:
+            objective, optimizer: as for CompiledStep.
+            minibatch: inputs and labels of a full size.
+        """
+        step = CompiledStep(objective, optimizer, [])
+        step.trace(*minibatch)
+        self.traced = TracedStep(step, minibatch, random_states(objective.model))
+        self.members = self.traced.members(objective.model.trainable_variables)
+        self.mixes: Dict[str, bool] = {}
+        self.traced.stop_where_examples_mix(minibatch, self.mixes)
+        self._shares = OpShares(self.traced.ops.operations, self.members)
+
+    def op_costs(self, timings: Optional[TensorTimings]) -> OpCosts:
+        """What each op takes by a profile; see `OpCosts`."""
+        return OpCosts(timings, self._shares)
