@@ -27,7 +27,7 @@ class Budget:
     time to a full one's. Selected steps measured next to full ones tell the response: how much of the
     predicted saving the clock shows. The selector is asked for the ratio whose predicted saving, times the
     response, meets the target. A review follows each measurement. It asks for one correction at most, where
-    that changes the step time by more than noise does and saves more seconds than it costs.
+    that changes the step time, and moves the end of the run, by more than noise and its own cost do.
     """
 
     # Selected steps that are compared with full ones; a new selection is reviewed after as many. If the first
@@ -37,6 +37,9 @@ class Budget:
     TRUST = 1 / 2  # the same where frozen work is replayed, and full steps come between intervals only
     RESPONSES = 0.5, 2.0  # where little is saved, noise alone makes any response, even a negative one
     TOLERANCE = 0.05  # of the target; a selection this near stays: with less, noise makes most corrections
+    # Of full training's time: the least by which a correction has to move the end of the run. Without it, noise
+    # makes most of them where rho is small; a run may be off by 0.02.
+    SLACK = 0.003
     OFF = 0.1  # a profile that is off by more, in two reviews in a row, is to be renewed
 
     def __init__(self, rho: float, timings: TensorTimings, schedule: Schedule):
@@ -250,4 +253,6 @@ class Budget:
         response = 1.0 if self._response is None else self._response
         moved = response * abs(self.rho_for_selector(target_ratio, rho_min) - predicted)
         moved_s = 1e-3 * moved * full_ms * self.schedule.selected_left(step)
-        return moved > self.TOLERANCE * target_ratio and moved_s > cost_s, self._reviews_off >= 2
+        slack_s = 1e-3 * self.SLACK * full_ms * self.schedule.steps
+        pays = moved > self.TOLERANCE * target_ratio and moved_s > slack_s + cost_s
+        return pays, self._reviews_off >= 2
