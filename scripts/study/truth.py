@@ -44,6 +44,8 @@ class Study:
             model=options.model,
             dataset=options.dataset,
             weights=options.weights,
+            image_size=options.image_size,
+            rotation=None if ":" in options.model else 0.0,
             learning_rate=options.learning_rate,
             validation_split=0.1,
             seed=options.seed,
@@ -115,6 +117,7 @@ def parse():
     parser.add_argument("--model", default="mobilenetv2", help="as for et-train")
     parser.add_argument("--dataset", required=True, help="as for et-train")
     parser.add_argument("--weights", default="imagenet", help="as for et-train")
+    parser.add_argument("--image-size", type=int, help="as for et-train")
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--points", type=int, nargs="+", default=POINTS, help="epochs of full training")
     parser.add_argument("--steps", type=int, default=64, help="for which a layer trains")
