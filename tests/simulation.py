@@ -83,7 +83,8 @@ def simulate(
         load: from a step's number to how many times longer everything takes then.
         reuse: frozen work is recorded and replayed.
         recording_takes: a recording step takes this many times what is predicted.
-        wandering: relative standard deviation of what selected steps take, drawn every 250 steps.
+        wandering: relative standard deviation of what selected steps take, drawn every 250 steps; full steps
+            beside the run deviate by half of that.
 
     Returns:
         By step, the time so far over that of full training; and the policy.
@@ -103,7 +104,7 @@ def simulate(
     def full_steps():
         """What full steps beside the run take; they are those of before a selection."""
         full_ms = (slope * timings.full_ms + constant) * load(step)
-        return [full_ms] * schedule.TIMED if reuse else []
+        return [full_ms * other_random.lognormal(0, wandering / 2)] * schedule.TIMED if reuse else []
 
     policy = ElasticPolicy(Budget(rho, timings, schedule), score, clock, full_ms=full_steps)
     full_s, ratios, was_full = 0.0, [], None
@@ -137,7 +138,7 @@ def simulate(
         full_s += neighbour * full_ms / 1e3
         ratios.append(clock.training() / full_s)
     full_training_s = 1e-3 * policy.full_training_ms(schedule.steps)
-    assert full_training_s == pytest.approx(full_s, rel=0.06 + wandering if reuse else 0.04)
+    assert full_training_s == pytest.approx(full_s, rel=0.06 + 1.5 * wandering if reuse else 0.04)
     return ratios, policy
 
 

@@ -26,15 +26,17 @@ class Budget:
     budget. What is left of it, over the steps that are left, is the target: the ratio of a selected step's
     time to a full one's. Selected steps measured next to full ones tell the response: how much of the
     predicted saving the clock shows. The selector is asked for the ratio whose predicted saving, times the
-    response, meets the target. A review follows each measurement. It asks for one correction at most, where
-    that changes the step time, and moves the end of the run, by more than noise and its own cost do.
+    response, meets the target. Where frozen work is done once, steps are a small part of a full one, and the
+    response is that of their time, not of the saving. A review follows each measurement. It asks for one
+    correction at most, where that changes the step time, and moves the end of the run, by more than noise and
+    its own cost do.
     """
 
     # Selected steps that are compared with full ones; a new selection is reviewed after as many. If the first
     # review came after the next burst, a wrong profile would miss the target of the first interval.
     WINDOW = 64
     SMOOTHING = 1 / 3  # how far one measurement moves the response: one alone is off by a few percent
-    TRUST = 1 / 2  # the same where frozen work is replayed, and full steps come between intervals only
+    TRUST = 1 / 2  # the same with reuse: the few full steps of an interval tell no more than the profile does
     RESPONSES = 0.5, 2.0  # where little is saved, noise alone makes any response, even a negative one
     TOLERANCE = 0.05  # of the target; a selection this near stays: with less, noise makes most corrections
     # Of full training's time: the least by which a correction has to move the end of the run. Without it, noise
@@ -52,7 +54,7 @@ class Budget:
         self.rho = rho
         self.timings = timings
         self.schedule = schedule
-        self._response: Optional[float] = None  # measured over predicted saving; None: not measured yet
+        self._response: Optional[float] = None  # see above; None: not measured yet
         self._bursts: List[List[float]] = []  # [step, ms, ms, ...] of full steps that followed one another
         self._selected_ms: List[float] = []  # the latest of this selection and kind
         self._selected_count = 0
@@ -60,7 +62,7 @@ class Budget:
         self._measured: Optional[float] = None  # the same, by the clock, of the latest kind
         self._off: Dict[str, float] = {}  # measured over predicted ratio, by kind, of all selections so far
         self._believed: Dict[str, float] = {}  # the ratio by both, by kind
-        self._planned: Optional[float] = None  # the ratio that the mean step of the run was to have
+        self._planned: Optional[float] = None  # the ratio that a step after the next selection was to have
         self._kind: Optional[str] = None  # of the latest step
         self._window = self.WINDOW  # of this selection's steps before its first review
         self._review_due = False
@@ -78,7 +80,7 @@ class Budget:
         """Predict by another profile, which says `predicted` of the selection, from here on."""
         self.timings = timings
         self._predicted = dict(predicted or {})
-        self._response = None
+        self._response, self._off = None, {}
         self._reviews_off = 0
 
     def new_selection(
@@ -88,7 +90,7 @@ class Budget:
 
         Args:
             predicted: what its steps take of a full one by the profile, by their kind.
-            planned_ratio: what the run's mean step is to take; None: as before.
+            planned_ratio: what a step after the next selection is to take; None: as before.
             corrected: it replaces one whose time was off.
         """
         self._predicted = dict(predicted)
@@ -143,14 +145,16 @@ class Budget:
         self._measured = typical_ms(self._selected_ms) / full_ms
         ratio = self._measured
         if self.schedule.reuse:  # full steps are few: what was off before will be off by as much again
-            off = ratio / predicted
-            before = self._off.get(kind, off)
+            off = float(np.clip(ratio / predicted, *self.RESPONSES))
+            before = self._off.get(kind, 1.0)
             self._off[kind] = before + self.TRUST * (off - before)
             ratio = predicted * self._off[kind]
         self._believed[kind] = ratio
-        if predicted < 1 and kind != RECORDING:
+        if self.schedule.reuse:
+            self._response = self._response if kind == RECORDING else self._off[kind]
+        elif predicted < 1:
             response = float(np.clip((1 - ratio) / (1 - predicted), *self.RESPONSES))
-            before = response if self._response is None or self.schedule.reuse else self._response
+            before = response if self._response is None else self._response
             self._response = before + self.SMOOTHING * (response - before)
         self._review_due = kind != RECORDING
 
@@ -223,7 +227,8 @@ class Budget:
         """
         response = 1.0 if self._response is None else self._response
         lowest = self.timings.rho_min if rho_min is None else rho_min
-        return float(np.clip(1 - (1 - target_ratio) / response, lowest, 1.0))
+        wanted = target_ratio / response if self.schedule.reuse else 1 - (1 - target_ratio) / response
+        return float(np.clip(wanted, lowest, 1.0))
 
     def review_due(self) -> bool:
         """Whether this selection was measured anew since the last `review`."""

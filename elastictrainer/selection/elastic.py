@@ -1,7 +1,7 @@
 """The policy of a scheme that selects at every interval and corrects the selection in between. NumPy only."""
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Union
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from elastictrainer.selection.clock import (
 )
 from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY, Log, Renewal, no_log
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, Solver, choose
+from elastictrainer.selection.shares import shares
 
 SELECTED = "selected"  # by new importances
 REMARKS = {
@@ -237,17 +238,22 @@ class ElasticPolicy:
             times = {PLAIN: timings.step_time(mask)}
         return {kind: ms / timings.full_ms for kind, ms in times.items()}
 
-    def _target(self, step: int) -> float:
-        """What a step of what can be selected now may take of a full one."""
-        target = self.target_ratio(step)
-        return target if self._recorded is None else self.budget.replay_target(step, target)
+    def _targets(self, step: int) -> Tuple[float, float]:
+        """What a step of what can be selected now may take of a full one, and one after the next selection."""
+        budget, target = self.budget, self.target_ratio(step)
+        if not self._feedback:
+            return target, target
+        if self._recorded is not None:
+            return budget.replay_target(step, target), target
+        here, later = shares(budget.schedule, budget.rho, step)
+        return min(1.0, here * target), later * target
 
     def _choose(self, step: int, what: str) -> None:
         """Choose by the latest importances, and train that from here on."""
         corrected, importance = what != SELECTED, np.asarray(self.importance)
         possible = self._possible()
         with self._clock.lap(SELECTION):
-            target = self._target(step)
+            target, later = self._targets(step)
             lowest = possible.rho_min
             rho = self.budget.rho_for_selector(target, lowest) if self._feedback else max(target, lowest)
             mask, exception = choose(possible, importance, rho, self._solver, self.mask)
@@ -256,7 +262,7 @@ class ElasticPolicy:
         step_ms = possible.step_time(mask)
         planned = None
         if not corrected:
-            planned = target
+            planned = later
             if step_ms >= self.timings.step_time(mask):
                 self.epochs = 1.0  # recording would not pay
         record = {
@@ -289,7 +295,7 @@ class ElasticPolicy:
     def _review(self, step: int) -> None:
         """Correct the selection if its time is off; plan a new profile if the prediction is off."""
         rho_min = self._possible().rho_min
-        pays, renew = self.budget.review(step, self._target(step), self._compile_s, rho_min)
+        pays, renew = self.budget.review(step, self._targets(step)[0], self._compile_s, rho_min)
         if renew and self._may_renew and self._reprofile != "never":
             self._renew, self._may_renew = True, False
         if pays:

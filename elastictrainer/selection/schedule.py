@@ -81,7 +81,7 @@ class Schedule:
 
     def burst_left(self, step: int) -> int:
         """How many full steps follow one another from `step` on, up to the next selection."""
-        end = next((s for s in self.selection_steps if s > step), self.steps)
+        end = self.interval_end(step)
         selected = np.flatnonzero(~self._full[step:end])
         return int(selected[0]) if len(selected) else end - step
 
@@ -91,8 +91,11 @@ class Schedule:
 
     def selected_left(self, step: int) -> int:
         """How many steps at `step` or later train the selected tensors only, up to the next selection."""
-        end = next((s for s in self.selection_steps if s > step), self.steps)
-        return int((~self._full[step:end]).sum())
+        return int((~self._full[step : self.interval_end(step)]).sum())
+
+    def interval_end(self, step: int) -> int:
+        """The number of the step before which the next selection is due, or of steps."""
+        return next((s for s in self.selection_steps if s > step), self.steps)
 
     def epochs_from(self, step: int) -> float:
         """Over how many epochs an interval that begins at `step` records and replays; 1: it does not."""
