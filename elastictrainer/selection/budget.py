@@ -36,11 +36,11 @@ class Budget:
     # review came after the next burst, a wrong profile would miss the target of the first interval.
     WINDOW = 64
     SMOOTHING = 1 / 3  # how far one measurement moves the response: one alone is off by a few percent
-    TRUST = 1 / 2  # the same with reuse: the few full steps of an interval tell no more than the profile does
+    TRUST = 1 / 2  # the same where frozen work is replayed, and full steps come between intervals only
     RESPONSES = 0.5, 2.0  # where little is saved, noise alone makes any response, even a negative one
     TOLERANCE = 0.05  # of the target; a selection this near stays: with less, noise makes most corrections
-    # Of full training's time: the least by which a correction has to move the end of the run. Without it, noise
-    # makes most of them where rho is small; a run may be off by 0.02.
+    # Of full training's time: the least by which a correction has to move the end of the run. Without it,
+    # noise makes most of them where rho is small; a run may be off by 0.02.
     SLACK = 0.003
     OFF = 0.1  # a profile that is off by more, in two reviews in a row, is to be renewed
 
@@ -146,7 +146,7 @@ class Budget:
         ratio = self._measured
         if self.schedule.reuse:  # full steps are few: what was off before will be off by as much again
             off = float(np.clip(ratio / predicted, *self.RESPONSES))
-            before = self._off.get(kind, 1.0)
+            before = self._off.get(kind, off)
             self._off[kind] = before + self.TRUST * (off - before)
             ratio = predicted * self._off[kind]
         self._believed[kind] = ratio

@@ -1,6 +1,6 @@
-"""Metrics of importance, and rivals that have none, at equal time: what sweep.sh measured, side by side.
+"""Metrics of importance, and rivals that have none, at equal time: side by side.
 
-    python scripts/study/race.py race-mobilenetv2.csv race-squeezenet.csv --plot race.png
+    python scripts/study/race.py scripts/study/race-cub100.csv --plot race.png
 
 Of each file, for each rho: the accuracy of every scheme, and by how much it is ahead of the rival (`--rival`,
 freeze-below), seed by seed: the mean of the differences and its standard error.
@@ -18,7 +18,7 @@ from elastictrainer.plotting.drawing import Drawing, pyplot, save
 from elastictrainer.plotting.replicates import spread
 from elastictrainer.plotting.styles import of_scheme
 
-_RUN = re.compile(r"(?P<scheme>.+)-rho-(?P<rho>[0-9.]+)")
+_RUN = re.compile(r"(?P<scheme>.+?)(-rho)?-(?P<rho>0\.[0-9]+)")  # of sweep.sh, or of real_images.sh
 
 
 def read(path):
@@ -45,14 +45,16 @@ def by_mean(schemes):
 
 
 def print_table(name, rho, schemes, rival):
-    print(f"\n{name}, rho {rho}\n\n| scheme | seeds | accuracy at the end | ahead of `{rival}` |\n|---|---|---|---|")
+    print(f"\n{name}, rho {rho}\n")
+    print(f"| scheme | seeds | accuracy at the end | ahead of `{rival}` |\n|---|---|---|---|")
     for scheme in by_mean(schemes):
         values = list(schemes[scheme].values())
         off, error = ahead(schemes[scheme], schemes.get(rival, {}))
-        behind = "" if scheme == rival or np.isnan(off) else f"{off:+.1f} ± {error:.1f}"
+        lead = "" if scheme == rival or np.isnan(off) else f"{off:+.1f}"
+        lead += "" if not lead or np.isnan(error) else f" ± {error:.1f}"
         deviation = spread(values)
         words = f"{np.mean(values):.1f}" + (f" ± {deviation:.1f}" if deviation is not None else "")
-        print(f"| `{scheme}` | {len(values)} | {words} % | {behind} |")
+        print(f"| `{scheme}` | {len(values)} | {words} % | {lead} |")
 
 
 def draw(races, path):
@@ -88,7 +90,9 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="+", metavar="CSV", help="of sweep.sh with OPTION=rho")
+    parser.add_argument(
+        "files", nargs="+", metavar="CSV", help="of sweep.sh with OPTION=rho, or of real_images.sh"
+    )
     parser.add_argument("--rival", default="freeze-below", help="the scheme to be ahead of")
     parser.add_argument("--plot", metavar="FILE", help="of a picture")
     options = parser.parse_args()

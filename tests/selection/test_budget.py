@@ -194,7 +194,12 @@ class TestFrozenWorkDoneOnce:
 
     def test_noise_makes_few_corrections_where_rho_is_small(self):
         """Each builds a graph and counts on what the next 300 steps will contradict."""
-        options = {"timings": reusable_chain(chain()), "reuse": True, "wandering": 0.1, "recording_takes": 1.1}
+        options = {
+            "timings": reusable_chain(chain()),
+            "reuse": True,
+            "wandering": 0.1,
+            "recording_takes": 1.1,
+        }
         runs = [simulate(rho, seed=seed, **options) for rho in (0.2, 0.25) for seed in range(4)]
         assert np.mean([policy.corrections for _, policy in runs]) <= 1.5
 
