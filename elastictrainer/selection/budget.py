@@ -54,7 +54,7 @@ class Budget:
         self.rho = rho
         self.timings = timings
         self.schedule = schedule
-        self._response: Optional[float] = None  # see above; None: not measured yet
+        self._response: Optional[float] = None  # measured over predicted saving; with reuse: time
         self._bursts: List[List[float]] = []  # [step, ms, ms, ...] of full steps that followed one another
         self._selected_ms: List[float] = []  # the latest of this selection and kind
         self._selected_count = 0

@@ -239,7 +239,7 @@ class ElasticPolicy:
         return {kind: ms / timings.full_ms for kind, ms in times.items()}
 
     def _targets(self, step: int) -> Tuple[float, float]:
-        """What a step may take of a full one of what can be selected now, and after the next selection."""
+        """What a step may take of a full one up to the next selection, and what after it."""
         budget, target = self.budget, self.target_ratio(step)
         if not self._feedback:
             return target, target

@@ -10,7 +10,7 @@ FRONT = 0.5  # the first step may take half more than the mean step, the last on
 
 
 def shares(schedule: Schedule, rho: float, step: int) -> Tuple[float, float]:
-    """What a step may take up to the next selection, and after it, where the mean step that is left takes 1.
+    """What a step may take early and late, where the mean step that is left takes 1.
 
     The shares fall along a half wave of a cosine, as the learning rate usually does: the less, the longer the
     run may take.
@@ -19,6 +19,9 @@ def shares(schedule: Schedule, rho: float, step: int) -> Tuple[float, float]:
         schedule: of the run; without reuse all steps have the same share, as in the paper.
         rho: requested; from a half on all steps have the same share.
         step: steps done.
+
+    Returns:
+        The share of a step up to the next selection, and that of one after it.
     """
     front = min(FRONT, 1 - 2 * rho)
     left = np.arange(step, schedule.steps)

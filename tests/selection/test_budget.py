@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elastictrainer.selection.budget import Budget, typical_ms
-from elastictrainer.selection.policy import FULL, PLAIN
+from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
 from elastictrainer.selection.schedule import Schedule
 from reuse_builders import reusable_chain
 from simulation import chain, simulate
@@ -202,6 +202,16 @@ class TestFrozenWorkDoneOnce:
         }
         runs = [simulate(rho, seed=seed, **options) for rho in (0.2, 0.25) for seed in range(4)]
         assert np.mean([policy.corrections for _, policy in runs]) <= 1.5
+
+    def test_steps_that_take_longer_than_predicted_do_not_end_the_next_selection(self):
+        """A quarter longer asks for a quarter less, and not for next to nothing."""
+        budget = Budget(0.5, chain(), Schedule(12, 700, 4, reuse=True))
+        budget.record_full(48, [100.0] * 12)
+        budget.new_selection({RECORDING: 0.8, REPLAY: 0.63})
+        for step in range(48, 48 + 2 * budget.WINDOW):
+            budget.record(step, 0.63 * 1.25 * 100.0, REPLAY)
+        assert budget.measured_ratio() == pytest.approx(0.63 * 1.25)
+        assert budget.rho_for_selector(0.55, 0.1) == pytest.approx(0.55 / 1.25)
 
     def test_no_correction_trains_below_the_cut(self):
         _, policy = simulate(0.4, timings=reusable_chain(chain()), reuse=True, recording_takes=0.7)
