@@ -40,5 +40,5 @@ def _selection_ms(schedule: Schedule, settings: SelectionSettings, timings: Tens
         return 0.0
     graphs = 3 if schedule.reuse else 2  # of importance and of the selection, split where it is reused
     passes = 3 * settings.importance_batches  # an importance takes three passes over a probe minibatch
-    passes += schedule.TIMED if schedule.reuse else 0
+    passes += 1 + schedule.TIMED if schedule.reuse else 0
     return graphs * float(graph_ms) + passes * timings.full_ms

@@ -36,12 +36,13 @@ class Budget:
     # review came after the next burst, a wrong profile would miss the target of the first interval.
     WINDOW = 64
     SMOOTHING = 1 / 3  # how far one measurement moves the response: one alone is off by a few percent
-    TRUST = 1 / 2  # the same where frozen work is replayed, and full steps come between intervals only
+    # With reuse one measurement counts as much as each before it; a fifth at least, as devices change.
+    TRUST = 1 / 5
     RESPONSES = 0.5, 2.0  # where little is saved, noise alone makes any response, even a negative one
     TOLERANCE = 0.05  # of the target; a selection this near stays: with less, noise makes most corrections
-    # Of full training's time: the least by which a correction has to move the end of the run. Without it,
-    # noise makes most of them where rho is small; a run may be off by 0.02.
-    SLACK = 0.003
+    # Of full training's time: with reuse, the least by which a correction has to move the end of the run.
+    # Without it, noise makes most of them where rho is small; a run may be off by 0.02.
+    SLACK = 0.005
     OFF = 0.1  # a profile that is off by more, in two reviews in a row, is to be renewed
 
     def __init__(self, rho: float, timings: TensorTimings, schedule: Schedule):
@@ -61,6 +62,8 @@ class Budget:
         self._predicted: Dict[str, float] = {}  # ratio of this selection's steps, by kind
         self._measured: Optional[float] = None  # the same, by the clock, of the latest kind
         self._off: Dict[str, float] = {}  # measured over predicted ratio, by kind, of all selections so far
+        self._compared: Dict[str, int] = {}  # how many measurements that is the mean of
+        self._full_is_new = False  # full steps were timed since the last one
         self._believed: Dict[str, float] = {}  # the ratio by both, by kind
         self._planned: Optional[float] = None  # the ratio that a step after the next selection was to have
         self._kind: Optional[str] = None  # of the latest step
@@ -80,7 +83,7 @@ class Budget:
         """Predict by another profile, which says `predicted` of the selection, from here on."""
         self.timings = timings
         self._predicted = dict(predicted or {})
-        self._response, self._off = None, {}
+        self._response, self._off, self._compared = None, {}, {}
         self._reviews_off = 0
 
     def new_selection(
@@ -121,7 +124,8 @@ class Budget:
             self._bursts[-1].append(ms)
         else:
             self._selected_count += 1
-            self._selected_ms = [*self._selected_ms[1 - self.WINDOW :], ms]
+            most = self.schedule.EVERY if self.schedule.reuse else self.WINDOW
+            self._selected_ms = [*self._selected_ms[1 - most :], ms]
             again = self.schedule.reuse and self._selected_count % self.schedule.EVERY == 0
             if self._selected_count == self._window or again:
                 self._measure(kind)
@@ -129,25 +133,32 @@ class Budget:
                     self._follow(step, kind)
 
     def record_full(self, step: int, times: Sequence[float]) -> None:
-        """Full steps that were made beside the run, before step number `step`, took `times` (ms)."""
+        """Full steps that were made beside the run, before step number `step`, took `times` (ms).
+
+        The steps that follow are compared with them: a machine may be slow for seconds, and what is measured
+        at one moment is slow as a whole.
+        """
         if times:
             self._bursts.append([step, *times])
             self._kind = FULL
+            self._selected_ms, self._selected_count = [], 0
+            self._full_is_new = True
 
     def _measure(self, kind: str) -> None:
         """Compare the latest selected steps with the latest full ones."""
         full_ms, predicted = self.full_step_ms(), self._predicted.get(kind)
         if full_ms is None or predicted is None or not self._selected_ms:
             return
-        if self.schedule.reuse and kind in self._believed:  # no full steps have come since
+        if self.schedule.reuse and kind in self._believed and not self._full_is_new:
             self._review_due = kind != RECORDING
             return
         self._measured = typical_ms(self._selected_ms) / full_ms
         ratio = self._measured
         if self.schedule.reuse:  # full steps are few: what was off before will be off by as much again
             off = float(np.clip(ratio / predicted, *self.RESPONSES))
-            before = self._off.get(kind, off)
-            self._off[kind] = before + self.TRUST * (off - before)
+            before, count = self._off.get(kind, off), self._compared.get(kind, 0) + 1
+            self._off[kind] = before + max(self.TRUST, 1 / count) * (off - before)
+            self._compared[kind], self._full_is_new = count, False
             ratio = predicted * self._off[kind]
         self._believed[kind] = ratio
         if self.schedule.reuse:
@@ -258,6 +269,6 @@ class Budget:
         response = 1.0 if self._response is None else self._response
         moved = response * abs(self.rho_for_selector(target_ratio, rho_min) - predicted)
         moved_s = 1e-3 * moved * full_ms * self.schedule.selected_left(step)
-        slack_s = 1e-3 * self.SLACK * full_ms * self.schedule.steps
+        slack_s = 1e-3 * self.SLACK * full_ms * self.schedule.steps * self.schedule.reuse
         pays = moved > self.TOLERANCE * target_ratio and moved_s > slack_s + cost_s
         return pays, self._reviews_off >= 2

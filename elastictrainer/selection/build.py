@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.timing import time_steps
 
 
 def planned_schedule(settings: SelectionSettings, epochs: int, steps_per_epoch: int, reuse: bool) -> Schedule:
@@ -75,12 +76,14 @@ def make_policy(
         planned, schedule = schedule, affordable(schedule, settings, profile)
         if schedule is not planned:
             say(_too_short(planned, schedule))
-    timed = 1 + schedule.TIMED if reuse else 0
-    evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps, timed)
+    evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps, not reuse)
 
     def score(step: int) -> np.ndarray:
         minibatches = itertools.chain.from_iterable(probe(step) for _ in itertools.count())
-        return evaluator(itertools.islice(minibatches, timed + settings.importance_batches))
+        return evaluator(itertools.islice(minibatches, settings.importance_batches))
+
+    def time_full(step: int) -> List[float]:
+        return time_steps(steps.get(np.ones(tensors, bool)), probe(step), schedule.TIMED, warm_up=1)
 
     def zero_momentum(mask: np.ndarray) -> None:
         resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
@@ -94,7 +97,7 @@ def make_policy(
         feedback=settings.feedback,
         reprofile=settings.reprofile,
         at_rest=zero_momentum,
-        full_ms=lambda: evaluator.full_ms,
+        time_full=time_full,
         renewal=ProfileRenewal(steps, keep_profile),
         log=log,
         say=say,

@@ -5,12 +5,13 @@ from typing import ContextManager, Protocol
 FULL_TRACING = "full_tracing"  # building the graph of the full step, its first run included
 TRACING = "tracing"  # building the graph of a selection, its first run included
 IMPORTANCE = "importance"  # scoring the tensors
+TIMING = "timing"  # full steps beside the run, which tell what full training would take
 SELECTION = "selection"  # choosing among them
 PROFILING = "profiling"  # renewing the profile
 LOOP = "loop"  # around the steps: waiting for the first minibatch of an epoch, the progress shown
 CHECKPOINT = "checkpoint"
 
-SELECTING = (IMPORTANCE, SELECTION, TRACING, PROFILING)  # what full training does not do
+SELECTING = (IMPORTANCE, TIMING, SELECTION, TRACING, PROFILING)  # what full training does not do
 RECURRING = (LOOP, CHECKPOINT)  # beside the steps, whatever trains
 SHARED = (*RECURRING, FULL_TRACING)  # what full training takes as well, beside its steps
 

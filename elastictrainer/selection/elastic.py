@@ -14,6 +14,7 @@ from elastictrainer.selection.clock import (
     RECURRING,
     SELECTION,
     SHARED,
+    TIMING,
     TRACING,
     Clock,
 )
@@ -54,7 +55,7 @@ class ElasticPolicy:
         feedback: bool = True,
         reprofile: str = "auto",
         at_rest: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
-        full_ms: Callable[[], List[float]] = list,
+        time_full: Callable[[int], List[float]] = lambda step: [],
         renewal: Optional[Renewal] = None,
         log: Log = no_log,
         say: Callable[[str], None] = lambda line: None,
@@ -63,13 +64,13 @@ class ElasticPolicy:
         Args:
             budget: of the run, with its profile and its schedule.
             score: from a step's number to the (N,) importances of the tensors.
-            clock: accounts for the run's time; its laps IMPORTANCE, SELECTION and PROFILING are used here.
+            clock: accounts for the run's time; IMPORTANCE, TIMING, SELECTION, PROFILING are its laps here.
             feedback: correct the budget by measured times; else the profile alone decides, and the same
                 profile and seed give the same selections.
             solver: see `select`.
             reprofile: see SelectionSettings.
             at_rest: called with the mask whenever the tensors outside it cease to train.
-            full_ms: what full steps took that were made with the latest scores, beside the run.
+            time_full: makes full steps beside the run, before a step's number, and says what each took (ms).
             renewal: makes a new profile; None: the profile stays.
             log: takes the record of each selection.
             say: takes a line for the user.
@@ -83,7 +84,7 @@ class ElasticPolicy:
         self._solver, self._feedback = solver, feedback
         self._reprofile = "never" if renewal is None else reprofile
         self._at_rest, self._renewal, self._log, self._say = at_rest, renewal, log, say
-        self._full_ms = full_ms
+        self._time_full = time_full
         self._all = np.ones(len(budget.timings), bool)
         self.interval = 0
         self.epochs = 1.0
@@ -111,11 +112,13 @@ class ElasticPolicy:
         selecting = self.budget.schedule.selection_due(step)
         if self._tracing and (selecting or not self.budget.schedule.burst_left(step)):
             self._renew_profile(step, self._tracing, choose_again=not selecting)
+        if self.budget.schedule.timing_due(step):
+            with self._clock.lap(TIMING):
+                self.budget.record_full(step, self._time_full(step))
         if selecting:
             self._may_renew = True
             with self._clock.lap(IMPORTANCE):
                 self.importance = self._score(step)
-            self.budget.record_full(step, self._full_ms())
             self.interval += 1
             self.epochs = self.budget.schedule.epochs_from(step)
             self._recorded = self._trainable = None
@@ -213,11 +216,12 @@ class ElasticPolicy:
         cost_s = clock.of(IMPORTANCE, SELECTION, PROFILING) / max(1, past + due) + graph_s
         to_come_s = cost_s * (schedule.selections_left(step) - due) + graph_s * due
         begun = schedule.epochs_begun(step)
-        recurring_s = clock.of(*RECURRING) / begun * (schedule.epochs - begun)
+        later = (schedule.epochs - begun) / begun
+        recurring_s = clock.of(*RECURRING) * later
         return self.budget.target_ratio(
             step,
             clock.training(),
-            upcoming_s=to_come_s + recurring_s,
+            upcoming_s=to_come_s + recurring_s + clock.of(TIMING) * later,
             shared_s=clock.of(*SHARED) + recurring_s,
         )
 

@@ -1,8 +1,7 @@
 """Tensor importance: how much each tensor's update lowers the loss, and two simpler metrics."""
 
 import contextlib
-import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,11 +18,7 @@ Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
 
 
 class ImportanceEvaluator:
-    """Scores every trainable tensor on probe minibatches, and leaves model and optimizer as they were.
-
-    Attributes:
-        full_ms: of the latest timed steps, fetching the minibatch included; without the first.
-    """
+    """Scores every trainable tensor on probe minibatches, and leaves model and optimizer as they were."""
 
     def __init__(
         self,
@@ -31,7 +26,7 @@ class ImportanceEvaluator:
         optimizer: Any,
         metric: str = "update",
         steps: Optional[StepCache] = None,
-        timed: int = 0,
+        momentum: bool = True,
     ):
         """
         Args:
@@ -41,9 +36,8 @@ class ImportanceEvaluator:
                 positive where the update lowers the loss; "weight-magnitude": sum |w_i|; "grad-magnitude":
                 sum |gradient_i|.
             steps: the training's compiled steps; "update" uses the full one. None: it compiles one.
-            timed: full steps to time before anything is scored; the weights are put back after each. 0: no
-                step is timed, and the momentum of all tensors is up to date. Where steps are timed it is not,
-                and each tensor is scored by an update without momentum: otherwise those in training, with ten
+            momentum: that of all tensors is up to date, as full steps came before. Where it is not, each
+                tensor is scored by an update without momentum: otherwise those in training, with ten
                 gradients' worth of it, would seem to matter ten times as much as those at rest.
 
         Raises:
@@ -55,8 +49,7 @@ class ImportanceEvaluator:
         self.optimizer = optimizer
         self.metric = metric
         self._steps = StepCache(objective, optimizer) if steps is None else steps
-        self._timed = timed
-        self.full_ms: List[float] = []
+        self._momentum = momentum
         self._gradients = tf.function(self._dense_gradients)
         self._of_gradient = tf.function(self._gradient_sizes)
         self._of_update = tf.function(self._update_scores)
@@ -80,9 +73,6 @@ class ImportanceEvaluator:
         """
         variables = self._variables()
         score = METRICS[self.metric]
-        batches = iter(batches)
-        if self._timed:
-            self._time_full_steps(batches, variables)
         if score is None:  # "weight-magnitude" needs no minibatch
             return np.array([float(tf.reduce_sum(tf.abs(v))) for v in variables])
         build(self.optimizer, variables)
@@ -95,7 +85,7 @@ class ImportanceEvaluator:
                     restore = stack.enter_context(restored([*self._touched(x, y), *training_state]))
                 # Each minibatch is scored from the same weights and slots.
                 before = restore(training_state)[: len(variables)]
-                if self._timed:
+                if not self._momentum:
                     forget_momentum(self.optimizer, variables)
                 total += score(self, x, y, before)
                 count += 1
@@ -107,18 +97,6 @@ class ImportanceEvaluator:
                 f"the importance of {culprit} is not finite: the loss diverged. Lower --learning-rate."
             )
         return total
-
-    def _time_full_steps(self, batches: Iterator[Batch], variables: List[tf.Variable]) -> None:
-        """Make full steps from where the weights are, and time all but the first, which finds cold caches."""
-        full, first = self._full_step(), next(batches)
-        full.trace(*first)
-        self.full_ms = []
-        with restored([*full.state(), *variables, *variables_of(self.optimizer)]) as restore:
-            for k in range(self._timed):
-                start = time.perf_counter()
-                float(full(*(next(batches) if k else first)))
-                self.full_ms += [1e3 * (time.perf_counter() - start)] * (k > 0)
-                restore(variables)
 
     def _variables(self) -> List[tf.Variable]:
         return list(self.objective.model.trainable_variables)

@@ -20,10 +20,8 @@ class Schedule:
 
     OPENING = 48  # full steps before the first selection: they lift a zero head off zero
     PRIMING = 20  # full steps before every other one: momentum reaches nine tenths of its steady state
-    TIMED = (
-        12  # with reuse, full steps beside the run before every selection: their mean is off by a hundredth
-    )
-    EVERY = 300  # a burst of full steps each so many steps: 1.7 % of a run measures what full training takes
+    TIMED = 3  # with reuse, full steps beside the run: few and often, as a machine may be slow for seconds
+    EVERY = 300  # full steps are timed about each so many steps: 1 to 2 % of full training's time
     BURST = 5  # the first, after a step of another graph, does not count; four are left
 
     def __init__(self, epochs: int, steps_per_epoch: int, interval: Optional[int], reuse: bool = False):
@@ -38,7 +36,8 @@ class Schedule:
             reuse: what the first epoch of an interval records is replayed in the others. No full steps come
                 after the opening: they would change what was recorded. Nor do any come between intervals: at
                 a rate at which selected tensors train well, full steps can undo in twenty what an epoch has
-                learned. Each selection makes its own, beside the run (see `ImportanceEvaluator`).
+                learned. They are made beside the run, and put back: before every selection, and where an
+                epoch begins (see `timing_due`).
         """
         self.interval = interval
         self.reuse = reuse
@@ -78,6 +77,14 @@ class Schedule:
     def full_step_due(self, step: int) -> bool:
         """Whether step number `step` (from 0) is to train every tensor."""
         return step < self.steps and bool(self._full[step])
+
+    def timing_due(self, step: int) -> bool:
+        """Whether full steps are to be timed beside the run before step number `step` (from 0)."""
+        if not self.reuse or not self.selection_steps or step < self.selection_steps[0]:
+            return False
+        epoch_begins = step % self.steps_per_epoch == 0
+        in_epoch = step % self.EVERY < self.steps_per_epoch  # one of `EVERY` steps ended in the epoch before
+        return step in self.selection_steps or (epoch_begins and in_epoch)
 
     def burst_left(self, step: int) -> int:
         """How many full steps follow one another from `step` on, up to the next selection."""

@@ -22,7 +22,7 @@ from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import count_step
 from elastictrainer.steps.objective import Objective
-from elastictrainer.training.calibration import time_steps
+from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.feed import Feed, Minibatch, Probe, Stream, unpacked
 from elastictrainer.training.recorder import Recorder

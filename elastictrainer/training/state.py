@@ -106,7 +106,8 @@ class RunState:
     def figures(self) -> Dict[str, Any]:
         """The run's figures so far, as in summary.json.
 
-        `seconds` holds all times by what they were spent on, and others add some of them up.
+        `seconds` holds all times by what they were spent on, and others add some of them up: importance's
+        includes the full steps timed beside the run.
         `rho_achieved` is the training time over that of full training for the same steps. Training time runs
         from the beginning of each epoch to its last step, and while a checkpoint is written. What is measured
         beside the run, validation, and what other callbacks do after the last step are not in it.
@@ -128,7 +129,7 @@ class RunState:
             "full_training_seconds": full_s,
             "validation_seconds": watch.of(VALIDATION),
             "calibration_seconds": watch.of(CALIBRATION),
-            "importance_seconds": watch.of(clock.IMPORTANCE),
+            "importance_seconds": watch.of(clock.IMPORTANCE, clock.TIMING),
             "selection_seconds": watch.of(clock.SELECTION),
             "trace_seconds": watch.of(clock.TRACING, clock.FULL_TRACING),
             "profiling_seconds": watch.of(clock.PROFILING),

@@ -192,6 +192,19 @@ class TestFrozenWorkDoneOnce:
         sizes = [mask.sum() for mask in policy.masks]
         assert policy.corrections == 0 and max(sizes) <= 2 * min(sizes)
 
+    @pytest.mark.parametrize("rho", [0.25, 0.5])
+    def test_a_machine_that_is_slow_for_seconds_does_not_mislead(self, rho):
+        """Full steps that all fall into such seconds would make full training seem a quarter longer."""
+        off = []
+        for seed in range(8):
+            random, slow = np.random.default_rng(seed), np.ones(8400)
+            for start in random.integers(0, 8400, 5):
+                slow[start : start + 220] = 1.28
+            options = {"timings": reusable_chain(chain()), "reuse": True, "seed": seed}
+            ratios, _ = simulate(rho, load=slow.__getitem__, **options)
+            off.append(ratios[-1] - rho)
+        assert np.max(np.abs(off)) < 0.05 * rho
+
     def test_noise_makes_few_corrections_where_rho_is_small(self):
         """Each builds a graph and counts on what the next 300 steps will contradict."""
         options = {

@@ -57,3 +57,14 @@ def test_over_how_many_epochs_an_interval_records_and_replays():
     assert schedule.epochs_from(6000) == 6
     assert schedule.longest() == 6
     assert Schedule(12, 1000, interval=4).epochs_from(2000) == 1
+
+
+def test_with_reuse_full_steps_are_timed_at_selections_and_about_each_so_many_steps_where_an_epoch_begins():
+    long, short = Schedule(12, 750, 4, reuse=True), Schedule(10, 87, 5, reuse=True)
+    assert due(long) == [48, *range(750, 9000, 750)]
+    assert due(short) == [21, 174, 348, 609]  # every epoch has fewer than `EVERY` steps
+    assert due(Schedule(12, 750, 4)) == due(Schedule(12, 750, None, reuse=True)) == []
+
+
+def due(schedule):
+    return [step for step in range(schedule.steps) if schedule.timing_due(step)]

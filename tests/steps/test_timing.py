@@ -1,4 +1,4 @@
-"""Full steps timed beside a run. (tests/profiler has a test_calibration.)"""
+"""Full steps timed beside a run."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.steps.objective import classification_loss
-from elastictrainer.training.calibration import time_steps
+from elastictrainer.steps.timing import time_steps
 
 
 def test_steps_are_timed_and_leave_no_trace(tf):

@@ -12,18 +12,21 @@ _STEPS = 12  # the noise of their mean is a third of a step's
 _WARM_UP = 2  # the first run builds the graph, the second one still allocates
 
 
-def time_steps(step: CompiledStep, minibatches: Iterable[Any]) -> List[float]:
-    """Milliseconds that `step` takes on some of `minibatches`, which begin anew if they are few.
+def time_steps(
+    step: CompiledStep, minibatches: Iterable[Any], count: int = _STEPS, warm_up: int = _WARM_UP
+) -> List[float]:
+    """Milliseconds of `count` runs of `step` on some of `minibatches`, which begin anew if they are few.
 
-    Fetching a minibatch is included. Every variable is afterwards as it was.
+    The first `warm_up` runs, one at least, find cold caches and are not timed. Fetching a minibatch is
+    included. Every variable is afterwards as it was.
     """
-    repeated = itertools.cycle(itertools.islice(minibatches, _WARM_UP + _STEPS))
+    repeated = itertools.cycle(itertools.islice(minibatches, warm_up + count))
     step.trace(*next(repeated))
     times = []
     with restored([*step.state(), *optimizers.variables_of(step.optimizer)]):
-        for k in range(_WARM_UP + _STEPS):
+        for k in range(warm_up + count):
             start = time.perf_counter()
             float(step(*next(repeated)))
-            if k >= _WARM_UP:
+            if k >= warm_up:
                 times.append(1e3 * (time.perf_counter() - start))
     return times
