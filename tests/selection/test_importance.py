@@ -31,16 +31,18 @@ def test_update_importance_of_a_quadratic(tf):
         np.testing.assert_allclose(evaluator([batch, batch]), [2 * expected], rtol=1e-5)
 
 
-def test_update_importance_uses_the_momentum_the_optimizer_has(tf):
+@pytest.mark.parametrize("used", [True, False])
+def test_update_importance_uses_the_momentum_the_optimizer_has_where_it_is_up_to_date(tf, used):
     objective, batch = quadratic(tf, [3.0, 2.0, 0.0])
     optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
     optimizers.build(optimizer, objective.model.trainable_weights)
     momentum = next(v for v in optimizer.variables if v.shape == (1, 3))
     momentum.assign([[1.0, 0.0, 0.0]])
     d = np.array([2.0, 0.0, -3.0])
-    update = 0.9 * np.array([1.0, 0.0, 0.0]) - 0.1 * d
-    expected = -np.dot(d + update, update)
-    np.testing.assert_allclose(ImportanceEvaluator(objective, optimizer)([batch]), [expected], rtol=1e-5)
+    update = 0.9 * used * np.array([1.0, 0.0, 0.0]) - 0.1 * d
+    evaluator = ImportanceEvaluator(objective, optimizer, momentum=used)
+    np.testing.assert_allclose(evaluator([batch]), [-np.dot(d + update, update)], rtol=1e-5)
+    np.testing.assert_array_equal(momentum, [[1.0, 0.0, 0.0]])
 
 
 def test_magnitudes(tf):
