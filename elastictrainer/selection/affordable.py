@@ -12,7 +12,7 @@ def affordable(schedule: Schedule, settings: SelectionSettings, timings: TensorT
     """`schedule`, or one of fewer selections where that many would cost too much.
 
     Where a single one would cost what it is to save, none is made: elastic training is never to be slower
-    than full training.
+    than full training. The graph that scores tensors is built once, another for the steps of each selection.
 
     Args:
         schedule: as planned.
@@ -20,25 +20,23 @@ def affordable(schedule: Schedule, settings: SelectionSettings, timings: TensorT
         timings: the profile; where it does not say how long a graph takes to build, the schedule stays.
     """
     full_run_ms = schedule.steps * timings.full_ms
-    cost_ms = _selection_ms(schedule, settings, timings)
-    if settings.rho < 1 and cost_ms >= (1 - settings.rho) * full_run_ms:
+    graph_ms = float(timings.metadata.get("graph_ms", 0.0))
+    if not graph_ms:
+        return schedule
+    cost_ms = graph_ms + _passes(schedule, settings) * timings.full_ms  # of each; its steps have a new graph
+    if settings.rho < 1 and graph_ms + cost_ms >= (1 - settings.rho) * full_run_ms:
         return schedule.with_interval(None)
     interval = schedule.interval
     assert interval is not None
     while (made := len(schedule.selection_steps)) > 1 and (
-        made * cost_ms > _MOST_SPENT * settings.rho * full_run_ms
+        graph_ms + made * cost_ms > _MOST_SPENT * settings.rho * full_run_ms
     ):
         interval += 1
         schedule = schedule.with_interval(interval)
     return schedule
 
 
-def _selection_ms(schedule: Schedule, settings: SelectionSettings, timings: TensorTimings) -> float:
-    """About what one selection costs; 0 where the profile does not say what a graph does."""
-    graph_ms = timings.metadata.get("graph_ms")
-    if graph_ms is None:
-        return 0.0
-    graphs = 3 if schedule.reuse else 2  # of importance and of the selection, split where it is reused
-    passes = 3 * settings.importance_batches  # an importance takes three passes over a probe minibatch
-    passes += 1 + schedule.TIMED if schedule.reuse else 0
-    return graphs * float(graph_ms) + passes * timings.full_ms
+def _passes(schedule: Schedule, settings: SelectionSettings) -> int:
+    """How many full steps one selection takes the time of."""
+    timed = 1 + schedule.TIMED if schedule.reuse else 0
+    return timed + 3 * settings.importance_batches  # an importance takes three passes over a probe minibatch
