@@ -87,6 +87,21 @@ def test_a_selection_of_layers_is_the_best_of_all_that_the_budget_allows(script,
     assert all(len(set(mask[tensors])) == 1 for tensors in layers.values())
 
 
+def test_what_a_selection_brings_is_what_its_layers_brought(script, tmp_path, monkeypatch, capsys):
+    """Five layers of one cost; the time is enough for the head and two, or for the two nearest it."""
+    names = [f"{layer}/kernel" for layer in ["a", "b", "c", "d", "head"]]
+    chain = TensorTimings.from_chain(names, 1.0, [10.0] * 5, [1e-6] * 5)
+    dataclasses.replace(reusable_chain(chain), shapes=((2, 2),) * 5).save(tmp_path / "profile.json")
+    right, wrong = [1.0, 2.0, 0.5, 4.0], [4.0, 3.0, 2.0, 1.0]  # of d, c, b, a
+    table = {"data": ["birds"] * 4, "model": ["net"] * 4, "epoch": [3] * 4, "layer": list("dcba")}
+    table.update(gain_0=right, gain_1=right, right=right, wrong=wrong)
+    paths = ["--truth", written(tmp_path / "t.csv", table), "--profile", tmp_path / "profile.json"]
+    monkeypatch.setattr(sys, "argv", ["captured.py", *map(str, paths), "--rho", "0.62"])
+    script("captured").main()
+    found = {line.split()[2]: line.split()[3] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert found == {"known": "100", "right": "100", "wrong": "50", "freeze-below": "50"}
+
+
 def test_metrics_of_a_layer_are_those_of_its_gradients(tf, script):
     from elastictrainer.selection.importance import ImportanceEvaluator
     from elastictrainer.steps import optimizers
