@@ -140,8 +140,8 @@ class TrainSettings(CommonSettings):
     )
     interval: Optional[int] = setting(
         None,
-        "epochs between two selections; the first one is renewed after half that; 4 if not given, or more "
-        "where the run is too short for so many to pay",
+        "epochs between two selections; the first one is renewed after half that; if not given, 6 (4 with "
+        "--reuse off, half of the epochs in a short run), or more where so many would not pay",
         1,
     )
     epochs: int = setting(12, "passes over the training images", 1, group="training")

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, List, Optional
 import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection.affordable import INTERVAL, affordable
+from elastictrainer.selection.affordable import affordable, usual_interval
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.clock import Clock
 from elastictrainer.selection.elastic import ElasticPolicy
@@ -25,7 +25,8 @@ from elastictrainer.steps.timing import time_steps
 
 def planned_schedule(settings: SelectionSettings, epochs: int, steps_per_epoch: int, reuse: bool) -> Schedule:
     """The schedule of a run that selects, before it is known whether its selections pay."""
-    return Schedule(epochs, steps_per_epoch, settings.interval or INTERVAL, reuse)
+    interval = settings.interval or usual_interval(epochs, reuse)
+    return Schedule(epochs, steps_per_epoch, interval, reuse)
 
 
 def make_policy(
@@ -62,7 +63,7 @@ def make_policy(
     """
     model, optimizer = steps.objective.model, steps.optimizer
     tensors = len(model.trainable_variables)
-    interval = settings.interval or INTERVAL
+    interval = settings.interval or usual_interval(epochs, reuse)
     if scheme.importance_metric is None:
         if timings is not None:
             check_tensors(timings, tensors)

@@ -14,9 +14,9 @@ class SelectionSettings:
 
     Attributes:
         rho: requested training time over full training's.
-        interval: epochs between two selections; the first one is replaced after half an interval. None: 4, as
-            the paper has 3 to 4; more in a run too short for so many selections to pay, and in one too short
-            for any every tensor trains.
+        interval: epochs between two selections; the first one is replaced after half an interval. None: see
+            `usual_interval`; more in a run too short for so many selections to pay, and in one too short for
+            any every tensor trains.
         importance_batches: probe minibatches of a selection.
         solver: "dp" or "milp", see `select`.
         feedback: correct the selector's budget by the times measured in this run.

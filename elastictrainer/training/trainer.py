@@ -61,10 +61,11 @@ class Trainer:
                 other epochs replay it. "off": it is computed in every step, as in the paper. A ReuseSettings
                 says where and how it is stored.
             say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
-            selection: `rho` (0.5): training time asked for, over that of full training; `interval` (4 epochs,
-                more in a short run): between two selections; `importance_batches` (5): probe minibatches of a
-                selection; `solver` ("dp" or "milp", see `select`); `feedback` (True): measured times correct
-                the budget; `reprofile` ("auto", "always" or "never"): renew the profile during the run.
+            selection: `rho` (0.5): training time asked for, over that of full training; `interval` (6 epochs,
+                4 without reuse; as --interval): between two selections; `importance_batches` (5): probe
+                minibatches of a selection; `solver` ("dp" or "milp", see `select`); `feedback` (True):
+                measured times correct the budget; `reprofile` ("auto", "always" or "never"): renew the
+                profile during the run.
 
         Raises:
             UsageError: an argument out of range, an unknown scheme, a model without anything to train, the

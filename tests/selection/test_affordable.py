@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from builders import random_timings
-from elastictrainer.selection.affordable import affordable
+from elastictrainer.selection.affordable import affordable, usual_interval
 from elastictrainer.selection.schedule import Schedule
 from elastictrainer.selection.settings import SelectionSettings
 
@@ -16,6 +16,12 @@ def profile(graph_steps):
     timings = random_timings(np.random.default_rng(0), 12)
     timings.metadata["graph_ms"] = graph_steps * timings.full_ms
     return timings
+
+
+@pytest.mark.parametrize("epochs, interval", [(4, 4), (9, 4), (10, 5), (12, 6), (40, 6)])
+def test_where_work_is_reused_intervals_are_longer(epochs, interval):
+    assert usual_interval(epochs, reuse=True) == interval
+    assert usual_interval(epochs, reuse=False) == 4
 
 
 def test_a_long_run_keeps_its_schedule_and_so_does_a_profile_that_does_not_say_what_a_graph_takes():
