@@ -31,7 +31,7 @@ def read(folder, size):
     import tensorflow as tf
 
     data = tf.keras.utils.image_dataset_from_directory(
-        folder, batch_size=None, image_size=(size, size), shuffle=False, verbose=0
+        folder, batch_size=None, image_size=(size, size), shuffle=False
     )
     images, labels = zip(*data)
     return np.stack([image.numpy().astype(np.uint8) for image in images]), np.array(labels, np.int64)
