@@ -82,6 +82,7 @@ class Learner:
             model=options.model,
             dataset=options.dataset,
             weights=options.weights,
+            image_size=options.image_size,
             learning_rate=options.learning_rate,
             rotation=None if ":" in options.model else 0.0,
         )
