@@ -27,21 +27,21 @@ def test_steps_are_timed_and_leave_no_trace(tf):
     assert any(not np.array_equal(v.numpy(), value) for v, value in zip(variables, before)), "no step at all"
 
 
-def test_of_many_minibatches_only_a_few_are_read(tf):
+def minibatches_read(tf, **options):
+    """The times of a small network's step on endless minibatches, and how many of these were read."""
     model, optimizer = small_network(tf), optimizers.make("sgd", 0.1)
     optimizers.build(optimizer, model.trainable_variables)
     step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
     read = itertools.count()
     (minibatch,) = ArrayData(tf, steps=1).train(0)
-    time_steps(step, ((next(read), minibatch)[1] for _ in itertools.repeat(None)))
-    assert next(read) <= 16
+    times = time_steps(step, ((next(read), minibatch)[1] for _ in itertools.repeat(None)), **options)
+    return times, next(read)
+
+
+def test_of_many_minibatches_only_a_few_are_read(tf):
+    assert minibatches_read(tf)[1] <= 16
 
 
 def test_as_many_runs_are_timed_as_asked_for(tf):
-    model, optimizer = small_network(tf), optimizers.make("sgd", 0.1)
-    optimizers.build(optimizer, model.trainable_variables)
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
-    read = itertools.count()
-    (minibatch,) = ArrayData(tf, steps=1).train(0)
-    times = time_steps(step, ((next(read), minibatch)[1] for _ in itertools.repeat(None)), 3, warm_up=1)
-    assert len(times) == 3 and next(read) == 4
+    times, read = minibatches_read(tf, count=3, warm_up=1)
+    assert len(times) == 3 and read == 4
