@@ -4,16 +4,14 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.schedule import Schedule
 from elastictrainer.selection.settings import SelectionSettings
 
+INTERVAL = 4  # epochs between two selections; the paper has 3 to 4
+REUSE_INTERVAL = 6  # the same where each interval begins with dear steps that record; docs/study.md compares
 _MOST_SPENT = 0.25  # of the time asked for, on selections: with more, fewer ones leave more time to train
 
 
-INTERVAL = 4  # epochs between two selections; the paper has 3 to 4
-REUSED = 6  # the same where each interval begins with dear steps that record; docs/study.md compares
-
-
 def usual_interval(epochs: int, reuse: bool) -> int:
-    """Epochs between two selections of a run of `epochs`; with `reuse` two in a run, if it is short."""
-    return min(REUSED, max(INTERVAL, epochs // 2)) if reuse else INTERVAL
+    """Epochs between two selections of a run of `epochs`; with `reuse`, fewer if it is shorter than 12."""
+    return min(REUSE_INTERVAL, max(INTERVAL, epochs // 2)) if reuse else INTERVAL
 
 
 def affordable(schedule: Schedule, settings: SelectionSettings, timings: TensorTimings) -> Schedule:

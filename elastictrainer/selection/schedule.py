@@ -83,8 +83,8 @@ class Schedule:
         if not self.reuse or not self.selection_steps or step < self.selection_steps[0]:
             return False
         epoch_begins = step % self.steps_per_epoch == 0
-        in_epoch = step % self.EVERY < self.steps_per_epoch  # one of `EVERY` steps ended in the epoch before
-        return step in self.selection_steps or (epoch_begins and in_epoch)
+        multiple_passed = step % self.EVERY < self.steps_per_epoch  # of `EVERY`, in the epoch before
+        return step in self.selection_steps or (epoch_begins and multiple_passed)
 
     def burst_left(self, step: int) -> int:
         """How many full steps follow one another from `step` on, up to the next selection."""
