@@ -1,22 +1,15 @@
 """Keep the training time at the requested ratio: measured step times correct the profile. NumPy only."""
 
 import copy
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.full_steps import FullSteps, typical_ms
 from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
+from elastictrainer.selection.response import ResponseOfSaving, ResponseOfTime
 from elastictrainer.selection.schedule import Schedule
-
-
-def typical_ms(measured: Sequence[float]) -> float:
-    """The mean of step times, each counted as three times the median at most.
-
-    A median would leave out the rare long steps that are part of any training; one step during which the
-    machine slept would spoil a mean.
-    """
-    return float(np.minimum(measured, 3 * np.median(measured)).mean())
 
 
 class Budget:
@@ -24,21 +17,15 @@ class Budget:
 
     Full steps, measured now and then, tell what full training would take, and rho of that is the run's
     budget. What is left of it, over the steps that are left, is the target: the ratio of a selected step's
-    time to a full one's. Selected steps measured next to full ones tell the response: how much of the
-    predicted saving the clock shows. The selector is asked for the ratio whose predicted saving, times the
-    response, meets the target. Where frozen work is done once, steps are a small part of a full one, and the
-    response is that of their time, not of the saving. A review follows each measurement. It asks for one
-    correction at most, where that changes the step time, and moves the end of the run, by more than noise and
-    its own cost do.
+    time to a full one's. Selected steps measured next to full ones tell how the clock's ratio responds to the
+    predicted one, and the selector is asked for the prediction that meets the target. A review follows each
+    measurement. It asks for one correction at most, where that changes the step time, and moves the end of
+    the run, by more than noise and its own cost do.
     """
 
     # Selected steps that are compared with full ones; a new selection is reviewed after as many. If the first
     # review came after the next burst, a wrong profile would miss the target of the first interval.
     WINDOW = 64
-    SMOOTHING = 1 / 3  # how far one measurement moves the response: one alone is off by a few percent
-    # With reuse one measurement counts as much as each before it; a fifth at least, as devices change.
-    TRUST = 1 / 5
-    RESPONSES = 0.5, 2.0  # where little is saved, noise alone makes any response, even a negative one
     TOLERANCE = 0.05  # of the target; a selection this near stays: with less, noise makes most corrections
     # Of full training's time: with reuse, the least by which a correction has to move the end of the run.
     # Without it, noise makes most of them where rho is small; a run may be off by 0.02.
@@ -55,14 +42,12 @@ class Budget:
         self.rho = rho
         self.timings = timings
         self.schedule = schedule
-        self._response: Optional[float] = None  # measured over predicted saving; with reuse: time
-        self._bursts: List[List[float]] = []  # [step, ms, ms, ...] of full steps that followed one another
+        self._full = FullSteps()
+        self._response = self._new_response()
         self._selected_ms: List[float] = []  # the latest of this selection and kind
         self._selected_count = 0
         self._predicted: Dict[str, float] = {}  # ratio of this selection's steps, by kind
         self._measured: Optional[float] = None  # the same, by the clock, of the latest kind
-        self._off: Dict[str, float] = {}  # measured over predicted ratio, by kind, of all selections so far
-        self._compared: Dict[str, int] = {}  # how many measurements that is the mean of
         self._full_is_new = False  # full steps were timed since the last one
         self._believed: Dict[str, float] = {}  # the ratio by both, by kind
         self._planned: Optional[float] = None  # the ratio that a step after the next selection was to have
@@ -73,17 +58,24 @@ class Budget:
 
     def state(self) -> Dict[str, Any]:
         """What was measured so far, as JSON values."""
-        return copy.deepcopy({k: v for k, v in vars(self).items() if k not in ("rho", "timings", "schedule")})
+        state = {k: v for k, v in vars(self).items() if k not in ("rho", "timings", "schedule")}
+        return copy.deepcopy({**state, "_full": vars(self._full), "_response": vars(self._response)})
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Continue from `state`."""
-        vars(self).update(copy.deepcopy(state))
+        state = copy.deepcopy(state)
+        vars(self._full).update(state.pop("_full"))
+        vars(self._response).update(state.pop("_response"))
+        vars(self).update(state)
+
+    def _new_response(self) -> Union[ResponseOfSaving, ResponseOfTime]:
+        return ResponseOfTime() if self.schedule.reuse else ResponseOfSaving()
 
     def new_profile(self, timings: TensorTimings, predicted: Optional[Mapping[str, float]] = None) -> None:
         """Predict by another profile, which says `predicted` of the selection, from here on."""
         self.timings = timings
         self._predicted = dict(predicted or {})
-        self._response, self._off, self._compared = None, {}, {}
+        self._response = self._new_response()
         self._reviews_off = 0
 
     def new_selection(
@@ -114,14 +106,14 @@ class Budget:
         self._kind = kind
         if changed:  # the first step after one of another graph takes longer and does not count
             if kind == FULL:
-                self._bursts.append([step])
+                self._full.begin(step)
                 return
             if before != FULL:
                 self._selected_ms, self._selected_count = [], 0
             if self._measured is not None:
                 self._measure(kind)
         elif kind == FULL:
-            self._bursts[-1].append(ms)
+            self._full.add(ms)
         else:
             self._selected_count += 1
             most = self.schedule.EVERY if self.schedule.reuse else self.WINDOW
@@ -139,7 +131,7 @@ class Budget:
         at one moment is slow as a whole.
         """
         if times:
-            self._bursts.append([step, *times])
+            self._full.begin(step, times)
             self._kind = FULL
             self._selected_ms, self._selected_count = [], 0
             self._full_is_new = True
@@ -153,42 +145,22 @@ class Budget:
             self._review_due = kind != RECORDING
             return
         self._measured = typical_ms(self._selected_ms) / full_ms
-        ratio = self._measured
-        if self.schedule.reuse:  # full steps are few: what was off before will be off by as much again
-            off = float(np.clip(ratio / predicted, *self.RESPONSES))
-            before, count = self._off.get(kind, off), self._compared.get(kind, 0) + 1
-            self._off[kind] = before + max(self.TRUST, 1 / count) * (off - before)
-            self._compared[kind], self._full_is_new = count, False
-            ratio = predicted * self._off[kind]
-        self._believed[kind] = ratio
-        if self.schedule.reuse:
-            self._response = self._response if kind == RECORDING else self._off[kind]
-        elif predicted < 1:
-            response = float(np.clip((1 - ratio) / (1 - predicted), *self.RESPONSES))
-            before = response if self._response is None else self._response
-            self._response = before + self.SMOOTHING * (response - before)
+        self._believed[kind] = self._response.learn(kind, predicted, self._measured)
+        self._full_is_new = False
         self._review_due = kind != RECORDING
 
     def _follow(self, step: int, kind: str) -> None:
         """Note what a full step would take now, where none comes: as the steps that do come, it changes."""
         if kind in self._believed:
-            self._bursts.append([step, typical_ms(self._selected_ms) / self._believed[kind]])
+            self._full.begin(step, [typical_ms(self._selected_ms) / self._believed[kind]])
 
     def full_step_ms(self) -> Optional[float]:
         """What a full step takes now, by the latest that followed one another; None before the first."""
-        measured = [burst for burst in self._bursts if len(burst) > 1]
-        return typical_ms(measured[-1][1:]) if measured else None
+        return self._full.now_ms()
 
     def full_training_ms(self, steps: int) -> Optional[float]:
-        """What the first `steps` steps would have taken, had all been full; None before the first full step.
-
-        The full steps measured before and after each step tell; where none follow yet, the latest.
-        """
-        bursts = [burst for burst in self._bursts if len(burst) > 1]
-        if not bursts:
-            return None
-        at = [burst[0] + len(burst) / 2 for burst in bursts]
-        return float(np.interp(np.arange(steps), at, [typical_ms(burst[1:]) for burst in bursts]).sum())
+        """What the first `steps` steps would have taken, all of them full; None before the first full one."""
+        return self._full.training_ms(steps)
 
     def measured_ratio(self) -> Optional[float]:
         """A step of this selection over a full one, by the clock; None until enough were measured."""
@@ -236,10 +208,8 @@ class Budget:
 
         Without `rho_min` from the profile's.
         """
-        response = 1.0 if self._response is None else self._response
         lowest = self.timings.rho_min if rho_min is None else rho_min
-        wanted = target_ratio / response if self.schedule.reuse else 1 - (1 - target_ratio) / response
-        return float(np.clip(wanted, lowest, 1.0))
+        return float(np.clip(self._response.prediction_for(target_ratio), lowest, 1.0))
 
     def review_due(self) -> bool:
         """Whether this selection was measured anew since the last `review`."""
@@ -266,8 +236,7 @@ class Budget:
             return False, False
         off = abs(self._measured / predicted - 1) > self.OFF
         self._reviews_off = self._reviews_off + 1 if off else 0
-        response = 1.0 if self._response is None else self._response
-        moved = response * abs(self.rho_for_selector(target_ratio, rho_min) - predicted)
+        moved = self._response.value * abs(self.rho_for_selector(target_ratio, rho_min) - predicted)
         moved_s = 1e-3 * moved * full_ms * self.schedule.selected_left(step)
         slack_s = 1e-3 * self.SLACK * full_ms * self.schedule.steps * self.schedule.reuse
         pays = moved > self.TOLERANCE * target_ratio and moved_s > slack_s + cost_s

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection.budget import typical_ms
+from elastictrainer.selection.full_steps import typical_ms
 from elastictrainer.selection.policy import Log, no_log
 
 _STEPS_KEPT = 10_000  # step times that the mean is made of: 200 kB of a checkpoint at most
