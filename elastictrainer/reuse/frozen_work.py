@@ -170,8 +170,8 @@ class FrozenWork:
         """Store in float32 from here on: a number was too large for float16."""
         self._dtype = "float32"
         wider = self.recording.converted(self._columns(), self._folder)
-        self.recording.close()
-        self.recording = wider
+        self.close()
+        self.recording, self._replay = wider, None
         self._compile(self._suffix_of_exact)
 
     def _compile(self, suffix: Callable[..., tf.Tensor]) -> None:

@@ -98,6 +98,18 @@ def test_numbers_too_large_for_float16_are_stored_as_float32(tf):
     assert np.isfinite([float(work.train(work.read(1, k))) for k in range(STEPS)]).all()
 
 
+def test_what_is_stored_in_float32_from_here_on_is_read_even_if_reading_had_begun(tf):
+    """A profile's measurement reads and records in turn, and rewinds the recording."""
+    tf.keras.utils.set_random_seed(1)
+    step, minibatches = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12), data(tf)
+    work = work_of(tf, step, minibatches, ReuseSettings())
+    work.keep(minibatches[0])
+    work.read(0, 0)
+    work.keep((minibatches[1][0] * 1e6, minibatches[1][1]))
+    assert all(part.dtype != np.float16 for part in work.read(0, 1))
+    work.close()
+
+
 def test_an_example_keeps_its_view(tf):
     """What is drawn for an example while it is recorded, it has in every epoch; another pass draws anew."""
     tf.keras.utils.set_random_seed(1)
