@@ -104,7 +104,7 @@ def test_killed_at_twenty_random_moments_the_result_is_the_same(workshop, tf):
 
 @pytest.mark.slow
 def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(workshop):
-    # In one epoch nothing is replayed: on a busy machine the measured rho_min may be above the other runs' rho.
+    # In one epoch nothing is replayed: on a busy machine rho_min may be above the other runs' rho.
     options = (*SMALL, "--rho", "0.9", "--epochs", "1", "--output", "early")
 
     def killed_before(file):
