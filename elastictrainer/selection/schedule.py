@@ -36,8 +36,8 @@ class Schedule:
             reuse: what the first epoch of an interval records is replayed in the others. No full steps come
                 after the opening: they would change what was recorded. Nor do any come between intervals: at
                 a rate at which selected tensors train well, full steps can undo in twenty what an epoch has
-                learned. They are made beside the run, and put back: before every selection, and where an
-                epoch begins (see `timing_due`).
+                learned. They are made beside the run, and put back: before every selection but the
+                first, and where an epoch begins (see `timing_due`).
         """
         self.interval = interval
         self.reuse = reuse
@@ -82,6 +82,8 @@ class Schedule:
         """Whether full steps are to be timed beside the run before step number `step` (from 0)."""
         if not self.reuse or not self.selection_steps or step < self.selection_steps[0]:
             return False
+        if step == self.selection_steps[0] and step > 2 * self.TIMED:
+            return False  # the opening has just told it, by more steps
         epoch_begins = step % self.steps_per_epoch == 0
         multiple_passed = step % self.EVERY < self.steps_per_epoch  # of `EVERY`, in the epoch before
         return step in self.selection_steps or (epoch_begins and multiple_passed)

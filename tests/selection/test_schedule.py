@@ -61,8 +61,9 @@ def test_over_how_many_epochs_an_interval_records_and_replays():
 
 def test_with_reuse_full_steps_are_timed_at_selections_and_about_each_so_many_steps_where_an_epoch_begins():
     long, short = Schedule(12, 750, 4, reuse=True), Schedule(10, 87, 5, reuse=True)
-    assert due(long) == [48, *range(750, 9000, 750)]
-    assert due(short) == [21, 174, 348, 609]  # every epoch has fewer than `EVERY` steps
+    assert due(long) == [*range(750, 9000, 750)]  # before the selection at 48 the opening tells it
+    assert due(short) == [174, 348, 609]  # every epoch has fewer than `EVERY` steps
+    assert due(Schedule(6, 20, 6, reuse=True))[0] == 5  # an opening that short says little
     assert due(Schedule(12, 750, 4)) == due(Schedule(12, 750, None, reuse=True)) == []
 
 
