@@ -218,10 +218,11 @@ class ElasticPolicy:
         begun = schedule.epochs_begun(step)
         later = (schedule.epochs - begun) / begun
         recurring_s = clock.of(*RECURRING) * later
+        timing_s = 1e-3 * schedule.timed_left(step) * (self.budget.full_step_ms() or 0.0)
         return self.budget.target_ratio(
             step,
             clock.training(),
-            upcoming_s=to_come_s + recurring_s + clock.of(TIMING) * later,
+            upcoming_s=to_come_s + recurring_s + timing_s,
             shared_s=clock.of(*SHARED) + recurring_s,
         )
 

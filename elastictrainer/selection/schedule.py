@@ -88,6 +88,11 @@ class Schedule:
         multiple_passed = step % self.EVERY < self.steps_per_epoch  # of `EVERY`, in the epoch before
         return step in self.selection_steps or (epoch_begins and multiple_passed)
 
+    def timed_left(self, step: int) -> int:
+        """How many full steps are made beside the run after step number `step`."""
+        may_be = {*self.selection_steps, *range(0, self.steps, self.steps_per_epoch)}
+        return (1 + self.TIMED) * sum(self.timing_due(later) for later in may_be if later > step)
+
     def burst_left(self, step: int) -> int:
         """How many full steps follow one another from `step` on, up to the next selection."""
         end = self.interval_end(step)

@@ -52,7 +52,9 @@ def test_the_time_that_is_left_counts_what_is_to_come_and_what_full_training_tak
         asked.append((given, named))
         return 0.5
 
-    budget = SimpleNamespace(schedule=schedule, timings=CHAIN, target_ratio=target_ratio)
+    budget = SimpleNamespace(
+        schedule=schedule, timings=CHAIN, target_ratio=target_ratio, full_step_ms=lambda: 100.0
+    )
     ElasticPolicy(budget, None, FakeClock(importance=6.0, steps=3.0)).target_ratio(25)
     assert asked.pop() == ((25, 9.0), {"upcoming_s": 2 * 6.0, "shared_s": 0.0})
     clock = FakeClock(
@@ -60,7 +62,11 @@ def test_the_time_that_is_left_counts_what_is_to_come_and_what_full_training_tak
     )
     ElasticPolicy(budget, None, clock).target_ratio(150)
     # Two of five epochs have begun, and two of three selections were made.
-    assert asked == [((150, 61.0), {"upcoming_s": 12.0 / 2 + 6.0, "shared_s": 9.0 + 6.0})]
+    assert asked.pop() == ((150, 61.0), {"upcoming_s": 12.0 / 2 + 6.0, "shared_s": 9.0 + 6.0})
+    budget.schedule = Schedule(5, 100, 2, reuse=True)
+    ElasticPolicy(budget, None, FakeClock(steps=3.0)).target_ratio(25)
+    # Before steps 200 and 300 three full ones are timed, and one comes before them.
+    assert asked.pop() == ((25, 3.0), {"upcoming_s": pytest.approx(2 * 0.4), "shared_s": 0.0})
 
 
 def test_full_steps_train_every_tensor_and_momentum_goes_when_they_end():
