@@ -8,11 +8,13 @@ means are printed of what the file has. A run is known by the names of its two i
 `seed1/elastic-0.5`. Accuracy, replayed and selecting are per cent; `et-plot table` explains the words.
 
 With --plot a picture is drawn: accuracy over the share of full training's time, whose sittings may differ in
-speed. Of runs named `full-6` the share is that of their epochs, of the others what they achieved.
+speed. Of runs named `full-6` the share is that of their epochs, of the others what they achieved. A run named
+such as `elastic-0.5-without` is drawn hollow.
 """
 
 import argparse
 import csv
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from elastictrainer.plotting.styles import of_scheme
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
+_NAME = re.compile(r"(.+?)(?:-([0-9.]+))?(-without)?")  # scheme, rho or epochs, without reuse
 # By the column here: the key in `table.rows`, and what it is multiplied by.
 _COLUMNS = {
     "accuracy": ("last", 100),
@@ -51,18 +54,22 @@ def draw(runs, path, title):
     """Accuracy over share of full training's time: a line for a scheme, a point for a rho or its epochs.
 
     Args:
-        runs: rows of replicates by their name, such as `elastic-0.5` or `full-6`; others are left out.
+        runs: rows of replicates by their name, such as `elastic-0.5`, `full-6` or `traditional-tl`; runs
+            that know no share of full training's time are left out.
     """
     longest = max(int(name[len("full-") :]) for name in runs if name.startswith("full-"))
-    schemes = defaultdict(list)
+    lines = defaultdict(list)
     for name, found in runs.items():
-        scheme, _, number = name.rpartition("-")
-        if not number.replace(".", "").isdigit():
+        scheme, number, without = _NAME.fullmatch(name).groups()
+        if scheme == "full":
+            share = int(number) / longest
+        elif all(row["achieved"] for row in found):
+            share = np.mean([float(row["achieved"]) for row in found])
+        else:
             continue
-        share = int(number) / longest if scheme == "full" else np.mean([float(r["achieved"]) for r in found])
-        schemes[scheme].append((100 * share, [float(row["accuracy"]) for row in found]))
+        lines[scheme, bool(without)].append((100 * share, [float(row["accuracy"]) for row in found]))
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    for scheme, points in schemes.items():
+    for (scheme, without), points in lines.items():
         points.sort(key=lambda point: point[0])
         counts = sorted({len(accuracies) for _, accuracies in points})
         words = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
@@ -73,8 +80,9 @@ def draw(runs, path, title):
             yerr=[spread(accuracies) or 0.0 for _, accuracies in points],
             color=style.colour,
             marker=style.marker,
+            fillstyle="none" if without else "full",
             capsize=3,
-            label=f"{scheme} ({words} seed{'' if words == '1' else 's'})",
+            label=f"{scheme}{' --reuse off' if without else ''} ({words} seed{'' if words == '1' else 's'})",
         )
         for share, accuracies in points:
             shares = [share] * len(accuracies)

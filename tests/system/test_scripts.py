@@ -270,7 +270,12 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
 def test_rows_of_runs_are_summarised_and_drawn(tmp_path):
     rows = ["run,seed,accuracy,training s,achieved,predicted,replayed,recorded MB,selecting"]
     rows += ["full-12,0,90,100,1,1,,,", "full-6,0,80,50,,,,,"]
-    rows += ["elastic-0.5,0,88,50,0.5,0.5,75,1,5", "elastic-0.5,1,89,52,0.5,0.5,75,1,5", "other,0,1,1,,,,,"]
+    rows += ["elastic-0.5,0,88,50,0.5,0.5,75,1,5", "elastic-0.5,1,89,52,0.5,0.5,75,1,5"]
+    rows += [
+        "elastic-0.5-without,0,85,50,0.5,0.5,,,2",
+        "traditional-tl,0,70,6,0.06,0.07,83,8,5",
+        "other,0,1,1,,,,,",
+    ]
     (tmp_path / "runs.csv").write_text("\n".join(rows) + "\n")
     command = [sys.executable, str(SCRIPTS / "benchmarks" / "summarise_runs.py")]
     options = ["--csv", str(tmp_path / "runs.csv"), "--plot", str(tmp_path / "picture.png")]
