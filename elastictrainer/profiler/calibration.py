@@ -61,8 +61,8 @@ def with_calibrated_reuse(
 ) -> TensorTimings:
     """The profile that predicts by how much recording and replaying change the time of a step of `middle`.
 
-    A step in two parts begins its second part with cold caches, and saves less than its first part has of
-    the whole. No trace of a whole step shows that; it costs about the same at every depth.
+    A step in two parts begins its second part with cold caches, which no trace of a whole step shows. The
+    second part is slower, by about the same share at every depth.
 
     Args:
         timings: with its `reuse`, which has what writing and reading take.
@@ -77,8 +77,15 @@ def with_calibrated_reuse(
         return (ratio - plain_ratio) * timings.full_ms - (predicted_ms - plain_ms)
 
     write_ms = timings.reuse.write_ms + missing_ms(recording_ratio, timings.recording_time(mask))
-    read_ms = timings.reuse.read_ms + missing_ms(replay_ratio, timings.replay_time(mask))
-    reuse = dataclasses.replace(timings.reuse, write_ms=max(0.0, write_ms), read_ms=max(0.0, read_ms))
+    predicted_ms = timings.replay_time(mask)
+    replay_ms = missing_ms(replay_ratio, predicted_ms)
+    work_ms = predicted_ms - timings.over(np.inf).at_depth_ms[mask].item()
+    reuse = dataclasses.replace(
+        timings.reuse,
+        write_ms=max(0.0, write_ms),
+        read_ms=max(0.0, timings.reuse.read_ms + min(0.0, replay_ms)),
+        slower=max(0.0, replay_ms) / work_ms,
+    )
     return dataclasses.replace(timings, reuse=reuse)
 
 

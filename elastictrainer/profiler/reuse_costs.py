@@ -22,6 +22,8 @@ class ReuseCosts:
         recompute_ms: (N,) frozen work behind the cut at depth i, which a replayed step does again.
         write_ms, write_ms_per_mb: to record a minibatch.
         read_ms, read_ms_per_mb: to have one again.
+        slower: by what share the rest of a replayed step is slower than the same work in a whole step; it
+            begins with cold caches.
     """
 
     once: CostGroups
@@ -32,9 +34,13 @@ class ReuseCosts:
     write_ms_per_mb: float
     read_ms: float
     read_ms_per_mb: float
+    slower: float = 0.0
 
     def at_depth_ms(self, share: float) -> np.ndarray:
-        """(N,) ms of a step at depth i, where `share` of the steps record and the others replay."""
+        """(N,) ms of a step at depth i, where `share` of the steps record and the others replay.
+
+        Without what `slower` tells.
+        """
         recording = self.write_ms + self.write_ms_per_mb * self.cut_mb
         replay = self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
         ms: np.ndarray = share * recording + (1 - share) * replay
@@ -51,6 +57,7 @@ class ReuseCosts:
             self.write_ms_per_mb * factor,
             self.read_ms * factor,
             self.read_ms_per_mb * factor,
+            self.slower,
         )
 
     def to_json(self) -> Dict[str, Any]:
@@ -61,6 +68,7 @@ class ReuseCosts:
             "cut_mb": self.cut_mb.tolist(),
             "recompute_ms": self.recompute_ms.tolist(),
             **{name: getattr(self, name) for name in _NUMBERS},
+            "slower": self.slower,
         }
 
     @classmethod
@@ -71,7 +79,8 @@ class ReuseCosts:
             CostGroups.from_json(tensors, value["once_flops"], "flops"),
             np.array(value["cut_mb"], np.float64).reshape(tensors),
             np.array(value["recompute_ms"], np.float64).reshape(tensors),
-            *(float(value[name]) for name in _NUMBERS),
+            slower=float(value.get("slower", 0.0)),  # older profiles have it in `read_ms`
+            **{name: float(value[name]) for name in _NUMBERS},
         )
 
 

@@ -185,7 +185,10 @@ class TensorTimings:
         saved = np.empty(len(self))
         saved[self.order] = (shared - passed) * (1 - self.frozen_saving)
         saved += once.amount[~once.has_members()].sum()
-        return np.minimum(self.reuse.at_depth_ms(1 / self.epochs), self._replayed * saved)
+        alone_ms = np.where(self.connected, self._in_every_step.alone_ms, saved)
+        slower_ms = self.reuse.slower * np.maximum(0.0, alone_ms - saved)
+        cost_ms = self.reuse.at_depth_ms(1 / self.epochs) + self._replayed * slower_ms
+        return np.minimum(cost_ms, self._replayed * saved)
 
     @cached_property
     def shared(self) -> CostGroups:

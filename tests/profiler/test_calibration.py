@@ -89,12 +89,23 @@ def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
     costs = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 1e-3)
     reuse = dataclasses.replace(timings.reuse, **costs)
     timings = dataclasses.replace(timings, reuse=reuse)
-    true = dataclasses.replace(timings, reuse=dataclasses.replace(reuse, write_ms=0.011, read_ms=0.004))
     mask = middle(timings)
-    assert timings.replay_time(mask) < timings.step_time(mask), "nothing is saved: a test of nothing"
+    slower = 0.4 * (1 - timings.replay_time(mask) / timings.step_time(mask))  # it is worth while still
+    true = dataclasses.replace(timings, reuse=dataclasses.replace(reuse, write_ms=0.011, slower=slower))
+    assert timings.replay_time(mask) < true.replay_time(mask) < timings.step_time(mask)
     ratios = [ratio + 0.1 for ratio in kinds_of(true, mask)]
     found = with_calibrated_reuse(timings, *ratios).reuse
-    assert (found.write_ms, found.read_ms) == pytest.approx((0.011, 0.004))
+    assert (found.write_ms, found.slower, found.read_ms) == pytest.approx((0.011, slower, 1e-3))
+
+
+def test_the_second_part_is_slower_by_a_share_of_its_own_work():
+    chain = TensorTimings.from_chain("abcd", 1.0, [1.0, 1.0, 1.0, 1.0], [0.0, 2.0, 2.0, 0.0])
+    timings = with_reuse(chain)
+    slower = dataclasses.replace(timings, reuse=dataclasses.replace(timings.reuse, slower=0.1))
+    for k, work in enumerate((5.0, 5.0, 3.0, 1.0)):
+        mask = np.arange(4) == k
+        assert slower.replay_time(mask) - timings.replay_time(mask) == pytest.approx(0.1 * work)
+        assert slower.recording_time(mask) == timings.recording_time(mask)
 
 
 def test_a_cost_is_never_negative():
