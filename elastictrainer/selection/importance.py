@@ -12,6 +12,7 @@ from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, forget_momentum, variables_of
 from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.tensor_kinds import head_mask
 
 Batch = Tuple[Any, Any]
 Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
@@ -33,7 +34,8 @@ class ImportanceEvaluator:
             objective: model and loss.
             optimizer: the one that trains; "update" asks it for the update it would really make.
             metric: "update": -sum over minibatches of <gradient at w + dw, dw_i> (paper Eq. 2 and 6),
-                positive where the update lowers the loss; "weight-magnitude": sum |w_i|; "grad-magnitude":
+                positive where the update lowers the loss; "weight-magnitude": sum |w_i|, for the head's
+                tensors that of the largest one, as a new head has no weights yet; "grad-magnitude":
                 sum |gradient_i|.
             steps: the training's compiled steps; "update" uses the full one. None: it compiles one.
             momentum: that of all tensors is up to date, as full steps came before. Where it is not, each
@@ -74,7 +76,9 @@ class ImportanceEvaluator:
         variables = self._variables()
         score = METRICS[self.metric]
         if score is None:  # "weight-magnitude" needs no minibatch
-            return np.array([float(tf.reduce_sum(tf.abs(v))) for v in variables])
+            sizes = np.array([float(tf.reduce_sum(tf.abs(v))) for v in variables])
+            sizes[head_mask(self.objective.model)] = sizes.max(initial=0.0)
+            return sizes
         build(self.optimizer, variables)
         total = np.zeros(len(variables))
         count = 0

@@ -54,6 +54,14 @@ def test_magnitudes(tf):
     )
 
 
+def test_a_new_head_has_no_weights_and_counts_as_the_largest_tensor_by_weight_magnitude(tf):
+    inner = tf.keras.layers.Dense(3, kernel_initializer="ones", bias_initializer="ones")
+    head = tf.keras.layers.Dense(2, kernel_initializer="zeros")
+    objective = Objective(tf.keras.Sequential([tf.keras.Input((4,)), inner, head]), None)
+    scores = ImportanceEvaluator(objective, tf.keras.optimizers.SGD(0.1), "weight-magnitude")([])
+    np.testing.assert_array_equal(scores, [12.0, 3.0, 12.0, 12.0])
+
+
 def train_a_little(tf, optimizer_name, metric=None):
     """Three training steps from a fixed seed; with `metric`, tensors are scored after the first.
 
