@@ -44,5 +44,5 @@ def affordable(schedule: Schedule, settings: SelectionSettings, timings: TensorT
 
 def _passes(schedule: Schedule, settings: SelectionSettings) -> int:
     """How many full steps one selection takes the time of."""
-    timed = 1 + schedule.TIMED if schedule.reuse else 0
+    timed = schedule.WARM_UP + schedule.TIMED if schedule.reuse else 0
     return timed + 3 * settings.importance_batches  # an importance takes three passes over a probe minibatch

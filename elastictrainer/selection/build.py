@@ -84,7 +84,8 @@ def make_policy(
         return evaluator(itertools.islice(minibatches, settings.importance_batches))
 
     def time_full(step: int) -> List[float]:
-        return time_steps(steps.get(np.ones(tensors, bool)), probe(step), schedule.TIMED, warm_up=1)
+        full = steps.get(np.ones(tensors, bool))
+        return time_steps(full, probe(step), schedule.TIMED, warm_up=schedule.WARM_UP)
 
     def zero_momentum(mask: np.ndarray) -> None:
         resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]

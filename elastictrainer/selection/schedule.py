@@ -21,6 +21,7 @@ class Schedule:
     OPENING = 48  # full steps before the first selection: they lift a zero head off zero
     PRIMING = 20  # full steps before every other one: momentum reaches nine tenths of its steady state
     TIMED = 3  # with reuse, full steps beside the run: few and often, as a machine may be slow for seconds
+    WARM_UP = 1  # before these: the first, after a step of another graph, does not count
     EVERY = 300  # full steps are timed about each so many steps: 1 to 2 % of full training's time
     BURST = 5  # the first, after a step of another graph, does not count; four are left
 
@@ -91,7 +92,7 @@ class Schedule:
     def timed_left(self, step: int) -> int:
         """How many full steps are made beside the run after step number `step`."""
         may_be = {*self.selection_steps, *range(0, self.steps, self.steps_per_epoch)}
-        return (1 + self.TIMED) * sum(self.timing_due(later) for later in may_be if later > step)
+        return (self.WARM_UP + self.TIMED) * sum(self.timing_due(later) for later in may_be if later > step)
 
     def burst_left(self, step: int) -> int:
         """How many full steps follow one another from `step` on, up to the next selection."""

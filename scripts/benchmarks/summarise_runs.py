@@ -61,7 +61,7 @@ def draw(runs, path, title):
     lines = defaultdict(list)
     for name, found in runs.items():
         scheme, number, without = _NAME.fullmatch(name).groups()
-        if scheme == "full":
+        if scheme == "full" and number:
             share = int(number) / longest
         elif all(row["achieved"] for row in found):
             share = np.mean([float(row["achieved"]) for row in found])

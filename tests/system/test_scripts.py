@@ -274,6 +274,7 @@ def test_rows_of_runs_are_summarised_and_drawn(tmp_path):
     rows += [
         "elastic-0.5-without,0,85,50,0.5,0.5,,,2",
         "traditional-tl,0,70,6,0.06,0.07,83,8,5",
+        "full,0,90,100,1,1,,,",
         "other,0,1,1,,,,,",
     ]
     (tmp_path / "runs.csv").write_text("\n".join(rows) + "\n")
