@@ -3,7 +3,7 @@
 Each selects at every interval as `elastic` does, by another metric: `Fisher` by the sum of squared gradients
 (AdaBet), `RelativeGradient` by the norm of a gradient over that of the weights (Auto-RGN), `Size` by
 the numbers in a tensor, `Random` by nothing, with the head always (LISA). `ByLayer` is `elastic` that trains
-a layer whole or not at all.
+a layer whole or not at all, `Averaged` is `elastic` by the mean of all importances since the run began.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ import layers
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer import Elastic
+from elastictrainer import Elastic, select
 from elastictrainer.selection import importance
 
 _HEAD = 1e6  # more than all others together: the head's tensors are always chosen
@@ -39,6 +39,27 @@ def _random(gradients, variables):
     scores = np.random.random(len(variables))  # of the generator that --seed sets
     scores[-2:] = _HEAD
     return scores
+
+
+class _Averaging:
+    """A solver that selects by the mean of the importances so far, each scaled to a largest one of 1."""
+
+    def __init__(self):
+        self._found = []
+
+    def __call__(self, timings, importance, budget_ms):
+        scaled = importance / max(np.abs(importance).max(), np.finfo(float).tiny)
+        # A correction comes with the importances of the selection that it corrects.
+        if not self._found or not any(np.array_equal(scaled, found) for found in self._found):
+            self._found.append(scaled)
+        return select(
+            timings, np.mean(self._found, axis=0), max(timings.rho_min, budget_ms / timings.full_ms)
+        ).mask
+
+
+def Averaged():
+    """`elastic` that averages."""
+    return Elastic("update", _Averaging())
 
 
 Fisher = partial(Elastic, "fisher")

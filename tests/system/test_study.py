@@ -172,6 +172,16 @@ def test_the_studys_schemes_select_by_their_metrics(tf, script):
     assert scores[-2:].min() > scores[:-2].sum(), "the head always trains"
 
 
+def test_averaged_selects_by_the_mean_of_all_importances_so_far(tf, script):
+    solver = script("study_schemes").Averaged().solver
+    one_of_two = TensorTimings.from_chain(["inner", "outer"], 1.0, [1.0, 1.0], [0.0, 0.0])
+    first, second = np.array([1.0, 0.2]), np.array([50.0, 100.0])
+    assert solver(one_of_two, first, 2.0).tolist() == [True, False]
+    assert solver(one_of_two, second, 2.0).tolist() == [True, False], "(1 + 0.5) / 2 against (0.2 + 1) / 2"
+    assert solver(one_of_two, second, 2.0).tolist() == [True, False], "a correction counts once"
+    assert solver(one_of_two, np.array([0.0, 1.0]), 2.0).tolist() == [False, True]
+
+
 @pytest.mark.realdata
 def test_squeezenet_has_the_weights_of_its_file(tf, script, squeezenet_weights, monkeypatch):
     import h5py
