@@ -29,20 +29,16 @@ def affordable(schedule: Schedule, settings: SelectionSettings, timings: TensorT
     graph_ms = float(timings.metadata.get("graph_ms", 0.0))
     if not graph_ms:
         return schedule
-    cost_ms = graph_ms + _passes(schedule, settings) * timings.full_ms  # of each; its steps have a new graph
+    # Of each: the graph of its steps, and an importance, three passes over each probe minibatch.
+    cost_ms = graph_ms + 3 * settings.importance_batches * timings.full_ms
     if settings.rho < 1 and graph_ms + cost_ms >= (1 - settings.rho) * full_run_ms:
         return schedule.with_interval(None)
     interval = schedule.interval
     assert interval is not None
     while (made := len(schedule.selection_steps)) > 1 and (
-        graph_ms + made * cost_ms > _MOST_SPENT * settings.rho * full_run_ms
+        graph_ms + made * cost_ms + schedule.timed_left(0) * timings.full_ms
+        > _MOST_SPENT * settings.rho * full_run_ms
     ):
         interval += 1
         schedule = schedule.with_interval(interval)
     return schedule
-
-
-def _passes(schedule: Schedule, settings: SelectionSettings) -> int:
-    """How many full steps one selection takes the time of."""
-    timed = schedule.WARM_UP + schedule.TIMED if schedule.reuse else 0
-    return timed + 3 * settings.importance_batches  # an importance takes three passes over a probe minibatch
