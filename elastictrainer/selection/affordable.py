@@ -36,7 +36,7 @@ def affordable(schedule: Schedule, settings: SelectionSettings, timings: TensorT
     interval = schedule.interval
     assert interval is not None
     while (made := len(schedule.selection_steps)) > 1 and (
-        graph_ms + made * cost_ms + schedule.timed_left(0) * timings.full_ms
+        graph_ms + made * cost_ms + schedule.timed_before(schedule.selection_steps) * timings.full_ms
         > _MOST_SPENT * settings.rho * full_run_ms
     ):
         interval += 1

@@ -1,6 +1,6 @@
 """When a run that selects does what: which steps select, and which train every tensor. NumPy only."""
 
-from typing import Optional
+from typing import Iterable, Optional
 
 import numpy as np
 
@@ -92,7 +92,11 @@ class Schedule:
     def timed_left(self, step: int) -> int:
         """How many full steps are made beside the run after step number `step`."""
         may_be = {*self.selection_steps, *range(0, self.steps, self.steps_per_epoch)}
-        return (self.WARM_UP + self.TIMED) * sum(self.timing_due(later) for later in may_be if later > step)
+        return self.timed_before(later for later in may_be if later > step)
+
+    def timed_before(self, steps: Iterable[int]) -> int:
+        """How many full steps are made beside the run right before the steps of these numbers."""
+        return (self.WARM_UP + self.TIMED) * sum(self.timing_due(step) for step in steps)
 
     def burst_left(self, step: int) -> int:
         """How many full steps follow one another from `step` on, up to the next selection."""

@@ -47,6 +47,15 @@ def test_a_short_run_makes_the_selections_that_take_a_quarter_of_its_time_at_mos
     assert cost(planned.with_interval(schedule.interval - 1)) > 0.25 * 0.5 * 1200
 
 
+def test_what_is_timed_whether_it_selects_or_not_makes_no_selection_fewer():
+    long = Schedule(12, 3000, 6, reuse=True)
+    assert long.timed_left(0) > 4 * len(long.selection_steps)
+    budget = 20 + 2 * (20 + 15) + 4  # full steps
+    rho = 1.01 * budget / (0.25 * long.steps)
+    settings = SelectionSettings(rho=rho, importance_batches=5)
+    assert len(long.selection_steps) == 2 and affordable(long, settings, profile(20)) is long
+
+
 def test_where_one_selection_costs_what_it_would_save_every_tensor_trains():
     schedule = affordable(Schedule(8, 44, 4), SETTINGS, profile(100))  # 215 of 352 steps
     assert schedule.interval is None and schedule.selection_steps == []
