@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.timings import TensorTimings
 
 _MOST = 0.9  # share of a traced time that a correction may move: measured noise must leave no time at zero
@@ -57,34 +58,52 @@ def middle(timings: TensorTimings) -> np.ndarray:
 
 
 def with_calibrated_reuse(
-    timings: TensorTimings, plain_ratio: float, recording_ratio: float, replay_ratio: float
+    timings: TensorTimings,
+    plain_ratio: float,
+    recording_ratio: float,
+    replay_ratio: float,
+    cheapest_replay_ratio: float,
 ) -> TensorTimings:
-    """The profile that predicts by how much recording and replaying change the time of a step of `middle`.
+    """The profile that predicts the measured times of a few steps that record and replay.
 
-    A step in two parts begins its second part with cold caches, which no trace of a whole step shows. The
-    second part is slower, by about the same share at every depth.
+    A step in two parts begins its second part with cold caches, which no trace of a whole step shows: that
+    part is slower, by about the same share at every depth (`slower`). And a step in two parts has fewer ops,
+    so that it is called faster than a full one: by about as many ms at every depth (less of what is in each
+    step, whatever trains).
 
     Args:
         timings: with its `reuse`, which has what writing and reading take.
         plain_ratio: measured time of a step of `middle(timings)`, computed as a whole, over the full step's.
         recording_ratio, replay_ratio: of one that records, and of one that replays.
+        cheapest_replay_ratio: of a step of `cheapest(timings)` that replays.
     """
     assert timings.reuse is not None
-    mask = middle(timings)
-    plain_ms = timings.step_time(mask)
+    reuse, full_ms = timings.reuse, timings.full_ms
+    inside, short = middle(timings), cheapest(timings)
+    reading_ms = timings.over(np.inf).at_depth_ms
+    plain_ms, inside_ms, short_ms = (
+        timings.step_time(inside),
+        timings.replay_time(inside),
+        timings.replay_time(short),
+    )
+    # Half of `inside` is the whole step's, and its error with it; of `short` next to nothing is.
+    missing_ms = cheapest_replay_ratio * full_ms - short_ms
+    more_ms = (replay_ratio - plain_ratio) * full_ms - (inside_ms - plain_ms) - missing_ms
+    short_work_ms = short_ms - reading_ms[short].item()
+    more_work_ms = inside_ms - reading_ms[inside].item() - short_work_ms
+    slower = max(0.0, more_ms) / more_work_ms if more_work_ms > 0 else 0.0
+    read_ms = reuse.read_ms + missing_ms - slower * short_work_ms
 
-    def missing_ms(ratio: float, predicted_ms: float) -> float:
-        return (ratio - plain_ratio) * timings.full_ms - (predicted_ms - plain_ms)
-
-    write_ms = timings.reuse.write_ms + missing_ms(recording_ratio, timings.recording_time(mask))
-    predicted_ms = timings.replay_time(mask)
-    replay_ms = missing_ms(replay_ratio, predicted_ms)
-    work_ms = predicted_ms - timings.over(np.inf).at_depth_ms[mask].item()
+    always_ms = timings.forward.amount[~timings.forward.has_members()].sum()
+    spared_ms = always_ms - reuse.once.amount[~reuse.once.has_members()].sum()
+    called_ms = min(max(0.0, -read_ms) / (1 + slower), max(0.0, spared_ms))  # nor is it slower
+    writing_ms = (recording_ratio - plain_ratio) * full_ms - (timings.recording_time(inside) - plain_ms)
     reuse = dataclasses.replace(
-        timings.reuse,
-        write_ms=max(0.0, write_ms),
-        read_ms=max(0.0, timings.reuse.read_ms + min(0.0, replay_ms)),
-        slower=max(0.0, replay_ms) / work_ms,
+        reuse,
+        once=reuse.once.joined(CostGroups.from_sets(len(timings), [()], [called_ms])),
+        write_ms=max(0.0, reuse.write_ms + writing_ms),
+        read_ms=max(0.0, read_ms),
+        slower=slower,
     )
     return dataclasses.replace(timings, reuse=reuse)
 

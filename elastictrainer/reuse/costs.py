@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.profiler.attribution import members_of
-from elastictrainer.profiler.calibration import middle, with_calibrated_reuse
+from elastictrainer.profiler.calibration import cheapest, middle, with_calibrated_reuse
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.reuse_costs import ReuseCosts
@@ -20,7 +20,7 @@ from elastictrainer.reuse.op_costs import OpCosts
 from elastictrainer.reuse.recording import Column, Recording
 from elastictrainer.reuse.replay import Replay
 from elastictrainer.reuse.split import TracedStep, Unusable
-from elastictrainer.reuse.step_kinds import StepsOfKinds
+from elastictrainer.reuse.step_kinds import KINDS, StepsOfKinds
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY
 from elastictrainer.steps.objective import Objective
@@ -75,19 +75,23 @@ def with_reuse_costs(
 def _calibrated(
     timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any], seconds: float
 ) -> TensorTimings:
-    """`timings`, whose `reuse` is corrected by measuring `middle` for about so many seconds.
+    """`timings`, whose `reuse` is corrected by measuring `middle` and `cheapest` for about so many seconds.
 
     As it was where that is too short a time, or nothing can be done once.
     """
     if seconds < _LEAST_S:
         return timings
-    try:
-        steps = StepsOfKinds(timings, middle(timings), objective, optimizer, batch)
-    except Unusable:
-        return timings
-    ratios = steps.ratios(seconds)
-    steps.close()
-    return with_calibrated_reuse(timings, ratios[PLAIN], ratios[RECORDING], ratios[REPLAY])
+    found = []
+    # Timed in turn with the full step: three kinds of steps, and one.
+    for mask, kinds, share in ((middle(timings), KINDS, 2 / 3), (cheapest(timings), (REPLAY,), 1 / 3)):
+        try:
+            steps = StepsOfKinds(timings, mask, objective, optimizer, batch)
+        except Unusable:
+            return timings
+        found.append(steps.ratios(share * seconds, kinds))
+        steps.close()
+    inside, short = found
+    return with_calibrated_reuse(timings, inside[PLAIN], inside[RECORDING], inside[REPLAY], short[REPLAY])
 
 
 def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]) -> float:

@@ -1,7 +1,7 @@
 """The steps of one selection computed as a whole, recording and replaying, to be timed side by side."""
 
 import itertools
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +17,7 @@ from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import restored
 
+KINDS = (PLAIN, RECORDING, REPLAY)
 _RECORDED = 16  # minibatches: enough that each replayed one comes from memory anew
 
 Minibatch = Tuple[Any, Any]
@@ -85,9 +86,8 @@ class StepsOfKinds:
         """The step of a kind, called with inputs and labels."""
         return self._steps[kind]
 
-    def ratios(self, seconds: float, **options: Any) -> Dict[str, float]:
-        """What each kind of step takes of a full one, by the clock; see `ratios_to_full`."""
-        kinds = (PLAIN, RECORDING, REPLAY)
+    def ratios(self, seconds: float, kinds: Sequence[str] = KINDS, **options: Any) -> Dict[str, float]:
+        """What each of these kinds of steps takes of a full one, by the clock; see `ratios_to_full`."""
         with restored(self._variables):
             found = ratios_to_full(self, kinds, FULL, self._batch, seconds, **options)
         return dict(zip(kinds, map(float, found)))

@@ -15,7 +15,7 @@ from elastictrainer.profiler.calibration import (
     with_overlap,
 )
 from elastictrainer.profiler.timings import TensorTimings
-from reuse_builders import with_reuse
+from reuse_builders import reusable_chain, with_reuse
 
 
 def traced(seed):
@@ -85,7 +85,8 @@ def kinds_of(timings, mask):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
-    timings = with_reuse(random_timings(np.random.default_rng(seed)))
+    chain = TensorTimings.from_chain("abcdefg", 3.0, *np.random.default_rng(seed).random((2, 7)))
+    timings = reusable_chain(chain)
     costs = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 1e-3)
     reuse = dataclasses.replace(timings.reuse, **costs)
     timings = dataclasses.replace(timings, reuse=reuse)
@@ -94,8 +95,34 @@ def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
     true = dataclasses.replace(timings, reuse=dataclasses.replace(reuse, write_ms=0.011, slower=slower))
     assert timings.replay_time(mask) < true.replay_time(mask) < timings.step_time(mask)
     ratios = [ratio + 0.1 for ratio in kinds_of(true, mask)]
-    found = with_calibrated_reuse(timings, *ratios).reuse
+    short = true.replay_time(cheapest(timings)) / true.full_ms
+    found = with_calibrated_reuse(timings, *ratios, short).reuse
     assert (found.write_ms, found.slower, found.read_ms) == pytest.approx((0.011, slower, 1e-3))
+
+
+@pytest.mark.parametrize("called_ms", [-0.2, 0.0, 0.3])
+@pytest.mark.parametrize("slower", [0.0, 0.1])
+def test_replayed_steps_of_any_depth_are_predicted_from_two(called_ms, slower):
+    """What each of them takes more or less, whatever it trains, and what grows with what it trains."""
+    timings = with_reuse(reusable_chain(TensorTimings.from_chain("abcdef", 6.0, np.ones(6), np.ones(6))))
+    assert next(timings.forward.sets()) == ([], 1.0), "what each step has, and a replayed one has less of"
+    once = timings.forward.rows(timings.forward.has_members())
+    timings = dataclasses.replace(timings, reuse=dataclasses.replace(timings.reuse, once=once))
+
+    def replayed_ms(mask):
+        reading = timings.over(np.inf).at_depth_ms[mask.argmax()]
+        ms = timings.replay_time(mask) - called_ms + slower * (timings.replay_time(mask) - reading)
+        return min(ms, timings.step_time(mask))  # what does not pay is done in every step
+
+    inside, short = middle(timings), cheapest(timings)
+    plain, recording, _ = kinds_of(timings, inside)
+    measured_ratios = plain, recording, replayed_ms(inside) / timings.full_ms
+    found = with_calibrated_reuse(timings, *measured_ratios, replayed_ms(short) / timings.full_ms)
+    for k in range(1, 6):  # at depth 0 nothing is left to be done once
+        mask = np.arange(6) == k
+        assert found.replay_time(mask) == pytest.approx(replayed_ms(mask)), k
+        assert found.step_time(mask) == pytest.approx(timings.step_time(mask))
+    assert found.reuse.read_ms >= 0 and found.full_ms == timings.full_ms
 
 
 def test_the_second_part_is_slower_by_a_share_of_its_own_work():
@@ -111,5 +138,5 @@ def test_the_second_part_is_slower_by_a_share_of_its_own_work():
 def test_a_cost_is_never_negative():
     timings = with_reuse(random_timings(np.random.default_rng(0)))
     plain, _, _ = kinds_of(timings, middle(timings))
-    found = with_calibrated_reuse(timings, plain, 0.0, 0.0).reuse
-    assert found.write_ms == found.read_ms == 0
+    found = with_calibrated_reuse(timings, plain, 0.0, 0.0, 0.0)
+    assert found.reuse.write_ms == found.reuse.read_ms == 0 and found.over(np.inf).forward_ms > -1e-9
