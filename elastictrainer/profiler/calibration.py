@@ -81,26 +81,27 @@ def with_calibrated_reuse(
     reuse, full_ms = timings.reuse, timings.full_ms
     inside, short = middle(timings), cheapest(timings)
     reading_ms = timings.over(np.inf).at_depth_ms
-    plain_ms, inside_ms, short_ms = (
-        timings.step_time(inside),
-        timings.replay_time(inside),
-        timings.replay_time(short),
-    )
-    # Half of `inside` is the whole step's, and its error with it; of `short` next to nothing is.
+    plain_ms, inside_ms = timings.step_time(inside), timings.replay_time(inside)
+    short_ms = timings.replay_time(short)
+    writing_ms = (recording_ratio - plain_ratio) * full_ms - (timings.recording_time(inside) - plain_ms)
+
+    # What is mispredicted of the whole step of `inside` is none of replaying's: its change counts. Of a
+    # replayed step of `short` hardly any work is left, so that its own time counts.
     missing_ms = cheapest_replay_ratio * full_ms - short_ms
     more_ms = (replay_ratio - plain_ratio) * full_ms - (inside_ms - plain_ms) - missing_ms
     short_work_ms = short_ms - reading_ms[short].item()
     more_work_ms = inside_ms - reading_ms[inside].item() - short_work_ms
     slower = max(0.0, more_ms) / more_work_ms if more_work_ms > 0 else 0.0
-    read_ms = reuse.read_ms + missing_ms - slower * short_work_ms
 
+    # Where reading would take less than nothing, calling the step takes less than calling a full one; what is
+    # spared is not slower either.
+    read_ms = reuse.read_ms + missing_ms - slower * short_work_ms
     always_ms = timings.forward.amount[~timings.forward.has_members()].sum()
-    spared_ms = always_ms - reuse.once.amount[~reuse.once.has_members()].sum()
-    called_ms = min(max(0.0, -read_ms) / (1 + slower), max(0.0, spared_ms))  # nor is it slower
-    writing_ms = (recording_ratio - plain_ratio) * full_ms - (timings.recording_time(inside) - plain_ms)
+    most_ms = max(0.0, always_ms - reuse.once.amount[~reuse.once.has_members()].sum())
+    spared_ms = min(most_ms, max(0.0, -read_ms) / (1 + slower))
     reuse = dataclasses.replace(
         reuse,
-        once=reuse.once.joined(CostGroups.from_sets(len(timings), [()], [called_ms])),
+        once=reuse.once.joined(CostGroups.from_sets(len(timings), [()], [spared_ms])),
         write_ms=max(0.0, reuse.write_ms + writing_ms),
         read_ms=max(0.0, read_ms),
         slower=slower,
