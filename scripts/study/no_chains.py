@@ -17,6 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import python_functions
 
+from elastictrainer.plotting.replicates import spread
 from elastictrainer.runs.files import write_csv
 
 BEFORE = ("matplotlib", "scipy", "sklearn", "numpy", "PIL", "tensorboard", "tensorflow_datasets", "pip")
@@ -150,7 +151,7 @@ def main():
         accuracy = [row["accuracy"] for row in same]
         achieved = [row["achieved"] for row in same if row["achieved"] is not None]
         print(
-            f"{name:<8}{run:<24}{np.mean(accuracy):6.1f} ± {np.std(accuracy):.1f} %"
+            f"{name:<8}{run:<24}{np.mean(accuracy):6.1f} ± {spread(accuracy) or 0:.1f} %"
             + (f"   achieved {np.mean(achieved):.3f}" if achieved else "")
         )
 

@@ -114,6 +114,33 @@ def test_processors_are_kept_awake_while_a_command_runs(tmp_path):
     assert "usage" in run("benchmarks/awake", tmp_path, status=2)
 
 
+def test_a_finished_run_is_kept_and_one_of_other_options_is_an_error(tmp_path):
+    """A table would else show, under new options, what another run reached."""
+    fake = tmp_path / "et-train"  # trains nothing: the folder it is given is a finished run
+    fake.write_text(
+        '#!/usr/bin/env bash\nfolder=${!#}\nmkdir -p "$folder"\ntouch "$folder"/{config.yaml,summary.json}\n'
+    )
+    fake.chmod(0o755)
+    script = f'source "{SCRIPTS}/train_run.sh"; train_run runs/mine "$@"'
+
+    def train(*options):
+        result = subprocess.run(
+            ["bash", "-c", script, "bash", *options],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+        )
+        return result.returncode, result.stdout + result.stderr
+
+    assert train("--rho", "0.5", "--dataset", "my images") == (0, "")
+    assert train("--rho", "0.5", "--dataset", "my images") == (0, "kept: runs/mine\n")
+    status, said = train("--rho", "0.25", "--dataset", "my images")
+    assert status == 2 and "runs/mine.options" in said and "OUTPUT" in said
+    shutil.rmtree(tmp_path / "runs" / "mine")
+    assert train("--rho", "0.25", "--dataset", "my images") == (0, "")
+
+
 def test_dry_run_prints_commands_and_trains_nothing(tmp_path):
     said = run(
         "figure17",
