@@ -182,6 +182,18 @@ def test_averaged_selects_by_the_mean_of_all_importances_so_far(tf, script):
     assert solver(one_of_two, np.array([0.0, 1.0]), 2.0).tolist() == [False, True]
 
 
+@pytest.mark.parametrize("scheme", ["Elastic", "FreezeBelow"])
+def test_a_run_can_have_the_same_time_in_every_interval(tf, script, monkeypatch, scheme):
+    from elastictrainer.selection import shares
+    from elastictrainer.selection.schedule import Schedule
+
+    monkeypatch.setattr(shares, "FRONT", shares.FRONT)  # put back after the test
+    schedule = Schedule(12, 100, 6, reuse=True)
+    assert shares.shares(schedule, 0.25, 0)[0] > 1
+    getattr(script("evenly"), scheme)()
+    assert shares.shares(schedule, 0.25, 0) == (1.0, 1.0)
+
+
 @pytest.mark.realdata
 def test_squeezenet_has_the_weights_of_its_file(tf, script, squeezenet_weights, monkeypatch):
     import h5py
