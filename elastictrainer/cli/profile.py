@@ -28,21 +28,20 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     settings, options = parse(ProfileSettings, arguments, parser)
     # With --classes no image is needed, so the data set need not exist yet.
     check_names(settings, but=("dataset",) if settings.classes else ())
-    refuse_inapplicable(settings, given(ProfileSettings, options), print)
+    typed = given(ProfileSettings, options)
+    refuse_inapplicable(settings, typed, print)
 
     load_tensorflow()
     import tensorflow as tf
 
     from elastictrainer.cli.profile_table import table
     from elastictrainer.experiment import assembly, memory, profiling
-    from elastictrainer.models import zoo
 
     assembly.configure(settings.seed, mixed_precision=settings.mixed_precision)
     assembly.note_precision(settings, print)
-    classes = assembly.classes(settings)
+    classes = assembly.classes(settings, dataset_given="--dataset" in typed or "--config" in typed)
     model = assembly.make_model(settings, classes)
-    size = zoo.input_size(model, settings.image_size or zoo.default_image_size(settings.model))
-    shape = (*size, model.input_shape[-1])
+    shape = (*assembly.image_size(settings, model), model.input_shape[-1])
     metadata = profiling.profile_metadata(settings, model, shape, classes)
     path = Path(settings.output or profiling.profile_path(metadata))
     profiling.require_writable(path)

@@ -38,9 +38,11 @@ def load(
 
     Raises:
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder
-            or file, a part asked for where there is one, or none to test on.
+            or file, fewer than two classes, a part asked for where there is one, or none to test on.
     """
     names, parts = parts_of(name, data_dir)
+    if len(names) < 2:
+        raise UsageError(f"{name} has {len(names)} class(es); classification needs at least two.")
     parts = divided(name, names, parts, test_split, validation_split, seed)
     return ImageData(
         name,

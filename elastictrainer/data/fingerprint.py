@@ -1,25 +1,31 @@
 """Whether the data is what it was: what a run notes of it at its start, and what has changed since."""
 
 import hashlib
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping, Sequence
 
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.parts import PARTS
+from elastictrainer.data.splits import Split
 
 
 def fingerprint(data: ImageData) -> Dict[str, Any]:
-    """What tells a data set from another one, as JSON values.
+    """What tells a data set from another one; see `of_splits`."""
+    return of_splits(data.class_names, data.splits)
+
+
+def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[str, Any]:
+    """What tells parts of a data set from others, as JSON values.
 
     Returns:
-        `class_names` by label; for `train`, `test`, and `val` where there is one, the number of images, and
+        `class_names` by label; for each part (`train`, `test`, `val`), the number of images, and
         digests of their contents (paths, sizes and labels where they are files) and of the times of their
         files.
     """
     return {
-        "class_names": list(data.class_names),
+        "class_names": list(class_names),
         **{
             name: {"count": split.count, **{k: _digest(v) for k, v in split.identity().items()}}
-            for name, split in data.splits.items()
+            for name, split in splits.items()
         },
     }
 
@@ -43,6 +49,13 @@ def changes(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
         elif before[part]["contents"] != now[part]["contents"]:
             found.append(f"images of {part} were renamed, replaced or given another label")
     return found
+
+
+def differs(part: str, before: Dict[str, Any], now: Dict[str, Any]) -> bool:
+    """Whether the classes, or the images of `part`, are others than they were."""
+    return before["class_names"] != now["class_names"] or (
+        part in before and before[part]["contents"] != now[part]["contents"]
+    )
 
 
 def times_differ(before: Dict[str, Any], now: Dict[str, Any]) -> bool:

@@ -65,15 +65,15 @@ def divided(
         if test_split is not None:
             raise UsageError(f"{name} has a test part of its own: leave out --test-split.")
     else:
-        fraction = test_split
+        fraction, option = test_split, "--test-split"
         if fraction is None and "val" not in parts:
-            fraction, validation_split = validation_split, None
+            fraction, option, validation_split = validation_split, "--validation-split", None
         if fraction is None:
             raise UsageError(
                 f"{name} has no test part: --test-split 0.2 sets a fifth of every class apart for testing."
             )
         whole = parts.pop(UNDIVIDED, None) or parts["train"]
-        parts["train"], parts["test"] = _set_apart(whole, class_names, fraction, seed, "--test-split")
+        parts["train"], parts["test"] = _set_apart(whole, class_names, fraction, seed, option)
     if validation_split is not None:
         if "val" in parts:
             raise UsageError(f"{name} has a validation part of its own: leave out --validation-split.")

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 # Those that TensorFlow decodes, faster than Pillow, and as they look but for what `_is_plain` asks.
-_TENSORFLOWS = ("JPEG", "MPO", "PNG", "BMP", "GIF")
-_FORMATS = (*_TENSORFLOWS, "WEBP", "TIFF")
+_TENSORFLOWS = ("JPEG", "MPO", "PNG", "GIF")
+_FORMATS = (*_TENSORFLOWS, "BMP", "WEBP", "TIFF")  # TensorFlow reads a BMP of 24 bits only
 _ORIENTATION = 0x0112  # the EXIF tag; 1 is upright
 _WHITE = (255, 255, 255, 255)
 

@@ -1,7 +1,7 @@
 """From settings to live objects: random state, data, model, optimizer."""
 
 import logging
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 import tensorflow as tf
 
@@ -38,9 +38,12 @@ def note_precision(settings: CommonSettings, say: Callable[[str], None]) -> None
         say("note: this device has no bfloat16 arithmetic: steps take longer than without --mixed-precision")
 
 
-def classes(settings: CommonSettings) -> int:
-    """The number of classes of the data; UsageError where the settings say another."""
-    if settings.classes and settings.dataset in datasets.TFDS_CLASSES:
+def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
+    """The number of classes of the data; UsageError where the settings say another.
+
+    Without `dataset_given` the data set is but the default: then the settings' number counts.
+    """
+    if settings.classes and dataset_given and settings.dataset in datasets.TFDS_CLASSES:
         _agree(settings, datasets.TFDS_CLASSES[settings.dataset])
     return settings.classes or datasets.classes_of(settings.dataset, settings.data_dir)
 
@@ -98,6 +101,17 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
         settings.trust_model,
         settings.augment,
     )
+
+
+def image_size(settings: CommonSettings, model: tf.keras.Model) -> Tuple[int, int]:
+    """Height and width of the images that `model` trains on; UsageError where the settings say another."""
+    size = zoo.input_size(model, settings.image_size or zoo.default_image_size(settings.model))
+    if settings.image_size and size != (settings.image_size, settings.image_size):
+        raise UsageError(
+            f"--image-size {settings.image_size}: {settings.model} takes images of {size[0]}x{size[1]} "
+            "pixels. Leave --image-size out."
+        )
+    return size
 
 
 def make_optimizer(

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
-from elastictrainer.data import datasets
+from elastictrainer.data import datasets, fingerprint
+from elastictrainer.data.image_folder import abbreviated
 from elastictrainer.data.parts import UNDIVIDED, divided
 from elastictrainer.data.splits import Divisible
 from elastictrainer.errors import UsageError
@@ -45,7 +46,8 @@ def labelled_of_run(run: RunFolder, part: Optional[str] = None) -> Labelled:
     """The images that a run set aside; `part` "test" (None), "val" or "train".
 
     Raises:
-        UsageError: the data is not there any more, or has no such part.
+        UsageError: the data is not there any more, has no such part, or other images in it: what is set apart
+            anew may have been trained on.
     """
     settings = load(TrainSettings, run.config_path)
     try:
@@ -56,7 +58,16 @@ def labelled_of_run(run: RunFolder, part: Optional[str] = None) -> Labelled:
             f"{error} The run was started in {started_in}; go there, or name the data with --dataset."
         ) from None
     splits = settings.test_split, settings.validation_split, settings.seed
-    return _chosen(settings.dataset, names, divided(settings.dataset, names, parts, *splits), part)
+    parts = divided(settings.dataset, names, parts, *splits)
+    chosen = _chosen(settings.dataset, names, parts, part)
+    before, now = run.environment().get("data"), fingerprint.of_splits(names, parts)
+    if before and fingerprint.differs(chosen.part, before, now):
+        raise UsageError(
+            f"{chosen.name} is not what {run.path} was trained on: "
+            f"{abbreviated(fingerprint.changes(before, now))}. Put it back as it was, or name images to test "
+            "on with --dataset."
+        )
+    return chosen
 
 
 def labelled(name: str, part: Optional[str] = None, data_dir: Optional[str] = None) -> Labelled:

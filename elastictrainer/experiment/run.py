@@ -17,7 +17,7 @@ from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import DataError, UsageError
 from elastictrainer.experiment import assembly, memory, profiling, user_callbacks
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import check_together
+from elastictrainer.experiment.settings_checks import check_together, require_recordable
 from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
@@ -60,14 +60,18 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         energy.from_log(settings.meter, [])  # what is wrong with it is said now
     schemes.check_name(settings.scheme)
     check_together(settings)
+    if not resume:  # then it cannot be named anew: such a run goes on without recording
+        require_recordable(settings)
     users = user_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     assembly.note_precision(settings, print)
     data = assembly.load_data(settings)
     if settings.early_stopping and data.val_split is None:
+        # Alone, it makes the test part where the data has none.
+        besides = "--test-split 0.2 beside " if settings.validation_split else ""
         raise UsageError(
             f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
-            "--validation-split 0.1 takes a tenth of every class of the training images."
+            f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."
         )
     if resume:
         _require_unchanged(data, run, print)
@@ -195,16 +199,16 @@ def _prepared(
     settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
 ) -> Tuple[ImageData, tf.keras.Model]:
     """The images, or this process' share of every minibatch, and the model, the same in all processes."""
-    data = data.cached(settings.cache, print)
-    if group:
-        data = dataclasses.replace(data, part=(group.rank, group.count))
     if settings.init_from:
         model = warm_start.model_of(RunFolder(settings.init_from), data.class_names, settings.trust_model)
     else:
         if resume and ownership.checkpoints(run.checkpoints_path):
             settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
         model = assembly.make_model(settings, len(data.class_names))
+    data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
+    data = data.cached(settings.cache, print)
     if group:
+        data = dataclasses.replace(data, part=(group.rank, group.count))
         group.broadcast_variables(model.variables)
         workers.decorrelate(model, group.rank)
     return data, model

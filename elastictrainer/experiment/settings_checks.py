@@ -1,6 +1,8 @@
 """Settings that name nothing there is, or leave no room for each other."""
 
 import dataclasses
+import tempfile
+from pathlib import Path
 from typing import Sequence
 
 from elastictrainer.errors import UsageError
@@ -19,6 +21,21 @@ def check_together(settings: TrainSettings) -> None:
             f"adam has no --weight-decay ({settings.weight_decay:g}): leave it out, or take --optimizer "
             "adamw."
         )
+
+
+def require_recordable(settings: TrainSettings) -> None:
+    """UsageError where no file can be made in the folder that recordings are to be in."""
+    if settings.reuse == "off" or not settings.reuse_dir:
+        return
+    try:
+        Path(settings.reuse_dir).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=settings.reuse_dir):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"--reuse-dir {settings.reuse_dir}: no file can be made there ({error.strerror}). Name another "
+            "folder, or leave it out: recordings are in the run folder then."
+        ) from None
 
 
 def check_names(settings: CommonSettings, but: Sequence[str] = ()) -> None:

@@ -138,6 +138,7 @@ def export_run(
         UsageError: the run is not finished, its model cannot be loaded, a format is unknown, a file exists.
     """
     EXPORT.check_each(formats)
+    formats = list(dict.fromkeys(formats))  # one that is named twice is written once
     if output is None:
         ownership.refuse_links(run.path)
     folder = Path(output) if output else run.export_path

@@ -1,6 +1,7 @@
 """A profile as a JSON file: its keys, its JSON Schema, and errors that name the file."""
 
 import json
+import shlex
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -29,7 +30,7 @@ def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:
     Raises:
         UsageError: the file is missing, is no profile, or is damaged; the message names it.
     """
-    again = "Make a new one: et-profile --model MODEL --output " + str(path)
+    again = "Make a new one: et-profile --model MODEL --output " + shlex.quote(str(path))
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:

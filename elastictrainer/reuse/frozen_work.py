@@ -158,8 +158,11 @@ class FrozenWork:
         if size <= self._settings.kept_bytes:
             return True, None
         folder = self._settings.folder or Path(tempfile.gettempdir())
-        folder.mkdir(parents=True, exist_ok=True)
-        return size <= (1 - _SPARE) * shutil.disk_usage(folder).free, folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return size <= (1 - _SPARE) * shutil.disk_usage(folder).free, folder
+        except OSError as error:
+            raise Unusable(f"{folder} cannot hold {1e-9 * size:.1f} GB ({error.strerror})") from None
 
     def _columns(self) -> List[Column]:
         tensors = self._split.cut.tensors

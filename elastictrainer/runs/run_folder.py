@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import shlex
 import shutil
 import zipfile
 from pathlib import Path
@@ -88,17 +89,17 @@ class RunFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system unlocks when the process ends
         except BlockingIOError:
             raise UsageError(
-                f"{self.path} is in use by another process. Choose another --output, or wait."
+                f"{self.path} is in use by another process: wait for it, or choose another --output."
             ) from None
         except OSError as error:
             raise UsageError(
-                f"cannot lock {self.path}: {error.strerror}. Choose an --output on another file system."
+                f"cannot lock {self.path}: {error.strerror}. A run folder can be on another file system."
             ) from None
 
     def _check_replaceable(self, overwrite: bool, needed: Sequence[Path]) -> None:
         if not overwrite:
             raise UsageError(
-                f"{self.path} exists. Choose another --output, or go on with it by --resume {self.path}."
+                f"{self.path} exists. Choose another --output, or go on with it: {self.resume_command}"
             )
         if not ownership.is_marked(self.path):
             raise UsageError(
@@ -208,6 +209,11 @@ class RunFolder:
         schemas.check(self.config_path, config)
         return config
 
+    @property
+    def resume_command(self) -> str:
+        """What goes on with the run, to be typed into a shell."""
+        return f"et-train --resume {shlex.quote(str(self.path))}"
+
     def environment(self) -> Dict[str, Any]:
         """What `write_environment` wrote; empty where the file is missing, UsageError where it is damaged."""
         try:
@@ -223,7 +229,7 @@ class RunFolder:
         except FileNotFoundError:
             raise UsageError(
                 f"{self.path} has no summary.json: the run did not finish. "
-                f"Go on with it: et-train --resume {self.path}"
+                f"Go on with it: {self.resume_command}"
             ) from None
         return schemas.parse(self.summary_path, text)
 

@@ -42,7 +42,6 @@ class ElasticPolicy:
         interval, epochs: see `Policy`.
     """
 
-    selects = True
     TRACED = 4  # full steps that a renewed profile is made from; a burst of the schedule has one more
 
     def __init__(
@@ -101,6 +100,11 @@ class ElasticPolicy:
     def timings(self) -> TensorTimings:
         """The profile, the renewed one where it was renewed."""
         return self.budget.timings
+
+    @property
+    def selects(self) -> bool:
+        """See `Policy`; a run that is too short to select trains every tensor."""
+        return bool(self.budget.schedule.selection_steps)
 
     @property
     def selections(self) -> int:

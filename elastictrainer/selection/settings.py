@@ -21,7 +21,8 @@ class SelectionSettings:
         solver: "dp" or "milp", see `select`.
         feedback: correct the selector's budget by the times measured in this run.
         reprofile: "auto": renew the profile during the run where measured and predicted times differ by
-            more than a tenth for a while, "always": before every selection as well, "never".
+            more than a tenth for a while, "always": before every selection as well, "never". Full steps of
+            the run make it: where frozen work is done once there are none after the first selection.
 
     Raises:
         UsageError: an attribute out of range.

@@ -140,5 +140,5 @@ class Checkpointing(TrainerCallback):
     def _stop(self) -> None:
         self.save()
         by_command = self._run.config_path.exists()
-        how = f"et-train --resume {self._run.path}" if by_command else "Checkpointing(..., resume=True)"
+        how = self._run.resume_command if by_command else "Checkpointing(..., resume=True)"
         raise Interrupted(f"Saved after step {self.run_state.progress.step}. Go on with: {how}")

@@ -66,7 +66,7 @@ class Feed:
             self.check_end()
             raise
         except tf.errors.OpError as error:
-            raise DataError(f"reading the training data failed: {error.message}") from error
+            raise _unreadable(error) from error
         epoch, batch = wanted
         last = batch + 1 == self._run_state.steps_per_epoch
         self._at = (epoch + 1, 0) if last else (epoch, batch + 1)
@@ -108,6 +108,18 @@ class Feed:
             minibatch = self.fetch(iterator)
             if self.is_full(minibatch):
                 self.keep(minibatch)
+
+
+def minibatches(data: tf.data.Dataset) -> Iterator[Minibatch]:
+    """Those of `data`, one after the other; DataError where one cannot be read."""
+    try:
+        yield from map(unpacked, data)
+    except tf.errors.OpError as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: tf.errors.OpError) -> DataError:
+    return DataError(f"reading the training data failed: {error.message}")
 
 
 def unpacked(data: Any) -> Minibatch:

@@ -10,11 +10,11 @@ import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 from elastictrainer.errors import RunError, UsageError
 from elastictrainer.runs import environment
+from elastictrainer.runs.run_folder import RunFolder
 
 _MARK = "ELASTICTRAINER_REPLICA"  # in a replica's environment: their number
 _PATIENCE_S = 5.0  # for the others to say what is wrong, too, and end
@@ -143,7 +143,8 @@ def train(
             why = lines[-1][len(_ERROR) :] if lines else "it was killed."
             if started[failed].returncode == 2:
                 raise UsageError(f"replica {failed}: {why}")
-            further = f" Go on with: et-train --resume {run}" if Path(run, "config.yaml").exists() else ""
+            begun = RunFolder(run)
+            further = f" Go on with: {begun.resume_command}" if begun.config_path.exists() else ""
             raise RunError(f"replica {failed} failed: {why}{further}")
     status = started[0].returncode
     if status:

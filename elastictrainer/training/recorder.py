@@ -17,7 +17,7 @@ from elastictrainer.selection.clock import FULL_TRACING, TRACING
 from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.snapshot import restored
-from elastictrainer.training.feed import Minibatch, Stream, unpacked
+from elastictrainer.training.feed import Minibatch, Stream, minibatches
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION
 
@@ -79,8 +79,6 @@ class Recorder:
             except (Unusable, RecordingError) as error:
                 self._give_up(str(error))
             mask, kind = policy.without_recording(state.progress.step), PLAIN
-        if kind == PLAIN:
-            self._held = []  # this interval records nothing, and the next one does not begin with them
         if minibatch is None:
             minibatch = fetch()
         new = not self._steps.has(mask)
@@ -91,6 +89,8 @@ class Recorder:
             loss = float(step(*minibatch))
         if kind == FULL and policy.selects and not policy.interval:
             self._hold(minibatch)
+        else:
+            self._held = []  # this interval records nothing, and the next one does not begin with them
         return mask, kind, loss, built or new
 
     def _is_over(self) -> bool:
@@ -154,10 +154,8 @@ class Recorder:
         except (Unusable, RecordingError) as error:
             failure = error
         # Reading fails by a damaged file alone: not worth an exchange in every step.
-        if state.workers and (built or kind == RECORDING):
-            failed = state.workers.gather([failure is not None])[:, 0]
-            if failed.any() and failure is None:
-                failure = RecordingError(f"process {int(failed.argmax())} cannot")
+        if built or kind == RECORDING:
+            failure = self._agreed(failure)
         elif state.workers and failure is not None:
             raise RunError(
                 f"what was recorded cannot be read: {failure} Start all processes again, each with --resume."
@@ -165,6 +163,14 @@ class Recorder:
         if failure is not None:
             raise failure
         return values
+
+    def _agreed(self, failure: Optional[Exception]) -> Optional[Exception]:
+        """`failure`, or that of another process where this one has none."""
+        workers = self._run_state.workers
+        failed = workers.gather([failure is not None])[:, 0] if workers else np.zeros(1)
+        if failed.any() and failure is None:
+            return RecordingError(f"process {int(failed.argmax())} cannot")
+        return failure
 
     def _step(self, kind: str, values: List[Any]) -> tf.Tensor:
         """Train on what was recorded; returns the loss."""
@@ -201,28 +207,34 @@ class Recorder:
         policy: Any = state.policy
         begun, progress = state.recording, state.progress
         if not policy.interval and policy.selects and progress.batch:  # before the first selection
-            again = stream(first_epoch + progress.epoch, 0).take(progress.batch)
-            self._held = [unpacked(minibatch) for minibatch in again]
+            self._held = list(minibatches(stream(first_epoch + progress.epoch, 0).take(progress.batch)))
         if begun is None:
             return
         state.say("recording again what is frozen")
+        failure: Optional[Exception] = None
         with state.watch.lap(CALIBRATION):  # an uninterrupted run has no such work
-            self._record_again(stream, first_epoch, begun)
+            try:
+                self._record_again(stream, first_epoch, begun)
+            except (Unusable, RecordingError) as error:  # less room, or another device, than there was
+                failure = error
+            failure = self._agreed(failure)
+        if failure is not None:
+            self._give_up(str(failure))
+            policy.without_recording(progress.step)
 
     def _record_again(self, stream: Stream, first_epoch: int, begun: Dict[str, Any]) -> None:
         state = self._run_state
         progress, steps = state.progress, state.steps_per_epoch
         end = progress.batch if progress.epoch == begun["epoch"] else steps
-        again = stream(first_epoch + begun["epoch"], begun["batch"]).take(end - begun["batch"])
-        minibatches = map(unpacked, again)
-        first = next(minibatches)
+        again = minibatches(stream(first_epoch + begun["epoch"], begun["batch"]).take(end - begun["batch"]))
+        first = next(again)
         mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
         work = self._work = self._begin(mask, first)
         self._mask = mask
         with restored(work.random_states):  # they are where the run stopped, and go on from there
             for variable, value in zip(work.random_states, begun["random"]):
                 variable.assign(value)
-            for minibatch in itertools.chain([first], minibatches):
+            for minibatch in itertools.chain([first], again):
                 work.keep(minibatch)
 
     def _begin(self, mask: np.ndarray, minibatch: Minibatch) -> FrozenWork:

@@ -30,3 +30,11 @@ def test_a_model_or_data_set_that_does_not_exist_is_refused(capsys):
     assert "Did you mean 'resnet50'" in capsys.readouterr().err
     assert profile.main(["--dataset", "nowhere"]) == 2
     assert "unknown data set 'nowhere'" in capsys.readouterr().err
+
+
+def test_the_number_of_classes_alone_is_enough(tf, tmp_path, monkeypatch):
+    """The data set that et-train would take without a name has nothing to do with it."""
+    monkeypatch.chdir(tmp_path)
+    small = ["--model", "usermodels:good", "--classes", "7", "--output", "p.json"]
+    assert profile.main([*small, *QUICK]) == 0
+    assert TensorTimings.load("p.json").metadata["classes"] == 7

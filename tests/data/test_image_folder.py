@@ -99,3 +99,12 @@ def test_a_file_name_that_is_not_utf8_is_read(tf, tmp_path):
     Image.new("RGB", (4, 4), "white").save(os.fsdecode(file), "png")
     split = FolderSplit(checked_files([tmp_path / os.fsdecode(b"caf\xe9.png")]), np.array([0]))
     np.testing.assert_array_equal(split.reader((4, 4))(tf.constant(0)), np.full((4, 4, 3), 255.0))
+
+
+def test_files_named_from_here_and_from_the_root_have_one_identity(image_folder, monkeypatch):
+    files = sorted((image_folder / "train" / "dark").iterdir())
+    labels = np.zeros(len(files), np.int64)
+    monkeypatch.chdir(image_folder)
+    mixed = [str(file.relative_to(image_folder)) if k % 2 else str(file) for k, file in enumerate(files)]
+    absolute = FolderSplit(np.array(list(map(str, files))), labels).identity()
+    assert FolderSplit(np.array(mixed), labels).identity() == absolute

@@ -143,3 +143,10 @@ def test_records_of_tensorflow_datasets_are_divided(tf, tmp_path):
     assert sum(map(len, every)) == 6, "minibatches of two of seven images"
     again = load(builder.data_dir, validation_split=0.4, seed=1)
     assert again.val_split.identity() != data.val_split.identity() != data.train_split.identity()
+
+
+@pytest.mark.parametrize("option", ["test_split", "validation_split"])
+def test_a_class_too_small_to_divide_names_the_option_that_was_given(option):
+    images = np.zeros((4, 2, 2, 3), np.uint8)
+    with pytest.raises(UsageError, match=f"'b' has 1 image.*--{option.replace('_', '-')} needs"):
+        parts_of({"all": ArraySplit(images, np.array([0, 0, 0, 1]))}, **{option: 0.5})

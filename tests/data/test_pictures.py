@@ -34,6 +34,15 @@ def test_every_format_gives_the_same_picture(tf, tmp_path, name):
         assert np.abs(got - drawn()).mean() <= (8 if name[2] == "j" else 2)  # JPEG blurs the edge
 
 
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA"])
+def test_a_bmp_of_any_depth_is_read(tf, tmp_path, mode):
+    """TensorFlow takes those of 24 bits alone."""
+    Image.fromarray(drawn()).convert(mode).save(tmp_path / "a.bmp")
+    expected = np.asarray(Image.fromarray(drawn()).convert(mode).convert("RGB"), float)
+    assert not pictures.header(tmp_path / "a.bmp").problem
+    assert np.abs(read(tf, tmp_path / "a.bmp") - expected).mean() <= 2
+
+
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_picture_is_turned_as_its_camera_says(tf, tmp_path, suffix, orientation):

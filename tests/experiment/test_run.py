@@ -226,3 +226,16 @@ def test_a_callback_can_end_a_run(settings, run, place, steps):
     again = train(chosen, run, resume=True)
     assert again["steps"] == steps and again["epochs"] == 1 and run.model_path.exists()
     assert again["loss_last"] == summary["loss_last"]
+
+
+def test_images_have_the_size_that_a_model_of_ones_own_takes(settings, run):
+    train(settings(model="usermodels:of_a_fixed_size", image_size=None), run, resume=False)
+    assert run.summary()["epochs"] == 1
+
+
+def test_images_have_the_size_that_a_model_file_takes(settings, run, tf, tmp_path):
+    import usermodels
+
+    usermodels.of_a_fixed_size(2).save(tmp_path / "m.keras")
+    train(settings(model=str(tmp_path / "m.keras"), image_size=None, scheme="elastic"), run, resume=False)
+    assert json.loads(run.profile_path.read_text())["metadata"]["input_shape"] == [12, 20, 3]

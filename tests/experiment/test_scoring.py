@@ -1,5 +1,7 @@
 """How well a classifier does on labelled images."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -127,3 +129,28 @@ def test_a_run_is_tested_on_what_it_set_apart(image_folder, tmp_path):
     run.write_environment({**run.environment(), "directory": "/some/where"})
     with pytest.raises(UsageError, match="run was started in /some/where; go there, or .* --dataset"):
         labelled_of_run(run)
+
+
+@pytest.mark.parametrize("change", ["added", "gone"])
+def test_a_run_is_not_tested_on_images_drawn_anew(image_folder, tmp_path, change):
+    """With an image more or less, --test-split sets others apart: most of them were trained on."""
+    from elastictrainer.data import datasets, fingerprint
+
+    whole = image_folder / "train"
+    run = make_run(tmp_path / "run")
+    run.write_config({"scheme": "full", "dataset": str(whole), "test_split": 0.25, "seed": 0})
+    of = fingerprint.fingerprint(datasets.load(str(whole), 4, (8, 8), test_split=0.25))
+    run.write_environment({**run.environment(), "data": of})
+    trained = set(labelled_of_run(run, "train").image_names)
+    tested = labelled_of_run(run).image_names
+    if change == "added":
+        shutil.copy(whole / "dark" / "1.png", whole / "dark" / "another.png")
+    else:
+        (whole / "dark" / "1.png").unlink()
+    drawn_anew = datasets.load(str(whole), 4, (8, 8), test_split=0.25).test_split.files.tolist()
+    assert trained & set(drawn_anew), "the reason for it"
+    with pytest.raises(UsageError, match="is not what .*run was trained on: train had 18 images .*--dataset"):
+        labelled_of_run(run)
+    if change == "added":
+        (whole / "dark" / "another.png").unlink()
+        assert labelled_of_run(run).image_names == tested

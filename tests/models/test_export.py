@@ -130,7 +130,7 @@ def run(tf, model, tmp_path):
 
 
 def test_a_run_is_exported_with_its_model_card(tf, run, pixels, expected, tmp_path):
-    written = export_run(run, ["tflite", "keras"])
+    written = export_run(run, ["tflite", "keras", "tflite"])
     folder = run.path / "export"
     assert written == [str(folder / name) for name in ("model.tflite", "deployed.keras", "README.md")]
     np.testing.assert_allclose(tflite(tf, folder / "model.tflite", pixels), expected, atol=1e-4)

@@ -165,6 +165,9 @@ def test_a_file_where_memory_is_short_and_fewer_bytes_where_the_disk_is(tf, tmp_
 
     with pytest.raises(Unusable, match="GB"):
         work_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
+    (tmp_path / "a file").touch()
+    with pytest.raises(Unusable, match="a file cannot hold .*File exists"):
+        work_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path / "a file"))
 
 
 def mixing_examples(tf):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 
 import pytest
 
@@ -102,5 +103,10 @@ def test_a_file_system_without_locks_is_said_as_such(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", without_locks)
-    with pytest.raises(UsageError, match=r"cannot lock .*run: No locks available.*another file system"):
+    with pytest.raises(UsageError, match=r"cannot lock .*run: No locks available.*on another file system"):
         RunFolder.create(tmp_path / "run")
+
+
+def test_the_command_that_goes_on_with_a_run_can_be_pasted(tmp_path):
+    run = RunFolder.create(tmp_path / "my birds; 'twice'")
+    assert shlex.split(run.resume_command) == ["et-train", "--resume", str(run.path)]

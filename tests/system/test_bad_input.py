@@ -291,6 +291,28 @@ BAD = {
     ),
     "validate": (("et-profile", *SMALL, "--validate", "-1"), "--validate -1 is out of range"),
     "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "cannot read the meter's log"),
+    "recordings nowhere": (
+        ("et-train", *PROFILED, "--reuse-dir", "profile.json"),
+        "--reuse-dir profile.json: no file can be made there (",
+    ),
+    "patience without validation": (
+        ("et-train", *PROFILED, "--early-stopping", "2"),
+        "has none: --validation-split 0.1 takes",
+    ),
+    "patience with a test part alone": (
+        (
+            "et-train",
+            *PROFILED,
+            "--dataset",
+            "images/train",
+            *"--validation-split 0.2 --early-stopping 2".split(),
+        ),
+        "has none: --test-split 0.2 beside --validation-split 0.1 takes",
+    ),
+    "classes of a registered data set": (
+        ("et-profile", *SMALL, *"--dataset stanford_dogs --classes 100".split()),
+        "--classes 100: stanford_dogs has 120. Leave --classes out.",
+    ),
     # config files
     "no config": (("et-train", "--config", "no.yaml"), "cannot read no.yaml: No such file"),
     "config is a folder": (
@@ -435,6 +457,14 @@ BAD = {
     "softmax": (("et-train", *MODEL, "usermodels:softmax"), "ends in a softmax"),
     "two outputs": (("et-train", *MODEL, "usermodels:two_outputs"), "outputs of shape"),
     "a map of outputs": (("et-train", *MODEL, "usermodels:a_map"), "outputs of shape (None, 16, 16, 2)"),
+    "size of one's own model": (
+        ("et-train", *MODEL, "usermodels:of_a_fixed_size"),
+        "--image-size 16: usermodels:of_a_fixed_size takes images of 12x20 pixels. Leave --image-size out.",
+    ),
+    "size of a profiled model": (
+        ("et-profile", "--classes", "2", "--image-size", "16", "--model", "usermodels:of_a_fixed_size"),
+        "--image-size 16: usermodels:of_a_fixed_size takes images of 12x20 pixels. Leave --image-size out.",
+    ),
     "nothing to train": (("et-train", *MODEL, "usermodels:all_frozen"), "no trainable tensor"),
     "nothing to profile": (
         ("et-profile", "--dataset", "images", "--image-size", "16", "--model", "usermodels:all_frozen"),
@@ -449,7 +479,7 @@ BAD = {
     # run folders
     "run exists": (
         ("et-train", *PROFILED, "--output", "run"),
-        "run exists. Choose another --output, or go on with it by --resume run",
+        "run exists. Choose another --output, or go on with it: et-train --resume run",
     ),
     "no run folder": (
         ("et-train", *PROFILED, "--output", "images", "--overwrite"),
@@ -524,13 +554,14 @@ def odd_images(folder):
     Image.new("RGBA", (20, 20)).save(dark / "transparent.png")
     Image.new("LA", (20, 20)).save(dark / "grey_transparent.png")
     Image.new("1", (20, 20)).save(dark / "black_and_white.png")
+    Image.new("L", (20, 20)).save(dark / "grey.bmp")
     Image.new("RGB", (20, 20)).save(dark / "upper.JPG", "jpeg")
     Image.new("RGB", (20, 20)).save(dark / "a png inside.jpg", "png")
     Image.new("RGB", (20, 20)).save(dark / "ünï%code.bmp")
     frames = [Image.new("P", (20, 20), k) for k in range(3)]
     frames[0].save(dark / "moving.gif", save_all=True, append_images=frames[1:])
     (dark / "notes.txt").write_text("no image, and does not claim to be one")
-    return 13
+    return 14
 
 
 def test_odd_images_are_trained_on(here, tmp_path, capsys):

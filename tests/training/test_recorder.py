@@ -9,7 +9,7 @@ import pytest
 
 from builders import ArrayData, invented_timings, train_classifier, weights_of
 from elastictrainer import RunFolder, Trainer
-from elastictrainer.errors import Interrupted
+from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import Unusable
@@ -236,3 +236,93 @@ def test_a_resumed_run_is_the_uninterrupted_one(tf, tmp_path, uninterrupted, at)
     for one, other in zip(weights_of(whole), weights_of(resumed)):
         np.testing.assert_array_equal(one, other)
     assert history.elastic["replayed_share"] == expected.elastic["replayed_share"]
+
+
+def test_a_run_that_is_too_short_to_select_holds_no_minibatches(tf, monkeypatch):
+    """Held until a first selection that never comes, they would fill the memory of a small device."""
+    held = []
+    step = Recorder.run
+
+    def noting(recorder, *arguments):
+        result = step(recorder, *arguments)
+        held.append(len(recorder._held))
+        return result
+
+    monkeypatch.setattr(Recorder, "run", noting)
+
+    def with_graphs_of(ms):
+        def profile(model):
+            timings = profile_of(model)
+            return dataclasses.replace(timings, metadata={**timings.metadata, "graph_ms": ms})
+
+        return profile
+
+    tf.keras.utils.set_random_seed(1)
+    for ms, most in ((1e9, 0), (0.0, 3)):  # the opening of 12 steps an epoch has 3
+        held.clear()
+        _, history, _ = run_of(tf, timings=with_graphs_of(ms)(residual(tf)), interval=None)
+        assert max(held) == most
+        assert bool(history.selections) == bool(most)
+
+
+def test_what_was_held_does_not_outlast_a_selection_of_every_tensor(tf, monkeypatch):
+    lengths = []
+    begin = Recorder._begin
+    monkeypatch.setattr(
+        Recorder, "_begin", lambda recorder, *of: lengths.append(len(recorder._held)) or begin(recorder, *of)
+    )
+    kind, all_train = Recorder.kind, []
+
+    def first_trains_all(recorder, mask):
+        """As if the first selection were of every tensor."""
+        policy = recorder._run_state.policy
+        if policy.interval == 1:
+            mask[:] = True
+            all_train.append(1)
+        return kind(recorder, mask)
+
+    monkeypatch.setattr(Recorder, "kind", first_trains_all)
+    run_of(tf, interval=4)
+    assert all_train and lengths and set(lengths) == {0}
+
+
+def test_a_resumed_run_goes_on_without_recording_where_there_is_no_room_any_more(tf, tmp_path, monkeypatch):
+    interrupted = folder_in(tmp_path, "interrupted")
+    with pytest.raises(Interrupted):
+        run_of(tf, run=interrupted, callbacks=[interrupt_after(tf, 40)])
+
+    def without_room(recorder, mask, minibatch):
+        raise Unusable("no room.")
+
+    begin = Recorder._begin
+    monkeypatch.setattr(Recorder, "_begin", without_room)
+
+    class RoomAgain(tf.keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 5:
+                monkeypatch.setattr(Recorder, "_begin", begin)
+
+    _, history, said = run_of(tf, run=interrupted, resume=True, callbacks=[RoomAgain()])
+    assert "not recording: no room." in said
+    assert any(line.startswith("without recording: selected") for line in said) or history.corrections
+    assert 0 < history.elastic["replayed_share"] < 6 / 8
+
+
+def test_an_image_that_cannot_be_read_again_is_an_error_of_the_run(tf, tmp_path):
+    interrupted = folder_in(tmp_path, "interrupted")
+    with pytest.raises(Interrupted):
+        run_of(tf, run=interrupted, callbacks=[interrupt_after(tf, 40)])
+
+    class Damaged(ArrayData):
+        """What was recorded, in the third epoch, is gone; the run goes on in the fourth."""
+
+        def stream(self, epoch=0, first=0):
+            whole = super().stream(epoch, first)
+            return (
+                whole
+                if epoch != 2
+                else whole.map(lambda x, y: (tf.debugging.check_numerics(x / 0.0, "cut short"), y))
+            )
+
+    with pytest.raises(DataError, match="reading the training data failed: .*cut short"):
+        run_of(tf, run=interrupted, resume=True, data=Damaged(tf, steps=12))
