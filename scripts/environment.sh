@@ -42,6 +42,18 @@ install_alone() {
         "$1/bin/python" -m pip install $lean --requirement "$1/requirements.txt"
 }
 
+version_of() { "$1" -c 'import platform; print(platform.python_version())'; }
+
+# remove_dangling LINK...: those that lead nowhere; `python -m venv` does not replace them.
+remove_dangling() {
+    local link
+    for link; do
+        if [ -L "$link" ] && [ ! -e "$link" ]; then
+            rm "$link"
+        fi
+    done
+}
+
 # prepare_environment [EXTRA [alone]]: create the environment where there is none, install this package with the extra, activate.
 # With `alone`: .venv-EXTRA, in which there is nothing but what the extra lists.
 prepare_environment() {
@@ -53,13 +65,17 @@ prepare_environment() {
         echo "STACK=$STACK: the only other stack is keras3" >&2
         return 2
     fi
-    if [ ! -x "$venv/bin/python" ]; then
+    if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then # none, half of one, or its interpreter is gone
         python=$(find_python) || return 1
+        remove_dangling "$venv"/bin/python*
         echo "creating $venv with $("$python" --version)"
         "$python" -m venv "$venv" || {
             echo "could not create a virtual environment; on Debian: apt install python3-venv" >&2
             return 1
         }
+    fi
+    if [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$(version_of "$venv/bin/python")" ]; then
+        echo "note: $venv has Python $(version_of "$venv/bin/python"), not that of PYTHON=$PYTHON: remove it to have another" >&2
     fi
     log=$venv/install.log
     echo "installing (a few minutes the first time)"

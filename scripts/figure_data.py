@@ -13,7 +13,7 @@ import numpy as np
 
 import paper_numbers
 from elastictrainer import TensorTimings, UsageError
-from elastictrainer.plotting.replicates import replicates, spread
+from elastictrainer.plotting.replicates import replicates, spread, what_counts
 from elastictrainer.runs.files import write_json
 from elastictrainer.runs.run_folder import RunFolder, find_runs
 
@@ -31,7 +31,8 @@ def table(figure: str, paths: List[str], output: Optional[str]) -> int:
     runs = find_runs(paths)
     rows = [_row(members, name, figure) for name, members in _named(runs)]
     for row in rows:
-        full = next((r for r in rows if r["scheme"] == "full" and _place(r) == _place(row)), None)
+        same = [r for r in rows if _place(r) == _place(row) and r["device"] == row["device"]]
+        full = next((r for r in same if r["scheme"] == "full"), None)
         row["ratio"] = row["seconds"] / full["seconds"] if full else None
         for device, numbers in row["paper"].items():
             full_there = full["paper"].get(device, {}) if full else {}
@@ -78,6 +79,7 @@ def _row(members: List[RunFolder], name: str, figure: str) -> Dict[str, Any]:
         "scheme": chosen["scheme"],
         "label": name,
         "reuse": chosen["reuse"],
+        "device": what_counts(members[0])["device"],
         "runs": len(members),
         "accuracy": mean("accuracy_best", 100),
         "accuracy_deviation": None if deviation is None else float(deviation),

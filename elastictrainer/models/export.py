@@ -49,13 +49,18 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
 
 
 def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
-    """The model without its augmentation layers: from what follows them to the logits."""
+    """The model without the augmentation that it begins with: from what follows to the logits."""
     if model.output_shape[-1] != len(class_names):
         raise UsageError(
             f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names."
         )
-    augmenting = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
-    core = tf.keras.Model(augmenting[-1].output, model.outputs[0], name=model.name) if augmenting else model
+    last = None
+    for layer in model.layers:
+        if isinstance(layer, AUGMENTATION):
+            last = layer
+        elif not isinstance(layer, tf.keras.layers.InputLayer):
+            break  # further augmentation has layers before it that count; in inference it does nothing
+    core = tf.keras.Model(last.output, model.outputs[0], name=model.name) if last is not None else model
     return without_own_layers(core)
 
 

@@ -6,12 +6,12 @@ from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
-from elastictrainer.plotting.replicates import replicates, spread
+from elastictrainer.plotting.replicates import replicates, spread, what_counts
 from elastictrainer.registry import takes_rho
 from elastictrainer.runs.run_folder import RunFolder
 
 NOTE = (
-    "ratio: training seconds over those of full training, if it is among the runs.\n"
+    "ratio: training seconds over those of full training on the same device, if it is among the runs.\n"
     "achieved: training seconds over those of full training, as the run's own full steps measured them.\n"
     "predicted: that ratio by the profile. replayed: steps that began with what was recorded.\n"
     "recorded MB: the largest recording. "
@@ -20,8 +20,17 @@ NOTE = (
 )
 _BRIEF = 44  # characters of what tells runs apart, where their names do too
 _NAMES = ("run", "model", "scheme")  # columns that hold names
-# A run is compared with full training, the one of the most epochs, if these settings agree.
-_COMPARED_BY = ("model", "weights", "dataset", "batch_size", "image_size", "optimizer")
+# A run is compared with full training, the one of the most epochs, if these agree.
+_COMPARED_BY = (
+    "model",
+    "weights",
+    "dataset",
+    "batch_size",
+    "image_size",
+    "optimizer",
+    "mixed_precision",
+    "device",
+)
 
 
 def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
@@ -33,8 +42,8 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
         ratio, achieved, predicted and replayed (0..1), recorded_mb, recording_s, replay_s (seconds of the
         steps that record and that replay) and selecting (0..1). All but the first five are means; their
         standard deviations have the keys `..._deviation`. None stands for what was not measured, for a ratio
-        without full training of the same model and data among `runs`, and for the standard deviation of a
-        single run.
+        without full training of the same model and data on the same device among `runs`, and for the
+        standard deviation of a single run.
 
     Raises:
         UsageError: a run is not finished.
@@ -81,8 +90,8 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
 
 
 def _compared_by(run: RunFolder) -> Tuple[Any, ...]:
-    settings = run.config()
-    return tuple(settings.get(key) for key in _COMPARED_BY)
+    counting = what_counts(run)
+    return tuple(counting.get(key) for key in _COMPARED_BY)
 
 
 def cells(row: Dict[str, Any]) -> Dict[str, str]:

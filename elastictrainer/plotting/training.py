@@ -185,7 +185,9 @@ def _points(members: List[RunFolder], x: str, y: str) -> np.ndarray:
     for run, run_points in zip(members, points):
         if not run_points and run.metrics():
             raise UsageError(f"{run.path} has no {y} to draw: it was not evaluated. Choose another --y.")
-        if not run_points or any(value is None for point in run_points for value in point):
+        if run_points and any(point[1] is None for point in run_points):
+            raise UsageError(f"{run.path} has no {y} to draw: it had no profile. Choose another --y.")
+        if not run_points or any(point[0] is None for point in run_points):
             raise UsageError(f"{run.path} has no {x} to draw {y} over: choose another --x.")
     epochs = min(map(len, points))
     return np.array([run_points[:epochs] for run_points in points], float)

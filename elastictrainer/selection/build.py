@@ -6,6 +6,7 @@ from typing import Any, Callable, Iterator, List, Optional
 
 import numpy as np
 
+from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.affordable import affordable, usual_interval
 from elastictrainer.selection.budget import Budget
@@ -69,7 +70,7 @@ def make_policy(
             check_tensors(timings, tensors)
         at_interval = functools.partial(scheme.at_interval, model, optimizer)
         recorded = epochs if reuse else 0
-        return FixedPolicy(scheme.mask(model), timings, at_interval, interval, log, recorded)
+        return FixedPolicy(_checked(scheme, model, tensors), timings, at_interval, interval, log, recorded)
 
     schedule = planned_schedule(settings, epochs, steps_per_epoch, reuse)
     profile = settings.check_profile(timings, tensors, schedule.longest())
@@ -80,8 +81,7 @@ def make_policy(
     evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps, not reuse)
 
     def score(step: int) -> np.ndarray:
-        minibatches = itertools.chain.from_iterable(probe(step) for _ in itertools.count())
-        return evaluator(itertools.islice(minibatches, settings.importance_batches))
+        return evaluator(itertools.islice(_repeated(probe, step), settings.importance_batches))
 
     def time_full(step: int) -> List[float]:
         full = steps.get(np.ones(tensors, bool))
@@ -104,6 +104,29 @@ def make_policy(
         log=log,
         say=say,
     )
+
+
+def _checked(scheme: Scheme, model: Any, tensors: int) -> np.ndarray:
+    """(N,) bool: the scheme's mask; UsageError where it is none."""
+    mask = np.asarray(scheme.mask(model))
+    if mask.shape != (tensors,) or mask.dtype != bool or not mask.any():
+        raise UsageError(
+            f"{type(scheme).__name__}.mask gave {mask.dtype} of shape {mask.shape}; needed: bool of shape "
+            f"({tensors},), in the order of model.trainable_weights, with one True at least."
+        )
+    return mask
+
+
+def _repeated(probe: Callable[[int], Iterator[Any]], step: int) -> Iterator[Any]:
+    """The minibatches that `probe` gives, again and again; UsageError where it gives none."""
+    while True:
+        minibatches = iter(probe(step))
+        for first in minibatches:
+            yield first
+            break
+        else:
+            raise UsageError("the probe gave no minibatch: it must give them anew each time it is called.")
+        yield from minibatches
 
 
 def _too_short(planned: Schedule, schedule: Schedule) -> str:

@@ -62,6 +62,6 @@ class Objective:
         return outputs, total, gradients
 
 
-def classification_loss() -> tf.keras.losses.Loss:
-    """Cross-entropy of integer labels and logits."""
-    return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+def classification_loss(from_logits: bool = True) -> tf.keras.losses.Loss:
+    """Cross-entropy of integer labels and logits, or probabilities."""
+    return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)

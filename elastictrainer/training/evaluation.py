@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import tensorflow as tf
 
+from elastictrainer.models.user_models import ends_in_softmax
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.stopwatch import VALIDATION
@@ -28,7 +29,8 @@ class Evaluation(TrainerCallback):
     ) -> None:
         """
         Args:
-            test: makes the minibatches (images, integer labels) to evaluate on, or this process' part.
+            test: makes the minibatches (images, integer labels) to evaluate on, or this process' part. Unless
+                the model's last layer is a softmax, what it gives are logits.
             before_each: called before each minibatch; what it raises ends the evaluation.
             every: evaluate after so many epochs, and after the last one.
         """
@@ -90,17 +92,21 @@ def is_due(epoch: int, epochs: int, every: int) -> bool:
 
 
 class Evaluator:
-    """Mean cross-entropy and top-1 accuracy of a classifier that gives logits; compiled once."""
+    """Mean cross-entropy and top-1 accuracy of a classifier; compiled once.
+
+    It gives logits, or probabilities if its last layer is a softmax.
+    """
 
     def __init__(self, model: tf.keras.Model, workers: Optional[Workers] = None):
         """`workers` evaluate together, each its part of the data; None: this process is alone."""
-        self._objective = Objective(model, classification_loss())
+        self._objective = Objective(model, classification_loss(not ends_in_softmax(model)))
         self._workers = workers
         self._function = tf.function(self._minibatch, reduce_retracing=True)
 
     def _minibatch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-        logits, loss = self._objective(x, y, training=False)
-        correct = tf.equal(tf.argmax(logits, axis=-1), tf.cast(y, tf.int64))
+        y = tf.reshape(tf.cast(y, tf.int64), (-1,))  # some data sets have labels (n, 1)
+        outputs, loss = self._objective(x, y, training=False)
+        correct = tf.equal(tf.argmax(outputs, axis=-1), y)
         return loss, tf.reduce_sum(tf.cast(correct, tf.int32))
 
     def __call__(

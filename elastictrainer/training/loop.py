@@ -166,6 +166,10 @@ class TrainFunction(tf.keras.callbacks.Callback):
                 state.say(f"full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
         self._recorder = Recorder(state, self._steps, self._spec, self._reuse)
         recording = self._reuse.reuse != "off"
+        parts = [part for part in tf.nest.flatten(self._spec) if part is not None]
+        if recording and not all(isinstance(part, tf.TensorSpec) for part in parts):
+            state.say("not recording: the data has ragged or sparse parts")
+            recording = False
         if recording and self.timings is not None and self.timings.reuse is None:
             if state.workers:  # each would measure something else, and select by it
                 state.say("not recording: the profile does not say what that costs (et-profile makes one)")

@@ -75,6 +75,7 @@ class Trainer:
         self.scheme = schemes.create(scheme) if isinstance(scheme, str) else scheme
         self.scheme_name = scheme if isinstance(scheme, str) else type(scheme).__name__
         self.timings = timings
+        self._profiles = timings is None  # `fit` makes the profile
         self.selection = SelectionSettings(**selection)
         if workers is not None and self.selection.feedback:
             raise UsageError("processes that train together must select alike: pass feedback=False.")
@@ -97,7 +98,12 @@ class Trainer:
             check_tensors(self.timings, tensors)
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """As `Model.compile`, without XLA unless asked for; a compiled model need not be compiled again."""
+        """As `Model.compile`, without XLA unless asked for; a compiled model need not be compiled again.
+
+        A profile that an earlier `fit` made is forgotten: other layers may train now, or another optimizer.
+        """
+        if self._profiles:
+            self.timings = None
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
             options = {"jit_compile": False, **options}

@@ -159,3 +159,21 @@ def test_a_run_that_cannot_be_exported_is_refused(run):
     with pytest.raises(UsageError, match="did not finish"):
         export_run(run, ["keras"])
     assert not (run.path / "export").exists()
+
+
+@pytest.mark.parametrize("format", ["keras", "tflite", "saved_model"])
+def test_what_comes_before_the_augmentation_is_exported_too(tf, pixels, tmp_path, format):
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((16, 16, 3))
+    features = layers.RandomFlip("horizontal")(layers.Rescaling(1 / 255)(inputs))
+    features = layers.GlobalAveragePooling2D()(layers.Conv2D(4, 3)(features))
+    model = tf.keras.Model(inputs, layers.Dense(3)(features))
+    path = exported(model, format, tmp_path / ("m" if format == "saved_model" else f"m.{format}"))
+    if format == "tflite":
+        said = tflite(tf, path, pixels)
+    elif format == "keras":
+        said = tf.keras.models.load_model(path)(pixels, training=False)["probabilities"]
+    else:
+        served = tf.saved_model.load(str(path)).signatures["serving_default"]
+        said = served(tf.constant(pixels))["probabilities"]
+    np.testing.assert_allclose(said, tf.nn.softmax(model(pixels, training=False)), atol=1e-4)

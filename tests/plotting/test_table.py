@@ -76,3 +76,13 @@ def test_a_run_that_was_not_evaluated_has_no_accuracy(runs):
     del summary["accuracy_best"], summary["accuracy_last"]
     runs[0].write_summary(summary)
     assert re.search(r"full +- +- +200.0 +1.000", table.text(runs, True).splitlines()[1])
+
+
+def test_times_of_two_devices_have_no_ratio(tmp_path):
+    full, elastic = (
+        make_run(tmp_path / name, scheme, seconds)
+        for name, scheme, seconds in (("full", "full", 9000.0), ("elastic", "elastic", 300.0))
+    )
+    assert [row["ratio"] for row in table.rows([full, elastic])] == [1.0, pytest.approx(1 / 30)]
+    elastic.write_environment({**elastic.environment(), "device": "a laptop"})
+    assert [row["ratio"] for row in table.rows([full, elastic])] == [1.0, None]

@@ -79,3 +79,24 @@ def test_a_profile_of_another_model_and_a_rho_below_what_is_to_be_had_are_errors
         PolicyRun(tf, Elastic(), None)
     with pytest.raises(UsageError, match="Valid"):
         PolicyRun(tf, Elastic(), timings, rho=timings.rho_min / 2)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [lambda n: np.ones(n + 1, bool), lambda n: np.zeros(n, bool), lambda n: [0, 2], lambda n: np.ones(n)],
+    ids=["of other tensors", "of none", "of indices", "of numbers"],
+)
+def test_a_mask_that_is_none_is_refused(tf, mask):
+    class Mistaken(Scheme):
+        def mask(self, model):
+            return mask(len(model.trainable_weights))
+
+    with pytest.raises(UsageError, match="Mistaken.mask gave .*needed: bool of shape"):
+        PolicyRun(tf, Mistaken(), None, steps_per_epoch=3)
+
+
+def test_a_probe_that_gives_nothing_is_an_error_and_not_a_hang(tf, timings, monkeypatch):
+    monkeypatch.setattr(ArrayData, "probe", lambda data, step: iter(()))
+    run = PolicyRun(tf, Elastic(), timings)
+    with pytest.raises(UsageError, match="probe gave no minibatch"):
+        run.train(4)

@@ -309,3 +309,30 @@ def test_rows_of_runs_are_summarised_and_drawn(tmp_path):
     options = ["--csv", str(tmp_path / "runs.csv"), "--plot", str(tmp_path / "picture.png")]
     said = subprocess.run([*command, *options], capture_output=True, text=True, check=True).stdout
     assert "88.5 ± 0.71" in said and (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["no pip", "no interpreter"])
+def test_an_environment_that_was_left_half_made_is_completed(tmp_path, damage):
+    """As after Debian's python without its venv package, an interrupt, or an upgrade of the system."""
+    repository = tmp_path / "a path with spaces"
+    (repository / "scripts").mkdir(parents=True)
+    shutil.copy(SCRIPTS / "environment.sh", repository / "scripts")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", repository / ".venv"], check=True)
+    (repository / ".venv" / "mine").write_text("stays")
+    if damage == "no interpreter":
+        for link in (repository / ".venv" / "bin").glob("python*"):
+            link.unlink()
+            link.symlink_to("/nowhere/python3")
+    command = (
+        "source scripts/environment.sh; install() { :; }; prepare_environment && python -m pip --version"
+    )
+    said = subprocess.run(
+        ["bash", "-c", command],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHON": sys.executable, "STACK": ""},
+    )
+    assert said.returncode == 0 and "a path with spaces/.venv" in said.stdout.splitlines()[-1], said.stderr
+    assert (repository / ".venv" / "mine").read_text() == "stays"

@@ -111,3 +111,16 @@ def test_a_loss_that_is_not_finite_ends_the_run(tf, model):
     lost = [(np.full((1, 3), np.nan, np.float32), np.array([0]))]
     with pytest.raises(RunError, match="test loss is nan.*training diverged"):
         make(model, lost).on_epoch_end(0, {})
+
+
+def test_labels_in_a_column_are_labels(tf, model):
+    in_columns = [(x, y[:, None]) for x, y in minibatches(tf)]
+    assert Evaluator(model)(in_columns) == pytest.approx(Evaluator(model)(minibatches(tf)))
+
+
+@pytest.mark.parametrize("last", ["activation", "layer"])
+def test_what_a_softmax_gives_are_probabilities(tf, last):
+    layers = tf.keras.layers
+    ending = {"activation": lambda: layers.Activation("softmax"), "layer": layers.Softmax}[last]()
+    model = tf.keras.Sequential([tf.keras.Input((3,)), ending])
+    assert Evaluator(model)(minibatches(tf)) == pytest.approx(expected(tf), rel=1e-4)

@@ -264,6 +264,19 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("option", ["gradient_accumulation_steps", "ema_overwrite_frequency"])
+def test_an_optimizer_that_changes_all_weights_in_some_steps_is_refused(tf, keras, option):
+    given = {"gradient_accumulation_steps": 4} if option.startswith("grad") else {"use_ema": True, option: 10}
+    try:
+        optimizer = keras.optimizers.SGD(0.1, **given)
+    except (TypeError, ValueError):
+        pytest.skip("not of this Keras")
+    trainer = Trainer(keras.Sequential([keras.layers.Dense(1)]))
+    trainer.compile(optimizer, loss="mse")
+    with pytest.raises(UsageError, match=option):
+        trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), verbose=0)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_leaves_no_room_is_refused(keras, case):
     make, options, message = REFUSED[case]
@@ -321,3 +334,45 @@ def test_callbacks_are_a_list_or_one(keras):
     trainer.compile("sgd", "mse")
     with pytest.raises(UsageError, match="not a CallbackList"):
         trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), callbacks=keras.callbacks.CallbackList())
+
+
+def test_after_the_head_the_rest_is_trained_by_a_profile_of_its_own(tf, keras):
+    x, y = bright_images(48)
+    model = image_network(keras)
+    for layer in model.layers[:-1]:
+        layer.trainable = False
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer = Trainer(model, rho=0.95, interval=1, importance_batches=1)
+    trainer.compile("sgd", loss)
+    trainer.fit(x, y, batch_size=8, epochs=1, verbose=0)
+    assert len(trainer.timings) == 2
+    for layer in model.layers:
+        layer.trainable = True
+    trainer.compile("sgd", loss)
+    trainer.fit(x, y, batch_size=8, epochs=1, verbose=0)
+    assert len(trainer.timings) == len(model.trainable_variables)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ragged", "sparse"])
+def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras, kind):
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 64)
+    if kind == "ragged":
+        rows = [random.integers(1, 40, random.integers(2, 9)) + 40 * label for label in labels]
+        data, first = tf.ragged.constant([row.tolist() for row in rows]), keras.layers.Embedding(90, 8)
+        inputs = keras.Input((None,), dtype="int64", ragged=True)
+        pooled = keras.layers.GlobalAveragePooling1D()(first(inputs))
+    else:
+        dense = (random.random((64, 30)) < 0.2) * (1.0 + labels[:, None])
+        data = tf.sparse.from_dense(dense.astype(np.float32))
+        inputs = keras.Input((30,), sparse=True)
+        pooled = keras.layers.Dense(8, activation="relu")(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(2)(pooled))
+    said = []
+    trainer = Trainer(model, rho=0.95, interval=1, importance_batches=1, say=said.append)
+    trainer.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    batches = tf.data.Dataset.from_tensor_slices((data, labels)).batch(8, drop_remainder=True)
+    history = trainer.fit(batches, epochs=2, verbose=0)
+    assert history.elastic["replayed_share"] == 0
+    assert "not recording: the data has ragged or sparse parts" in said
