@@ -39,7 +39,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
     assembly.configure(settings.seed, mixed_precision=settings.mixed_precision)
     assembly.note_precision(settings, print)
-    classes = assembly.classes(settings, dataset_given="--dataset" in typed or "--config" in typed)
+    dataset_given = "--dataset" in typed or settings.dataset != ProfileSettings().dataset
+    classes = assembly.classes(settings, dataset_given)
     model = assembly.make_model(settings, classes)
     shape = (*assembly.image_size(settings, model), model.input_shape[-1])
     metadata = profiling.profile_metadata(settings, model, shape, classes)

@@ -51,13 +51,6 @@ def changes(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
     return found
 
 
-def differs(part: str, before: Dict[str, Any], now: Dict[str, Any]) -> bool:
-    """Whether the classes, or the images of `part`, are others than they were."""
-    return before["class_names"] != now["class_names"] or (
-        part in before and before[part]["contents"] != now[part]["contents"]
-    )
-
-
 def times_differ(before: Dict[str, Any], now: Dict[str, Any]) -> bool:
     """Whether files were written since, though none got another name or size."""
     return any(before[part]["times"] != now[part]["times"] for part in _common(before, now))

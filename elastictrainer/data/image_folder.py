@@ -138,7 +138,9 @@ class FolderSplit(IndexedSplit):
     def identity(self) -> Dict[str, Any]:
         """See `Split`: a folder that was moved or copied as a whole has the same contents."""
         about = [os.stat(file) for file in self.files]
-        files = [os.path.abspath(file) for file in self.files]  # a table may have both kinds of paths
+        files = [str(file) for file in self.files]
+        if len(set(map(os.path.isabs, files))) > 1:  # of a table
+            files = list(map(os.path.abspath, files))
         root = os.path.commonpath(files)
         names = [os.path.relpath(file, root) for file in files]
         sizes, times = [one.st_size for one in about], [one.st_mtime_ns for one in about]

@@ -46,27 +46,30 @@ def labelled_of_run(run: RunFolder, part: Optional[str] = None) -> Labelled:
     """The images that a run set aside; `part` "test" (None), "val" or "train".
 
     Raises:
-        UsageError: the data is not there any more, has no such part, or other images in it: what is set apart
-            anew may have been trained on.
+        UsageError: the data is not there any more, has no such part, or is other data than what the part was
+            set apart of: what would be set apart now may have been trained on.
     """
     settings = load(TrainSettings, run.config_path)
     try:
-        names, parts = datasets.parts_of(settings.dataset, settings.data_dir)
+        names, own = datasets.parts_of(settings.dataset, settings.data_dir)
     except UsageError as error:
         started_in = run.environment().get("directory")
         raise UsageError(
             f"{error} The run was started in {started_in}; go there, or name the data with --dataset."
         ) from None
     splits = settings.test_split, settings.validation_split, settings.seed
-    parts = divided(settings.dataset, names, parts, *splits)
+    parts = divided(settings.dataset, names, own, *splits)
     chosen = _chosen(settings.dataset, names, parts, part)
-    before, now = run.environment().get("data"), fingerprint.of_splits(names, parts)
-    if before and fingerprint.differs(chosen.part, before, now):
-        raise UsageError(
-            f"{chosen.name} is not what {run.path} was trained on: "
-            f"{abbreviated(fingerprint.changes(before, now))}. Put it back as it was, or name images to test "
-            "on with --dataset."
-        )
+    before = run.environment().get("data", {})
+    apart = {name: split for name, split in parts.items() if split is not own.get(name)}
+    if before and chosen.part in apart:
+        was = {name: about for name, about in before.items() if name in ("class_names", *apart)}
+        found = fingerprint.changes(was, fingerprint.of_splits(names, apart))
+        if found:
+            raise UsageError(
+                f"{chosen.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as "
+                "it was, or name images to test on with --dataset."
+            )
     return chosen
 
 

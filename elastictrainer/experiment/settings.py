@@ -174,8 +174,8 @@ class TrainSettings(CommonSettings):
     reprofile: str = setting(
         "auto",
         "make a new profile during training: auto (where the clock contradicts it by more than a tenth for "
-        "a while), always (before every selection as well; --reprofile alone) or never. With --reuse auto "
-        "only full steps before the first selection make one",
+        "a while), always (before every selection as well; --reprofile alone) or never. With --reuse auto, "
+        "always makes one before the first selection, and auto none",
         bare="always",
         check_name=registry.REPROFILE.check,
     )

@@ -31,9 +31,10 @@ def require_recordable(settings: TrainSettings) -> None:
         Path(settings.reuse_dir).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=settings.reuse_dir):
             pass
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"--reuse-dir {settings.reuse_dir}: no file can be made there ({error.strerror}). Name another "
+            f"--reuse-dir {settings.reuse_dir!r}: no file can be made there ({why}). Name another "
             "folder, or leave it out: recordings are in the run folder then."
         ) from None
 

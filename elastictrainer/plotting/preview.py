@@ -50,7 +50,9 @@ def data(settings: TrainSettings) -> Drawing:
     """
     assembly.configure(settings.seed)
     images = assembly.load_data(settings)
-    augment, layer_names = _augmentation(settings, len(images.class_names))
+    model = assembly.make_model(dataclasses.replace(settings, weights="none"), len(images.class_names))
+    images = dataclasses.replace(images, image_size=assembly.image_size(settings, model))
+    augment, layer_names = _augmentation(model)
     rows = _one_of_each(images)
     figure, axes = pyplot.subplots(
         len(rows),
@@ -84,9 +86,8 @@ def data(settings: TrainSettings) -> Drawing:
     return Drawing(figure, drawn)
 
 
-def _augmentation(settings: TrainSettings, classes: int) -> Tuple[Callable[[Any], Any], str]:
+def _augmentation(model: tf.keras.Model) -> Tuple[Callable[[Any], Any], str]:
     """The model's augmentation layers as one function, and their names for the title."""
-    model = assembly.make_model(dataclasses.replace(settings, weights="none"), classes)
     layers = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
 
     def augment(pixels: Any) -> Any:

@@ -93,7 +93,7 @@ class RunFolder:
             ) from None
         except OSError as error:
             raise UsageError(
-                f"cannot lock {self.path}: {error.strerror}. A run folder can be on another file system."
+                f"cannot lock {self.path}: {error.strerror}. Put the run folder on another file system."
             ) from None
 
     def _check_replaceable(self, overwrite: bool, needed: Sequence[Path]) -> None:

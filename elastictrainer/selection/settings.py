@@ -22,7 +22,8 @@ class SelectionSettings:
         feedback: correct the selector's budget by the times measured in this run.
         reprofile: "auto": renew the profile during the run where measured and predicted times differ by
             more than a tenth for a while, "always": before every selection as well, "never". Full steps of
-            the run make it: where frozen work is done once there are none after the first selection.
+            the run make it. Where frozen work is done once there are none after the first selection: "always"
+            makes a profile before that one, "auto" none.
 
     Raises:
         UsageError: an attribute out of range.

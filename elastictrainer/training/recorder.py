@@ -208,7 +208,7 @@ class Recorder:
         begun, progress = state.recording, state.progress
         if not policy.interval and policy.selects and progress.batch:  # before the first selection
             self._held = list(minibatches(stream(first_epoch + progress.epoch, 0).take(progress.batch)))
-        if begun is None:
+        if begun is None or self._is_over():
             return
         state.say("recording again what is frozen")
         failure: Optional[Exception] = None

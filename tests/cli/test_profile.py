@@ -38,3 +38,6 @@ def test_the_number_of_classes_alone_is_enough(tf, tmp_path, monkeypatch):
     small = ["--model", "usermodels:good", "--classes", "7", "--output", "p.json"]
     assert profile.main([*small, *QUICK]) == 0
     assert TensorTimings.load("p.json").metadata["classes"] == 7
+    (tmp_path / "c.yaml").write_text("classes: 6\n")
+    assert profile.main([*small[:2], "--config", "c.yaml", "--output", "q.json", *QUICK]) == 0
+    assert TensorTimings.load("q.json").metadata["classes"] == 6

@@ -154,3 +154,16 @@ def test_a_run_is_not_tested_on_images_drawn_anew(image_folder, tmp_path, change
     if change == "added":
         (whole / "dark" / "another.png").unlink()
         assert labelled_of_run(run).image_names == tested
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_a_test_folder_may_change(image_folder, tmp_path, part):
+    """Nothing is drawn from it."""
+    from elastictrainer.data import datasets, fingerprint
+
+    run = make_run(tmp_path / "run")
+    run.write_config({"scheme": "full", "dataset": str(image_folder)})
+    of = fingerprint.fingerprint(datasets.load(str(image_folder), 4, (8, 8)))
+    run.write_environment({**run.environment(), "data": of})
+    shutil.copy(image_folder / part / "dark" / "1.png", image_folder / part / "dark" / "another.png")
+    assert labelled_of_run(run).split.count == of["test"]["count"] + (part == "test")

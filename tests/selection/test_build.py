@@ -97,6 +97,6 @@ def test_a_mask_that_is_none_is_refused(tf, mask):
 
 def test_a_probe_that_gives_nothing_is_an_error_and_not_a_hang(tf, timings, monkeypatch):
     monkeypatch.setattr(ArrayData, "probe", lambda data, step: iter(()))
-    run = PolicyRun(tf, Elastic(), timings)
+    run = PolicyRun(tf, Elastic(), timings, rho=0.5 * (1 + timings.rho_min))
     with pytest.raises(UsageError, match="probe gave no minibatch"):
         run.train(4)

@@ -293,7 +293,7 @@ BAD = {
     "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "cannot read the meter's log"),
     "recordings nowhere": (
         ("et-train", *PROFILED, "--reuse-dir", "profile.json"),
-        "--reuse-dir profile.json: no file can be made there (",
+        "--reuse-dir 'profile.json': no file can be made there (",
     ),
     "patience without validation": (
         ("et-train", *PROFILED, "--early-stopping", "2"),

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -289,7 +290,7 @@ def test_what_was_held_does_not_outlast_a_selection_of_every_tensor(tf, monkeypa
 def test_a_resumed_run_goes_on_without_recording_where_there_is_no_room_any_more(tf, tmp_path, monkeypatch):
     interrupted = folder_in(tmp_path, "interrupted")
     with pytest.raises(Interrupted):
-        run_of(tf, run=interrupted, callbacks=[interrupt_after(tf, 40)])
+        run_of(tf, run=interrupted, interval=2, callbacks=[interrupt_after(tf, 40)])
 
     def without_room(recorder, mask, minibatch):
         raise Unusable("no room.")
@@ -299,13 +300,25 @@ def test_a_resumed_run_goes_on_without_recording_where_there_is_no_room_any_more
 
     class RoomAgain(tf.keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 5:
+            if epoch == 4:  # where the next interval begins
                 monkeypatch.setattr(Recorder, "_begin", begin)
 
-    _, history, said = run_of(tf, run=interrupted, resume=True, callbacks=[RoomAgain()])
-    assert "not recording: no room." in said
-    assert any(line.startswith("without recording: selected") for line in said) or history.corrections
-    assert 0 < history.elastic["replayed_share"] < 6 / 8
+    _, history, said = run_of(tf, run=interrupted, resume=True, interval=2, callbacks=[RoomAgain()])
+    at = said.index("not recording: no room.")
+    assert any(line.startswith("recording what is frozen") for line in said[at:])
+    # One epoch before, four minibatches of the interrupted one, and three in the interval after it.
+    assert history.elastic["replayed_share"] == pytest.approx((12 + 4 + 36) / 96)
+
+
+def test_a_process_that_has_room_gives_up_with_one_that_has_none():
+    states = [
+        SimpleNamespace(workers=SimpleNamespace(gather=lambda mine: np.array([[False], [True]]))),
+        SimpleNamespace(workers=None),
+    ]
+    several, alone = (Recorder(state, None, None, EXACT) for state in states)
+    mine = Unusable("no room.")
+    assert str(several._agreed(None)) == "process 1 cannot" and several._agreed(mine) is mine
+    assert alone._agreed(None) is None and alone._agreed(mine) is mine
 
 
 def test_an_image_that_cannot_be_read_again_is_an_error_of_the_run(tf, tmp_path):

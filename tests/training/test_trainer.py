@@ -342,7 +342,7 @@ def test_after_the_head_the_rest_is_trained_by_a_profile_of_its_own(tf, keras):
     for layer in model.layers[:-1]:
         layer.trainable = False
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    trainer = Trainer(model, rho=0.95, interval=1, importance_batches=1)
+    trainer = Trainer(model, rho=1.0, interval=1, importance_batches=1)
     trainer.compile("sgd", loss)
     trainer.fit(x, y, batch_size=8, epochs=1, verbose=0)
     assert len(trainer.timings) == 2
@@ -361,7 +361,10 @@ def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras,
     if kind == "ragged":
         rows = [random.integers(1, 40, random.integers(2, 9)) + 40 * label for label in labels]
         data, first = tf.ragged.constant([row.tolist() for row in rows]), keras.layers.Embedding(90, 8)
-        inputs = keras.Input((None,), dtype="int64", ragged=True)
+        try:
+            inputs = keras.Input((None,), dtype="int64", ragged=True)
+        except TypeError:
+            pytest.skip("not of this Keras")
         pooled = keras.layers.GlobalAveragePooling1D()(first(inputs))
     else:
         dense = (random.random((64, 30)) < 0.2) * (1.0 + labels[:, None])
@@ -370,7 +373,7 @@ def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras,
         pooled = keras.layers.Dense(8, activation="relu")(inputs)
     model = keras.Model(inputs, keras.layers.Dense(2)(pooled))
     said = []
-    trainer = Trainer(model, rho=0.95, interval=1, importance_batches=1, say=said.append)
+    trainer = Trainer(model, rho=1.0, interval=1, importance_batches=1, say=said.append)
     trainer.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     batches = tf.data.Dataset.from_tensor_slices((data, labels)).batch(8, drop_remainder=True)
     history = trainer.fit(batches, epochs=2, verbose=0)
