@@ -77,6 +77,7 @@ class Run:
             interval=1,
             importance_batches=2,
             feedback=False,
+            reuse="off",  # whether it pays to record would depend on the machine; see test_recorder.py
             run=self.folder,
             resume=resume,
         )
