@@ -15,7 +15,7 @@ from elastictrainer.runs import ownership, provenance
 from elastictrainer.runs.files import write_text, written_beside
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
-from elastictrainer.steps.keras_compat import argmax, compute_in_float32, save_for_serving, without_own_layers
+from elastictrainer.steps.keras_compat import argmax, compute_in_float32, for_inference, save_for_serving
 
 LABELS = "labels.txt"
 SAVED_LABELS = f"assets.extra/{LABELS}"  # the folder that TensorFlow leaves to others
@@ -49,19 +49,12 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
 
 
 def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
-    """The model without the augmentation that it begins with: from what follows to the logits."""
+    """The model from pixels to logits, without its augmentation layers."""
     if model.output_shape[-1] != len(class_names):
         raise UsageError(
             f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names."
         )
-    last = None
-    for layer in model.layers:
-        if isinstance(layer, AUGMENTATION):
-            last = layer
-        elif not isinstance(layer, tf.keras.layers.InputLayer):
-            break  # further augmentation has layers before it that count; in inference it does nothing
-    core = tf.keras.Model(last.output, model.outputs[0], name=model.name) if last is not None else model
-    return without_own_layers(core)
+    return for_inference(model, AUGMENTATION)
 
 
 def export(

@@ -161,14 +161,26 @@ def in_inference_mode(network: tf.keras.Model, inputs: Any) -> Any:
     return InferenceMode(network)(inputs) if KERAS_3 else network(inputs, training=False)
 
 
-def without_own_layers(model: tf.keras.Model) -> tf.keras.Model:
-    """The network for inference, with the same weights, in layers that Keras itself defines."""
-    if not any(isinstance(layer, InferenceMode) for layer in model.layers):
+def for_inference(model: tf.keras.Model, skipped: Tuple[type, ...]) -> tf.keras.Model:
+    """The network with the same weights, in Keras' own layers, without those of the types `skipped`.
+
+    Keras 3's random layers would augment wherever nobody says otherwise.
+    """
+    if not any(isinstance(layer, (InferenceMode, *skipped)) for layer in model.layers):
         return model
 
+    def kept(layer: Any) -> Any:
+        return tf.keras.layers.Identity() if isinstance(layer, skipped) else layer
+
     def call(layer: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(layer, skipped):
+            return arguments[0]
         return layer.layer(*arguments) if isinstance(layer, InferenceMode) else layer(*arguments, **options)
 
+    if not KERAS_3:
+        return tf.keras.models.clone_model(model, clone_function=kept)
+    if isinstance(model, tf.keras.Sequential):
+        model = tf.keras.Model(model.inputs, model.outputs, name=model.name)
     return tf.keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
 
 

@@ -161,13 +161,21 @@ def test_a_run_that_cannot_be_exported_is_refused(run):
     assert not (run.path / "export").exists()
 
 
+@pytest.mark.parametrize("sequential", [False, True], ids=["functional", "sequential"])
 @pytest.mark.parametrize("format", ["keras", "tflite", "saved_model"])
-def test_what_comes_before_the_augmentation_is_exported_too(tf, pixels, tmp_path, format):
+def test_what_comes_before_the_augmentation_is_exported_too(tf, pixels, tmp_path, format, sequential):
     layers = tf.keras.layers
-    inputs = tf.keras.Input((16, 16, 3))
-    features = layers.RandomFlip("horizontal")(layers.Rescaling(1 / 255)(inputs))
-    features = layers.GlobalAveragePooling2D()(layers.Conv2D(4, 3)(features))
-    model = tf.keras.Model(inputs, layers.Dense(3)(features))
+    parts = [
+        layers.Rescaling(1 / 255),
+        layers.RandomFlip("horizontal"),
+        layers.Conv2D(4, 3),
+        layers.GlobalAveragePooling2D(),
+        layers.Dense(3),
+    ]
+    inputs = features = tf.keras.Input((16, 16, 3))
+    for layer in parts:
+        features = layer(features)
+    model = tf.keras.Sequential([inputs, *parts]) if sequential else tf.keras.Model(inputs, features)
     path = exported(model, format, tmp_path / ("m" if format == "saved_model" else f"m.{format}"))
     if format == "tflite":
         said = tflite(tf, path, pixels)

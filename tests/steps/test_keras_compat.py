@@ -49,7 +49,7 @@ def test_in_inference_mode_statistics_stay_and_weights_train(tf):
         np.testing.assert_array_equal(variable.numpy(), value)
     gradients = tape.gradient(total, keras_compat.tf_variables(model.trainable_weights))
     assert len(gradients) == 4 and all(g is not None for g in gradients)
-    plain = keras_compat.without_own_layers(model)
+    plain = keras_compat.for_inference(model, ())
     assert not any(isinstance(layer, keras_compat.InferenceMode) for layer in plain.layers)
     np.testing.assert_allclose(plain(x), model(x), rtol=1e-6)
 
