@@ -72,11 +72,14 @@ def require_supported(model: tf.keras.Model) -> None:
         raise UsageError(
             "the model was made under a distribution strategy; only one device is supported here."
         )
-    for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):  # of Keras 3, None by default
+    for option in (
+        "gradient_accumulation_steps",
+        "ema_overwrite_frequency",
+    ):  # the former of Keras 3; None by default
         if getattr(model.optimizer, option, None):
             raise UsageError(
                 f"{option} of the optimizer changes weights in some steps only, whatever trains in them: "
-                "leave it out. A larger batch size does what accumulated gradients do."
+                "leave it out."
             )
     if isinstance(model.optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
         raise UsageError(
