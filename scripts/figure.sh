@@ -53,17 +53,21 @@ plan=()      # of a dry run: --run, the profile and the options of each run
 
 flag() { [ "${!1:-0}" = 1 ]; }
 
-# either NAME DEFAULT...: the value of the variable NAME if it is set, demo for QUICK, else the defaults, one a line.
+# shown COMMAND OPTION...: print a command as it can be typed.
+shown() {
+    printf %s "$1"
+    shift
+    printf ' %q' "$@"
+    echo
+}
+
+# either NAME DEFAULT...: set the array `values` to the value of the variable NAME if it is set, to demo for QUICK, else to the defaults.
 either() {
     local name=$1
     shift
-    if [ -n "${!name:-}" ]; then
-        echo "${!name}"
-    elif flag QUICK; then
-        echo demo
-    else
-        printf '%s\n' "$@"
-    fi
+    values=("$@")
+    flag QUICK && values=(demo)
+    [ -z "${!name:-}" ] || values=("${!name}")
 }
 
 # common DATASET MODEL: set the array `options` to the options that et-profile and et-train share.
@@ -84,25 +88,31 @@ make_profile() {
     [ -f "$profile" ] && return
     common "$1" "$2"
     if flag DRY_RUN; then
-        [[ $announced == *" $profile "* ]] || echo "et-profile ${options[*]} --output $profile"
+        [[ $announced == *" $profile "* ]] || shown et-profile "${options[@]}" --output "$profile"
         announced+=" $profile "
         return
     fi
     et-profile "${options[@]}" --output "$profile"
-    stop_if_interrupted $?
+    local status=$?
+    stop_if_interrupted $status
+    [ $status -eq 0 ] || failed+=("$profile")
+    return $status
 }
 
 # affordable RHO: whether this device can reach that ratio, according to `profile`.
 affordable() {
     flag DRY_RUN && [ ! -f "$profile" ] && return
     python "$scripts/figure_data.py" affordable "$profile" "$1"
+    local status=$?
+    [ $status -le 1 ] || failed+=("$profile")
+    return $status
 }
 
 # train DATASET MODEL NAME OPTION...: train a run with each seed, and add the folders of finished ones to `runs`.
 train() {
     local options dataset=$1 model=$2 folder name=$3 seed
     shift 3
-    make_profile "$dataset" "$model"
+    make_profile "$dataset" "$model" || return
     for seed in "${seeds[@]}"; do
         folder=$output/runs/$(name_of "$dataset")_$(name_of "$model")_$name
         [ "$seed" = 0 ] || folder+=_seed$seed
@@ -119,7 +129,7 @@ train_one() {
     if flag DRY_RUN; then
         [ -f "$folder/summary.json" ] && echo "finished: $folder" && return
         options+=(--profile "$profile" --output "$folder")
-        echo "et-train ${options[*]}"
+        shown et-train "${options[@]}"
         plan+=(--run "$profile" "${options[@]}")
         return
     fi
@@ -138,7 +148,7 @@ train_one() {
 
 # paper_elastic DATASET MODEL RHO: elastic training as in the paper, if this device can reach that ratio.
 paper_elastic() {
-    make_profile "$1" "$2"
+    make_profile "$1" "$2" || return
     if affordable "$3"; then
         train "$1" "$2" "elastic-$3" --scheme elastic --rho "$3" --reuse off
     fi
@@ -169,14 +179,15 @@ four_schemes() {
 # curves_by_dataset DATASET...: for each data set, a picture of accuracy and one of loss over time, of four schemes.
 curves_by_dataset() {
     local dataset all=()
-    for dataset in $(either DATASET "$@"); do
+    either DATASET "$@"
+    for dataset in "${values[@]}"; do
         runs=()
         four_schemes "$dataset" "$model"
         draw "${figure}_$(name_of "$dataset")_accuracy" curves
         draw "${figure}_$(name_of "$dataset")_loss" curves --y loss
-        all+=("${runs[@]}")
+        all+=(${runs[@]+"${runs[@]}"})
     done
-    runs=("${all[@]}")
+    runs=(${all[@]+"${all[@]}"})
 }
 
 stop_if_interrupted() {
@@ -197,13 +208,13 @@ draw() {
 
 # draw_each NAME KIND: a picture of each run so far; of all but the first, NAME is followed by the seed.
 draw_each() {
-    local all=("${runs[@]}") run seed
+    local all=(${runs[@]+"${runs[@]}"}) run seed
     for run in ${all[@]+"${all[@]}"}; do
         seed=${run##*_}
         runs=("$run")
         if [[ $seed == seed* ]]; then draw "$1_$seed" "$2"; else draw "$1" "$2"; fi
     done
-    runs=("${all[@]}")
+    runs=(${all[@]+"${all[@]}"})
 }
 
 # report: print and write the figure's numbers beside the paper's, then name what failed.
@@ -228,8 +239,10 @@ by_rho() {
     done
 }
 
-dataset=$(either DATASET caltech_birds2011)
-model=$(either MODEL resnet50)
+either DATASET caltech_birds2011
+dataset=${values[0]}
+either MODEL resnet50
+model=${values[0]}
 case $figure in
     # Accuracy (a-c) and loss (d-f) over training time, four schemes on three data sets.
     figure15) curves_by_dataset caltech_birds2011 oxford_iiit_pet stanford_dogs ;;
@@ -255,7 +268,8 @@ case $figure in
         ;;
     # Accuracy and time of four models at rho 0.4, against full training.
     figure19)
-        for model in $(either MODEL resnet50 vgg16 mobilenetv2 vit); do
+        either MODEL resnet50 vgg16 mobilenetv2 vit
+        for model in "${values[@]}"; do
             baseline "$dataset" "$model" full
             elastic "$dataset" "$model" "${RHO:-0.4}"
         done
@@ -292,7 +306,8 @@ case $figure in
         ;;
     # Time to a target accuracy, against the best baseline.
     table2)
-        for dataset in $(either DATASET caltech_birds2011 oxford_iiit_pet stanford_dogs); do
+        either DATASET caltech_birds2011 oxford_iiit_pet stanford_dogs
+        for dataset in "${values[@]}"; do
             four_schemes "$dataset" "$model"
         done
         ;;

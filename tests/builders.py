@@ -202,13 +202,14 @@ def traced_step(tf, model, batch, mask=None):
     return step
 
 
-def tiny_pets(folder, second="test", label="label"):
+def tiny_pets(folder, second="test", label="label", labelled=True):
     """A builder of tensorflow-datasets that writes real records: eleven and five images of cats and dogs.
 
     Args:
         folder: where it keeps them.
         second: name of the second split; None: there is none.
         label: name of the feature.
+        labelled: the second split says what is on its images.
     """
     import tensorflow_datasets as tfds
 
@@ -225,12 +226,12 @@ def tiny_pets(folder, second="test", label="label"):
                 return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
             def _split_generators(self, manager):
-                parts = {"train": self._generate_examples(11), second: self._generate_examples(5)}
+                parts = {"train": self._generate_examples(11), second: self._generate_examples(5, labelled)}
                 return {name: examples for name, examples in parts.items() if name}
 
-            def _generate_examples(self, count):
+            def _generate_examples(self, count, labelled=True):
                 for k in range(count):
                     image = np.full((20 + k, 30, 3), 40 + 150 * (k % 2), np.uint8)
-                    yield k, {"image": image, label: k % 2}
+                    yield k, {"image": image, label: k % 2 if labelled else -1}
 
     return TinyPets(data_dir=str(folder))

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import signal
 import sys
 import threading
@@ -95,10 +96,17 @@ def run(
     except Exception as error:
         if debug:
             traceback.print_exc()
-        reason = str(error).strip().splitlines()
-        print(f"{name}: failed: {type(error).__name__}: {reason[0] if reason else ''}", file=sys.stderr)
+        print(f"{name}: failed: {type(error).__name__}: {_reason(error)}", file=sys.stderr)
         print("Run again with --debug for details.", file=sys.stderr)
         return 1
+
+
+def _reason(error: Exception) -> str:
+    """The line of an error's message that says what went wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines[:1] == ["in user code:"]:  # TensorFlow quotes the way there first
+        lines = [line for line in lines if re.match(r"\w+(Error|Exception): ", line)][-1:] or lines[-1:]
+    return lines[0] if lines else ""
 
 
 def _interrupt(number: int, frame: Any) -> None:

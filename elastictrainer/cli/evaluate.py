@@ -58,7 +58,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     data = (
         labelled.labelled(options.dataset, options.part, options.data_dir)
         if options.dataset is not None
-        else labelled.labelled_of_run(RunFolder(options.model), options.part)
+        else labelled.labelled_of_run(RunFolder(options.model), options.part, options.data_dir)
     )
     classifier = predictor.load(options.model, options.weights, options.trust_model)
     scores = scoring.score(classifier, data, options.image_size)

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any, Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run
@@ -78,6 +79,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     if options.csv and options.what in ("table", "report"):
         raise UsageError(f"--csv goes with pictures, not with {options.what}.")
     if options.what == "table":
+        if options.output and Path(options.output).suffix != ".json":
+            raise UsageError(f"--output {options.output}: the figures of a table are written as .json.")
         from elastictrainer.plotting import table
 
         runs = find_runs(options.paths)

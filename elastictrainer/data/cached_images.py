@@ -3,7 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +11,7 @@ import tensorflow as tf
 from elastictrainer.data.splits import IndexedSplit, stored
 from elastictrainer.errors import RunError, UsageError
 from elastictrainer.registry import CACHE
+from elastictrainer.runs.environment import memory_bytes
 from elastictrainer.runs.files import remove_unfinished, written_beside
 
 FOLDER = Path("cache")
@@ -84,6 +85,16 @@ class CachedSplit(IndexedSplit):
     def identity(self) -> Dict[str, Any]:
         """See `Split`."""
         return self._split.identity()
+
+
+def require_room(place: str, splits: Iterable[Any], size: Tuple[int, int]) -> None:
+    """UsageError where images would take more memory than there is: the system would end the process."""
+    needed, there = sum(split.count for split in splits) * size[0] * size[1] * 3, memory_bytes()
+    if place == "memory" and there is not None and needed > there:
+        raise UsageError(
+            f"--cache memory: the decoded images take {needed / 1e9:.1f} GB, and this machine has "
+            f"{there / 1e9:.1f} GB. Choose --cache disk, or none."
+        )
 
 
 def _decoded(split: Any, size: Tuple[int, int], workers: int) -> Iterator[np.ndarray]:

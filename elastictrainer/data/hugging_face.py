@@ -142,9 +142,12 @@ def _labelled(name: str, parts: Dict[str, Any]) -> Tuple[List[str], Dict[str, Hu
     if label in classes:
         names, labels = list(features[label].names), values
     else:
-        names = sorted({str(value) for column in values.values() for value in column})
+        names = sorted({str(value) for column in values.values() for value in column if value is not None})
         number = {value: k for k, value in enumerate(names)}
-        labels = {part: [number[str(value)] for value in column] for part, column in values.items()}
+        labels = {
+            part: [None if value is None else number[str(value)] for value in column]
+            for part, column in values.items()
+        }
     splits = {}
     for part, table in parts.items():
         numbers = np.array([-1 if value is None else value for value in labels[part]], np.int64)

@@ -7,7 +7,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.cached_images import CachedSplit, require_cacheable
+from elastictrainer.data.cached_images import CachedSplit, require_cacheable, require_room
 from elastictrainer.data.splits import IndexedSplit, Split
 from elastictrainer.errors import RunError, UsageError
 
@@ -99,6 +99,7 @@ class ImageData:
         require_cacheable(place, self.train_split)
         if place == "none":
             return self
+        require_room(place, self.splits.values(), self.image_size)
         kept = {
             part: CachedSplit(split, self.image_size, place, _workers(), say)
             for part, split in self.splits.items()

@@ -44,6 +44,11 @@ class TfdsSplit:
         labels = self.ordered()(None).map(lambda example: example["label"])
         return np.fromiter(labels.as_numpy_iterator(), np.int64, self.count)
 
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the first example has a class: some collections keep those of their test images back."""
+        return all(example["label"] >= 0 for example in self.ordered()(None).take(1))
+
     def subset(self, chosen: np.ndarray) -> "TfdsSplit":
         """See `Divisible`."""
         if self.chosen is not None:
@@ -99,7 +104,8 @@ class TfdsSplit:
 def named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     """Class names and parts; fetched if need be.
 
-    The parts are the splits train, test, and validation as val; where there is no test, validation is that.
+    The parts are the splits train, test, and validation as val; where there is no test with labels,
+    validation is that.
 
     Raises:
         UsageError: tensorflow-datasets has no such name, it holds no labelled images, or cannot be fetched.
@@ -176,5 +182,7 @@ def _require_labelled_images(builder: Any, name: str) -> None:
 
 def _parts(builder: Any, name: str) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     _require_labelled_images(builder, name)
-    found = parts.of_splits(name, {split: TfdsSplit(builder, split) for split in builder.info.splits})
-    return builder.info.features["label"].names, found
+    splits = {split: TfdsSplit(builder, split) for split in builder.info.splits}
+    if "test" in splits and not splits["test"].is_labelled:
+        del splits["test"]
+    return builder.info.features["label"].names, parts.of_splits(name, splits)

@@ -1,6 +1,7 @@
 """From settings to live objects: random state, data, model, optimizer."""
 
 import logging
+from pathlib import Path
 from typing import Any, Callable, Optional, Tuple
 
 import tensorflow as tf
@@ -45,6 +46,8 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     """
     if settings.classes and dataset_given and settings.dataset in datasets.TFDS_CLASSES:
         _agree(settings, datasets.TFDS_CLASSES[settings.dataset])
+    elif settings.classes and dataset_given and Path(settings.dataset).exists():
+        _agree(settings, datasets.classes_of(settings.dataset, settings.data_dir))
     return settings.classes or datasets.classes_of(settings.dataset, settings.data_dir)
 
 

@@ -42,8 +42,13 @@ class Labelled:
         return f"{self.split.count} {words + ' ' if words else ''}images of {Path(self.name).name}"
 
 
-def labelled_of_run(run: RunFolder, part: Optional[str] = None) -> Labelled:
-    """The images that a run set aside; `part` "test" (None), "val" or "train".
+def labelled_of_run(run: RunFolder, part: Optional[str] = None, data_dir: Optional[str] = None) -> Labelled:
+    """The images that a run set aside.
+
+    Args:
+        run: its folder.
+        part: "test" (None), "val" or "train".
+        data_dir: where the collection's data is now; None: where it was.
 
     Raises:
         UsageError: the data is not there any more, has no such part, or is other data than what the part was
@@ -51,7 +56,7 @@ def labelled_of_run(run: RunFolder, part: Optional[str] = None) -> Labelled:
     """
     settings = load(TrainSettings, run.config_path)
     try:
-        names, own = datasets.parts_of(settings.dataset, settings.data_dir)
+        names, own = datasets.parts_of(settings.dataset, data_dir or settings.data_dir)
     except UsageError as error:
         started_in = run.environment().get("directory")
         raise UsageError(

@@ -261,7 +261,8 @@ def _begin(
     """Write what a run can be resumed by, and what it ran on."""
     if not resume:
         run.begin()
-        run.write_config(dataclasses.asdict(settings))  # from here on it can be resumed
+        # From here on it can be resumed. As --config of another run it must not replace this one.
+        run.write_config({**dataclasses.asdict(settings), "overwrite": False})
     if timings is not None and not run.profile_path.exists():
         timings.save(run.profile_path)
     if not run.environment_path.exists():

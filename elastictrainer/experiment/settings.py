@@ -140,8 +140,9 @@ class TrainSettings(CommonSettings):
     )
     interval: Optional[int] = setting(
         None,
-        "epochs between two selections; the first one is renewed after half that; if not given, 6 (4 with "
-        "--reuse off, half of the epochs in a short run), or more where so many would not pay",
+        "epochs between two selections; the first one is renewed after half that; if not given, 6 (in a "
+        "run shorter than 12 half of its epochs, 4 at least; 4 with --reuse off), or more where so many "
+        "would not pay",
         1,
     )
     epochs: int = setting(12, "passes over the training images", 1, group="training")

@@ -15,8 +15,12 @@ def check_together(settings: TrainSettings) -> None:
         raise UsageError(
             f"--warmup-epochs {settings.warmup_epochs:g} leaves nothing of --epochs {settings.epochs}."
         )
-    decay = {field.name: field.default for field in dataclasses.fields(settings)}["weight_decay"]
-    if settings.optimizer == "adam" and settings.weight_decay not in (0, decay):
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    for name in ("replicas", "replica_network"):
+        value = getattr(settings, name)
+        if settings.strategy != "mirrored" and value != defaults[name]:
+            raise UsageError(f"--{name.replace('_', '-')} {value} goes with --strategy mirrored alone.")
+    if settings.optimizer == "adam" and settings.weight_decay not in (0, defaults["weight_decay"]):
         raise UsageError(
             f"adam has no --weight-decay ({settings.weight_decay:g}): leave it out, or take --optimizer "
             "adamw."

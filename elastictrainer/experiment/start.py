@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -15,7 +16,7 @@ from elastictrainer.experiment.foreign_code import settings_of
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_names
 from elastictrainer.registry import HF, takes_rho
-from elastictrainer.runs.ownership import EXPORTS
+from elastictrainer.runs import ownership
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training import launcher, private_network
@@ -31,9 +32,14 @@ def start(settings: TrainSettings, options: Sequence[str]) -> Summary:
         settings: of the run.
         options: the command line that they are from; other processes get it.
     """
-    output = settings.output or _new_name(settings)
+    output = str(Path(settings.output or _new_name(settings)))  # no slash at its end: a suffix may follow
     if _starts_processes(settings):
-        _train_in_processes(settings, lambda rank: [*options, "--output", output], output)
+        _train_in_processes(
+            settings,
+            lambda rank: [*options, "--output", output],
+            output,
+            weightless=settings.init_from is not None,
+        )
         return None
     run = RunFolder(output + _suffix(settings))
     with run.claimed(settings.overwrite, needed=_read_by(settings)):
@@ -59,6 +65,7 @@ def resume(run: RunFolder, trust: bool = False) -> Summary:
                 settings,
                 lambda rank: ["--resume", f"{run.path}{launcher.suffix(rank)}", *trusted],
                 str(run.path),
+                weightless=bool(ownership.checkpoints(run.checkpoints_path)),
             )
             return None
     with run.claimed(resume=True):
@@ -110,7 +117,7 @@ def _read_by(settings: TrainSettings) -> List[Path]:
 def _exports_missing(run: RunFolder, settings: TrainSettings) -> List[str]:
     """The formats that a finished run was to be exported in, and was not: it was interrupted then."""
     asked = settings.export.split(",") if settings.export else []
-    return [f for f in asked if not (run.export_path / EXPORTS[f]).exists()]
+    return [f for f in asked if not (run.export_path / ownership.EXPORTS[f]).exists()]
 
 
 def _train(settings: TrainSettings, run: RunFolder, resume: bool) -> Dict[str, Any]:
@@ -125,8 +132,17 @@ def _starts_processes(settings: TrainSettings) -> bool:
     return settings.strategy == "mirrored" and not launcher.is_replica()
 
 
-def _train_in_processes(settings: TrainSettings, command: Callable[[int], List[str]], run: str) -> None:
-    """Train in a process for each device; `command` has the arguments of one by its number."""
+def _train_in_processes(
+    settings: TrainSettings, command: Callable[[int], List[str]], run: str, weightless: bool
+) -> None:
+    """Train in a process for each device.
+
+    Args:
+        settings: of the run.
+        command: the arguments of a process by its number.
+        run: path of the run folder.
+        weightless: the network's weights come from a run, not from where the settings say.
+    """
     load_tensorflow()
     from elastictrainer.experiment.assembly import fetch
 
@@ -134,7 +150,7 @@ def _train_in_processes(settings: TrainSettings, command: Callable[[int], List[s
     with contextlib.ExitStack() as stack:
         network, why_not = None, "as --replica-network asks"
         if settings.replica_network == "private":
-            fetch(settings)
+            fetch(replace(settings, weights="none") if weightless else settings)
             network, why_not = stack.enter_context(private_network.opened())
         if network is None:
             print(

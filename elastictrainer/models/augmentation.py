@@ -5,6 +5,8 @@ from typing import Any, Dict, List
 
 import tensorflow as tf
 
+from elastictrainer.steps.keras_compat import layers_inside
+
 # Layers that change their input in training only: all that `layers` makes.
 AUGMENTATION = (
     tf.keras.layers.RandomFlip,
@@ -61,6 +63,11 @@ def layers(augmentation: Augmentation) -> List[Any]:
     return [make() for wanted, make in made if wanted]
 
 
+def layers_of(model: tf.keras.Model) -> List[Any]:
+    """The model's augmentation layers, those inside other layers included."""
+    return [layer for layer in layers_inside(model, recursive=True) if isinstance(layer, AUGMENTATION)]
+
+
 def kinds(model: tf.keras.Model) -> List[str]:
     """The model's augmentation layers, by their kinds."""
-    return [type(layer).__name__ for layer in model.layers if isinstance(layer, AUGMENTATION)]
+    return [type(layer).__name__ for layer in layers_of(model)]

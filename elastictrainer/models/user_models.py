@@ -38,8 +38,8 @@ def require_logits(name: str, model: Any, classes: int) -> None:
         classes: of the data.
 
     Raises:
-        UsageError: not a Keras model, not built, another output shape, a softmax at the end, or logits that
-            are not float32.
+        UsageError: not a Keras model, not built, another output shape, a softmax or sigmoid at the end, or
+            logits that are not float32.
     """
     if not isinstance(model, tf.keras.Model):
         raise UsageError(f"--model {name} gave a {type(model).__name__}, not a Keras model.")
@@ -51,10 +51,11 @@ def require_logits(name: str, model: Any, classes: int) -> None:
             f"--model {name} gives outputs of shape {output}; "
             f"the data has {classes} classes: (None, {classes})."
         )
-    if ends_in_softmax(model):
-        raise UsageError(
-            f"--model {name} ends in a softmax; it must give logits. Remove the last activation."
-        )
+    for activation in ("softmax", "sigmoid"):
+        if ends_in(model, activation):
+            raise UsageError(
+                f"--model {name} ends in a {activation}; it must give logits. Remove the last activation."
+            )
     if model.layers and model.layers[-1].compute_dtype in ("bfloat16", "float16"):
         raise UsageError(
             f"--model {name} gives {model.layers[-1].compute_dtype} logits, too coarse for a loss: make its "
@@ -62,8 +63,9 @@ def require_logits(name: str, model: Any, classes: int) -> None:
         )
 
 
-def ends_in_softmax(model: tf.keras.Model) -> bool:
-    """Whether the model gives probabilities and not logits, by its last layer."""
+def ends_in(model: tf.keras.Model, activation: str) -> bool:
+    """Whether the model's last layer applies "softmax", or "sigmoid": then it gives no logits."""
     last = model.layers[-1] if model.layers else None
-    is_softmax = getattr(last, "activation", None) is tf.keras.activations.softmax
-    return is_softmax or isinstance(last, tf.keras.layers.Softmax)
+    if activation == "softmax" and isinstance(last, tf.keras.layers.Softmax):
+        return True
+    return getattr(last, "activation", None) is getattr(tf.keras.activations, activation)

@@ -178,11 +178,16 @@ def input_size(model: tf.keras.Model, fallback: int) -> Tuple[int, int]:
     """Height and width in pixels that the model takes; `fallback` for a dimension that it leaves open.
 
     Raises:
-        UsageError: the model's input is not (batch, height, width, channels).
+        UsageError: the model's input is not (batch, height, width, 3).
     """
     shape = model.input_shape
     if not isinstance(shape, tuple) or len(shape) != 4:
         raise UsageError(
             f"the model takes inputs of shape {shape}; images need (batch, height, width, channels)."
+        )
+    if shape[3] not in (None, 3):
+        raise UsageError(
+            f"the model takes inputs of shape {shape}: of {shape[3]} channels. Images are read with three, "
+            "red, green and blue: let a layer of the model make them what it needs."
         )
     return (shape[1] or fallback, shape[2] or fallback)

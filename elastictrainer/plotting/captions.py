@@ -11,6 +11,11 @@ _SYSTEM = re.compile(r" \((x86_64|amd64|aarch64|arm64|armv\w+|i\d86)\)$", re.IGN
 _ADVERTISING = re.compile(r"\((R|TM)\)|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@.*$", re.IGNORECASE)
 
 
+def cut_to(name: str, most: int) -> str:
+    """A name of at most `most` letters: the middle of a longer one is left out."""
+    return name if len(name) <= most else f"{name[:8]}..{name[10 - most :]}"
+
+
 class TimeUnit(NamedTuple):
     """A unit that gives a picture's times two to four digits."""
 

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Union
 import matplotlib
 
 from elastictrainer.errors import UsageError
+from elastictrainer.plotting.captions import cut_to
 from elastictrainer.registry import takes_rho
 from elastictrainer.runs.files import write_csv, written_beside
 from elastictrainer.runs.run_folder import RunFolder
@@ -79,5 +80,4 @@ def short_layer(name: str) -> str:
         parts = parts[1:]  # what all blocks are in
     if len("/".join(parts)) > _LAYER_LETTERS and len(parts) > 2:
         parts = [parts[0], "..", parts[-1]]
-    short = "/".join(parts)
-    return short if len(short) <= _LAYER_LETTERS else f"{short[:8]}..{short[-_LAYER_LETTERS + 10 :]}"
+    return cut_to("/".join(parts), _LAYER_LETTERS)

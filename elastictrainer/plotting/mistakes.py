@@ -8,6 +8,7 @@ import numpy as np
 
 from elastictrainer.data.splits import stored
 from elastictrainer.experiment.scoring import Scores
+from elastictrainer.plotting.captions import cut_to
 from elastictrainer.plotting.drawing import Drawing, pyplot
 
 _NUMBERED = 25  # classes, up to which each cell has its number
@@ -33,7 +34,7 @@ def confusion(scores: Scores) -> Drawing:
             axes.text(column, row, counts[row, column], ha="center", va="center", fontsize=7, color=colour)
     every = -(-len(names) // _NAMED)
     ticks = list(range(0, len(names), every))
-    shown = [textwrap.shorten(names[k], 28, placeholder="...") for k in ticks]
+    shown = [cut_to(names[k], 28) for k in ticks]
     axes.set_xticks(ticks, shown, rotation=90, fontsize=size)
     axes.set_yticks(ticks, shown, fontsize=size)
     axes.set_xlabel("taken for")

@@ -2,15 +2,19 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.data import datasets
+from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.parts import UNDIVIDED, divided
+from elastictrainer.data.splits import Divisible
 from elastictrainer.experiment import assembly, foreign_code
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.models.augmentation import AUGMENTATION
+from elastictrainer.models import augmentation
 from elastictrainer.plotting.captions import data_name, model_name
 from elastictrainer.plotting.drawing import Drawing, pyplot
 from elastictrainer.runs.run_folder import RunFolder
@@ -49,9 +53,11 @@ def data(settings: TrainSettings) -> Drawing:
         UsageError: the data set or the model cannot be made from `settings`.
     """
     assembly.configure(settings.seed)
-    images = assembly.load_data(settings)
-    model = assembly.make_model(dataclasses.replace(settings, weights="none"), len(images.class_names))
-    images = dataclasses.replace(images, image_size=assembly.image_size(settings, model))
+    names, split = _training_images(settings)
+    model = assembly.make_model(dataclasses.replace(settings, weights="none"), len(names))
+    size = assembly.image_size(settings, model)
+    batch = min(settings.batch_size, split.count)
+    images = ImageData(settings.dataset, tuple(names), split, split, batch, size, settings.seed)
     augment, layer_names = _augmentation(model)
     rows = _one_of_each(images)
     figure, axes = pyplot.subplots(
@@ -86,9 +92,18 @@ def data(settings: TrainSettings) -> Drawing:
     return Drawing(figure, drawn)
 
 
+def _training_images(settings: TrainSettings) -> Tuple[Sequence[str], Divisible]:
+    """Class names and training images; all images of data that has no parts, and is given none."""
+    names, own = datasets.parts_of(settings.dataset, settings.data_dir)
+    if "test" not in own and settings.test_split is None and settings.validation_split is None:
+        return names, own[UNDIVIDED] if UNDIVIDED in own else own["train"]
+    shares = settings.test_split, settings.validation_split, settings.seed
+    return names, divided(settings.dataset, names, own, *shares)["train"]
+
+
 def _augmentation(model: tf.keras.Model) -> Tuple[Callable[[Any], Any], str]:
     """The model's augmentation layers as one function, and their names for the title."""
-    layers = [layer for layer in model.layers if isinstance(layer, AUGMENTATION)]
+    layers = augmentation.layers_of(model)
 
     def augment(pixels: Any) -> Any:
         for layer in layers:

@@ -83,9 +83,9 @@ def without_wildcards(folder: Path) -> Iterator[Path]:
 
 
 def write_text(path: Union[str, Path], text: str) -> None:
-    """Write `text` as UTF-8, completely or not at all."""
+    """Write `text` as UTF-8, completely or not at all; bytes of a file name that are none, as escapes."""
     with written_beside(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: Union[str, Path], value: Any) -> None:
@@ -94,11 +94,12 @@ def write_json(path: Union[str, Path], value: Any) -> None:
 
 
 def write_csv(path: Union[str, Path], header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Write a table as CSV, completely or not at all."""
-    with written_beside(path) as beside, open(beside, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+    """Write a table as CSV, completely or not at all; names of files with the bytes that they have."""
+    with written_beside(path) as beside:
+        with open(beside, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(rows)
 
 
 def append_line(path: Union[str, Path], line: str) -> None:

@@ -266,8 +266,15 @@ def _text(path: Path) -> str:
 
 
 def find_runs(paths: List[str]) -> List[RunFolder]:
-    """A run folder for each path; UsageError for a path that is no run folder."""
-    runs = [RunFolder(p) for p in paths]
+    """The run folders at `paths`, in their order; one that is named twice, once.
+
+    Raises:
+        UsageError: a path is no run folder.
+    """
+    found: Dict[Path, RunFolder] = {}
+    for path in paths:
+        found.setdefault(Path(path).resolve(), RunFolder(path))
+    runs = list(found.values())
     for run in runs:
         if not run.config_path.exists():
             raise UsageError(

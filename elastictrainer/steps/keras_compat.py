@@ -4,6 +4,7 @@ No other module asks which Keras it is, or uses a name of Keras' that begins wit
 """
 
 import contextlib
+import importlib
 import json
 import sys
 import tempfile
@@ -73,8 +74,24 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
     """Create the optimizer's counters, and its slots for `variables`."""
     if is_legacy(optimizer):
         optimizer._create_all_weights(list(variables))
-    else:
-        optimizer.build(list(variables))
+        return
+    if not KERAS_3:  # by itself it has XLA compile updates on a GPU, where the profiler cannot look inside
+        optimizer.jit_compile = False
+    optimizer.build(list(variables))
+
+
+def rate_variables(optimizer: Any) -> List[Any]:
+    """Where Keras 2 keeps what a callback may set, such as the learning rate: not among its variables."""
+    if KERAS_3:
+        return []
+    rates = optimizer._hyper.values() if is_legacy(optimizer) else [optimizer._learning_rate]
+    return [rate for rate in rates if isinstance(rate, tf.Variable)]
+
+
+def output_layers(model: tf.keras.Model) -> List[Any]:
+    """The layer of each output of a functional model; empty for another."""
+    histories = [getattr(tensor, "_keras_history", None) for tensor in getattr(model, "outputs", None) or []]
+    return [history.operation if KERAS_3 else history.layer for history in histories if history is not None]
 
 
 def apply_gradients(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
@@ -124,7 +141,9 @@ def is_compiled(model: tf.keras.Model) -> bool:
 
 
 def steps_per_execution(model: tf.keras.Model) -> int:
-    """As the model was compiled."""
+    """As the model was compiled; 0 where Keras 2 is to find out how many."""
+    if getattr(model, "autotune_steps_per_execution", False):
+        return 0
     return int(model.steps_per_execution if KERAS_3 else model._steps_per_execution or 1)
 
 
@@ -140,7 +159,9 @@ def compiled_loss(
     """The loss a model was compiled with, with layers' regularisation; updates the metric "loss"."""
     if not KERAS_3:
         return model.compute_loss(x, labels, outputs, weights)
-    loss = model.compute_loss(x, labels, outputs, weights, training=training)
+    loss = model._compute_loss(
+        x, labels, outputs, weights, training=training
+    )  # for its own compute_loss, too
     model._loss_tracker.update_state(loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
     return loss
 
@@ -164,24 +185,37 @@ def in_inference_mode(network: tf.keras.Model, inputs: Any) -> Any:
 def for_inference(model: tf.keras.Model, skipped: Tuple[type, ...]) -> tf.keras.Model:
     """The network with the same weights, in Keras' own layers, without those of the types `skipped`.
 
-    Keras 3's random layers would augment wherever nobody says otherwise.
+    Random layers would augment wherever nobody says otherwise. Networks inside are done likewise.
     """
-    if not any(isinstance(layer, (InferenceMode, *skipped)) for layer in model.layers):
+    if not any(
+        isinstance(layer, (InferenceMode, *skipped)) for layer in layers_inside(model, recursive=True)
+    ):
         return model
 
     def kept(layer: Any) -> Any:
-        return tf.keras.layers.Identity() if isinstance(layer, skipped) else layer
+        if isinstance(layer, skipped):
+            return tf.keras.layers.Identity()
+        return for_inference(layer, skipped) if _is_functional(layer) else layer
 
     def call(layer: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(layer, skipped):
             return arguments[0]
-        return layer.layer(*arguments) if isinstance(layer, InferenceMode) else layer(*arguments, **options)
+        if isinstance(layer, InferenceMode):
+            return layer.layer(*arguments)
+        return (for_inference(layer, skipped) if _is_functional(layer) else layer)(*arguments, **options)
 
     if not KERAS_3:
         return tf.keras.models.clone_model(model, clone_function=kept)
     if isinstance(model, tf.keras.Sequential):
         model = tf.keras.Model(model.inputs, model.outputs, name=model.name)
     return tf.keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
+
+
+def _is_functional(layer: Any) -> bool:
+    """Whether the layer is a network of which Keras knows the graph of its layers."""
+    home = f"keras.src.{'models' if KERAS_3 else 'engine'}.functional"
+    functional = importlib.import_module(home).Functional
+    return isinstance(layer, (functional, tf.keras.Sequential)) and layer.built
 
 
 def compute_in_float32(model: tf.keras.Model) -> None:
@@ -206,9 +240,11 @@ def argmax(inputs: Any) -> Any:
 
 
 def save_for_serving(model: tf.keras.Model, folder: str) -> None:
-    """Write a SavedModel."""
-    if KERAS_3:
-        model.export(folder, verbose=False)
+    """Write a SavedModel of the network in inference mode."""
+    if KERAS_3:  # its random layers augment wherever nobody says otherwise
+        (pixels,) = model.inputs
+        inputs = tf.keras.Input(pixels.shape[1:], dtype=pixels.dtype, name=pixels.name)
+        tf.keras.Model(inputs, InferenceMode(model)(inputs)).export(folder, verbose=False)
     else:
         tf.saved_model.save(model, folder)
 

@@ -7,7 +7,7 @@ set -euo pipefail
 output=${OUTPUT:-benchmark-output/profiles}
 mkdir -p "$output"
 for model in mobilenetv2 resnet50 vgg16 vit; do
-    weights=WEIGHTS_${model^^}
+    weights=WEIGHTS_$(tr '[:lower:]' '[:upper:]' <<< "$model")
     optimizer=sgd
     [ "$model" = vit ] && optimizer=adam # as in the paper
     et-profile --model "$model" --weights "${!weights:-none}" --augment paper --classes 200 \

@@ -38,7 +38,7 @@ for seed in "${seeds[@]}"; do
             train "seed$seed/${scheme#*:}-$rho" --seed "$seed" --rho "$rho" --epochs "$epochs" --scheme "$scheme"
         done
     done
-    train "seed$seed/elastic-${rhos[0]}-without" --seed "$seed" --rho "${rhos[0]}" --epochs "$epochs" --reuse off
+    [ ${#rhos[@]} -eq 0 ] || train "seed$seed/elastic-${rhos[0]}-without" --seed "$seed" --rho "${rhos[0]}" --epochs "$epochs" --reuse off
     train "seed$seed/traditional-tl" --seed "$seed" --scheme traditional-tl --epochs "$epochs"
 done
 et-plot tradeoff "${runs[@]}" --output "$output/tradeoff.png" --csv "$output/tradeoff.csv"

@@ -48,6 +48,13 @@ def test_success_is_status_0_and_the_body_gets_the_arguments(capsys):
             "et-test: failed: ZeroDivisionError: first line\nRun again with --debug for details.",
         ),
         (
+            ValueError(
+                "in user code:\n\n    File a.py\n        x\n\n    ValueError: of shape 3\n    called so"
+            ),
+            1,
+            "et-test: failed: ValueError: ValueError: of shape 3\nRun again with --debug for details.",
+        ),
+        (
             AssertionError(),
             1,
             "et-test: failed: AssertionError:\nRun again with --debug for details.",

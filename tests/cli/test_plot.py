@@ -84,3 +84,9 @@ def test_images_are_drawn_as_the_network_gets_them(tf, image_folder, here, capsy
     assert plot.main(["data", "c.yaml", "--output", "d.png", "--csv", "d.csv"]) == 0
     with open("d.csv", newline="") as file:
         assert [row["class"] for row in csv.DictReader(file)].count("dark") == 6
+
+
+def test_the_figures_of_a_table_are_json_only(here, capsys):
+    assert plot.main(["table", "full", "--output", "t.csv"]) == 2
+    assert "t.csv: the figures of a table are written as .json" in capsys.readouterr().err
+    assert not (here / "t.csv").exists()

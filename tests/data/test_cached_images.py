@@ -109,3 +109,9 @@ def test_a_full_disk_is_told_and_leaves_nothing(tf, image_folder, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list((tmp_path / "cache").iterdir())
+
+
+def test_more_images_than_there_is_memory_are_refused(tf, image_folder, monkeypatch):
+    monkeypatch.setattr("elastictrainer.data.cached_images.memory_bytes", lambda: 10_000)
+    with pytest.raises(UsageError, match="--cache memory: the decoded images take .* Choose --cache disk"):
+        load(image_folder).cached("memory", print)

@@ -151,3 +151,13 @@ def test_without_the_extra_it_says_what_to_install(tf, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UsageError, match=r'pip install "elastictrainer\[hf\]"'):
         load("cifar10")
+
+
+def test_a_picture_without_a_label_is_no_class_of_its_own(tf, hub, tmp_path):
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(content, format="PNG")
+    cells = {"image": [{"bytes": content.getvalue(), "path": None}] * 3, "label": ["a", None, "b"]}
+    features = hub.Features({"image": hub.Image(), "label": hub.Value("string")})
+    hub.Dataset.from_dict(cells, features=features).save_to_disk(str(tmp_path / "copy"))
+    with pytest.raises(UsageError, match="copy: 1 images of train have no label"):
+        load(tmp_path / "copy", test_split=0.3)

@@ -119,3 +119,12 @@ def test_a_stream_goes_on_from_any_minibatch(tf, tmp_path):
     for (x, y), (other, label) in zip(data.stream(1, 1), whole[1:]):
         np.testing.assert_array_equal(x, other)
         np.testing.assert_array_equal(y, label)
+
+
+def test_a_test_part_whose_labels_are_kept_back_is_left_out(tf, tmp_path):
+    builder = tiny_pets(tmp_path, labelled=False)
+    builder.download_and_prepare()
+    with pytest.raises(UsageError, match="no test part: --test-split 0.2"):
+        load(builder.data_dir)
+    data = load(builder.data_dir, test_split=0.3)
+    assert data.train_split.count + data.test_split.count == 11

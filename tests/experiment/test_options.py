@@ -144,12 +144,14 @@ def test_an_option_that_may_be_repeated_is_one_text(tmp_path):
     [
         (["--warmup-epochs", "3", "--epochs", "3"], "--warmup-epochs 3 leaves nothing of --epochs 3"),
         (["--optimizer", "adam", "--weight-decay", "0.01"], "adam has no --weight-decay .*adamw"),
+        (["--replicas", "2"], "--replicas 2 goes with --strategy mirrored alone"),
+        (["--replica-network", "open"], "--replica-network open goes with --strategy mirrored alone"),
     ],
 )
 def test_settings_that_leave_no_room_for_each_other(arguments, message):
     with pytest.raises(UsageError, match=message):
         check_together(read(arguments))
-    check_together(read(arguments[:2]))
+    check_together(read([*arguments[:2], "--strategy", "mirrored"]))
 
 
 def test_help_has_groups_names_and_no_aliases():

@@ -3,6 +3,7 @@
 import json
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,8 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
     assert run.environment()["class_names"] == ["dark", "light"]
     assert [line["epoch"] for line in run.metrics()] == [1, 2]
     assert all(line["test_accuracy"] is not None for line in run.metrics()) and run.selections()
+    page = (Path(__file__).parents[2] / "docs" / "run-folder.md").read_text()
+    assert not [key for key in (*summary, *run.metrics()[0], *run.selections()[0]) if f"`{key}`" not in page]
     for path in (run.profile_path, run.model_path, run.events_path, run.checkpoints_path):
         assert path.exists(), path
     said = capsys.readouterr().out
@@ -239,3 +242,9 @@ def test_images_have_the_size_that_a_model_file_takes(settings, run, tf, tmp_pat
     usermodels.of_a_fixed_size(2).save(tmp_path / "m.keras")
     train(settings(model=str(tmp_path / "m.keras"), image_size=None, scheme="elastic"), run, resume=False)
     assert json.loads(run.profile_path.read_text())["metadata"]["input_shape"] == [12, 20, 3]
+
+
+def test_a_run_that_replaced_another_is_not_replaced_by_its_own_settings(settings, run):
+    run.write_config({"scheme": "full"})
+    train(settings(output=str(run.path), overwrite=True), run, resume=False)
+    assert run.config()["overwrite"] is False

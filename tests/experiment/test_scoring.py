@@ -167,3 +167,19 @@ def test_a_test_folder_may_change(image_folder, tmp_path, part):
     run.write_environment({**run.environment(), "data": of})
     shutil.copy(image_folder / part / "dark" / "1.png", image_folder / part / "dark" / "another.png")
     assert labelled_of_run(run).split.count == of["test"]["count"] + (part == "test")
+
+
+def test_a_collections_data_may_have_moved(tf, tmp_path, monkeypatch):
+    run = make_run(tmp_path / "run")
+    run.write_config({**run.config(), "dataset": "oxford_iiit_pet", "data_dir": "old"})
+    asked = []
+
+    def parts_of(name, data_dir):
+        asked.append(data_dir)
+        raise UsageError("not here.")
+
+    monkeypatch.setattr("elastictrainer.data.datasets.parts_of", parts_of)
+    for given in (None, "new"):
+        with pytest.raises(UsageError, match="not here"):
+            labelled_of_run(run, None, given)
+    assert asked == ["old", "new"]

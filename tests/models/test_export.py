@@ -185,3 +185,31 @@ def test_what_comes_before_the_augmentation_is_exported_too(tf, pixels, tmp_path
         served = tf.saved_model.load(str(path)).signatures["serving_default"]
         said = served(tf.constant(pixels))["probabilities"]
     np.testing.assert_allclose(said, tf.nn.softmax(model(pixels, training=False)), atol=1e-4)
+
+
+@pytest.mark.parametrize("format", ["keras", "tflite", "saved_model"])
+def test_augmentation_inside_another_layer_is_not_done_in_use(tf, pixels, tmp_path, format):
+    layers = tf.keras.layers
+    augmentation = tf.keras.Sequential([layers.RandomFlip("horizontal"), layers.RandomContrast(0.9)])
+    inputs = tf.keras.Input((16, 16, 3))
+    features = layers.GlobalMaxPooling2D()(layers.Conv2D(4, 3)(augmentation(inputs)))
+    model = tf.keras.Model(inputs, layers.Dense(3)(layers.Rescaling(1 / 255)(features)))
+    expected = tf.nn.softmax(model(pixels, training=False)).numpy()
+    path = exported(model, format, tmp_path / ("m" if format == "saved_model" else f"m.{format}"))
+    if format == "tflite":
+        np.testing.assert_allclose(tflite(tf, path, pixels), expected, atol=1e-4)
+        return
+    serve = (
+        tf.keras.models.load_model(path)
+        if format == "keras"
+        else tf.saved_model.load(str(path)).signatures["serving_default"]
+    )
+    np.testing.assert_allclose(serve(tf.constant(pixels))["probabilities"], expected, atol=1e-5)
+
+
+def test_a_model_card_that_stays_is_told(run, tmp_path, capsys):
+    export_run(run, ["tflite"], tmp_path / "out")
+    assert "stays as it is" not in capsys.readouterr().out
+    written = export_run(run, ["keras"], tmp_path / "out")
+    assert written == [str(tmp_path / "out" / "deployed.keras")]
+    assert "README.md stays as it is and may describe another export" in capsys.readouterr().out

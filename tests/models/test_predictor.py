@@ -174,3 +174,12 @@ def test_code_in_a_keras_file_needs_trust(tf, tmp_path, pixels):
     with pytest.raises(UsageError, match="a layer of the kind Lambda.*--trust-model"):
         predictor.load(tmp_path / "m.keras")
     assert predictor.load(tmp_path / "m.keras", trust=True)(pixels).shape == (5, 2)
+
+
+@pytest.mark.parametrize("outputs, activation", [(1, None), (1, "sigmoid"), (3, "sigmoid")])
+def test_outputs_that_are_no_shares_of_one_whole_are_refused(tf, tmp_path, outputs, activation):
+    head = tf.keras.layers.Dense(outputs, activation=activation)
+    model = tf.keras.Sequential([tf.keras.Input((16, 16, 3)), tf.keras.layers.GlobalAveragePooling2D(), head])
+    model.save(tmp_path / "m.keras")
+    with pytest.raises(UsageError, match="m.keras has one output, or a sigmoid at its end"):
+        predictor.load(tmp_path / "m.keras")

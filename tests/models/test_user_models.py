@@ -43,12 +43,12 @@ def test_a_model_without_logits_is_refused(tf, name, message):
         user_models.require_logits("mine", model, 2)
 
 
-def test_a_softmax_as_activation_is_refused_and_logits_are_not(tf):
+def test_probabilities_by_activation_are_refused_and_logits_are_not(tf):
     layers = tf.keras.layers
-    for activation, refused in (("softmax", True), (None, False)):
+    for activation, refused in (("softmax", True), ("sigmoid", True), (None, False)):
         model = tf.keras.Sequential([tf.keras.Input((3,)), layers.Dense(2, activation=activation)])
         if refused:
-            with pytest.raises(UsageError, match="softmax"):
+            with pytest.raises(UsageError, match=activation):
                 user_models.require_logits("mine", model, 2)
         else:
             user_models.require_logits("mine", model, 2)

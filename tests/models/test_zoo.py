@@ -187,3 +187,10 @@ def test_real_imagenet_weights_load(tf, mobilenet_weights):
     model = create("mobilenetv2", 100, weights=str(mobilenet_weights))
     kernel = dict(zip(tensor_names(model), model.trainable_weights))["Conv1/kernel"].numpy()
     assert 0.1 < kernel.std() < 1
+
+
+@pytest.mark.parametrize("channels, message", [(1, "of 1 channels"), (4, "of 4 channels")])
+def test_a_model_of_other_than_three_channels_is_refused(tf, channels, message):
+    model = tf.keras.Sequential([tf.keras.Input((8, 8, channels)), tf.keras.layers.Flatten()])
+    with pytest.raises(UsageError, match=message):
+        zoo.input_size(model, 8)

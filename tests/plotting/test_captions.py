@@ -47,3 +47,8 @@ def test_what_a_profile_is_of():
     about = {"model": "vit", "input_shape": [224, 224, 3], "batch_size": 4, "device": "abacus"}
     assert captions.profiled(about) == "vit, 224x224, batch 4, abacus"
     assert captions.profiled({}) == "model"
+
+
+def test_a_long_name_keeps_its_beginning_and_its_end():
+    assert captions.cut_to("American_Three_toed_Woodpecker_male", 28) == "American..ed_Woodpecker_male"
+    assert captions.cut_to("wren", 28) == "wren"

@@ -40,3 +40,10 @@ def test_a_data_set_alone_has_the_default_settings_and_an_unknown_one_is_refused
     assert preview.settings_of(str(image_folder)).dataset == str(image_folder)
     with pytest.raises(UsageError, match="unknown data set"):
         preview.data(preview.settings_of("nowhere"))
+
+
+def test_a_folder_of_classes_needs_no_parts(tf, image_folder):
+    from elastictrainer.plotting import preview
+
+    drawn = preview.data(preview.TrainSettings(model="demo", dataset=str(image_folder / "train")))
+    assert {row["class"] for row in drawn.rows} == {"dark", "light"}

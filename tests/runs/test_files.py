@@ -5,7 +5,15 @@ import time
 
 import pytest
 
-from elastictrainer.runs.files import append_line, remove_unfinished, set_aside, write_json, written_beside
+from elastictrainer.runs.files import (
+    append_line,
+    remove_unfinished,
+    set_aside,
+    write_csv,
+    write_json,
+    write_text,
+    written_beside,
+)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
@@ -69,3 +77,11 @@ def test_lines_are_appended(tmp_path):
     append_line(tmp_path / "log", "a")
     append_line(tmp_path / "log", "b")
     assert (tmp_path / "log").read_text() == "a\nb\n"
+
+
+def test_names_that_are_no_utf_8_are_written_all_the_same(tmp_path):
+    name = os.fsdecode(b"caf\xe9.jpg")
+    write_csv(tmp_path / "t.csv", ["image"], [[name]])
+    assert (tmp_path / "t.csv").read_bytes() == b"image\ncaf\xe9.jpg\n"
+    write_text(tmp_path / "t.txt", name)
+    assert (tmp_path / "t.txt").read_text(encoding="utf-8") == r"caf\udce9.jpg"

@@ -35,6 +35,13 @@ def test_what_was_written_is_read(run):
     assert [found.path for found in find_runs([str(run.path)])] == [run.path]
 
 
+def test_a_run_named_twice_is_one_run_and_keeps_its_place(run, tmp_path):
+    other = RunFolder.create(tmp_path / "other")
+    other.write_config({"scheme": "elastic"})
+    named = [str(run.path), str(other.path), f"{run.path}/", f"{other.path}/../run"]
+    assert [found.path for found in find_runs(named)] == [run.path, other.path]
+
+
 def test_a_rewound_log_keeps_its_first_lines(run):
     for epoch in range(3):
         run.add_metrics({"epoch": epoch})

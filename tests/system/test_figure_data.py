@@ -61,3 +61,19 @@ def test_figure_16_and_runs_that_the_paper_has_not_are_held_against_nothing(tmp_
     ]
     _, rows = table(tmp_path, "figure17", *others)
     assert [row["paper"] for row in rows] == [{}, {}]
+
+
+def test_runs_that_validate_reach_a_target_by_their_validation_accuracy(tmp_path):
+    runs = []
+    for scheme, seconds in (("elastic", 50.0), ("full", 100.0)):
+        folder = tmp_path / scheme
+        runs.append(paper_run(folder, scheme, 2 * seconds, 0.7))
+        lines = [
+            {**line, "test_accuracy": None, "val_accuracy": 0.7, "train_seconds_total": seconds * k}
+            for k, line in enumerate(map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()), 1)
+        ]
+        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    said, _ = table(tmp_path, "table2", *runs)
+    speedups = json.loads((tmp_path / "t.json").read_text())["speedups"]
+    reached = [(row["elastic_s"], row["baseline_s"]) for row in speedups if row["target"] == 68]
+    assert reached == [(50.0, 100.0)], said

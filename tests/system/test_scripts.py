@@ -165,6 +165,19 @@ def test_dry_run_prints_commands_and_trains_nothing(tmp_path):
     assert "--scheme full" not in run("figure17", tmp_path, DRY_RUN="1", EGO="1", RHOS="0.5")
 
 
+@pytest.mark.parametrize("figure", ["figure20", "figure22"])
+def test_a_profile_that_cannot_be_made_is_a_failure(tmp_path, figure):
+    said = run(figure, tmp_path, status=1, DATASET="nowhere", MODEL="demo")
+    assert "failed: figures-output/profiles/nowhere_demo.json" in said
+
+
+@pytest.mark.parametrize("figure", ["figure15", "figure16", "figure19", "figure22", "table2"])
+def test_a_data_folder_may_have_spaces_in_its_name(tmp_path, figure):
+    said = run(figure, tmp_path, DRY_RUN="1", DATASET="my images", MODEL="mobilenetv2", EGO="1")
+    commands = [line for line in said.splitlines() if line.startswith(("et-profile ", "et-train "))]
+    assert commands and all(r"--dataset my\ images --model mobilenetv2 " in line for line in commands)
+
+
 def test_a_dry_run_on_a_fresh_clone_sums_the_hours_of_the_papers_devices(tmp_path):
     said = run("figure17", tmp_path, DRY_RUN="1", RHOS="0.5 0.45").splitlines()
     heading = next(line for line in said if line.startswith("hours of training"))
