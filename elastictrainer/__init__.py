@@ -12,6 +12,7 @@ _HOME = {
     "ImportanceEvaluator": "elastictrainer.selection.importance",
     "Objective": "elastictrainer.steps.objective",
     "Trainer": "elastictrainer.training.trainer",
+    "ReuseSettings": "elastictrainer.reuse.settings",
     "BestWeights": "elastictrainer.training.best_weights",
     "Checkpointing": "elastictrainer.training.checkpointing",
     "EnergyMetering": "elastictrainer.training.metering",

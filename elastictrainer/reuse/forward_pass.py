@@ -18,7 +18,7 @@ class ForwardPass:
     Attributes:
         traced: the step that trains nothing: all that can be frozen is.
         members: of each of its ops, the tensors that it depends on, as bits.
-        mixes: whether an op mixes examples, by name.
+        examples: what an op does with examples, by name; see `TracedStep.stop_where_examples_mix`.
     """
 
     def __init__(self, objective: Objective, optimizer: Any, minibatch: Tuple[Any, Any]):
@@ -31,8 +31,8 @@ class ForwardPass:
         step.trace(*minibatch)
         self.traced = TracedStep(step, minibatch, random_states(objective.model))
         self.members = self.traced.members(objective.model.trainable_variables)
-        self.mixes: Dict[str, bool] = {}
-        self.traced.stop_where_examples_mix(minibatch, self.mixes)
+        self.examples: Dict[str, str] = {}
+        self.traced.stop_where_examples_mix(minibatch, self.examples)
         self._shares = OpShares(self.traced.ops.operations, self.members)
 
     def op_costs(self, timings: Optional[TensorTimings]) -> OpCosts:

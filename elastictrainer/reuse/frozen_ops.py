@@ -26,7 +26,8 @@ class FrozenOps:
         moving: what depends on something that the step changes, or on the labels.
         random: those that draw random numbers from a state in a variable, or in themselves.
         behind_dropout: frozen ops whose result mixes features with random numbers, up to the next weight.
-        valueless: frozen ops whose result says nothing about the inputs' values: shapes, dropout's masks.
+        valueless: frozen ops whose result is not stored: it says nothing about the inputs' values, as shapes
+            and dropout's masks do, or has not one row for each example.
         random_states: ids of the random states' handles that an op takes, by op.
     """
 

@@ -64,7 +64,7 @@ class FrozenWork:
         self._batch = int(_flat(minibatch[0])[0].shape[0])
         self._states = random_states(step.objective.model)
         traced = self._traced(step)
-        traced.stop_where_examples_mix(minibatch, forward.mixes)
+        traced.stop_where_examples_mix(minibatch, forward.examples)
         variables = step.objective.model.trainable_variables
         op_cost = forward.op_costs(timings)
         reuse = timings and timings.reuse

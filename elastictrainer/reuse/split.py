@@ -15,6 +15,9 @@ from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.snapshot import restored
 
+# What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
+# or another number of rows.
+ALIKE, MIXES, FOLDS = "alike", "mixes", "folds"
 _ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
 
 
@@ -113,21 +116,29 @@ class TracedStep:
         states = [v for state, v in self._states.items() if state in drawn]
         return self._function(self._inputs, list(tensors), self._draws_of(drawn)), states
 
-    def stop_where_examples_mix(self, minibatch: Any, known: Optional[Dict[str, bool]] = None) -> None:
+    def stop_where_examples_mix(self, minibatch: Any, known: Optional[Dict[str, str]] = None) -> None:
         """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
 
-        The first example must give the same among the others as among copies of itself.
+        The first example must give the same among the others as among copies of itself. What has not one row
+        for each example, as where windows or time steps were made rows, stays frozen but is not stored.
 
         Args:
             minibatch: inputs and labels of a full size.
-            known: whether ops mix examples, by name, from other steps of the same model; it is added to.
+            known: what ops do with examples, ALIKE, MIXES or FOLDS by name, from other steps of the same
+                model; it is added to.
         """
         known = {} if known is None else known
         self._find_mixing(minibatch, known)
-        mixing = {k for k in self.ops.frozen if known.get(self.ops.operations[k].name)}
-        self.ops = replace(self.ops, frozen=self.ops.frozen - downstream(self.ops, mixing))
+        found = {k: known.get(self.ops.operations[k].name) for k in self.ops.frozen}
+        mixing = {k for k, what in found.items() if what == MIXES}
+        folding = {k for k, what in found.items() if what == FOLDS}
+        self.ops = replace(
+            self.ops,
+            frozen=self.ops.frozen - downstream(self.ops, mixing),
+            valueless=self.ops.valueless | folding,
+        )
 
-    def _find_mixing(self, minibatch: Any, known: Dict[str, bool]) -> None:
+    def _find_mixing(self, minibatch: Any, known: Dict[str, str]) -> None:
         inputs = [tf.convert_to_tensor(value) for value in _tensors(minibatch[0])]
         batch = int(inputs[0].shape[0])
         hidden = self.ops.random - set(self.ops.random_states)  # their draws cannot be repeated
@@ -144,16 +155,19 @@ class TracedStep:
         every, states = self.prefix(tensors)
 
         @tf.function
-        def first_rows(*values: tf.Tensor) -> List[tf.Tensor]:
-            return [value[:1] for value in every(*values)]
+        def first_rows(*values: tf.Tensor) -> Tuple[List[tf.Tensor], List[tf.Tensor]]:
+            found = every(*values)
+            return [value[:1] for value in found], [tf.shape(value)[0] for value in found]
 
         with restored(states) as restore:
-            among_others = first_rows(*inputs)
+            among_others, rows = first_rows(*inputs)
             restore(states)
-            among_copies = first_rows(*(tf.repeat(value[:1], batch, axis=0) for value in inputs))
-        for tensor, one, other in zip(tensors, among_others, among_copies):
-            mixes = not _alike(np.asarray(one, np.float64), np.asarray(other, np.float64))
-            known[tensor.op.name] = known.get(tensor.op.name, False) or mixes
+            among_copies, _ = first_rows(*(tf.repeat(value[:1], batch, axis=0) for value in inputs))
+        for tensor, one, other, count in zip(tensors, among_others, among_copies, rows):
+            alike = _alike(np.asarray(one, np.float64), np.asarray(other, np.float64))
+            what = MIXES if not alike else ALIKE if int(count) == batch else FOLDS
+            if known.get(tensor.op.name, ALIKE) == ALIKE or what == MIXES:  # an op may have several outputs
+                known[tensor.op.name] = what
 
     def split(self, cut: Cut) -> SplitStep:
         """The two functions of `cut`."""

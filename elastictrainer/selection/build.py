@@ -81,11 +81,11 @@ def make_policy(
     evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps, not reuse)
 
     def score(step: int) -> np.ndarray:
-        return evaluator(itertools.islice(_repeated(probe, step), settings.importance_batches))
+        return evaluator(itertools.islice(repeated(probe, step), settings.importance_batches))
 
     def time_full(step: int) -> List[float]:
         full = steps.get(np.ones(tensors, bool))
-        return time_steps(full, probe(step), schedule.TIMED, warm_up=schedule.WARM_UP)
+        return time_steps(full, repeated(probe, step), schedule.TIMED, warm_up=schedule.WARM_UP)
 
     def zero_momentum(mask: np.ndarray) -> None:
         resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
@@ -117,7 +117,7 @@ def _checked(scheme: Scheme, model: Any, tensors: int) -> np.ndarray:
     return mask
 
 
-def _repeated(probe: Callable[[int], Iterator[Any]], step: int) -> Iterator[Any]:
+def repeated(probe: Callable[[int], Iterator[Any]], step: int) -> Iterator[Any]:
     """The minibatches that `probe` gives, again and again; UsageError where it gives none."""
     while True:
         minibatches = iter(probe(step))

@@ -2,6 +2,7 @@
 
 from typing import ContextManager, Protocol
 
+BUILDING = "building"  # making the variables of model, optimizer and metrics, before the first step
 FULL_TRACING = "full_tracing"  # building the graph of the full step, its first run included
 TRACING = "tracing"  # building the graph of a selection, its first run included
 IMPORTANCE = "importance"  # scoring the tensors
@@ -13,7 +14,7 @@ CHECKPOINT = "checkpoint"
 
 SELECTING = (IMPORTANCE, TIMING, SELECTION, TRACING, PROFILING)  # what full training does not do
 RECURRING = (LOOP, CHECKPOINT)  # beside the steps, whatever trains
-SHARED = (*RECURRING, FULL_TRACING)  # what full training takes as well, beside its steps
+SHARED = (*RECURRING, BUILDING, FULL_TRACING)  # what full training takes as well, beside its steps
 
 
 class Clock(Protocol):

@@ -52,9 +52,10 @@ class ImportanceEvaluator:
         self.metric = metric
         self._steps = StepCache(objective, optimizer) if steps is None else steps
         self._momentum = momentum
-        self._gradients = tf.function(self._dense_gradients)
-        self._of_gradient = tf.function(self._gradient_sizes)
-        self._of_update = tf.function(self._update_scores)
+        # Minibatches of another length, as of texts, are not to build the graph again each time.
+        self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
+        self._of_gradient = tf.function(self._gradient_sizes, reduce_retracing=True)
+        self._of_update = tf.function(self._update_scores, reduce_retracing=True)
 
     def __call__(self, batches: Iterable[Batch]) -> np.ndarray:
         """The importance of each trainable tensor.

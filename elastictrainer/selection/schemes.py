@@ -21,7 +21,7 @@ class Scheme:
     importance_metric: Optional[str] = None
 
     def mask(self, model: Any) -> np.ndarray:
-        """(N,) bool: the tensors that train."""
+        """(N,) bool: which of the N `model.trainable_weights`, in their order, train."""
         return np.ones(len(model.trainable_weights), bool)
 
     def penalty(self, model: Any) -> Optional[Callable[[], Any]]:
@@ -35,9 +35,10 @@ class Scheme:
 
 @dataclass
 class Elastic(Scheme):
-    """At every interval, the tensors of the largest importance within the budget (the paper's method).
+    """At every interval, the tensors of the largest importance within the budget (paper Sec. 3).
 
     Attributes:
+        importance_metric: "update" (the paper's, Eq. 6), "grad-magnitude" or "weight-magnitude".
         solver: how they are chosen: a name or a function, as for `select`; None: as the run's settings say.
     """
 

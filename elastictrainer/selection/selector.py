@@ -60,10 +60,15 @@ def select(
             on the cost groups. Or a `Solver` of one's own, such as `freeze_below`; whether it keeps the
             budget is not checked.
         resolution: cells of time of the knapsack.
-        epochs: over how many the time is the mean: the first records frozen work, the others replay it.
+        epochs: over how many the time is the mean: the first records frozen work, the others replay it. Other
+            than one only with a profile that says what that costs, as those of et-profile and Trainer.fit do.
+
+    Returns:
+        The selection. Its mask is empty where no tensor of positive importance fits the budget.
 
     Raises:
-        UsageError: rho out of range, an importance that is not finite, a wrong shape, an unknown solver.
+        UsageError: rho out of range, an importance that is not finite, a wrong shape, an unknown solver,
+            epochs that the profile cannot tell the time of.
     """
     importance = np.asarray(importance, np.float64)
     if importance.shape != (len(timings),):
@@ -73,6 +78,11 @@ def select(
         raise UsageError(
             f"the importance of {timings.names[beyond[0]]} is {importance[beyond[0]]:g}: the loss diverged. "
             "Lower the learning rate, or check the data."
+        )
+    if epochs != 1 and not timings.reuse:
+        raise UsageError(
+            "the profile does not say what recording costs, which `epochs` needs: take one that et-profile "
+            "or Trainer.fit made."
         )
     timings = timings.over(epochs) if epochs != 1 else timings
     rho_min = timings.rho_min
@@ -90,7 +100,7 @@ def select(
     budget = max(rho, rho_min) * timings.full_ms * (1 + 1e-12)
     useful = (importance > 0) & timings.connected
     if not isinstance(solver, str):
-        mask = timings.as_mask(solver(timings, importance, budget))
+        mask = timings.as_mask(solver(timings, importance, budget)) & timings.connected
     elif timings.step_time(useful) <= budget:
         mask = useful
     elif solver == "milp":

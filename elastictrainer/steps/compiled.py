@@ -58,6 +58,11 @@ def require_supported(model: tf.keras.Model) -> None:
             f"{type(model).__name__} has its own {overridden[0]}: it decides there which tensors it trains. "
             "Move what it adds into the loss, add_loss or metrics, or train it with Model.fit."
         )
+    if type(model).compute_metrics is not tf.keras.Model.compute_metrics:
+        raise UsageError(
+            f"{type(model).__name__} has its own compute_metrics, which is not asked here: pass its metrics "
+            "to compile(metrics=...), or train it with Model.fit."
+        )
     if not is_compiled(model):
         raise UsageError("the model is not compiled: call compile(optimizer=..., loss=...) first.")
     if model.run_eagerly:
@@ -72,16 +77,12 @@ def require_supported(model: tf.keras.Model) -> None:
         raise UsageError(
             "the model was made under a distribution strategy; only one device is supported here."
         )
-    for option in (
-        "gradient_accumulation_steps",
-        "ema_overwrite_frequency",
-    ):  # the former of Keras 3; None by default
+    for option in ("gradient_accumulation_steps", "use_ema"):  # the former of Keras 3
         if getattr(model.optimizer, option, None):
             raise UsageError(
                 f"{option} of the optimizer changes weights in some steps only, whatever trains in them: "
                 "leave it out."
             )
-    if isinstance(model.optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
-        raise UsageError(
-            "a LossScaleOptimizer is not supported: use float32 or bfloat16, which need no loss scaling."
-        )
+    scaled = isinstance(model.optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
+    if scaled or getattr(model.optimizer, "loss_scale_factor", None):  # the latter of Keras 3
+        raise UsageError("loss scaling is not supported: use float32 or bfloat16, which do not need it.")

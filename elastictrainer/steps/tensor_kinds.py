@@ -5,7 +5,7 @@ from typing import Any, Iterator
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat import layers_inside, name_of
+from elastictrainer.steps.keras_compat import layers_inside, name_of, output_layers
 
 _NORMALISATIONS = tuple(
     getattr(tf.keras.layers, name)
@@ -35,11 +35,17 @@ def _mask(model: tf.keras.Model, wanted: list) -> np.ndarray:
 
 
 def head_mask(model: tf.keras.Model) -> np.ndarray:
-    """(N,) bool: the tensors of the last layer that has trainable ones."""
-    for layer in reversed(list(_leaves(model))):
-        if layer.trainable_weights:
-            return _mask(model, layer.trainable_weights)
-    return _mask(model, [])
+    """(N,) bool: the tensors of the last layer that has trainable ones; of several outputs, of each one's."""
+    heads = [_last_trainable(layer) for layer in output_layers(model)]
+    if len(heads) > 1 and all(heads):
+        return _mask(model, [tensor for head in heads for tensor in head])
+    return _mask(model, _last_trainable(model))
+
+
+def _last_trainable(layer: Any) -> list:
+    """The trainable tensors of the last layer inside that has any."""
+    found = (leaf.trainable_weights for leaf in reversed(list(_leaves(layer))))
+    return next(filter(None, found), [])
 
 
 def bias_and_norm_mask(model: tf.keras.Model) -> np.ndarray:

@@ -20,7 +20,7 @@ def time_steps(
     The first `warm_up` runs, one at least, find cold caches and are not timed. Fetching a minibatch is
     included. Every variable is afterwards as it was.
     """
-    repeated = itertools.cycle(itertools.islice(minibatches, warm_up + count))
+    repeated = itertools.cycle(itertools.islice(minibatches, 1 + warm_up + count))  # one to trace
     step.trace(*next(repeated))
     times = []
     with restored([*step.state(), *optimizers.variables_of(step.optimizer)]):

@@ -45,9 +45,9 @@ class Validated:
 class BestWeights(TrainerCallback):
     """Evaluates on the validation part after an epoch, keeps the best weights, and tests them at the end.
 
-    `val_loss` and `val_accuracy` are in the epoch's logs. The file of the best weights says itself of which
-    epoch they are: it is written at once or not at all, and a run that was killed at any moment goes on with
-    it.
+    `val_loss` (mean cross-entropy in nats) and `val_accuracy` (0..1) are in the epoch's logs. The file of the
+    best weights says itself of which epoch they are: it is written at once or not at all, and a run that was
+    killed at any moment goes on with it.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from elastictrainer.runs import ownership
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.clock import CHECKPOINT
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat import name_of, random_states
+from elastictrainer.steps.keras_compat import name_of, random_states, rate_variables
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpoints import Checkpoints
 from elastictrainer.training.interruption import Interruption
@@ -95,6 +95,7 @@ class Checkpointing(TrainerCallback):
                 "policy": state.policy.state(),
                 "stopped": bool(state.model.stop_training),
                 "recording": state.recording,
+                "scored_on": state.scored_on,
                 "callbacks": {type(c).__name__: c.state() for c in state.callbacks},
             }
             self._checkpoints.save(state.progress.step, values)
@@ -120,6 +121,7 @@ class Checkpointing(TrainerCallback):
         assert state.policy is not None
         state.policy.restore(saved["policy"])
         state.recording = saved["recording"]
+        state.scored_on = saved["scored_on"]
         state.stopped = saved.get("stopped", False)
         state.last_checkpoint = self._checkpoints.saved()[0]
         state.say(
@@ -132,7 +134,10 @@ class Checkpointing(TrainerCallback):
         return Checkpoints(
             self._run.checkpoints_path,
             model=state.model.variables,
-            optimizer=optimizers.variables_of(state.model.optimizer),
+            optimizer=[
+                *optimizers.variables_of(state.model.optimizer),
+                *rate_variables(state.model.optimizer),
+            ],
             metrics=state.metric_variables(),
             random=random_states(state.model),
         )

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.models.user_models import ends_in_softmax
+from elastictrainer.models.user_models import ends_in
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.stopwatch import VALIDATION
@@ -99,7 +99,7 @@ class Evaluator:
 
     def __init__(self, model: tf.keras.Model, workers: Optional[Workers] = None):
         """`workers` evaluate together, each its part of the data; None: this process is alone."""
-        self._objective = Objective(model, classification_loss(not ends_in_softmax(model)))
+        self._objective = Objective(model, classification_loss(not ends_in(model, "softmax")))
         self._workers = workers
         self._function = tf.function(self._minibatch, reduce_retracing=True)
 

@@ -30,7 +30,7 @@ class Feed:
             kept: how many of the latest minibatches are scored on without a `probe`.
         """
         self.endless = False
-        self._run_state, self._probe, self._kept = run_state, probe, kept
+        self._run_state, self._probe = run_state, probe
         self._recent: Deque[Minibatch] = deque(maxlen=kept)
         self._size: Optional[int] = None  # of a full minibatch
         self._stream: Optional[Stream] = None
@@ -89,25 +89,22 @@ class Feed:
 
     def keep(self, minibatch: Minibatch) -> None:
         """Take note of a full minibatch that was trained on."""
+        progress, kept = self._run_state.progress, self._run_state.scored_on
         self._recent.append(minibatch)
+        kept.append([progress.epoch, progress.batch])
+        del kept[: -len(self._recent)]
 
     def probe(self, step: int) -> Iterator[Minibatch]:
         """What tensors are scored on before step number `step`."""
         return iter(list(self._recent)) if self._probe is None else map(unpacked, self._probe(step))
 
     def read_again(self, stream: Stream, first_epoch: int) -> None:
-        """Keep the latest minibatches of `stream` again, in a run that goes on."""
-        progress, steps = self._run_state.progress, self._run_state.steps_per_epoch
-        if self._probe is not None or not progress.step:
+        """Read the minibatches of `stream` again that a run which goes on had kept."""
+        if self._probe is not None or not self._run_state.progress.step:
             return
-        done = progress.epoch * steps + progress.batch
-        begin = max(0, done - 2 * self._kept)  # some may be smaller, as the last of an epoch
-        epoch, first = divmod(begin, steps)
-        iterator = iter(stream(first_epoch + epoch, first))
-        for _ in range(done - begin):
-            minibatch = self.fetch(iterator)
-            if self.is_full(minibatch):
-                self.keep(minibatch)
+        self._recent.clear()
+        for epoch, batch in self._run_state.scored_on:
+            self._recent.append(self.fetch(iter(stream(first_epoch + epoch, batch))))
 
 
 def minibatches(data: tf.data.Dataset) -> Iterator[Minibatch]:

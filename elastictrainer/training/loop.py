@@ -12,8 +12,8 @@ from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.selection.build import make_policy
-from elastictrainer.selection.clock import LOOP, SELECTION
+from elastictrainer.selection.build import make_policy, repeated
+from elastictrainer.selection.clock import BUILDING, LOOP, SELECTION
 from elastictrainer.selection.fixed import FixedPolicy
 from elastictrainer.selection.policy import RECORDING, REPLAY
 from elastictrainer.selection.schemes import Scheme
@@ -112,7 +112,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
         """Train on the next minibatch of `iterator`; returns the metrics so far."""
         if self.run_state.policy is None:
             first = self._feed.fetch(iterator)
-            self.build(first, iterator.element_spec)
+            with self.run_state.watch.lap(BUILDING):
+                self.build(first, iterator.element_spec)
             self.calibrate()
             self._step(lambda: first)
         else:
@@ -215,7 +216,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
                 model.trainable_variables,
                 [self.metrics],
             )
-            minibatches = self._feed.probe(self.run_state.progress.step)
+            minibatches = repeated(self._feed.probe, self.run_state.progress.step)
             policy.calibration_ms += time_steps(step, minibatches)
 
     def close(self) -> None:

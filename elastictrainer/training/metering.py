@@ -8,7 +8,7 @@ from elastictrainer.training.energy import INTERVAL_S, EnergyMeter, Sensor
 
 
 class EnergyMetering(TrainerCallback):
-    """Meters the energy of training with this device's sensor, and notes when training went on."""
+    """Meters the energy of training, in joules, with a sensor, and notes when training went on."""
 
     def __init__(self, sensor: Optional[Sensor] = None, interval_s: float = INTERVAL_S) -> None:
         """

@@ -35,6 +35,7 @@ class RunState:
         selections: the record of each selection, as in selections.jsonl.
         stopped: a callback has ended training; what is left is the end of its epoch.
         recording: where the interval's recording began, as JSON values; None: nothing is recorded.
+        scored_on: epoch and number of the minibatches that tensors are scored on, where no probe gives them.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: where the run can go on from; None: nowhere.
     """
@@ -53,6 +54,7 @@ class RunState:
     selections: List[Dict[str, Any]] = field(default_factory=list)
     stopped: bool = False
     recording: Optional[Dict[str, Any]] = None
+    scored_on: List[List[int]] = field(default_factory=list)
     loss: float = float("nan")
     step_ms: float = float("nan")
     last_checkpoint: Optional[Path] = None
@@ -104,7 +106,7 @@ class RunState:
         return spent_s / steps * (self.epochs * self.steps_per_epoch - steps) if steps else None
 
     def figures(self) -> Dict[str, Any]:
-        """The run's figures so far, as in summary.json.
+        """The run's figures so far, as in summary.json: docs/run-folder.md has every key with its unit.
 
         `seconds` holds all times by what they were spent on, and others add some of them up: importance's
         includes the full steps timed beside the run.

@@ -52,7 +52,7 @@ class Trainer:
             model: any Keras model that is trained with the default `train_step`; frozen layers stay frozen.
             scheme: a name that `et-train --scheme` takes, or a `Scheme`.
             timings: the model's profile, from `profile_model` or an earlier `fit` (`trainer.timings`); None:
-                made at the first minibatch, which takes some tens of steps.
+                made at the first minibatch, which takes a minute or more (a tenth of a short run at most).
             probe: from a step's number to the minibatches that tensors are scored on and full steps timed
                 with; None: the latest ones trained on.
             workers: the processes that train together; the data is then this one's share of every minibatch.
@@ -119,8 +119,8 @@ class Trainer:
         Returns:
             Keras' History, with three additions. `history["ratio"]` has each epoch's median step time over
             that of a full step, `history["selected"]` how many tensors were in training at its end;
-            `elastic` is a dict of the run's figures, see `RunState.figures`; `selections` lists what
-            `et-train` writes to selections.jsonl.
+            `elastic` is a dict of the run's figures, as in summary.json; `selections` lists what `et-train`
+            writes to selections.jsonl. docs/run-folder.md has every key of both.
 
         Raises:
             UsageError: a model or an argument that leaves no room for this, each with what to change.
@@ -131,6 +131,7 @@ class Trainer:
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
         savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
+        _refuse_part_epochs(callbacks)
         epochs = given.setdefault("epochs", 1)
         if epochs < 1:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
@@ -182,6 +183,11 @@ class Trainer:
     ) -> tf.keras.callbacks.History:
         """Fit on a `Stream`; what is left of a run, where one is resumed."""
         stream: Stream = given.pop("x")
+        if given.get("class_weight") is not None:
+            raise UsageError(
+                "class_weight cannot go with data that comes from a function: let it give minibatches of "
+                "(inputs, labels, sample weights)."
+            )
         state, first_epoch = loop.run_state, given.get("initial_epoch", 0)
         state.steps_per_epoch = given.pop("steps_per_epoch", None) or 0
         if not state.steps_per_epoch:
@@ -274,6 +280,16 @@ def _why_not_recorded(given: Dict[str, Any]) -> str:
     if inspect.isgenerator(data) or (hasattr(data, "__next__") and not hasattr(data, "shape")):
         return "a generator does not begin anew in every epoch."
     return "" if steps is None else "with steps_per_epoch an epoch need not be all the data."
+
+
+def _refuse_part_epochs(callbacks: List[Any]) -> None:
+    """UsageError where Keras 2 would go on within an epoch, the rest of which would be taken for all."""
+    for callback in callbacks:
+        if isinstance(callback, tf.keras.callbacks.BackupAndRestore) and callback.save_freq != "epoch":
+            raise UsageError(
+                f"BackupAndRestore(save_freq={callback.save_freq}) would go on within an epoch: use "
+                'save_freq="epoch", or Checkpointing, which can.'
+            )
 
 
 def _as_list(callbacks: Any) -> List[Any]:

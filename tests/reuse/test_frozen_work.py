@@ -206,7 +206,7 @@ def test_what_mixes_examples_is_looked_for_once(tf):
     step.trace(*alike)
     unaware, aware = (TracedStep(step, alike, []) for _ in range(2))
     unaware.stop_where_examples_mix(alike)
-    aware.stop_where_examples_mix(alike, forward.mixes)
+    aware.stop_where_examples_mix(alike, forward.examples)
     assert not any(op.type == "Conv2D" for op in frozen(aware))
     assert any(op.type == "Conv2D" for op in frozen(unaware))
 
@@ -220,3 +220,23 @@ def test_nothing_frozen_is_said(tf):
 
     with pytest.raises(Unusable, match="take as long"):
         work_of(tf, trained_step(tf, updating_statistics(tf), ["c1"]), data(tf))
+
+
+def test_what_makes_rows_of_another_axis_is_frozen_but_not_stored(tf):
+    """Five frames of each example become rows of the minibatch in between, and one row again."""
+    from elastictrainer.reuse.split import TracedStep
+
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((5, 8, 8, 3))
+    frames = layers.TimeDistributed(layers.Conv2D(4, 3), name="frames")(inputs)
+    pooled = layers.GlobalAveragePooling1D()(layers.TimeDistributed(layers.Flatten())(frames))
+    step = trained_step(tf, tf.keras.Model(inputs, layers.Dense(3, name="head")(pooled)), ["head"])
+    step.trace(tf.TensorSpec((None, 5, 8, 8, 3)), tf.TensorSpec((None,), tf.int64))
+    random = np.random.default_rng(0)
+    minibatch = tf.constant(random.normal(size=(BATCH, 5, 8, 8, 3)), tf.float32), tf.zeros(BATCH, tf.int64)
+    traced = TracedStep(step, minibatch, [])
+    traced.stop_where_examples_mix(minibatch)
+    convolutions = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Conv2D"}
+    assert convolutions and convolutions <= traced.ops.valueless
+    means = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Mean"}
+    assert means and not means & traced.ops.valueless

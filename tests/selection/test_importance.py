@@ -7,7 +7,7 @@ from builders import ArrayData, small_network, tensor_names
 from elastictrainer import ImportanceEvaluator, Objective, RunError, UsageError
 from elastictrainer.experiment.assembly import configure
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.steps.objective import classification_loss
 
@@ -140,3 +140,26 @@ def test_a_tensor_the_loss_does_not_depend_on_scores_zero(tf):
     scores = ImportanceEvaluator(objective, tf.keras.optimizers.SGD(0.1))([(tf.ones((2, 2)), tf.zeros(2))])
     connected = np.array([name.startswith("used") for name in tensor_names(model)])
     assert np.all(scores[~connected] == 0) and np.all(scores[connected] > 0)
+
+
+def test_minibatches_of_another_length_build_no_new_graph_each(tf):
+    model = tf.keras.Sequential(
+        [tf.keras.Input((None, 2)), tf.keras.layers.GlobalAveragePooling1D(), tf.keras.layers.Dense(3)]
+    )
+    traced = []
+
+    def loss(y, out):
+        traced.append(out)
+        return classification_loss()(y, out)
+
+    objective, sgd = Objective(model, loss), tf.keras.optimizers.SGD(0.1)
+    steps = StepCache(objective, sgd)
+    optimizers.build(sgd, model.trainable_variables)
+    full = steps.get(np.ones(2, bool))
+    full.trace(tf.TensorSpec((4, None, 2)), tf.TensorSpec(4, tf.int64))  # as a run does
+    evaluator = ImportanceEvaluator(objective, sgd, steps=steps)
+    for length in range(3, 11):
+        evaluator([(tf.ones((4, length, 2)), tf.zeros(4, tf.int64))])
+        if length == 5:
+            built = len(traced)
+    assert len(traced) == built

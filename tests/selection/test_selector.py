@@ -1,5 +1,6 @@
 """The selector, against brute force and against the exact solver. No TensorFlow."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -158,3 +159,17 @@ def test_a_solver_of_ones_own_chooses_and_what_is_no_mask_is_refused():
     assert asked == [(4, [4.0, 3.0, 2.0, 1.0], pytest.approx(4.5))]
     with pytest.raises(UsageError, match=r"mask must have shape \(4,\), not \(2,\)"):
         select(timings, [4.0, 3.0, 2.0, 1.0], 0.5, lambda *given: [True, False])
+
+
+def test_a_profile_that_does_not_know_recording_cannot_tell_of_epochs():
+    timings = random_chain(np.random.default_rng(0), 4)
+    with pytest.raises(UsageError, match="the profile does not say what recording costs"):
+        select(timings, np.ones(4), 1.0, epochs=6)
+
+
+def test_a_solver_of_ones_own_trains_nothing_that_the_loss_does_not_depend_on():
+    timings = dataclasses.replace(
+        random_chain(np.random.default_rng(0), 4), connected=np.array([True, True, False, True])
+    )
+    mask = select(timings, np.ones(4), 1.0, solver=lambda *asked: np.ones(4, bool)).mask
+    assert mask.tolist() == [True, True, False, True]

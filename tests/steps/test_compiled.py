@@ -7,6 +7,7 @@ from builders import small_network
 from elastictrainer import UsageError
 from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.keras_compat import KERAS_3
 
 
 def two_outputs(tf):
@@ -98,6 +99,11 @@ def test_a_compiled_model_is_accepted(tf):
         ({"run_eagerly": True}, "run_eagerly"),
         ({"jit_compile": True}, "jit_compile=False"),
         ({"steps_per_execution": 4}, "steps_per_execution must be 1"),
+        pytest.param(
+            {"steps_per_execution": "auto"},
+            "steps_per_execution must be 1",
+            marks=pytest.mark.skipif(KERAS_3, reason="Keras 3 takes numbers only"),
+        ),
     ],
 )
 def test_a_way_of_training_that_excludes_selection_is_refused(tf, options, message):
@@ -121,5 +127,35 @@ def test_loss_scaling_is_refused(tf):
     model = small_network(tf)
     scaled = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1))
     model.compile(optimizer=scaled, loss="mse")
-    with pytest.raises(UsageError, match="LossScaleOptimizer"):
+    with pytest.raises(UsageError, match="loss scaling is not supported"):
         compiled.require_supported(model)
+
+
+@pytest.mark.skipif(not KERAS_3, reason="an option of Keras 3")
+def test_a_factor_for_the_loss_is_refused(tf):
+    model = small_network(tf)
+    model.compile(optimizer=tf.keras.optimizers.SGD(0.1, loss_scale_factor=1024.0), loss="mse")
+    with pytest.raises(UsageError, match="loss scaling is not supported"):
+        compiled.require_supported(model)
+
+
+def test_a_model_with_its_own_loss_is_trained_by_it_and_one_with_own_metrics_refused(tf):
+    class OwnLoss(tf.keras.Model):
+        def call(self, x):
+            return x
+
+        def compute_loss(self, x, y, y_pred, sample_weight):
+            return 7.0 * tf.reduce_sum(y_pred)
+
+    class OwnMetrics(OwnLoss):
+        def compute_metrics(self, x, y, y_pred, sample_weight):
+            return {}
+
+    model = OwnLoss()
+    model.compile(optimizer="sgd", loss="mse")
+    compiled.require_supported(model)
+    x = tf.ones((2, 1))
+    _, loss = compiled.CompiledObjective(model, None)(x, (x, None), training=True)
+    assert float(loss) == 14.0
+    with pytest.raises(UsageError, match="OwnMetrics has its own compute_metrics"):
+        compiled.require_supported(OwnMetrics())

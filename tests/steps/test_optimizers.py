@@ -5,6 +5,7 @@ import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat import KERAS_3
 
 
 @pytest.mark.skipif(
@@ -109,3 +110,18 @@ def test_resting_tensors_lose_their_momentum_and_the_others_keep_it(tf, make):
 def test_unknown_optimizer_names_the_valid_ones(tf):
     with pytest.raises(UsageError, match="Did you mean 'sgd'.*sgd, adam, adamw"):
         optimizers.make("sdg")
+
+
+@pytest.mark.skipif(KERAS_3, reason="Keras 2 alone compiles updates")
+def test_updates_are_not_compiled_by_xla(tf):
+    """As Keras 2 does by itself where it sees a GPU: the profiler could not tell the tensors apart."""
+    variable, optimizer = tf.Variable([1.0]), tf.keras.optimizers.Adam(0.1)
+    optimizer.jit_compile = True
+    optimizers.build(optimizer, [variable])
+
+    @tf.function
+    def update():
+        optimizers.apply(optimizer, [(tf.ones(1), variable)])
+
+    library = update.get_concrete_function().graph.as_graph_def().library
+    assert not [f for f in library.function if f.attr["_XlaMustCompile"].b]

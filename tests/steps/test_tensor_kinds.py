@@ -31,3 +31,13 @@ def test_a_model_inside_a_model_is_opened(tf):
     assert len(convolution_kernels(model)) == 2
     inner.trainable = False
     assert convolution_kernels(model) == [] and np.all(head_mask(model))
+
+
+def test_each_output_has_a_head(tf):
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((4,))
+    shared = layers.Dense(5, name="shared")(inputs)
+    size = layers.Activation("relu")(layers.Dense(1, name="size")(shared))
+    outputs = {"kind": layers.Dense(3, name="kind")(shared), "size": layers.Dense(2, name="last")(size)}
+    model = tf.keras.Model(inputs, outputs)
+    assert chosen(model, head_mask(model)) == ["kind/kernel", "kind/bias", "last/kernel", "last/bias"]

@@ -273,3 +273,23 @@ def test_processes_that_train_together_stop_after_the_same_step(tf, tmp_path):
     state.progress.step = 5
     with pytest.raises(Interrupted, match="Saved after step 5"):
         saver.on_train_batch_end(5)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_rate_that_a_callback_has_set_stays_set(tf, tmp_path, optimizer):
+    run, rates = RunFolder(tmp_path / "run"), []
+
+    def train(epochs, **options):
+        trainer = Trainer(small_network(tf), scheme="full")
+        made = optimizers.make(optimizer, 0.1, schedule="constant")
+        trainer.compile(made, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        note = tf.keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs: rates.append(optimizers.learning_rate_of(made)),
+            on_epoch_end=lambda epoch, logs: made.learning_rate.assign(0.025),
+        )
+        callbacks = [note, Checkpointing(run, **options)]
+        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, epochs=epochs, callbacks=callbacks, verbose=0)
+
+    train(1)
+    train(2, resume=True)
+    assert rates == pytest.approx([0.1, 0.025])

@@ -264,9 +264,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("option", ["gradient_accumulation_steps", "ema_overwrite_frequency"])
+@pytest.mark.parametrize("option", ["gradient_accumulation_steps", "use_ema"])
 def test_an_optimizer_that_changes_all_weights_in_some_steps_is_refused(tf, keras, option):
-    given = {"gradient_accumulation_steps": 4} if option.startswith("grad") else {"use_ema": True, option: 10}
+    given = {"gradient_accumulation_steps": 4} if option.startswith("grad") else {"use_ema": True}
     try:
         optimizer = keras.optimizers.SGD(0.1, **given)
     except (TypeError, ValueError):
@@ -285,6 +285,30 @@ def test_what_leaves_no_room_is_refused(keras, case):
         trainer.compile("sgd", **options)
     with pytest.raises(UsageError, match=message):
         trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), verbose=0)
+
+
+def test_class_weights_for_data_of_a_function_are_refused(tf):
+    trainer = Trainer(small_network(tf), scheme="full")
+    trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(UsageError, match="class_weight cannot go with data that comes from a function"):
+        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, class_weight={0: 1.0, 1: 5.0}, verbose=0)
+
+
+def test_a_backup_within_an_epoch_is_refused(keras, tmp_path):
+    trainer = Trainer(keras.Sequential([keras.layers.Dense(1)]), scheme="full")
+    trainer.compile("sgd", "mse")
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path / "b"), save_freq=10)
+    with pytest.raises(UsageError, match="BackupAndRestore.save_freq=10."):
+        trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), callbacks=[backup], verbose=0)
+
+
+def test_a_probe_that_gives_minibatches_once_is_told(tf):
+    model, data = small_network(tf), ArrayData(tf, steps=20)
+    once = iter(list(data.probe(0))[:5])
+    trainer = Trainer(model, timings=invented_timings(model), probe=lambda step: once, rho=0.9, interval=1)
+    trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(UsageError, match="the probe gave no minibatch: it must give them anew"):
+        trainer.fit(data.stream, steps_per_epoch=20, epochs=3, verbose=0)
 
 
 def test_data_of_unknown_length_and_a_speed_that_cannot_be_had_are_refused(tf, keras):
