@@ -8,7 +8,7 @@
 #                here once there is a profile
 #   SEEDS        "0 1 2": each run with each of these seeds; pictures and numbers are then means (0)
 #   FORMAT       of the pictures: png, pdf or svg (png)
-#   MODEL, DATASET, WEIGHTS, EPOCHS, RHO, RHOS    instead of the figure's own
+#   MODEL, DATASET, WEIGHTS, EPOCHS, RHO, RHOS    instead of the figure's own; one each, but for RHOS ("0.4 0.5")
 #   OUTPUT       where runs and pictures go (figures-output); finished runs there are reused, interrupted ones resumed
 #
 # If a run fails, the others go on and it is named at the end. Ctrl-C stops everything; the same command continues.
@@ -48,6 +48,7 @@ output=${OUTPUT:-figures-output}
 figure=$1
 runs=()
 failed=()
+out_of_reach=3 # status of figure_data.py for a ratio that the device cannot have
 announced="" # profiles whose command a dry run has printed
 plan=()      # of a dry run: --run, the profile and the options of each run
 
@@ -86,6 +87,7 @@ make_profile() {
     local options
     profile=$output/profiles/$(name_of "$1")_$(name_of "$2").json
     [ -f "$profile" ] && return
+    [[ " ${failed[*]-} " != *" $profile "* ]] || return 1 # it was tried
     common "$1" "$2"
     if flag DRY_RUN; then
         [[ $announced == *" $profile "* ]] || shown et-profile "${options[@]}" --output "$profile"
@@ -101,10 +103,10 @@ make_profile() {
 
 # affordable RHO: whether this device can reach that ratio, according to `profile`.
 affordable() {
-    flag DRY_RUN && [ ! -f "$profile" ] && return
+    [ -f "$profile" ] || { flag DRY_RUN; return; }
     python "$scripts/figure_data.py" affordable "$profile" "$1"
     local status=$?
-    [ $status -le 1 ] || failed+=("$profile")
+    [ $status -eq 0 ] || [ $status -eq "$out_of_reach" ] || failed+=("$profile")
     return $status
 }
 

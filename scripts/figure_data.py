@@ -19,12 +19,14 @@ from elastictrainer.runs.run_folder import RunFolder, find_runs
 
 UNITS = {"accuracy": "%", "hours": "h", "tflops": "TFLOPs", "joules": "J", "peak_gb": "GB"}
 
+_OUT_OF_REACH = 3  # an exit status; figure.sh tells it from a failure
+
 
 def affordable(profile: str, rho: float) -> int:
     rho_min = TensorTimings.load(profile).rho_min
     if rho < rho_min:
         print(f"left out: rho {rho:g} is below what this device can have ({rho_min:.3f})")
-    return int(rho < rho_min)
+    return _OUT_OF_REACH if rho < rho_min else 0
 
 
 def table(figure: str, paths: List[str], output: Optional[str]) -> int:

@@ -1,6 +1,7 @@
 """What every command shares: its errors as one line on stderr, and its exit status."""
 
 import argparse
+import itertools
 import os
 import re
 import signal
@@ -102,11 +103,17 @@ def run(
 
 
 def _reason(error: Exception) -> str:
-    """The line of an error's message that says what went wrong."""
+    """The line of an error's message that says what went wrong.
+
+    TensorFlow quotes the way there before it, and Keras what a layer was called with behind it.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if lines[:1] == ["in user code:"]:  # TensorFlow quotes the way there first
+    traced = "in user code:" in lines
+    lines = list(itertools.takewhile(lambda line: not line.startswith("Call arguments received"), lines))
+    lines = [line for line in lines if not re.match(r"(\w+: )?Exception encountered when calling", line)]
+    if traced:
         lines = [line for line in lines if re.match(r"\w+(Error|Exception): ", line)][-1:] or lines[-1:]
-    return lines[0] if lines else ""
+    return lines[0].removeprefix(f"{type(error).__name__}: ") if lines else ""
 
 
 def _interrupt(number: int, frame: Any) -> None:

@@ -65,7 +65,7 @@ def resume(run: RunFolder, trust: bool = False) -> Summary:
                 settings,
                 lambda rank: ["--resume", f"{run.path}{launcher.suffix(rank)}", *trusted],
                 str(run.path),
-                weightless=bool(ownership.checkpoints(run.checkpoints_path)),
+                weightless=bool(settings.init_from or ownership.checkpoints(run.checkpoints_path)),
             )
             return None
     with run.claimed(resume=True):

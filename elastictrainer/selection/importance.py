@@ -64,7 +64,7 @@ class ImportanceEvaluator:
         afterwards.
 
         Args:
-            batches: probe minibatches (inputs, labels), all of one shape.
+            batches: probe minibatches (inputs, labels), all of as many examples.
 
         Returns:
             (N,) float64, in the order of `model.trainable_weights`; 0 where the loss does not depend on the

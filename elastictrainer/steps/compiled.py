@@ -60,8 +60,9 @@ def require_supported(model: tf.keras.Model) -> None:
         )
     if type(model).compute_metrics is not tf.keras.Model.compute_metrics:
         raise UsageError(
-            f"{type(model).__name__} has its own compute_metrics, which is not asked here: pass its metrics "
-            "to compile(metrics=...), or train it with Model.fit."
+            f"{type(model).__name__} has its own compute_metrics, which would get no inputs here, and what "
+            "it gives would not be reported: pass its metrics to compile(metrics=...), or train it with "
+            "Model.fit."
         )
     if not is_compiled(model):
         raise UsageError("the model is not compiled: call compile(optimizer=..., loss=...) first.")
@@ -77,12 +78,12 @@ def require_supported(model: tf.keras.Model) -> None:
         raise UsageError(
             "the model was made under a distribution strategy; only one device is supported here."
         )
-    for option in ("gradient_accumulation_steps", "use_ema"):  # the former of Keras 3
+    for option, does in (
+        ("gradient_accumulation_steps", "updates weights in some steps only"),  # of Keras 3
+        ("use_ema", "averages weights, those at rest with those of long ago, and puts the averages in"),
+    ):
         if getattr(model.optimizer, option, None):
-            raise UsageError(
-                f"{option} of the optimizer changes weights in some steps only, whatever trains in them: "
-                "leave it out."
-            )
+            raise UsageError(f"{option} of the optimizer {does}, whatever trains meanwhile: leave it out.")
     scaled = isinstance(model.optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
     if scaled or getattr(model.optimizer, "loss_scale_factor", None):  # the latter of Keras 3
         raise UsageError("loss scaling is not supported: use float32 or bfloat16, which do not need it.")

@@ -88,10 +88,19 @@ def rate_variables(optimizer: Any) -> List[Any]:
     return [rate for rate in rates if isinstance(rate, tf.Variable)]
 
 
-def output_layers(model: tf.keras.Model) -> List[Any]:
-    """The layer of each output of a functional model; empty for another."""
-    histories = [getattr(tensor, "_keras_history", None) for tensor in getattr(model, "outputs", None) or []]
-    return [history.operation if KERAS_3 else history.layer for history in histories if history is not None]
+def layers_before(tensor: Any) -> Iterator[Any]:
+    """The layers by which an output of a functional model is made, the last one first; none of another."""
+    history = getattr(tensor, "_keras_history", None)
+    if history is None:
+        return
+    last = history.operation if KERAS_3 else history.layer
+    pending = [last._inbound_nodes[history.node_index]]
+    while pending:
+        node = pending.pop(0)
+        made_by = node.operation if KERAS_3 else node.layer
+        if isinstance(made_by, tf.keras.layers.Layer):
+            yield made_by
+        pending += node.parent_nodes
 
 
 def apply_gradients(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
@@ -192,23 +201,24 @@ def for_inference(model: tf.keras.Model, skipped: Tuple[type, ...]) -> tf.keras.
     ):
         return model
 
-    def kept(layer: Any) -> Any:
-        if isinstance(layer, skipped):
-            return tf.keras.layers.Identity()
+    def cleaned(layer: Any) -> Any:
         return for_inference(layer, skipped) if _is_functional(layer) else layer
+
+    def kept(layer: Any) -> Any:
+        return tf.keras.layers.Identity() if isinstance(layer, skipped) else cleaned(layer)
 
     def call(layer: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(layer, skipped):
             return arguments[0]
         if isinstance(layer, InferenceMode):
-            return layer.layer(*arguments)
-        return (for_inference(layer, skipped) if _is_functional(layer) else layer)(*arguments, **options)
+            return cleaned(layer.layer)(*arguments)
+        return layer(*arguments, **options)
 
     if not KERAS_3:
         return tf.keras.models.clone_model(model, clone_function=kept)
     if isinstance(model, tf.keras.Sequential):
         model = tf.keras.Model(model.inputs, model.outputs, name=model.name)
-    return tf.keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
+    return tf.keras.models.clone_model(model, clone_function=cleaned, call_function=call)
 
 
 def _is_functional(layer: Any) -> bool:
@@ -244,7 +254,7 @@ def save_for_serving(model: tf.keras.Model, folder: str) -> None:
     if KERAS_3:  # its random layers augment wherever nobody says otherwise
         (pixels,) = model.inputs
         inputs = tf.keras.Input(pixels.shape[1:], dtype=pixels.dtype, name=pixels.name)
-        tf.keras.Model(inputs, InferenceMode(model)(inputs)).export(folder, verbose=False)
+        tf.keras.Model(inputs, InferenceMode(model, dtype="float32")(inputs)).export(folder, verbose=False)
     else:
         tf.saved_model.save(model, folder)
 

@@ -5,7 +5,7 @@ from typing import Any, Iterator
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat import layers_inside, name_of, output_layers
+from elastictrainer.steps.keras_compat import layers_before, layers_inside, name_of
 
 _NORMALISATIONS = tuple(
     getattr(tf.keras.layers, name)
@@ -36,7 +36,8 @@ def _mask(model: tf.keras.Model, wanted: list) -> np.ndarray:
 
 def head_mask(model: tf.keras.Model) -> np.ndarray:
     """(N,) bool: the tensors of the last layer that has trainable ones; of several outputs, of each one's."""
-    heads = [_last_trainable(layer) for layer in output_layers(model)]
+    outputs = getattr(model, "outputs", None) or []
+    heads = [next(filter(None, map(_last_trainable, layers_before(output))), []) for output in outputs]
     if len(heads) > 1 and all(heads):
         return _mask(model, [tensor for head in heads for tensor in head])
     return _mask(model, _last_trainable(model))

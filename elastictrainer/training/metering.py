@@ -13,7 +13,8 @@ class EnergyMetering(TrainerCallback):
     def __init__(self, sensor: Optional[Sensor] = None, interval_s: float = INTERVAL_S) -> None:
         """
         Args:
-            sensor: see `energy.find_sensor`; None: only times are noted, for an external meter's log.
+            sensor: the first of what `energy.find_sensor` gives; None: only times are noted, for an external
+                meter's log.
             interval_s: between two readings in the background.
         """
         super().__init__()

@@ -52,7 +52,15 @@ def test_success_is_status_0_and_the_body_gets_the_arguments(capsys):
                 "in user code:\n\n    File a.py\n        x\n\n    ValueError: of shape 3\n    called so"
             ),
             1,
-            "et-test: failed: ValueError: ValueError: of shape 3\nRun again with --debug for details.",
+            "et-test: failed: ValueError: of shape 3\nRun again with --debug for details.",
+        ),
+        (
+            ValueError(
+                "Exception encountered when calling layer 'd' (type Dense).\n\nof shape 3\n\n"
+                "Call arguments received by layer 'd' (type Dense):\n  - inputs=x"
+            ),
+            1,
+            "et-test: failed: ValueError: of shape 3\nRun again with --debug for details.",
         ),
         (
             AssertionError(),

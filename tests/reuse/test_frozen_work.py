@@ -227,9 +227,18 @@ def test_what_makes_rows_of_another_axis_is_frozen_but_not_stored(tf):
     from elastictrainer.reuse.split import TracedStep
 
     layers = tf.keras.layers
+
+    class Rows(layers.Layer):
+        def __init__(self, *shape):
+            super().__init__()
+            self._shape = shape
+
+        def call(self, x):
+            return tf.reshape(x, (-1, *self._shape))
+
     inputs = tf.keras.Input((5, 8, 8, 3))
-    frames = layers.TimeDistributed(layers.Conv2D(4, 3), name="frames")(inputs)
-    pooled = layers.GlobalAveragePooling1D()(layers.TimeDistributed(layers.Flatten())(frames))
+    frames = layers.Flatten()(layers.Conv2D(4, 3)(Rows(8, 8, 3)(inputs)))
+    pooled = layers.GlobalAveragePooling1D()(Rows(5, 6 * 6 * 4)(frames))
     step = trained_step(tf, tf.keras.Model(inputs, layers.Dense(3, name="head")(pooled)), ["head"])
     step.trace(tf.TensorSpec((None, 5, 8, 8, 3)), tf.TensorSpec((None,), tf.int64))
     random = np.random.default_rng(0)

@@ -37,7 +37,7 @@ def test_each_output_has_a_head(tf):
     layers = tf.keras.layers
     inputs = tf.keras.Input((4,))
     shared = layers.Dense(5, name="shared")(inputs)
-    size = layers.Activation("relu")(layers.Dense(1, name="size")(shared))
-    outputs = {"kind": layers.Dense(3, name="kind")(shared), "size": layers.Dense(2, name="last")(size)}
+    size = layers.Dense(2, name="last")(layers.Activation("relu")(layers.Dense(1, name="size")(shared)))
+    outputs = {"kind": layers.Softmax()(layers.Dense(3, name="kind")(shared)), "size": size * 2.0}
     model = tf.keras.Model(inputs, outputs)
     assert chosen(model, head_mask(model)) == ["kind/kernel", "kind/bias", "last/kernel", "last/bias"]
