@@ -94,13 +94,12 @@ def layers_before(tensor: Any) -> Iterator[Any]:
     if history is None:
         return
     last = history.operation if KERAS_3 else history.layer
-    pending = [last._inbound_nodes[history.node_index]]
-    while pending:
-        node = pending.pop(0)
+    nodes = [last._inbound_nodes[history.node_index]]
+    for node in nodes:  # to which are added those before it
         made_by = node.operation if KERAS_3 else node.layer
         if isinstance(made_by, tf.keras.layers.Layer):
             yield made_by
-        pending += node.parent_nodes
+        nodes += [parent for parent in node.parent_nodes if parent not in nodes]
 
 
 def apply_gradients(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
@@ -168,9 +167,8 @@ def compiled_loss(
     """The loss a model was compiled with, with layers' regularisation; updates the metric "loss"."""
     if not KERAS_3:
         return model.compute_loss(x, labels, outputs, weights)
-    loss = model._compute_loss(
-        x, labels, outputs, weights, training=training
-    )  # for its own compute_loss, too
+    # As Keras' own step does: a model's own compute_loss need not take `training`.
+    loss = model._compute_loss(x, labels, outputs, weights, training=training)
     model._loss_tracker.update_state(loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
     return loss
 

@@ -41,3 +41,13 @@ def test_each_output_has_a_head(tf):
     outputs = {"kind": layers.Softmax()(layers.Dense(3, name="kind")(shared)), "size": size * 2.0}
     model = tf.keras.Model(inputs, outputs)
     assert chosen(model, head_mask(model)) == ["kind/kernel", "kind/bias", "last/kernel", "last/bias"]
+
+
+def test_an_output_of_a_deep_frozen_network_is_looked_through_once(tf):
+    """Forty blocks with two ways each: every way by itself would take for ever."""
+    layers = tf.keras.layers
+    inputs = features = tf.keras.Input((2,))
+    for _ in range(40):
+        features = layers.Add()([features, layers.Dense(2, trainable=False)(features)])
+    model = tf.keras.Model(inputs, [layers.Dense(1, name="one")(features), features])
+    assert chosen(model, head_mask(model)) == ["one/kernel", "one/bias"]

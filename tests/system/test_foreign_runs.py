@@ -61,7 +61,8 @@ def test_a_foreign_run_that_names_no_code_needs_no_trust(run, capsys):
 @pytest.mark.parametrize("what", ["curves", "tradeoff", "table", "report"])
 def test_plots_of_results_never_run_what_a_config_names(run, tmp_path, what):
     name(run, scheme="mischief:scheme", rho=0.5)
-    assert plot.main([what, "run", "--output", "figure.html" if what == "report" else "figure.png"]) == 0
+    output = {"report": "report.html", "table": "table.json"}.get(what, "figure.png")
+    assert plot.main([what, "run", "--output", output]) == 0
     assert not (tmp_path / "done").exists()
 
 
