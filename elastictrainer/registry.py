@@ -90,14 +90,13 @@ DATASET = Choice(
     "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays, tfds:NAME of "
     "tensorflow-datasets, hf:NAME of Hugging Face's.",
 )
-HEAD_INIT = Choice("head initialisation", ("zeros", "glorot"))
+HEAD_INIT = Choice("head initialisation", ("solve", "zeros", "glorot"))
+HEAD = Choice("head", ("keep", "solve"))
 OPTIMIZER = Choice("optimizer", ("sgd", "adam", "adamw"))
 SCHEDULE = Choice("schedule", ("cosine", "constant"))
 CLASS_WEIGHTS = Choice("class-weights", ("none", "balanced"))
-SOLVER = Choice("solver", ("dp", "milp"))
 REUSE = Choice("reuse", ("auto", "off"))
 REUSE_DTYPE = Choice("reuse-dtype", ("float16", "float32"))
-REPROFILE = Choice("reprofile", ("auto", "always", "never"))
 STRATEGY = Choice("strategy", ("none", "multi-worker", "mirrored"))
 REPLICA_NETWORK = Choice("replica network", ("private", "open"))
 CACHE = Choice("cache", ("none", "memory", "disk"))

@@ -52,7 +52,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     timings = profiling.make_profile(
         model,
         (pixels, labels),
-        assembly.make_optimizer(settings, steps=1000),
+        assembly.make_optimizer(settings),
         metadata,
         print,
         warmup=settings.warmup,

@@ -2,13 +2,14 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.rates import learning_rate
 from elastictrainer.experiment.settings import CommonSettings
 from elastictrainer.models import zoo
 from elastictrainer.registry import MODEL
@@ -117,15 +118,6 @@ def image_size(settings: CommonSettings, model: tf.keras.Model) -> Tuple[int, in
     return size
 
 
-def make_optimizer(
-    settings: CommonSettings, steps: int = 0, schedule: Optional[str] = None, warmup_steps: int = 0
-) -> Any:
-    """The optimizer of a training of `steps` steps; see `optimizers.make`."""
-    return optimizers.make(
-        settings.optimizer,
-        settings.learning_rate,
-        settings.weight_decay,
-        decay_steps=steps,
-        schedule=schedule,
-        warmup_steps=warmup_steps,
-    )
+def make_optimizer(settings: CommonSettings) -> Any:
+    """Make the optimizer that the settings ask for; the learning rate is that of `learning_rate`."""
+    return optimizers.make(settings.optimizer, learning_rate(settings), settings.weight_decay)

@@ -16,28 +16,34 @@ from elastictrainer.data.image_folder import abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import DataError, UsageError
 from elastictrainer.experiment import assembly, memory, profiling, user_callbacks
+from elastictrainer.experiment.durations import seconds_of
+from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_recordable
 from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
+from elastictrainer.models.solved_head import SolvableHead
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment, ownership
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
-from elastictrainer.selection.build import planned_schedule
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps.compiled_step import exempt_from_collection
 from elastictrainer.steps.losses import training_loss
 from elastictrainer.training import energy, workers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
+from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.evaluation import Evaluation
 from elastictrainer.training.metering import EnergyMetering
 from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
 from elastictrainer.training.workers import Workers
+
+_ENDING_S = 4.0  # to write the model and the summary, and to leave Python
+_EXPORT_S = 15.0  # for each format
 
 
 def train(settings: TrainSettings, run: RunFolder, resume: bool) -> Dict[str, Any]:
@@ -52,9 +58,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         rho=settings.rho,
         interval=settings.interval,
         importance_batches=settings.importance_batches,
-        solver=settings.solver,
-        feedback=not settings.deterministic and group is None,
-        reprofile=settings.reprofile,
+        deterministic=settings.deterministic,
     )
     if settings.meter:
         energy.from_log(settings.meter, [])  # what is wrong with it is said now
@@ -86,12 +90,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         print(line)
     print(f"run: {run.path}")
     memory.require_enough(model, settings.batch_size // (group.count if group else 1))
-    optimizer = assembly.make_optimizer(
-        settings,
-        settings.epochs * data.steps_per_epoch,
-        settings.schedule,
-        round(settings.warmup_epochs * data.steps_per_epoch),
-    )
+    optimizer = assembly.make_optimizer(settings)
     weights = data.class_weights() if settings.class_weights == "balanced" else None
     kept = run.profile_path if resume and run.profile_path.exists() else None
     timings = _profile(settings, kept, data, model, optimizer, group)
@@ -100,6 +99,8 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     print(f"energy: {source}" if metered else f"energy is not measured: {source}")
 
     record = RunRecord(run, seed=settings.seed)
+    checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
+    evaluation = _evaluation(settings, data, run, checkpointing)
     trainer = Trainer(
         model,
         scheme=settings.scheme,
@@ -113,18 +114,17 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
             Path(settings.reuse_dir) if settings.reuse_dir else run.path,
             settings.seed,
         ),
+        head=_head(settings, run, resume, data, model),
+        rates=rate_schedule(settings),
+        deadline=_deadline(settings, run, evaluation),
         say=record.say,
         **dataclasses.asdict(selection),
     )
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     trainer.compile(optimizer, training_loss(settings.label_smoothing, weights), metrics=[accuracy])
-    if timings is not None and trainer.scheme.importance_metric is not None:
-        schedule = planned_schedule(selection, settings.epochs, data.steps_per_epoch, settings.reuse != "off")
-        selection.check_profile(timings, len(model.trainable_weights), schedule.longest())
-    checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     callbacks = [
         EnergyMetering(sensor),
-        _evaluation(settings, data, run, checkpointing),
+        evaluation,
         record,
         *users,
         checkpointing,
@@ -176,6 +176,39 @@ def _evaluation(
         checkpointing.stop_if_asked,
         settings.validation_freq,
     )
+
+
+def _head(
+    settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, model: tf.keras.Model
+) -> str:
+    """Return whether the head is to be solved: "solve" or "keep"; a line says why it is not, where asked for.
+
+    A model that knows the classes of the data already keeps its head.
+    """
+    if settings.head_init != "solve":
+        return "keep"
+    if settings.init_from and warm_start.knows(RunFolder(settings.init_from), data.class_names):
+        return "keep"
+    try:
+        SolvableHead(model)
+    except UsageError as error:
+        print(f"note: {error}")
+        return "keep"
+    return "solve"
+
+
+def _deadline(
+    settings: TrainSettings, run: RunFolder, evaluation: Union[Evaluation, BestWeights]
+) -> Optional[Deadline]:
+    """Return the time that this process may take; None without --time."""
+    if not settings.time:
+        return None
+    exports = settings.export.split(",") if settings.export else []
+
+    def reserve_s() -> float:
+        return evaluation.seconds + _ENDING_S + _EXPORT_S * len(exports)
+
+    return Deadline(seconds_of(settings.time), reserve_s)
 
 
 def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], None]) -> None:

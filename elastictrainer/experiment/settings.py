@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from elastictrainer import registry
-from elastictrainer.experiment import sizes
+from elastictrainer.experiment import durations, sizes
 from elastictrainer.experiment.setting import setting
 from elastictrainer.selection import schemes
 
@@ -29,8 +29,9 @@ class CommonSettings:
         names=("imagenet", "none"),
     )
     head_init: str = setting(
-        "zeros",
-        "initial head: zeros, or glorot as in the published code",
+        "solve",
+        "initial head: solve, a classifier fitted on the features of the untrained network; zeros; or glorot "
+        "as in the published code",
         check_name=registry.HEAD_INIT.check,
     )
     augment: Optional[str] = setting(
@@ -81,7 +82,9 @@ class CommonSettings:
         "sgd (momentum 0.9, decoupled weight decay), adam, or adamw (with decoupled weight decay)",
         check_name=registry.OPTIMIZER.check,
     )
-    learning_rate: float = setting(1e-4, "the highest: at the first step, or after the warm-up", 0)
+    learning_rate: Optional[float] = setting(
+        None, "the highest: at the first step, or after the warm-up; by scheme and head if not given", 0
+    )
     weight_decay: float = setting(5e-4, "of sgd and adamw, per step, times the learning rate", 0)
     mixed_precision: bool = setting(
         False,
@@ -138,16 +141,29 @@ class TrainSettings(CommonSettings):
     rho: float = setting(
         0.5, "elastic schemes: the training time to take, over that of full training (0.5: half)", 0.01, 1
     )
+    time: Optional[str] = setting(
+        None,
+        "what the whole command may take, from its start to the finished run folder: 90s, 10m, 1.5h; instead "
+        "of --rho and --epochs",
+        check_name=durations.seconds_of,
+        metavar="TIME",
+    )
     interval: Optional[int] = setting(
         None,
-        "epochs between two selections; the first one is renewed after half that; if not given, 6 (in a "
-        "run shorter than 12 half of its epochs, 4 at least; 4 with --reuse off), or more where so many "
-        "would not pay",
+        "epochs between two selections; if not given, 4 with --reuse off, and as the time allows without",
         1,
     )
-    epochs: int = setting(12, "passes over the training images", 1, group="training")
-    validation_freq: int = setting(
-        1, "evaluate after so many epochs, and after the last one; evaluating is no training time", 1
+    epochs: int = setting(
+        12,
+        "passes over the training images; with --rho, those of the full training it refers to",
+        1,
+        group="training",
+    )
+    validation_freq: Optional[int] = setting(
+        None,
+        "evaluate after so many epochs, and after the last one; if not given, after each, and in a run by "
+        "the clock as often as a tenth of its time allows. It is no training time, but counts in --time",
+        1,
     )
     early_stopping: Optional[int] = setting(
         None,
@@ -161,7 +177,12 @@ class TrainSettings(CommonSettings):
         "cosine for the others",
         check_name=registry.SCHEDULE.check,
     )
-    warmup_epochs: float = setting(0.0, "epochs, or a part of one, in which the learning rate rises", 0)
+    warmup: Optional[float] = setting(
+        None,
+        "share of the training in which the learning rate rises; by scheme and head if not given",
+        0,
+        0.9,
+    )
     label_smoothing: float = setting(0.0, "share of each label that is spread over all classes", 0, 0.9)
     class_weights: str = setting(
         "none",
@@ -169,21 +190,10 @@ class TrainSettings(CommonSettings):
         check_name=registry.CLASS_WEIGHTS.check,
     )
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1, group="speed")
-    solver: str = setting(
-        "dp", "dp (a knapsack, milliseconds) or milp (exact, slower)", check_name=registry.SOLVER.check
-    )
-    reprofile: str = setting(
-        "auto",
-        "make a new profile during training: auto (where the clock contradicts it by more than a tenth for "
-        "a while), always (before every selection as well; --reprofile alone) or never. With --reuse auto, "
-        "always makes one before the first selection, and auto none",
-        bare="always",
-        check_name=registry.REPROFILE.check,
-    )
     reuse: str = setting(
         "auto",
-        "auto: what no trained tensor changes is computed in the first epoch of an interval, recorded, and "
-        "replayed in the others; off: it is computed in every step, as in the paper",
+        "auto: what no trained tensor changes is computed in one pass at the start of an interval, recorded, "
+        "and replayed in its steps; off: it is computed in every step, as in the paper",
         check_name=registry.REUSE.check,
     )
     reuse_dtype: str = setting(
@@ -251,6 +261,6 @@ class TrainSettings(CommonSettings):
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(
         False,
-        "the same seed and profile give the same result, bit for bit; the ops are slower, and measured times "
-        "do not correct the budget",
+        "the same seed and profile give the same result, bit for bit; the ops are slower, and the number of "
+        "steps is that of --epochs, not what the time allows",
     )

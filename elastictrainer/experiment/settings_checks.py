@@ -11,10 +11,12 @@ from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 
 def check_together(settings: TrainSettings) -> None:
     """UsageError where one setting leaves no room for another."""
-    if settings.warmup_epochs >= settings.epochs:
+    if settings.time and settings.deterministic:
         raise UsageError(
-            f"--warmup-epochs {settings.warmup_epochs:g} leaves nothing of --epochs {settings.epochs}."
+            "--time ends a run by the clock, --deterministic by its steps: leave one of them out."
         )
+    if settings.time and settings.strategy != "none":
+        raise UsageError("--time is for one process: with --strategy give --rho, or --epochs.")
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
     for name in ("replicas", "replica_network"):
         value = getattr(settings, name)

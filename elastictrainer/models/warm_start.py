@@ -10,6 +10,11 @@ from elastictrainer.models import model_file
 from elastictrainer.runs.run_folder import RunFolder
 
 
+def knows(run: RunFolder, class_names: Sequence[str]) -> bool:
+    """Return whether a finished run's classes are `class_names`, in this order."""
+    return list(class_names) == (run.environment().get("class_names") or [])
+
+
 def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) -> tf.keras.Model:
     """The model of a finished run, with a head for `class_names`.
 
@@ -27,7 +32,7 @@ def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) ->
     """
     model = model_file.read(run.weights_path(), trust)  # the best where there are such
     known: List[str] = run.environment().get("class_names") or []
-    if list(class_names) == known:
+    if knows(run, class_names):
         return model
     head = model.layers[-1]
     if not isinstance(head, tf.keras.layers.Dense) or head.output is not model.outputs[0]:

@@ -82,8 +82,8 @@ def create(
         classes: number of classes, the width of the head.
         image_size: height and width in pixels; None: the model's default.
         weights: "imagenet" (demo network: its own pre-training), "none" (random weights), or a file.
-        head_init: "zeros" (the backbone gets no gradient before the head's first update) or "glorot" (as in
-            the published code).
+        head_init: "zeros" (the backbone gets no gradient before the head's first update), "solve" (the same,
+            until the run solves it), or "glorot" (as in the published code).
         rotation: largest random rotation in training, in turns; None: as `augment` says.
         flip: random mirroring in training; None: as `augment` says.
         trust: a `.keras` file may run code, see `model_file.read`.
@@ -136,7 +136,7 @@ def _built_in(
     if len(features.shape) == 4:
         features = tf.keras.layers.GlobalAveragePooling2D()(features)
     features = tf.keras.layers.Dropout(0.2)(features)
-    init = {"zeros": "zeros", "glorot": "glorot_uniform"}[head_init]
+    init = "glorot_uniform" if head_init == "glorot" else "zeros"  # one that is solved later starts at zero
     # In float32 whatever the others compute in: a softmax of rounded logits loses small differences.
     head = tf.keras.layers.Dense(classes, kernel_initializer=init, name="head", dtype="float32")
     logits = head(features)

@@ -74,7 +74,8 @@ def with_calibrated_reuse(
     Args:
         timings: with its `reuse`, which has what writing and reading take.
         plain_ratio: measured time of a step of `middle(timings)`, computed as a whole, over the full step's.
-        recording_ratio, replay_ratio: of one that records, and of one that replays.
+        recording_ratio: of recording a minibatch's frozen work.
+        replay_ratio: of a step that replays it.
         cheapest_replay_ratio: of a step of `cheapest(timings)` that replays.
     """
     assert timings.reuse is not None
@@ -83,7 +84,7 @@ def with_calibrated_reuse(
     reading_ms = timings.over(np.inf).at_depth_ms
     plain_ms, inside_ms = timings.step_time(inside), timings.replay_time(inside)
     short_ms = timings.replay_time(short)
-    writing_ms = (recording_ratio - plain_ratio) * full_ms - (timings.recording_time(inside) - plain_ms)
+    writing_ms = recording_ratio * full_ms - timings.recording_time(inside)
 
     # What is mispredicted of the whole step of `inside` is none of replaying's: its change counts. Of a
     # replayed step of `short` hardly any work is left, so that its own time counts.

@@ -1,7 +1,5 @@
 """From the trace of a full training step to the time of every tensor's work."""
 
-import dataclasses
-import time
 from typing import Dict, List
 
 import numpy as np
@@ -15,7 +13,6 @@ from elastictrainer.profiler.attribution import (
     attribute,
     members_of,
 )
-from elastictrainer.profiler.calibration import with_overlap
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.function_bodies import bodies_of, charge_calls
@@ -112,31 +109,6 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
             ],
         },
     )
-
-
-def renewed(old: TensorTimings, step: CompiledStep, trace: Trace, step_ms: float, at: int) -> TensorTimings:
-    """A new profile from full steps of a run in progress (paper Table 1).
-
-    A run measures neither `frozen_saving` nor `overlap` nor `reuse`: they are kept from the old profile. The
-    input pipeline, which runs beside these steps, becomes part of what every step costs.
-
-    Args:
-        old: the profile so far, of the same model.
-        step: the traced step that trains every tensor.
-        trace: of a few real training steps.
-        step_ms: what a full step takes untraced.
-        at: steps done in the run.
-    """
-    new = with_overlap(timings_from_trace(step, trace, step_ms), old.overlap)
-    metadata = {
-        **old.metadata,
-        **new.metadata,
-        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "renewed_at_step": at,
-        "traced_steps": len(trace.steps),
-    }
-    reuse = old.reuse and old.reuse.scaled(new.full_ms / old.full_ms)
-    return dataclasses.replace(new, frozen_saving=old.frozen_saving, reuse=reuse, metadata=metadata)
 
 
 def _sum_singles(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarray:

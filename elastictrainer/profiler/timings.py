@@ -57,7 +57,6 @@ class TensorTimings:
         reuse: what frozen work costs that is done once; None where that was not measured.
         epochs: over how many epochs frozen work done once serves; 1: it is done in every step. All times of
             selections are then those of the mean step: the first epoch records, the others replay.
-        done_ms: forward work that was done before, whatever trains.
         metadata: what was profiled, on what, and how much of it could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """
@@ -75,7 +74,6 @@ class TensorTimings:
     flops: Optional[CostGroups] = None
     reuse: Optional[ReuseCosts] = None
     epochs: float = 1.0
-    done_ms: float = 0.0
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
@@ -135,17 +133,6 @@ class TensorTimings:
         """
         return replace(self, epochs=epochs if self.reuse else 1.0)
 
-    def after_recording(self, mask: Mask, trainable: Mask) -> "TensorTimings":
-        """The same profile for steps that replay what was recorded under `mask`.
-
-        Args:
-            mask: (N,) bool: what trained while it was recorded.
-            trainable: (N,) bool: what may train; see `connected`.
-        """
-        done_ms = self._in_every_step.step_time(mask) - self.replay_time(mask)
-        connected = self.connected & self.as_mask(trainable)
-        return replace(self, epochs=1.0, done_ms=max(0.0, done_ms), connected=connected)
-
     @cached_property
     def _in_every_step(self) -> "TensorTimings":
         """The same profile with frozen work done in every step."""
@@ -172,6 +159,17 @@ class TensorTimings:
         return thawing.joined(once.scaled(self._replayed * (1 - self.frozen_saving)))
 
     @cached_property
+    def once_ms(self) -> np.ndarray:
+        """(N,) ms of frozen work that is done once where this tensor is the deepest that trains."""
+        assert self.reuse is not None
+        once = self.reuse.once
+        passed = once.time_at_first_member(self.order)[self.order].cumsum()
+        shared = once.amount[once.has_members()].sum()
+        saved = np.empty(len(self))
+        saved[self.order] = (shared - passed) * (1 - self.frozen_saving)
+        return saved + once.amount[~once.has_members()].sum()
+
+    @cached_property
     def at_depth_ms(self) -> np.ndarray:
         """(N,) ms that recording and replaying cost a step whose deepest tensor is this one.
 
@@ -179,12 +177,7 @@ class TensorTimings:
         """
         if self.reuse is None or not self._replayed:
             return np.zeros(len(self))
-        once = self.reuse.once
-        passed = once.time_at_first_member(self.order)[self.order].cumsum()
-        shared = once.amount[once.has_members()].sum()
-        saved = np.empty(len(self))
-        saved[self.order] = (shared - passed) * (1 - self.frozen_saving)
-        saved += once.amount[~once.has_members()].sum()
+        saved = self.once_ms
         alone_ms = np.where(self.connected, self._in_every_step.alone_ms, saved)
         slower_ms = self.reuse.slower * np.maximum(0.0, alone_ms - saved)
         cost_ms = self.reuse.at_depth_ms(1 / self.epochs) + self._replayed * slower_ms
@@ -224,7 +217,7 @@ class TensorTimings:
     @cached_property
     def forward_ms(self) -> float:
         """What every step costs whatever is selected, in ms: the forward pass with all of it frozen."""
-        done_ms = self.done_ms
+        done_ms = 0.0
         if self.reuse is not None:
             once = self.reuse.once
             done_ms += self._replayed * once.amount[~once.has_members()].sum()
@@ -288,11 +281,11 @@ class TensorTimings:
         return np.where(self.is_deeper(mask), self.at_depth_ms - now_ms, 0.0)
 
     def recording_time(self, mask: Mask) -> float:
-        """Predicted ms of a step under `mask` that also records; needs `reuse`."""
+        """Predict the ms to do and record a minibatch's frozen work under `mask`; needs `reuse`."""
         assert self.reuse is not None
         mask = self.as_mask(mask)
         deepest = self.order[mask[self.order]][-1]
-        return self._in_every_step.step_time(mask) + float(self.reuse.at_depth_ms(1.0)[deepest])
+        return float(self.once_ms[deepest] + self.reuse.at_depth_ms(1.0)[deepest])
 
     def replay_time(self, mask: Mask) -> float:
         """Predicted ms of a step under `mask` that replays what was recorded; needs `reuse`."""

@@ -27,6 +27,7 @@ class ForwardPass:
             objective, optimizer: as for CompiledStep.
             minibatch: inputs and labels of a full size.
         """
+        self._model = objective.model
         step = CompiledStep(objective, optimizer, [])
         step.trace(*minibatch)
         self.traced = TracedStep(step, minibatch, random_states(objective.model))
@@ -34,6 +35,17 @@ class ForwardPass:
         self.examples: Dict[str, str] = {}
         self.traced.stop_where_examples_mix(minibatch, self.examples)
         self._shares = OpShares(self.traced.ops.operations, self.members)
+
+    def features(self, kernel: Any) -> Optional[str]:
+        """Return the name of the tensor that the dense layer of `kernel` takes, before dropout.
+
+        None where no step's graph shows it, or where it is another one in inference mode: behind batch
+        normalisation that trains its statistics.
+        """
+        if self.traced.updates(self._model.non_trainable_variables):
+            return None
+        tensor = self.traced.input_of(kernel)
+        return None if tensor is None or tensor.shape.rank != 2 else tensor.name
 
     def op_costs(self, timings: Optional[TensorTimings]) -> OpCosts:
         """What each op takes by a profile; see `OpCosts`."""

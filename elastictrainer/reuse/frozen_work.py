@@ -46,6 +46,7 @@ class FrozenWork:
         settings: ReuseSettings,
         forward: ForwardPass,
         timings: Optional[TensorTimings] = None,
+        features: Optional[str] = None,
     ):
         """
         Args:
@@ -56,11 +57,12 @@ class FrozenWork:
             settings: how to store.
             forward: the model's.
             timings: its profile; None: what to store is decided by FLOPs.
+            features: name of a tensor that `keep` also computes, though nobody stores it.
 
         Raises:
             Unusable: the reason.
         """
-        self._spec, self._settings = spec, settings
+        self._spec, self._settings, self._features = spec, settings, features
         self._batch = int(_flat(minibatch[0])[0].shape[0])
         self._states = random_states(step.objective.model)
         traced = self._traced(step)
@@ -93,15 +95,15 @@ class FrozenWork:
         """Where the recording is."""
         return "in memory" if self._folder is None else f"in {self._folder}"
 
-    def keep(self, minibatch: Minibatch) -> List[Any]:
-        """Record a minibatch; returns what to `train` on. RecordingError where it cannot be recorded."""
-        exact, stored, fits = self._prefix(*_flat(minibatch[0]))
+    def keep(self, minibatch: Minibatch) -> Any:
+        """Record a minibatch; returns the value of `features`, None without. RecordingError if it cannot."""
+        exact, stored, fits, features = self._prefix(*_flat(minibatch[0]))
         if not fits:
             self._widen()
             stored, _ = self._narrow(exact)
         labels = [np.asarray(label) for label in _flat(minibatch[1])]
         self.recording.add([*(value.numpy() for value in stored), *labels])
-        return [*stored, *_flat(minibatch[1])]
+        return features
 
     def read(self, epoch: int, batch: int) -> List[Any]:
         """Minibatch number `batch`, in an order of `epoch`'s, to `train` on. RecordingError."""
@@ -110,7 +112,7 @@ class FrozenWork:
         return list(self._replay.minibatch(epoch, batch))
 
     def train(self, values: List[Any]) -> tf.Tensor:
-        """Train on what `keep` or `read` returned; returns the scalar loss."""
+        """Train on what `read` returned; returns the scalar loss."""
         return self._suffix(*values)
 
     def select(self, step: CompiledStep) -> None:
@@ -143,9 +145,12 @@ class FrozenWork:
             size = capacity * sum(row_bytes(tensor, self._settings.dtype) for tensor in cut.tensors)
             fits, folder = self._place(size)
             if fits:
-                return traced.split(cut), folder
+                return traced.split(cut, self._more(traced)), folder
             weight *= _FEWER
         raise Unusable(f"a recording of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
+
+    def _more(self, traced: TracedStep) -> List[Any]:
+        return [] if self._features is None else [traced.tensor(self._features)]
 
     def _read_ms(self, tensor: Any) -> float:
         """What reading a minibatch of the tensor takes; infinite where it cannot be stored."""
@@ -192,8 +197,9 @@ class FrozenWork:
             return suffix(*exact, *values[len(tensors) :])
 
         def recorded(*inputs: tf.Tensor) -> Any:
-            exact = self._split.prefix(*inputs)
-            return exact, *narrow(exact)
+            values = self._split.prefix(*inputs)
+            exact, features = values[: len(tensors)], values[len(tensors) :]
+            return exact, *narrow(exact), tf.cast(features[0], tf.float32) if features else None
 
         # Called by itself, a function that was taken from a graph takes up to twice as long.
         self._prefix = tf.function(recorded, input_signature=_flat(self._spec[0]))

@@ -31,7 +31,7 @@ class SplitStep:
 
     Attributes:
         cut: where it is cut.
-        prefix: from the step's inputs, flat, to the values of the cut's tensors.
+        prefix: from the step's inputs, flat, to the values of the cut's tensors, and of others asked for.
         suffix: from these and the step's labels, flat, to the loss; it updates what the step updates.
         random_states: the variables that the prefix draws random numbers from.
         fixed: the other variables that it reads: none may change while what it recorded is used.
@@ -83,6 +83,10 @@ class TracedStep:
         ends = {self._position[op.name] for op in [self._loss.op, *self._effects]}
         return self._upstream(ends - frozen, frozen)
 
+    def tensor(self, name: str) -> Any:
+        """Return the tensor of that name."""
+        return self._graph.get_tensor_by_name(name)
+
     def cut(self, op_cost: Callable[[Any], float], tensor_cost: Callable[[Any], float]) -> Cut:
         """See `least_cost_cut`."""
         return least_cost_cut(self.ops, self.needed(), op_cost, tensor_cost)
@@ -115,6 +119,32 @@ class TracedStep:
         drawn = self._states_read(recorded)
         states = [v for state, v in self._states.items() if state in drawn]
         return self._function(self._inputs, list(tensors), self._draws_of(drawn)), states
+
+    def updates(self, variables: Sequence[Any]) -> bool:
+        """Return whether the step assigns to one of `variables`, as batch normalisation in training does."""
+        handles = {self._handle(v) for v in tf_variables(variables) if id(v.handle) in self._internal}
+        return any(
+            id(tensor) in handles
+            for op in self.ops.operations
+            if op.type.startswith("Assign")
+            for tensor in op.inputs
+        )
+
+    def input_of(self, kernel: Any) -> Optional[Any]:
+        """Return the (batch, features) tensor that a dense layer multiplies by a kernel, before any dropout.
+
+        None where the graph does not show it.
+
+        Args:
+            kernel: the layer's variable, (features, units).
+        """
+        if id(kernel.handle) not in self._internal:
+            return None
+        handle = self._handle(kernel)
+        for op in self.ops.operations:
+            if op.type == "MatMul" and any(id(t) == handle for t in op.inputs[1].op.inputs):
+                return _before_dropout(op.inputs[0])
+        return None
 
     def stop_where_examples_mix(self, minibatch: Any, known: Optional[Dict[str, str]] = None) -> None:
         """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
@@ -169,9 +199,9 @@ class TracedStep:
             if known.get(tensor.op.name, ALIKE) == ALIKE or what == MIXES:  # an op may have several outputs
                 known[tensor.op.name] = what
 
-    def split(self, cut: Cut) -> SplitStep:
-        """The two functions of `cut`."""
-        prefix, states = self.prefix(cut.tensors)
+    def split(self, cut: Cut, more: Sequence[Any] = ()) -> SplitStep:
+        """Make the two functions of `cut`; the prefix also gives the tensors `more`, behind the cut's."""
+        prefix, states = self.prefix([*cut.tensors, *more])
         recorded = self._upstream({self._position[t.op.name] for t in cut.tensors}, set())
         read = {id(tensor) for k in recorded for tensor in self.ops.operations[k].inputs}
         fixed = [
@@ -249,6 +279,16 @@ class TracedStep:
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether they are equal up to the order in which kernels add up."""
     return np.allclose(one, other, rtol=_ALIKE, atol=_ALIKE * max(1e-30, np.abs(one).max(initial=0.0)))
+
+
+def _before_dropout(tensor: Any) -> Any:
+    """Return what dropout made `tensor` from: it selects, at random, between a scaled tensor and zeros."""
+    while tensor.op.type in ("SelectV2", "Select", "Identity"):
+        is_dropout = tensor.op.type != "Identity"
+        tensor = tensor.op.inputs[1 if is_dropout else 0]
+        if is_dropout and tensor.op.type == "Mul":
+            tensor = next(t for t in tensor.op.inputs if t.shape.rank)  # the other one is the scale
+    return tensor
 
 
 def _tensors(data: Any) -> List[Any]:

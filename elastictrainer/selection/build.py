@@ -2,112 +2,89 @@
 
 import functools
 import itertools
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import numpy as np
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection.affordable import affordable, usual_interval
-from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.clock import Clock
 from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.selection.fixed import FixedPolicy
-from elastictrainer.selection.importance import ImportanceEvaluator
+from elastictrainer.selection.importance import STATIC, ImportanceEvaluator
+from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Log, Policy
-from elastictrainer.selection.profile_renewal import ProfileRenewal
-from elastictrainer.selection.schedule import Schedule
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
-from elastictrainer.steps.timing import time_steps
-
-
-def planned_schedule(settings: SelectionSettings, epochs: int, steps_per_epoch: int, reuse: bool) -> Schedule:
-    """The schedule of a run that selects, before it is known whether its selections pay."""
-    interval = settings.interval or usual_interval(epochs, reuse)
-    return Schedule(epochs, steps_per_epoch, interval, reuse)
 
 
 def make_policy(
     scheme: Scheme,
     settings: SelectionSettings,
     timings: Optional[TensorTimings],
-    epochs: int,
-    steps_per_epoch: int,
+    plan: Plan,
     steps: StepCache,
     clock: Clock,
     probe: Callable[[int], Iterator[Any]],
     log: Log,
     say: Callable[[str], None],
-    keep_profile: Callable[[TensorTimings], None],
-    reuse: bool = False,
 ) -> Policy:
-    """The policy that `scheme` asks for.
+    """Make the policy that `scheme` asks for.
 
     Args:
         scheme: selects, or names the tensors to train.
         settings: how to select.
         timings: the model's profile; None only where the scheme does not select.
-        epochs, steps_per_epoch: of the run.
+        plan: when the intervals begin.
         steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
         clock: accounts for the run's time.
-        probe: from a step's number to the probe minibatches, on which the tensors are scored.
+        probe: from the number of the interval to the probe minibatches, on which the tensors are scored.
         log: takes the record of each selection.
         say: takes a line for the user.
-        keep_profile: takes a renewed profile.
-        reuse: frozen work may be recorded and replayed.
 
     Raises:
-        UsageError: no profile where one is needed, that of another model, or a rho below its rho_min.
+        UsageError: no profile where one is needed, or that of another model.
     """
     model, optimizer = steps.objective.model, steps.optimizer
     tensors = len(model.trainable_variables)
-    interval = settings.interval or usual_interval(epochs, reuse)
+    if timings is not None:
+        check_tensors(timings, tensors)
     if scheme.importance_metric is None:
-        if timings is not None:
-            check_tensors(timings, tensors)
         at_interval = functools.partial(scheme.at_interval, model, optimizer)
-        recorded = epochs if reuse else 0
-        return FixedPolicy(_checked(scheme, model, tensors), timings, at_interval, interval, log, recorded)
+        return FixedPolicy(_checked(scheme, model, tensors), plan, timings, at_interval, log)
+    if timings is None:
+        raise UsageError(
+            "an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile."
+        )
+    evaluator = ImportanceEvaluator(
+        steps.objective, optimizer, scheme.importance_metric, steps, momentum=False
+    )
 
-    schedule = planned_schedule(settings, epochs, steps_per_epoch, reuse)
-    profile = settings.check_profile(timings, tensors, schedule.longest())
-    if settings.interval is None:
-        planned, schedule = schedule, affordable(schedule, settings, profile)
-        if schedule is not planned:
-            say(_too_short(planned, schedule))
-    evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps, not reuse)
+    def score() -> np.ndarray:
+        return evaluator(itertools.islice(repeated(probe, policy.interval), settings.importance_batches))
 
-    def score(step: int) -> np.ndarray:
-        return evaluator(itertools.islice(repeated(probe, step), settings.importance_batches))
-
-    def time_full(step: int) -> List[float]:
-        full = steps.get(np.ones(tensors, bool))
-        return time_steps(full, repeated(probe, step), schedule.TIMED, warm_up=schedule.WARM_UP)
-
-    def zero_momentum(mask: np.ndarray) -> None:
+    def stop_training(mask: np.ndarray) -> None:
         resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
         optimizers.forget_momentum(optimizer, resting)
 
-    return ElasticPolicy(
-        Budget(settings.rho, profile, schedule),
+    policy = ElasticPolicy(
+        timings,
+        plan,
         score,
         clock,
-        solver=getattr(scheme, "solver", None) or settings.solver,
-        feedback=settings.feedback,
-        reprofile=settings.reprofile,
-        at_rest=zero_momentum,
-        time_full=time_full,
-        renewal=ProfileRenewal(steps, keep_profile),
+        scores=scheme.importance_metric not in STATIC,
+        solver=getattr(scheme, "solver", None) or "dp",
+        at_rest=stop_training,
         log=log,
         say=say,
     )
+    return policy
 
 
 def _checked(scheme: Scheme, model: Any, tensors: int) -> np.ndarray:
-    """(N,) bool: the scheme's mask; UsageError where it is none."""
+    """Return the scheme's mask, (N,) bool; UsageError where it is none."""
     mask = np.asarray(scheme.mask(model))
     if mask.shape != (tensors,) or mask.dtype != bool or not mask.any():
         raise UsageError(
@@ -117,24 +94,13 @@ def _checked(scheme: Scheme, model: Any, tensors: int) -> np.ndarray:
     return mask
 
 
-def repeated(probe: Callable[[int], Iterator[Any]], step: int) -> Iterator[Any]:
-    """The minibatches that `probe` gives, again and again; UsageError where it gives none."""
+def repeated(probe: Callable[[int], Iterator[Any]], number: int) -> Iterator[Any]:
+    """Repeat the minibatches that `probe` gives without end; UsageError where it gives none."""
     while True:
-        minibatches = iter(probe(step))
+        minibatches = iter(probe(number))
         for first in minibatches:
             yield first
             break
         else:
-            raise UsageError("the probe gave no minibatch: it must give them anew each time it is called.")
+            raise UsageError("the probe gave no minibatch: it must give them again each time it is called.")
         yield from minibatches
-
-
-def _too_short(planned: Schedule, schedule: Schedule) -> str:
-    """What is said of a schedule with fewer selections than planned."""
-    if schedule.interval is None:
-        return (
-            "this run is too short for a selection of tensors to pay: it trains all of them, as --scheme "
-            "full does (--interval N selects all the same)"
-        )
-    planned_ones, made = len(planned.selection_steps), len(schedule.selection_steps)
-    return f"this run is too short for {planned_ones} selections to pay: it makes {made}"

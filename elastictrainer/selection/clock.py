@@ -6,15 +6,13 @@ BUILDING = "building"  # making the variables of model, optimizer and metrics, b
 FULL_TRACING = "full_tracing"  # building the graph of the full step, its first run included
 TRACING = "tracing"  # building the graph of a selection, its first run included
 IMPORTANCE = "importance"  # scoring the tensors
-TIMING = "timing"  # full steps beside the run, which tell what full training would take
+TIMING = "timing"  # full steps that leave no trace, which tell what full training would take
 SELECTION = "selection"  # choosing among them
-PROFILING = "profiling"  # renewing the profile
+HEAD = "head"  # features of the images, and solving the last layer on them
 LOOP = "loop"  # around the steps: waiting for the first minibatch of an epoch, the progress shown
 CHECKPOINT = "checkpoint"
 
-SELECTING = (IMPORTANCE, TIMING, SELECTION, TRACING, PROFILING)  # what full training does not do
-RECURRING = (LOOP, CHECKPOINT)  # beside the steps, whatever trains
-SHARED = (*RECURRING, BUILDING, FULL_TRACING)  # what full training takes as well, beside its steps
+SHARED = (LOOP, CHECKPOINT, BUILDING, FULL_TRACING)  # full training takes it as well, besides its steps
 
 
 class Clock(Protocol):

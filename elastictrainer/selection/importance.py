@@ -154,6 +154,8 @@ METRICS: Dict[str, Optional[Callable[..., Any]]] = {
     "grad-magnitude": ImportanceEvaluator._by_gradient,
 }
 
+STATIC = ("weight-magnitude",)  # metrics that say the same whatever the head knows
+
 
 def register(name: str) -> Callable[[Metric], Metric]:
     """Decorator for a user's metric: from a probe minibatch's gradients and the variables to (N,) scores.

@@ -1,4 +1,4 @@
-"""The tensor selector: the most importance within a time budget. NumPy, and SciPy for the exact solver."""
+"""The tensor selector: the most importance within a time budget. NumPy only."""
 
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Tuple, Union
@@ -6,11 +6,9 @@ from typing import Any, Callable, Optional, Tuple, Union
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import UsageError, unknown
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.registry import SOLVER
 from elastictrainer.selection.knapsack import solve_chain
-from elastictrainer.selection.milp import solve_groups
 
 KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
@@ -56,9 +54,8 @@ def select(
         importance: (N,) larger is better, in the order of `model.trainable_weights`.
         rho: requested step time over the full step's, in [timings.rho_min, 1].
         solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of
-            the budget; the time that the chain overestimates is then spent by the cost groups. "milp": exact
-            on the cost groups. Or a `Solver` of one's own, such as `freeze_below`; whether it keeps the
-            budget is not checked.
+            the budget; the time that the chain overestimates is then spent by the cost groups. Or a `Solver`
+            of one's own, such as `freeze_below`; whether it keeps the budget is not checked.
         resolution: cells of time of the knapsack.
         epochs: over how many the time is the mean: the first records frozen work, the others replay it. Other
             than one only with a profile that says what that costs, as those of et-profile and Trainer.fit do.
@@ -91,8 +88,8 @@ def select(
             f"rho {rho:g} cannot be had: the cheapest selection takes {rho_min:.3f} of the full step. "
             f"Valid: {np.ceil(rho_min * 1000) / 1000:.3f} to 1."
         )
-    if isinstance(solver, str):
-        SOLVER.check(solver)
+    if isinstance(solver, str) and solver != "dp":
+        raise unknown("solver", solver, ["dp"])
     if resolution < 1:
         raise UsageError(f"resolution must be at least 1, not {resolution}.")
 
@@ -103,8 +100,6 @@ def select(
         mask = timings.as_mask(solver(timings, importance, budget)) & timings.connected
     elif timings.step_time(useful) <= budget:
         mask = useful
-    elif solver == "milp":
-        mask = solve_groups(timings, importance, useful, budget)
     else:
         mask = _solve_chain_and_spend_rest(timings, importance, useful, budget, resolution)
     return Selection(mask, timings.step_time(mask), float(importance[mask].sum()))

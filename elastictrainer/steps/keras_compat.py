@@ -88,6 +88,13 @@ def rate_variables(optimizer: Any) -> List[Any]:
     return [rate for rate in rates if isinstance(rate, tf.Variable)]
 
 
+def set_learning_rate(optimizer: Any, rate: float, decay_per_rate: float) -> None:
+    """Set the learning rate; and the decay of TensorFlow Addons' optimizers, which does not follow it."""
+    if is_legacy(optimizer) and "weight_decay" in optimizer._hyper:
+        optimizer._set_hyper("weight_decay", rate * decay_per_rate)
+    optimizer.learning_rate = rate
+
+
 def layers_before(tensor: Any) -> Iterator[Any]:
     """The layers by which an output of a functional model is made, the last one first; none of another."""
     history = getattr(tensor, "_keras_history", None)
@@ -262,6 +269,36 @@ def without_optionals(data: Any) -> Any:
     return tf.nest.map_structure(
         lambda part: None if isinstance(part, tf.experimental.Optional) else part, data
     )
+
+
+def one_epoch(model: tf.keras.Model, given: Dict[str, Any]) -> Iterator[Any]:
+    """Read the data that `Model.fit` was given, once, in minibatches as `fit` would make them.
+
+    Args:
+        model: the one that is trained.
+        given: arguments of its `fit` by name. Of a `validation_split`, the training part is read.
+    """
+    names = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "class_weight")
+    options = {name: given[name] for name in names if given.get(name) is not None}
+    options["shuffle"] = given.get("shuffle", True)
+    if given.get("validation_split") and given.get("validation_data") is None:
+        home = "trainers.data_adapters.array_slicing" if KERAS_3 else "engine.data_adapter"
+        split = importlib.import_module(f"keras.src.{home}").train_validation_split
+        parts = tuple(options.get(name) for name in names[:3])
+        options.update(zip(names[:3], split(parts, given["validation_split"])[0]))
+    if KERAS_3:
+        trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
+        for _, _, iterator in trainer.TFEpochIterator(
+            distribute_strategy=tf.distribute.get_strategy(), **options
+        ):
+            yield next(iterator)
+        return
+    handler = importlib.import_module("keras.src.engine.data_adapter").get_data_handler(
+        **options, epochs=1, model=model
+    )
+    for _, iterator in handler.enumerate_epochs():
+        for _ in handler.steps():
+            yield next(iterator)
 
 
 def load_model(path: Union[str, Path], safe_mode: bool = True) -> tf.keras.Model:

@@ -1,9 +1,10 @@
 """What a classifier is trained by: cross-entropy, with smoothed labels or weighted classes if asked for."""
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from elastictrainer.errors import UsageError
 from elastictrainer.steps.objective import classification_loss
 
 
@@ -62,3 +63,27 @@ def training_loss(
     if not label_smoothing and class_weights is None:
         return classification_loss()
     return SmoothedCrossentropy(label_smoothing, class_weights)
+
+
+def crossentropy_terms(loss: Any) -> Tuple[float, Optional[Sequence[float]]]:
+    """Return the label smoothing and the (classes,) class weights of a cross-entropy from logits.
+
+    Raises:
+        UsageError: `loss`, as given to `Model.compile`, is another loss, or takes probabilities.
+    """
+    losses = tf.keras.losses
+    if isinstance(loss, SmoothedCrossentropy):
+        return loss.label_smoothing, loss.class_weights
+    if not isinstance(loss, (losses.SparseCategoricalCrossentropy, losses.CategoricalCrossentropy)):
+        name = loss if isinstance(loss, str) else type(loss).__name__
+        raise UsageError(
+            f"the head cannot be solved: the loss {name} is no cross-entropy from logits, such as "
+            "SparseCategoricalCrossentropy(from_logits=True)."
+        )
+    config = loss.get_config()
+    if not config.get("from_logits"):
+        raise UsageError(
+            f"the head cannot be solved: {type(loss).__name__} takes probabilities. Give it "
+            "from_logits=True, and the last layer no activation."
+        )
+    return float(config.get("label_smoothing") or 0.0), None

@@ -1,83 +1,56 @@
-"""The optimizers and their schedules, and what any optimizer needs to update a selection of the tensors."""
+"""The optimizers, and what any optimizer needs to update a selection of the tensors."""
 
 import importlib.util
 import warnings
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Sequence
 
 import tensorflow as tf
 
-from elastictrainer.registry import OPTIMIZER, SCHEDULE
+from elastictrainer.registry import OPTIMIZER
 from elastictrainer.steps.keras_compat import (
     apply_gradients,
     build_optimizer,
     learning_rate,
     momentum_slots,
+    set_learning_rate,
 )
 
 
-def make(
-    name: str,
-    learning_rate: float = 1e-4,
-    weight_decay: float = 5e-4,
-    momentum: float = 0.9,
-    decay_steps: int = 0,
-    schedule: Optional[str] = None,
-    warmup_steps: int = 0,
-) -> Any:
-    """An optimizer; with its defaults the paper's (SGD with momentum and decoupled weight decay, or Adam).
+def make(name: str, learning_rate: float = 1e-4, weight_decay: float = 5e-4, momentum: float = 0.9) -> Any:
+    """Make an optimizer; with its defaults the paper's (SGD with momentum and weight decay, or Adam).
 
     Args:
         name: "sgd": momentum, decoupled weight decay (each step subtracts learning rate x weight_decay x
             weight); "adam": Adam without weight decay; "adamw": Adam with a decoupled one.
-        learning_rate: the highest.
+        learning_rate: constant until `set_rate` is called.
         weight_decay: of "sgd" and "adamw".
         momentum: of "sgd".
-        decay_steps: training steps, at whose end "cosine" reaches zero; 0: it keeps the rate constant.
-        schedule: "cosine" or "constant"; None: "constant" for "adam" as in the paper, else "cosine".
-        warmup_steps: the first of the steps, over which the rate rises linearly; 0: none.
 
     Raises:
-        UsageError: unknown name or schedule.
+        UsageError: unknown name.
     """
     OPTIMIZER.check(name)
-    schedule = schedule or ("constant" if name == "adam" else "cosine")
-    SCHEDULE.check(schedule)
-    rate = _rates(schedule, decay_steps, warmup_steps)
     if name == "adam":
-        return tf.keras.optimizers.Adam(rate(learning_rate))
+        return tf.keras.optimizers.Adam(learning_rate)
     if name == "adamw":
-        return tf.keras.optimizers.AdamW(rate(learning_rate), weight_decay)
+        return tf.keras.optimizers.AdamW(learning_rate, weight_decay)
     if importlib.util.find_spec("tensorflow_addons"):
         # One fused kernel per tensor: a step of MobileNetV2 takes three quarters of the time it takes with
         # Keras' SGD.
-        return addons_sgdw(rate(learning_rate), rate(learning_rate * weight_decay), momentum)
-    return keras_sgdw(rate(learning_rate), weight_decay, momentum)
+        return addons_sgdw(learning_rate, weight_decay, momentum)
+    return keras_sgdw(learning_rate, weight_decay, momentum)
 
 
-def _rates(schedule: str, steps: int, warmup: int) -> Callable[[float], Any]:
-    """From the highest rate to that of each of `steps` steps, of which the first `warmup` rise to it.
-
-    The first step is not at zero: its update would be none, and nothing could be said of its worth.
-    """
-    schedules = tf.keras.optimizers.schedules
-
-    def rate(highest: float) -> Any:
-        if schedule == "cosine" and steps:
-            if not warmup:
-                return schedules.CosineDecay(highest, steps)
-            lowest = highest / warmup
-            return schedules.CosineDecay(lowest, steps - warmup, warmup_target=highest, warmup_steps=warmup)
-        return schedules.PolynomialDecay(highest / warmup, warmup, highest) if warmup else highest
-
-    return rate
-
-
-def addons_sgdw(learning_rate: Any, decay: Any, momentum: float) -> Any:
-    """SGDW of TensorFlow Addons; `decay` is the learning rate times the weight decay."""
+def addons_sgdw(learning_rate: float, weight_decay: float, momentum: float) -> Any:
+    """Make SGDW of TensorFlow Addons, whose own decay is the learning rate times `weight_decay`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Addons says at import that it is end-of-life; pyproject.toml knows
         import tensorflow_addons as tfa
-    return tfa.optimizers.SGDW(learning_rate=learning_rate, weight_decay=decay, momentum=momentum)
+    optimizer = tfa.optimizers.SGDW(
+        learning_rate=learning_rate, weight_decay=learning_rate * weight_decay, momentum=momentum
+    )
+    optimizer.decay_per_rate = weight_decay  # `set_rate` needs it
+    return optimizer
 
 
 def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> Any:
@@ -102,6 +75,11 @@ def learning_rate_of(optimizer: Any) -> float:
     if callable(rate) and not isinstance(rate, tf.Variable):
         rate = rate(optimizer.iterations)
     return float(rate)
+
+
+def set_rate(optimizer: Any, rate: float) -> None:
+    """Train at the learning rate `rate` from the next update on; the weight decay of `make` follows it."""
+    set_learning_rate(optimizer, rate, getattr(optimizer, "decay_per_rate", 0.0))
 
 
 def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:

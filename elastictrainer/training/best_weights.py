@@ -17,7 +17,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.steps.snapshot import restored
 from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.evaluation import Evaluator, is_due
+from elastictrainer.training.evaluation import Due, Evaluator
 from elastictrainer.training.stopwatch import VALIDATION
 
 Minibatches = Iterable[Tuple[Any, Any]]
@@ -57,7 +57,7 @@ class BestWeights(TrainerCallback):
         run: RunFolder,
         patience: Optional[int] = None,
         before_each: Callable[[], None] = lambda: None,
-        every: int = 1,
+        every: Optional[int] = None,
     ) -> None:
         """
         Args:
@@ -66,11 +66,11 @@ class BestWeights(TrainerCallback):
             run: its folder.
             patience: end the run after so many epochs without better weights; None: never.
             before_each: called before each minibatch of the validation part; what it raises ends that.
-            every: evaluate after so many epochs, and after the last one.
+            every: evaluate after so many epochs, and after the last one; None: see `Due`.
         """
         super().__init__()
         self._validation, self._test, self._before_each = validation, test, before_each
-        self._run, self._patience, self._every = run, patience, every
+        self._run, self._patience, self._due = run, patience, Due(every)
         self._evaluator: Optional[Evaluator] = None
         self._last: Optional[Validated] = None
         self._best: Optional[Validated] = None
@@ -78,23 +78,34 @@ class BestWeights(TrainerCallback):
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Evaluate where it is time to, keep the best weights, and end the run if it gets no better."""
         state = self.run_state
-        if not is_due(state.progress.epoch + 1, state.epochs, self._every):
+        if not self._due.now(state):
             return
         last = self._validate(state.progress.epoch + 1)
         assert logs is not None and self._best is not None
         logs["val_loss"], logs["val_accuracy"] = last.loss, last.accuracy
         waited = last.epoch - self._best.epoch
-        if self._patience is not None and waited >= self._patience and last.epoch < state.epochs:
+        ended = state.model.stop_training or (not state.by_clock and last.epoch == state.epochs)
+        if self._patience is not None and waited >= self._patience and not ended:
             state.progress.stopped = (
                 f"no better validation accuracy in {waited} epoch{'s' * (waited > 1)} after epoch "
                 f"{self._best.epoch}"
             )
             state.model.stop_training = True
 
+    def on_head(self, record: Dict[str, Any]) -> None:
+        """See `TrainerCallback`: validate the solved head, and keep it as the best weights so far."""
+        validated = self._validate(0)
+        record["val_loss"], record["val_accuracy"] = validated.loss, validated.accuracy
+
+    @property
+    def seconds(self) -> float:
+        """What the latest evaluation took; 0 before the first."""
+        return self._due.cost_s
+
     def _validate(self, epoch: int) -> Validated:
         """The weights as they are after an epoch, kept if they are the best so far."""
         state = self.run_state
-        with state.watch.lap(VALIDATION):
+        with state.watch.lap(VALIDATION), self._due.evaluating(state):
             loss, accuracy = self._evaluate(self._validation, self._before_each)
             if not math.isfinite(loss):
                 raise state.diverged(f"the validation loss is {loss}")

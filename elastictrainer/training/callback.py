@@ -5,7 +5,6 @@ from typing import Any, ContextManager, Dict
 
 import tensorflow as tf
 
-from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.training.state import RunState
 
 
@@ -28,8 +27,8 @@ class TrainerCallback(tf.keras.callbacks.Callback):
     def on_selection(self, record: Dict[str, Any]) -> None:
         """Tensors were selected; `record` is the line of selections.jsonl."""
 
-    def on_profile(self, timings: TensorTimings) -> None:
-        """The profile was renewed during the run."""
+    def on_head(self, record: Dict[str, Any]) -> None:
+        """The head was solved, before the first step; `record` has `images`, `loss` (nats) and `seconds`."""
 
     def state(self) -> Any:
         """What `restore` needs, as JSON values; a checkpoint keeps it under the class' name."""

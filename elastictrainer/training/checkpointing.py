@@ -1,5 +1,6 @@
 """Checkpoints of a run: after every epoch, every few minutes, and when a signal asks the run to end."""
 
+import dataclasses
 import functools
 import math
 import time
@@ -10,6 +11,7 @@ import tensorflow as tf
 from elastictrainer.errors import Interrupted, UsageError
 from elastictrainer.runs import ownership
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.clock import CHECKPOINT
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import name_of, random_states, rate_variables
@@ -95,7 +97,9 @@ class Checkpointing(TrainerCallback):
                 "policy": state.policy.state(),
                 "stopped": bool(state.model.stop_training),
                 "recording": state.recording,
-                "scored_on": state.scored_on,
+                "budget": dataclasses.asdict(state.budget),
+                "spent_s": state.spent_s(),
+                "start_loss": state.start_loss,
                 "callbacks": {type(c).__name__: c.state() for c in state.callbacks},
             }
             self._checkpoints.save(state.progress.step, values)
@@ -121,12 +125,13 @@ class Checkpointing(TrainerCallback):
         assert state.policy is not None
         state.policy.restore(saved["policy"])
         state.recording = saved["recording"]
-        state.scored_on = saved["scored_on"]
+        state.budget = Budget(**saved["budget"])
+        state.start_loss = saved["start_loss"]
+        if state.deadline is not None:
+            state.deadline.before_s = saved["spent_s"]
         state.stopped = saved.get("stopped", False)
         state.last_checkpoint = self._checkpoints.saved()[0]
-        state.say(
-            f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1} of {state.epochs}"
-        )
+        state.say(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
 
     @functools.cached_property
     def _checkpoints(self) -> Checkpoints:

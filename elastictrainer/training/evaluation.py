@@ -1,13 +1,16 @@
 """Loss and accuracy on held-out images, after every epoch or every few."""
 
+import contextlib
 import math
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+import time
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.models.user_models import ends_in
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import VALIDATION
 from elastictrainer.training.workers import Workers
 
@@ -25,34 +28,44 @@ class Evaluation(TrainerCallback):
         self,
         test: Callable[[], Minibatches],
         before_each: Callable[[], None] = lambda: None,
-        every: int = 1,
+        every: Optional[int] = None,
     ) -> None:
         """
         Args:
             test: makes the minibatches (images, integer labels) to evaluate on, or this process' part. Unless
                 the model's last layer is a softmax, what it gives are logits.
             before_each: called before each minibatch; what it raises ends the evaluation.
-            every: evaluate after so many epochs, and after the last one.
+            every: evaluate after so many epochs, and after the last one; None: see `Due`.
         """
         super().__init__()
-        self._test, self._before_each, self._every = test, before_each, every
+        self._test, self._before_each = test, before_each
+        self._due = Due(every)
         self._evaluator: Optional[Evaluator] = None
         self._results: List[List[float]] = []  # epoch (from 1), loss and accuracy of each evaluation
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Evaluate, where it is time to."""
         state = self.run_state
-        if not is_due(state.progress.epoch + 1, state.epochs, self._every):
+        if not self._due.now(state):
             return
         loss, accuracy = self._evaluate(state.progress.epoch + 1)
         assert logs is not None
         logs["val_loss"], logs["val_accuracy"] = loss, accuracy
 
+    def on_head(self, record: Dict[str, Any]) -> None:
+        """See `TrainerCallback`: evaluate the solved head."""
+        record["test_loss"], record["test_accuracy"] = self._evaluate(0)
+
+    @property
+    def seconds(self) -> float:
+        """What the latest evaluation took; 0 before the first."""
+        return self._due.cost_s
+
     def _evaluate(self, epoch: int) -> Tuple[float, float]:
         state = self.run_state
         if self._evaluator is None:
             self._evaluator = Evaluator(state.model, state.workers)
-        with state.watch.lap(VALIDATION):
+        with state.watch.lap(VALIDATION), self._due.evaluating(state):
             loss, accuracy = self._evaluator(self._test(), self._before_each)
         if not math.isfinite(loss):
             raise state.diverged(f"the test loss is {loss}")
@@ -86,9 +99,37 @@ class Evaluation(TrainerCallback):
         }
 
 
-def is_due(epoch: int, epochs: int, every: int) -> bool:
-    """Whether an epoch (from 1) of `epochs` is to be evaluated: each `every`-th is, and the last."""
-    return epoch % every == 0 or epoch == epochs
+class Due:
+    """Decides after which epochs a run is evaluated.
+
+    Attributes:
+        cost_s: seconds that the latest evaluation took.
+    """
+
+    SHARE = 0.1  # of a run by the clock, for evaluations that nobody asked for: its epochs may be short
+
+    def __init__(self, every: Optional[int] = None):
+        """`every`: after so many epochs; None: after each, by the clock as often as `SHARE` allows."""
+        self._every, self.cost_s = every, 0.0
+        self._evaluated_s = 0.0  # training seconds when the latest evaluation began
+
+    def now(self, state: RunState) -> bool:
+        """Return whether the epoch that ends is to be evaluated; the last one always is."""
+        epoch = state.progress.epoch + 1
+        if state.model.stop_training or (not state.by_clock and epoch == state.epochs):
+            return True
+        if self._every is not None or not state.by_clock:
+            return epoch % (self._every or 1) == 0
+        return state.deadline is None and (
+            self.SHARE * (state.watch.training() - self._evaluated_s) > self.cost_s
+        )
+
+    @contextlib.contextmanager
+    def evaluating(self, state: RunState) -> Iterator[None]:
+        """Note when the evaluation inside this block began, and what it takes."""
+        self._evaluated_s, began = state.watch.training(), time.perf_counter()
+        yield
+        self.cost_s = time.perf_counter() - began
 
 
 class Evaluator:

@@ -1,5 +1,6 @@
 """The minibatches of a run: fetched, and kept to score tensors on."""
 
+import itertools
 from collections import deque
 from typing import Any, Callable, Deque, Iterable, Iterator, Optional, Tuple
 
@@ -16,7 +17,7 @@ Stream = Callable[[int, int], tf.data.Dataset]
 
 
 class Feed:
-    """Fetches the minibatches to train on, and has those that tensors are scored on.
+    """Reads the minibatches to train on, to record, and to score tensors on.
 
     Attributes:
         endless: whether the data must not end; Keras would end the run there.
@@ -27,20 +28,64 @@ class Feed:
         Args:
             run_state: of the run.
             probe: see Trainer.
-            kept: how many of the latest minibatches are scored on without a `probe`.
+            kept: how many minibatches are scored on without a `probe`.
         """
         self.endless = False
         self._run_state, self._probe = run_state, probe
+        self._kept = kept
         self._recent: Deque[Minibatch] = deque(maxlen=kept)
         self._size: Optional[int] = None  # of a full minibatch
         self._stream: Optional[Stream] = None
         self._first_epoch = 0
         self._own: Optional[Iterator[Any]] = None  # on the stream
+        self._again: Optional[Callable[[], Iterator[Any]]] = None
         self._at: Tuple[int, int] = (-1, 0)  # epoch and number of its next minibatch
 
     def follow(self, stream: Stream, first_epoch: int) -> None:
         """Fetch from `stream`, wherever the run is: what is replayed is not read."""
         self._stream, self._first_epoch = stream, first_epoch
+
+    def read_by(self, again: Optional[Callable[[], Iterator[Any]]]) -> None:
+        """Read passes over the data by `again` where no stream is followed; None: it can be read once."""
+        self._again = again
+
+    @property
+    def can_pass(self) -> bool:
+        """Whether the data can be read in passes of their own."""
+        return self._stream is not None or self._again is not None
+
+    @property
+    def batch_size(self) -> int:
+        """The number of examples of a full minibatch."""
+        assert self._size is not None, "a minibatch has been seen before"
+        return self._size
+
+    def one_pass(self, count: int, first: int = 0, epoch: Optional[int] = None) -> Iterator[Minibatch]:
+        """Read minibatches from number `first` up to `count` of an epoch's data, which is not trained on.
+
+        In a run by the clock it ends earlier where half of the time is used up, after one minibatch at least.
+
+        Args:
+            count: minibatches, those before `first` included.
+            first: number of the first one.
+            epoch: whose order; None: of the epoch going on.
+
+        Raises:
+            DataError: the data cannot be read.
+        """
+        state = self._run_state
+        if self._stream is not None:
+            epoch = state.progress.epoch if epoch is None else epoch
+            data = minibatches(self._stream(self._first_epoch + epoch, first).take(count - first))
+        else:
+            assert self._again is not None
+            data = minibatches(itertools.islice(self._again(), first, count))
+        ends_s = state.pass_ends_s()
+        for number, minibatch in enumerate(data, first + 1):
+            yield minibatch
+            if number < count and ends_s is not None and state.spent_s() > ends_s:
+                state.say(f"the time allows {number} of {count} minibatches in this pass")
+                return
 
     def rest(self) -> None:
         """Read nothing ahead until the next `fetch`."""
@@ -89,25 +134,23 @@ class Feed:
 
     def keep(self, minibatch: Minibatch) -> None:
         """Take note of a full minibatch that was trained on."""
-        progress, kept = self._run_state.progress, self._run_state.scored_on
         self._recent.append(minibatch)
-        kept.append([progress.epoch, progress.batch])
-        del kept[: -len(self._recent)]
 
-    def probe(self, step: int) -> Iterator[Minibatch]:
-        """What tensors are scored on before step number `step`."""
-        return iter(list(self._recent)) if self._probe is None else map(unpacked, self._probe(step))
+    def probe(self, number: int) -> Iterator[Minibatch]:
+        """Read the minibatches that tensors are scored on at the start of interval `number`.
 
-    def read_again(self, stream: Stream, first_epoch: int) -> None:
-        """Read the minibatches of `stream` again that a run which goes on had kept."""
-        if self._probe is not None or not self._run_state.progress.step:
-            return
-        self._recent.clear()
-        for epoch, batch in self._run_state.scored_on:
-            self._recent.append(self.fetch(iter(stream(first_epoch + epoch, batch))))
+        Those of the user's `probe`; else the first of the epoch going on; else, where the data cannot be read
+        in passes of their own, the latest ones trained on.
+        """
+        if self._probe is not None:
+            return map(unpacked, self._probe(number))
+        if self.can_pass:
+            full = filter(self.is_full, self.one_pass(min(self._kept, self._run_state.steps_per_epoch)))
+            return iter(list(full) or self._recent)
+        return iter(list(self._recent))
 
 
-def minibatches(data: tf.data.Dataset) -> Iterator[Minibatch]:
+def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:
     """Those of `data`, one after the other; DataError where one cannot be read."""
     try:
         yield from map(unpacked, data)

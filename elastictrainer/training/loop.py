@@ -11,11 +11,14 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.costs import with_reuse_costs
+from elastictrainer.reuse.recording import RecordingError
 from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.reuse.split import Unusable
+from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.build import make_policy, repeated
-from elastictrainer.selection.clock import BUILDING, LOOP, SELECTION
-from elastictrainer.selection.fixed import FixedPolicy
-from elastictrainer.selection.policy import RECORDING, REPLAY
+from elastictrainer.selection.clock import BUILDING, FULL_TRACING, LOOP, TIMING, TRACING
+from elastictrainer.selection.plan import plan, require_reachable
+from elastictrainer.selection.policy import FULL, PLAIN, REPLAY
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
@@ -25,16 +28,21 @@ from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.feed import Feed, Minibatch, Probe, Stream, unpacked
+from elastictrainer.training.head_pass import HeadPass
+from elastictrainer.training.intervals import Intervals
 from elastictrainer.training.recorder import Recorder
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION
+from elastictrainer.training.stopwatch import CALIBRATION, STEPS, SUSPENDED, VALIDATION
+
+_SUSPENDED = 10  # times the median: a step that takes longer was not training all the time
+_KNOWN = 20  # steps whose median is worth something
 
 
 class TrainFunction(tf.keras.callbacks.Callback):
     """Takes the steps of a run: as a model's `train_function`, which Keras calls, and its callback.
 
     Attributes:
-        timings: the model's profile, the latest one.
+        timings: the model's profile.
     """
 
     def __init__(
@@ -46,6 +54,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         probe: Optional[Probe],
         callbacks: Sequence[TrainerCallback],
         reuse: ReuseSettings,
+        head: str = "keep",
     ):
         """
         Args:
@@ -53,14 +62,23 @@ class TrainFunction(tf.keras.callbacks.Callback):
             scheme, settings: which tensors train.
             timings: the model's profile; None: made at the first minibatch where the scheme selects.
             probe: see Trainer.
-            callbacks: told of selections, renewed profiles, and when training goes on.
+            callbacks: told of selections, of the solved head, and when training goes on.
             reuse: how frozen work is recorded.
+            head: see Trainer.
         """
         super().__init__()
         self.timings = timings
         self.run_state = run_state
         self._scheme, self._settings, self._callbacks, self._reuse = scheme, settings, callbacks, reuse
-        self._feed = Feed(run_state, probe, settings.importance_batches)
+        self.feed = Feed(run_state, probe, settings.importance_batches)
+        self._head = head
+        # Whether the run may end by the clock. Keras is then asked for more epochs than it will ever make.
+        self.open_ended = run_state.deadline is not None or (
+            scheme.importance_metric is not None
+            and reuse.reuse != "off"
+            and not settings.deterministic
+            and not run_state.workers
+        )
         self._first_epoch: Optional[int] = None
         self._going_on = False
         self._training = contextlib.ExitStack()  # the lap around the steps, or around Keras' validation
@@ -101,7 +119,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self._end_training()
         state = self.run_state
         if not state.model.stop_training:
-            self._feed.check_end()  # Keras 3 ends an epoch where it knows that there is no more data
+            self.feed.check_end()  # Keras 3 ends an epoch where it knows that there is no more data
         assert logs is not None and state.policy is not None
         ratio = state.ratio(state.epoch_step_ms())
         logs["ratio"] = float("nan") if ratio is None else ratio
@@ -111,13 +129,13 @@ class TrainFunction(tf.keras.callbacks.Callback):
     def __call__(self, iterator: Any) -> Dict[str, Any]:
         """Train on the next minibatch of `iterator`; returns the metrics so far."""
         if self.run_state.policy is None:
-            first = self._feed.fetch(iterator)
+            first = self.feed.fetch(iterator)
             with self.run_state.watch.lap(BUILDING):
                 self.build(first, iterator.element_spec)
-            self.calibrate()
+            self.begin()
             self._step(lambda: first)
         else:
-            self._step(lambda: self._feed.fetch(iterator))
+            self._step(lambda: self.feed.fetch(iterator))
         results: Dict[str, Any] = self._counted()
         return results
 
@@ -130,8 +148,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
 
     def build_on(self, data: tf.data.Dataset) -> None:
         """`build` by the first minibatch of `data`, which must not end."""
-        self._feed.endless = True
-        self.build(self._feed.fetch(iter(data)), data.element_spec)
+        self.feed.endless = True
+        self.build(self.feed.fetch(iter(data)), data.element_spec)
 
     def build(self, minibatch: Minibatch, spec: Any) -> None:
         """Make variables, profile and policy, before the first step.
@@ -145,86 +163,127 @@ class TrainFunction(tf.keras.callbacks.Callback):
         if not model.trainable_variables:
             raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
         optimizers.build(model.optimizer, model.trainable_variables)
-        if self._feed.is_full(minibatch):
-            self._feed.keep(minibatch)
+        if self.feed.is_full(minibatch):
+            self.feed.keep(minibatch)
         self._spec = unpacked(spec)
         self.metrics = compiled.CompiledMetrics(model)
         self._counted = tf.function(self._count_step)  # a graph takes half the time of the ops one by one
         mean = state.workers.mean if state.workers else None
         objective = compiled.CompiledObjective(model, None, scheme.penalty(model), mean)
         self._steps = StepCache(objective, model.optimizer, [self.metrics])
-        if state.rho is not None and self.timings is None:
-            with state.watch.lap(CALIBRATION):
-                state.say("profiling the model")
-                self.timings = profile_model(
-                    model,
-                    objective,
-                    minibatch,
-                    model.optimizer,
-                    metrics=(self.metrics,),
-                    training_steps=state.epochs * state.steps_per_epoch,
-                )
-                state.say(f"full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
-        self._recorder = Recorder(state, self._steps, self._spec, self._reuse)
-        recording = self._reuse.reuse != "off"
-        parts = [part for part in tf.nest.flatten(self._spec) if part is not None]
-        if recording and not all(isinstance(part, tf.TensorSpec) for part in parts):
-            state.say("not recording: the data has ragged or sparse parts")
-            recording = False
-        if recording and self.timings is not None and self.timings.reuse is None:
-            if state.workers:  # each would measure something else, and select by it
-                state.say("not recording: the profile does not say what that costs (et-profile makes one)")
-                recording = False
-            else:
-                self._measure_reuse(objective, minibatch)
+        selects = scheme.importance_metric is not None
+        if selects and self.timings is None:
+            self._make_profile(objective, minibatch)
+        recorded = self._can_record(objective, minibatch)
+        head = HeadPass(state, self.feed) if self._head == "solve" else None
+        by_clock = self.open_ended and (recorded or state.deadline is not None)
+        if state.rho is not None and self.timings is not None:
+            require_reachable(state.rho, self.timings, recorded)
+        self._by_clock = by_clock
+        run_plan = plan(
+            self.timings,
+            state.steps_per_epoch,
+            state.epochs,
+            self._full_epochs(),
+            recorded
+            and selects,  # one that does not has intervals for what it does by itself, such as pruning
+            self._settings.interval,
+            by_clock,
+        )
+        state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
         state.policy = make_policy(
             scheme,
             self._settings,
             self.timings,
-            state.epochs,
-            state.steps_per_epoch,
+            run_plan,
             self._steps,
             state.watch,
-            self._feed.probe,
+            self.feed.probe,
             self._note_selection,
             state.say,
-            self._keep_profile,
-            recording,
         )
+        self._recorder = Recorder(state, self.feed, self._steps, self._spec, self._reuse)
+        self._intervals = Intervals(
+            state, self.feed, self._recorder if recorded else None, head, self._note_head
+        )
+
+    def _full_epochs(self) -> float:
+        """Return the run's time in epochs of full training, as far as it is known before any step."""
+        state = self.run_state
+        if state.deadline is None or self.timings is None:
+            return state.epochs * (1.0 if state.rho is None else state.rho)
+        left_s = state.deadline.for_training_s() - state.spent_s()
+        return left_s / (1e-3 * self.timings.full_ms * state.steps_per_epoch)
+
+    def begin(self) -> None:
+        """Set the budget of a run that is at its beginning, by full steps timed now."""
+        state = self.run_state
+        if self._head == "solve" and not self.feed.can_pass:
+            raise UsageError(
+                "the head cannot be solved: the data can be read once only. Pass arrays, or a "
+                "tf.data.Dataset of known length."
+            )
+        self.calibrate()
+        if not self._by_clock:
+            return
+        if state.deadline is not None:
+            state.budget.seconds = state.deadline.for_training_s()
+        else:
+            full_s = 1e-3 * (state.full_step_ms() or 0.0)
+            full_training_s = full_s * state.epochs * state.steps_per_epoch + state.compiling_s()
+            state.budget.seconds = (state.rho or 1.0) * full_training_s
 
     def resume(self, stream: Stream) -> None:
         """The run's variables and state are as it goes on with them: at its beginning, or restored."""
         state = self.run_state
         first_epoch = self._first_epoch or 0
-        self._feed.read_again(stream, first_epoch)
-        self._recorder.resume(stream, first_epoch)
-        self._feed.follow(stream, first_epoch)
+        self.feed.follow(stream, first_epoch)
         if state.progress.batch:  # Keras resets the metrics where this epoch goes on
             self._metric_values = [variable.numpy() for variable in state.metric_variables()]
         if not state.progress.step:
-            self.calibrate()
+            self.begin()
+            return
+        if state.deadline is not None and state.by_clock:
+            state.budget.seconds = state.deadline.for_training_s()
+        try:
+            self._recorder.resume()
+        except (Unusable, RecordingError) as error:
+            self._recorder.end()
+            state.say(f"not recording: {error}")
 
     def calibrate(self) -> None:
-        """Time full steps for a scheme that makes none, and leave no trace of them."""
-        policy, model = self.run_state.policy, self.run_state.model
-        if not isinstance(policy, FixedPolicy) or policy.mask.all():
+        """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
+
+        Where their time decides how long the run may take, it is a part of the run.
+        """
+        state, model = self.run_state, self.run_state.model
+        policy = state.policy
+        if policy is None or (not policy.selects and (policy.mask is None or policy.mask.all())):
             return
-        with self.run_state.watch.lap(CALIBRATION):
-            step = CompiledStep(
-                compiled.CompiledObjective(model, None),
-                model.optimizer,
-                model.trainable_variables,
-                [self.metrics],
-            )
-            minibatches = repeated(self._feed.probe, self.run_state.progress.step)
-            policy.calibration_ms += time_steps(step, minibatches)
+        if state.deadline is not None or (policy.selects and state.progress.full_ms):
+            return  # the budget does not depend on it, or is set
+        tensors = len(model.trainable_variables)
+        with contextlib.ExitStack() as laps:
+            if policy.selects:
+                full = self._steps.get(np.ones(tensors, bool))
+                with state.watch.lap(FULL_TRACING):
+                    full.trace(*self._spec)
+                laps.enter_context(state.watch.lap(TIMING))
+            else:
+                laps.enter_context(state.watch.lap(CALIBRATION))
+                full = CompiledStep(
+                    compiled.CompiledObjective(model, None),
+                    model.optimizer,
+                    model.trainable_variables,
+                    [self.metrics],
+                )
+            state.progress.full_ms += time_steps(full, repeated(self.feed.probe, state.progress.step))
 
     def close(self) -> None:
         """Let go of what is held."""
         self._training.close()
         if self.run_state.policy is not None:
             self._recorder.end()
-            self.run_state.policy.close()
 
     # A step
 
@@ -233,40 +292,91 @@ class TrainFunction(tf.keras.callbacks.Callback):
         return self.metrics.results()
 
     def _step(self, fetch: Callable[[], Minibatch]) -> None:
-        """Decide what trains, fetch the minibatch, run the step, time it, and account for it."""
+        """Begin an interval if it is time to, set the rate, run a step, time it, and account for it."""
         state, progress, watch = self.run_state, self.run_state.progress, self.run_state.watch
-        policy: Any = state.policy
-        step = progress.step
-        with watch.lap(SELECTION):
-            mask = policy.next_mask(step, progress.epoch, progress.batch)
-        kind = self._recorder.kind(mask)
+        policy = state.policy
+        assert policy is not None
+        if not progress.batch and policy.plan.due(policy.interval, state.share()):
+            self._intervals.begin()
+        if state.rates is not None:
+            optimizers.set_rate(state.model.optimizer, state.rates.rate(state.share()))
+        mask = policy.mask
+        assert mask is not None
+        kind = REPLAY if self._recorder.replays else FULL if mask.all() else PLAIN
+        new = kind != REPLAY and not self._steps.has(mask)
+        lap = REPLAY if kind == REPLAY else STEPS if not new else FULL_TRACING if kind == FULL else TRACING
         start = time.perf_counter()
-        with policy.stepping(), watch.lap(STEPS):
-            minibatch = None
+        minibatch = None
+        with watch.lap(lap):
             if kind == REPLAY:
-                self._feed.rest()
+                self.feed.rest()
+                loss = self._recorder.step()
             else:
                 with contextlib.nullcontext() if progress.batch else watch.lap(LOOP):
                     minibatch = fetch()
-            waited_ms = 0.0 if progress.batch else 1e3 * (time.perf_counter() - start)
-            mask, kind, loss, new = self._recorder.run(mask, kind, minibatch, fetch)
+                step = self._steps.get(mask)
+                if new:
+                    step.trace(*self._spec)
+                loss = float(step(*minibatch))
         ms = 1e3 * (time.perf_counter() - start)
-        if minibatch is None or self._feed.is_full(minibatch):  # a smaller one's time would say nothing
-            if not new:
-                progress.step_took(ms)
-            policy.step_taken(step, ms - waited_ms, minibatch, new, kind)
+        first_replay = kind == REPLAY and not progress.batch  # it builds its graph, or finds cold caches
+        if minibatch is None or self.feed.is_full(minibatch):  # a smaller one's time would say nothing
+            if not new and not first_replay:
+                progress.step_took(self._while_awake(ms, lap))
             if minibatch is not None:
-                self._feed.keep(minibatch)
+                self.feed.keep(minibatch)
         self._predict(mask, kind)
         progress.step_done(loss)
         state.loss, state.step_ms = loss, ms
+        if self.open_ended and state.ends():
+            state.model.stop_training = True
 
-    def _measure_reuse(self, objective: Objective, minibatch: Minibatch) -> None:
-        """Add to the profile what recording costs, where it does not say."""
-        assert self.timings is not None
-        with self.run_state.watch.lap(CALIBRATION):
-            optimizer = self.run_state.model.optimizer
-            self.timings = with_reuse_costs(self.timings, objective, optimizer, minibatch)
+    def _while_awake(self, ms: float, lap: str) -> float:
+        """Return what a step took, or the median where it took far longer: then the machine slept."""
+        state = self.run_state
+        recent_ms = state.progress.recent_ms[-100:]
+        if len(recent_ms) < _KNOWN:
+            return ms
+        usual_ms = float(np.median(recent_ms))
+        if ms <= _SUSPENDED * usual_ms:
+            return ms
+        lost_s = 1e-3 * (ms - usual_ms)
+        state.watch.move(lost_s, lap, SUSPENDED)
+        if state.deadline is not None:
+            state.deadline.lost_s += lost_s
+        return usual_ms
+
+    def _make_profile(self, objective: Objective, minibatch: Minibatch) -> None:
+        state = self.run_state
+        with state.watch.lap(CALIBRATION):
+            state.say("profiling the model")
+            self.timings = profile_model(
+                state.model,
+                objective,
+                minibatch,
+                state.model.optimizer,
+                metrics=(self.metrics,),
+                training_steps=state.epochs * state.steps_per_epoch,
+            )
+            state.say(f"full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
+
+    def _can_record(self, objective: Objective, minibatch: Minibatch) -> bool:
+        """Return whether frozen work is to be recorded; the profile then says what that costs."""
+        state = self.run_state
+        if self._reuse.reuse == "off":
+            return False
+        parts = [part for part in tf.nest.flatten(self._spec) if part is not None]
+        if not all(isinstance(part, tf.TensorSpec) for part in parts):
+            state.say("not recording: the data has ragged or sparse parts")
+            return False
+        if self.timings is not None and self.timings.reuse is None:
+            if state.workers:  # each would measure something else, and select by it
+                state.say("not recording: the profile does not say what that costs (et-profile makes one)")
+                return False
+            with state.watch.lap(CALIBRATION):
+                optimizer = state.model.optimizer
+                self.timings = with_reuse_costs(self.timings, objective, optimizer, minibatch)
+        return True
 
     def _predict(self, mask: np.ndarray, kind: str) -> None:
         """Add up what the profile says of a step."""
@@ -274,8 +384,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
         if policy is None or policy.timings is None:
             return
         timings = policy.timings
-        times = {RECORDING: timings.recording_time, REPLAY: timings.replay_time}
-        progress.predicted_ratio += times.get(kind, timings.step_time)(mask) / timings.full_ms
+        predicted = timings.replay_time if kind == REPLAY else timings.step_time
+        progress.predicted_ratio += predicted(mask) / timings.full_ms
         flops = timings.replay_flops if kind == REPLAY else timings.step_flops
         progress.flops += flops(mask) or 0.0
 
@@ -285,10 +395,9 @@ class TrainFunction(tf.keras.callbacks.Callback):
         for callback in self._callbacks:
             callback.on_selection(record)
 
-    def _keep_profile(self, timings: TensorTimings) -> None:
-        self.timings = timings
+    def _note_head(self, record: Dict[str, Any]) -> None:
         for callback in self._callbacks:
-            callback.on_profile(timings)
+            callback.on_head(record)
 
     def _end_training(self) -> None:
         if self._going_on:

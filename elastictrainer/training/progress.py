@@ -2,9 +2,20 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
 
 _RECENT = 10_000  # step times that the run's median is of: enough for it, and a checkpoint stays small
+
+
+def typical_ms(measured: Sequence[float]) -> float:
+    """Return the mean of step times, each counted as three times the median at most.
+
+    A median would leave out the rare long steps that are part of any training; one step during which the
+    machine slept would spoil a mean.
+    """
+    return float(np.minimum(measured, 3 * np.median(measured)).mean())
 
 
 @dataclass
@@ -20,7 +31,9 @@ class Progress:
         recent_ms: the latest step times of the run, 10,000 at most.
         predicted_ratio: sum over the steps done of what the profile predicts, over a full step.
         flops: floating point operations of the steps done, as far as the profile counts them.
-        recorded, replayed: steps done that recorded what was frozen, and that replayed it.
+        full_ms: times of full steps measured for comparison.
+        recorded: minibatches whose frozen work was recorded.
+        replayed: steps done that replayed it.
         recorded_bytes: of the largest recording.
         stopped: why the run ends before its last epoch; None: it does not.
         trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
@@ -34,6 +47,7 @@ class Progress:
     recent_ms: List[float] = field(default_factory=list)
     predicted_ratio: float = 0.0
     flops: float = 0.0
+    full_ms: List[float] = field(default_factory=list)
     recorded: int = 0
     replayed: int = 0
     recorded_bytes: int = 0

@@ -59,15 +59,15 @@ class Report:
         else:
             print(line, flush=True)
 
-    def epoch_begins(self, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
-        """`steps` make an epoch, `done` of them were done before."""
+    def epoch_begins(self, epoch: int, epochs: Optional[int], steps: int, done: int = 0) -> None:
+        """`steps` make an epoch, `done` of them were done before; `epochs`: None where the clock decides."""
         if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(
                 total=steps,
                 initial=done,
-                desc=f"epoch {epoch + 1}/{epochs}",
+                desc=_number(epoch, epochs),
                 unit="step",
                 leave=False,
                 bar_format=_BAR,
@@ -91,11 +91,16 @@ class Report:
         self._bar.update()
 
     def epoch_ends(
-        self, epoch: int, epochs: int, step: int, record: Dict[str, Any], left_s: Optional[float] = None
+        self,
+        epoch: int,
+        epochs: Optional[int],
+        step: int,
+        record: Dict[str, Any],
+        left_s: Optional[float] = None,
     ) -> None:
         """`record`: the epoch's line of metrics.jsonl; `left_s`: seconds that the run will go on."""
         self._close_bar()
-        words = [f"epoch {epoch + 1:>{len(str(epochs))}}/{epochs}"]
+        words = [_number(epoch, epochs)]
         for key, name, scale, digits in (
             ("train_loss", "loss {}", 1, 4),
             ("train_accuracy", "accuracy {} %", 100, 1),
@@ -150,3 +155,10 @@ class Report:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _number(epoch: int, epochs: Optional[int]) -> str:
+    """Name an epoch, counted from 0, of so many; None: how many is not known."""
+    if epochs is None:
+        return f"epoch {epoch + 1:>3}"
+    return f"epoch {epoch + 1:>{len(str(epochs))}}/{epochs}"

@@ -6,9 +6,9 @@ from typing import Any, ContextManager, Dict, Optional
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection.clock import CHECKPOINT
 from elastictrainer.steps import optimizers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.callback import TrainerCallback
@@ -16,7 +16,7 @@ from elastictrainer.training.report import Report
 
 
 class RunRecord(TrainerCallback):
-    """Writes metrics.jsonl, selections.jsonl, a renewed profile, TensorBoard events, the trained model and
+    """Writes metrics.jsonl, selections.jsonl, TensorBoard events, the trained model and
     summary.json, and shows each epoch. Pass it after `Evaluation` or `BestWeights`, whose results it records.
     """
 
@@ -50,7 +50,10 @@ class RunRecord(TrainerCallback):
         """Show that an epoch begins."""
         state = self.run_state
         self._report.epoch_begins(
-            state.progress.epoch, state.epochs, state.steps_per_epoch, state.progress.batch
+            state.progress.epoch,
+            None if state.by_clock else state.epochs,
+            state.steps_per_epoch,
+            state.progress.batch,
         )
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
@@ -81,10 +84,13 @@ class RunRecord(TrainerCallback):
         if self._run:
             self._run.add_metrics(record)
             self._lines["metrics"] += 1
-        left_s = None if progress.stopped else state.seconds_left()
-        self._report.epoch_ends(progress.epoch, state.epochs, progress.step, record, left_s)
+        over = bool(progress.stopped or state.model.stop_training)
+        epochs = None if state.by_clock else state.epochs
+        self._report.epoch_ends(
+            progress.epoch, epochs, progress.step, record, None if over else state.seconds_left()
+        )
         if progress.stopped:
-            self.say(f"ended after epoch {progress.epoch + 1} of {state.epochs}: {progress.stopped}")
+            self.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
 
     def on_selection(self, record: Dict[str, Any]) -> None:
         """See `TrainerCallback`."""
@@ -96,10 +102,28 @@ class RunRecord(TrainerCallback):
         if "selected" in record and policy is not None:
             self._report.selection_map(record["step"], np.array(policy.masks))
 
-    def on_profile(self, timings: TensorTimings) -> None:
-        """See `TrainerCallback`."""
-        if self._run is not None:
-            timings.save(self._run.profile_path)
+    def on_head(self, record: Dict[str, Any]) -> None:
+        """See `TrainerCallback`: from here on there is a usable model in the run folder."""
+        trained_s = self.run_state.watch.training()
+        line: Dict[str, Any] = {
+            "epoch": 0,
+            "step": 0,
+            "train_loss": record["loss"],
+            "images": record["images"],
+            "train_seconds": trained_s,
+            "train_seconds_total": trained_s,
+            **{key: record.get(key) for key in ("test_loss", "test_accuracy")},
+            **{key: record[key] for key in ("val_loss", "val_accuracy") if key in record},
+        }
+        for part, words in (("test", "test"), ("val", "validation")):
+            if line.get(f"{part}_accuracy") is not None:
+                self.say(f"solved head: {words} accuracy {100 * line[f'{part}_accuracy']:.1f} %")
+        self.run_state.progress.trained_s = trained_s
+        if self._run:
+            with self.run_state.watch.lap(CHECKPOINT):
+                self._run.save_model(self.run_state.model)
+            self._run.add_metrics(line)
+            self._lines["metrics"] += 1
 
     def state(self) -> Dict[str, int]:
         """See `TrainerCallback`."""

@@ -9,11 +9,16 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError
 from elastictrainer.selection import clock
+from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.policy import RECORDING, REPLAY, Policy
 from elastictrainer.steps.keras_compat import tf_variables
-from elastictrainer.training.progress import Progress
+from elastictrainer.steps.rates import RateSchedule
+from elastictrainer.training.deadline import Deadline
+from elastictrainer.training.progress import Progress, typical_ms
 from elastictrainer.training.stopwatch import CALIBRATION, VALIDATION, Stopwatch
 from elastictrainer.training.workers import Workers
+
+_MOST_OF_BUDGET = 0.5  # that is left, for a pass over the images: the rest is for training on its result
 
 
 @dataclass
@@ -23,19 +28,22 @@ class RunState:
     Attributes:
         model: compiled.
         scheme: its name.
-        rho: requested; None where the scheme does not select.
-        epochs: of the whole run.
+        rho: requested; None where the scheme does not select, or a deadline ends the run.
+        epochs: of the whole run; of a run by the clock, those of the full training whose time rho refers to.
         steps_per_epoch: minibatches in an epoch.
         say: takes a line for the user.
         workers: the processes that train together; None: this one is alone.
+        rates: the learning rate over the run; None: the optimizer has its own.
         policy: decides which tensors train; None before the first minibatch.
+        budget: what the run may spend.
+        deadline: the time that the whole process may take; None: the run has a budget of training time.
         progress: how far the run is.
         watch: where its time went.
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
         stopped: a callback has ended training; what is left is the end of its epoch.
-        recording: where the interval's recording began, as JSON values; None: nothing is recorded.
-        scored_on: epoch and number of the minibatches that tensors are scored on, where no probe gives them.
+        recording: how the interval's recording began, as JSON values; None: nothing is recorded.
+        start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: where the run can go on from; None: nowhere.
     """
@@ -47,14 +55,17 @@ class RunState:
     say: Callable[[str], None]
     workers: Optional[Workers] = None
     steps_per_epoch: int = 0
+    rates: Optional[RateSchedule] = None
     policy: Optional[Policy] = None
+    budget: Budget = field(default_factory=Budget)
+    deadline: Optional[Deadline] = None
     progress: Progress = field(default_factory=Progress)
     watch: Stopwatch = field(default_factory=Stopwatch)
     callbacks: List[Any] = field(default_factory=list)
     selections: List[Dict[str, Any]] = field(default_factory=list)
     stopped: bool = False
     recording: Optional[Dict[str, Any]] = None
-    scored_on: List[List[int]] = field(default_factory=list)
+    start_loss: Optional[float] = None
     loss: float = float("nan")
     step_ms: float = float("nan")
     last_checkpoint: Optional[Path] = None
@@ -76,32 +87,75 @@ class RunState:
         )
 
     def epoch_step_ms(self) -> Optional[float]:
-        """The median step time of the epoch going on; None before its first timed step."""
+        """Return the median step time of the epoch going on; None before its first timed step."""
         epoch_ms = self.progress.epoch_ms
         return float(np.median(epoch_ms)) if epoch_ms else None
 
-    def ratio(self, step_ms: Optional[float]) -> Optional[float]:
-        """`step_ms` over a full step of this run; None before the first one, and where all steps are full."""
-        if self.policy is None or step_ms is None:
+    def spent_s(self) -> float:
+        """Return the seconds that count against the budget: of training, or with a deadline all."""
+        return self.watch.training() if self.deadline is None else self.deadline.spent_s()
+
+    def share(self) -> float:
+        """Return the share of the budget that is used, 0 to 1."""
+        return self.budget.share(self.progress.step, self.spent_s())
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether the clock ends the run, not a number of steps."""
+        return self.budget.seconds is not None
+
+    def ends(self) -> bool:
+        """Return whether the budget is used up."""
+        recent_ms = self.progress.recent_ms[-50:]
+        step_s = 1e-3 * float(np.median(recent_ms)) if recent_ms else 0.0
+        return self.budget.used_up(self.progress.step, self.spent_s(), step_s)
+
+    def pass_ends_s(self) -> Optional[float]:
+        """Return when, by `spent_s`, a pass over the images that begins now has to end; None: never."""
+        if self.budget.seconds is None:
             return None
-        full_ms, mask = self.policy.full_step_ms(), self.policy.mask
-        always_full = self.rho is None and mask is not None and mask.all()
-        return step_ms / full_ms if full_ms and not always_full else None
+        spent_s = self.spent_s()
+        return spent_s + _MOST_OF_BUDGET * max(0.0, self.budget.seconds - spent_s)
+
+    def full_step_ms(self) -> Optional[float]:
+        """Return what a full step takes: by those measured for comparison, else by the run's own.
+
+        None before the first of either.
+        """
+        if self.progress.full_ms:
+            return typical_ms(self.progress.full_ms)
+        mask = None if self.policy is None else self.policy.mask
+        trains_all = mask is not None and bool(mask.all())
+        return typical_ms(self.progress.recent_ms) if trains_all and self.progress.recent_ms else None
+
+    def ratio(self, step_ms: Optional[float]) -> Optional[float]:
+        """Return `step_ms` over a full step of this run; None where none was timed for comparison."""
+        full_ms = self.full_step_ms()
+        return step_ms / full_ms if self.progress.full_ms and full_ms and step_ms is not None else None
 
     def full_training_s(self) -> Optional[float]:
-        """What full training would have taken for the steps done; None before the first full step.
+        """Return what full training takes in place of this run; None before the first full step.
 
-        Its steps, by those that were made, and what it has in common with this run: waiting for the first
-        minibatch of an epoch, the loop around the steps, checkpoints, and the compilation of its step.
+        Of a run by the clock: for the epochs that were asked for. Of another: for the steps done. What it has
+        in common with this run is added: waiting for the first minibatch of an epoch, the loop around the
+        steps, checkpoints, and the compilation of its step.
         """
-        if self.policy is None:
+        full_ms = self.full_step_ms()
+        if full_ms is None:
             return None
+        if self.by_clock:
+            return 1e-3 * full_ms * self.epochs * self.steps_per_epoch + self.compiling_s()
         compiling = self.watch.of(clock.FULL_TRACING) > 0  # the first run, a step, is in that
-        steps_ms = self.policy.full_training_ms(self.progress.step - compiling)
-        return None if steps_ms is None else 1e-3 * steps_ms + self.watch.of(*clock.SHARED)
+        return 1e-3 * full_ms * (self.progress.step - compiling) + self.watch.of(*clock.SHARED)
+
+    def compiling_s(self) -> float:
+        """Return the seconds spent so far on making variables and compiling the full step."""
+        return self.watch.of(clock.BUILDING, clock.FULL_TRACING)
 
     def seconds_left(self) -> Optional[float]:
-        """How long the run will go on, validation included, at the pace it has had; None before a step."""
+        """Return how long the run will go on, validation included, at its pace so far; None before a step."""
+        if self.by_clock:
+            return self.budget.seconds_until(1.0, self.spent_s())
         steps, spent_s = self.progress.step, self.watch.total(CALIBRATION)
         return spent_s / steps * (self.epochs * self.steps_per_epoch - steps) if steps else None
 
@@ -109,7 +163,7 @@ class RunState:
         """The run's figures so far, as in summary.json: docs/run-folder.md has every key with its unit.
 
         `seconds` holds all times by what they were spent on, and others add some of them up: importance's
-        includes the full steps timed beside the run.
+        includes the full steps timed for comparison.
         `rho_achieved` is the training time over that of full training for the same steps. Training time runs
         from the beginning of each epoch to its last step, and while a checkpoint is written. What is measured
         beside the run, validation, and what other callbacks do after the last step are not in it.
@@ -117,7 +171,6 @@ class RunState:
         progress, watch, policy = self.progress, self.watch, self.policy
         steps, flops = progress.step, progress.flops or None
         full_s, train_s = self.full_training_s(), watch.training()
-        full_ms = policy.full_training_ms(steps) if policy is not None else None
         predicted = 1.0 if self.scheme == "full" else None
         if policy is not None and policy.timings is not None and steps:
             predicted = progress.predicted_ratio / steps
@@ -134,7 +187,7 @@ class RunState:
             "importance_seconds": watch.of(clock.IMPORTANCE, clock.TIMING),
             "selection_seconds": watch.of(clock.SELECTION),
             "trace_seconds": watch.of(clock.TRACING, clock.FULL_TRACING),
-            "profiling_seconds": watch.of(clock.PROFILING),
+            "head_seconds": watch.of(clock.HEAD),
             "checkpoint_seconds": watch.of(clock.CHECKPOINT),
             "recording_seconds": watch.of(RECORDING),
             "replay_seconds": watch.of(REPLAY),
@@ -143,10 +196,9 @@ class RunState:
             "epochs": progress.epoch,
             "stopped": progress.stopped,
             "steps": steps,
-            "selections": policy.selections if policy is not None else 0,
-            "corrections": policy.corrections if policy is not None else 0,
+            "selections": len(policy.masks) if policy is not None else 0,
             "step_ms_median": float(np.median(progress.recent_ms)) if progress.recent_ms else None,
-            "full_step_ms": full_ms / steps if full_ms and steps else None,
+            "full_step_ms": self.full_step_ms(),
             "flops_per_step": flops / steps if flops else None,
             "flops_per_epoch": flops / progress.epoch if flops and progress.epoch else None,
             "flops_total": flops,

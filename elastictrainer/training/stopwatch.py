@@ -7,9 +7,11 @@ from typing import Callable, Dict, Iterator, List
 
 STEPS = "steps"  # training steps whose graph was there
 VALIDATION = "validation"
-CALIBRATION = "calibration"  # the first profile, and full steps for comparison, beside the run
+CALIBRATION = "calibration"  # the first profile, and full steps for comparison, which are not part of the run
 
-NOT_TRAINING = (VALIDATION, CALIBRATION)
+SUSPENDED = "suspended"  # what a step took beyond ten typical ones: the machine slept, or was stopped
+
+NOT_TRAINING = (VALIDATION, CALIBRATION, SUSPENDED)
 
 
 class Stopwatch:
@@ -38,6 +40,12 @@ class Stopwatch:
             self._charge()
             self._open.pop()
 
+    def move(self, seconds: float, source: str, target: str) -> None:
+        """Charge `seconds` of the lap `source` to the lap `target`."""
+        self._charge()
+        self.seconds[source] -= seconds
+        self.seconds[target] += seconds
+
     def so_far(self) -> Dict[str, float]:
         """Seconds by lap, the open lap up to now included."""
         self._charge()
@@ -54,5 +62,5 @@ class Stopwatch:
         return sum(self.seconds[name] for name in names)
 
     def training(self) -> float:
-        """Seconds of training, which `rho_achieved` counts: all laps but validation and calibration."""
+        """Seconds of training, which `rho_achieved` counts: all laps but `NOT_TRAINING`."""
         return self.total(*NOT_TRAINING)

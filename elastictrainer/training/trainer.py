@@ -5,22 +5,28 @@ import dataclasses
 import inspect
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
-import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.registry import HEAD
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection import schemes
+from elastictrainer.selection.plan import require_reachable
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
+from elastictrainer.steps.keras_compat import one_epoch
+from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
+from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.feed import Probe, Stream
 from elastictrainer.training.loop import TrainFunction
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopping import StopTogether
 from elastictrainer.training.workers import Workers
+
+_MANY_EPOCHS = 1_000_000  # more than a run by the clock can make: it ends by itself
 
 
 class Trainer:
@@ -44,6 +50,9 @@ class Trainer:
         probe: Optional[Probe] = None,
         workers: Optional[Workers] = None,
         reuse: Union[str, ReuseSettings] = "auto",
+        head: str = "keep",
+        rates: Optional[RateSchedule] = None,
+        deadline: Optional[Deadline] = None,
         say: Optional[Callable[[str], None]] = None,
         **selection: Any,
     ):
@@ -53,19 +62,25 @@ class Trainer:
             scheme: a name that `et-train --scheme` takes, or a `Scheme`.
             timings: the model's profile, from `profile_model` or an earlier `fit` (`trainer.timings`); None:
                 made at the first minibatch, which takes a minute or more (a tenth of a short run at most).
-            probe: from a step's number to the minibatches that tensors are scored on and full steps timed
-                with; None: the latest ones trained on.
-            workers: the processes that train together; the data is then this one's share of every minibatch.
-                Measured times differ between them and must not steer the selection: pass feedback=False.
-            reuse: "auto": what is frozen is computed in the first epoch of an interval and recorded; the
-                other epochs replay it. "off": it is computed in every step, as in the paper. A ReuseSettings
-                says where and how it is stored.
+            probe: from the number of an interval to the minibatches that tensors are scored on and full steps
+                timed with; None: the first ones of the data.
+            workers: the processes that train together; the data is then this one's share of every minibatch,
+                and the number of steps is fixed at the start, as with `deterministic`.
+            reuse: "auto": at the start of an interval a pass over the data computes and records what is
+                frozen; the steps replay it. "off": it is computed in every step, as in the paper. A
+                ReuseSettings says where and how it is stored.
+            head: "solve": before the first step the last layer gets the weights of a classifier solved on the
+                features of the untrained network; it must be a linear Dense layer, and the loss a
+                cross-entropy from logits. "keep": it stays as it is.
+            rates: the learning rate over the run; None: the optimizer has its own, which should not depend on
+                the number of steps in a run by the clock.
+            deadline: the time that the whole process may take; None: `rho` decides, or the epochs do.
             say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
-            selection: `rho` (0.5): training time asked for, over that of full training; `interval` (6 epochs,
-                4 without reuse; as --interval): between two selections; `importance_batches` (5): probe
-                minibatches of a selection; `solver` ("dp" or "milp", see `select`); `feedback` (True):
-                measured times correct the budget; `reprofile` ("auto", "always" or "never"): renew the
-                profile during the run.
+            selection: `rho` (0.5): training time asked for, over that of full training of the `epochs` given
+                to `fit`; how many epochs the run makes in it is a result. `interval`: epochs between two
+                selections; None: as the time allows. `importance_batches` (5): minibatches that tensors are
+                scored on. `deterministic` (False): the profile alone decides what trains, and the run makes
+                the `epochs` given to `fit`; measured times decide nothing.
 
         Raises:
             UsageError: an argument out of range, an unknown scheme, a model without anything to train, the
@@ -77,25 +92,25 @@ class Trainer:
         self.timings = timings
         self._profiles = timings is None  # `fit` makes the profile
         self.selection = SelectionSettings(**selection)
-        if workers is not None and self.selection.feedback:
-            raise UsageError("processes that train together must select alike: pass feedback=False.")
+        if workers is not None and deadline is not None:
+            raise UsageError("a deadline is for one process: several end by their steps.")
+        HEAD.check(head)
+        self.head, self.rates, self.deadline = head, rates, deadline
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
         self._probe, self._workers, self._say = probe, workers, say
         if model.built:
             self._check_model()
 
     def _check_model(self) -> None:
-        """UsageError where there is nothing to train, or the profile is none of this model or too slow."""
+        """Refuse a model with nothing to train, and a profile of another one or of too slow a device."""
         tensors = len(self.model.trainable_variables)
         if not tensors:
             raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
         if self.timings is None:
             return
-        if self.scheme.importance_metric is not None:
-            epochs = np.inf if self.reuse.reuse != "off" else 1.0  # how many is known when the run begins
-            self.selection.check_profile(self.timings, tensors, epochs)
-        else:
-            check_tensors(self.timings, tensors)
+        check_tensors(self.timings, tensors)
+        if self.scheme.importance_metric is not None and self.deadline is None:
+            require_reachable(self.selection.rho, self.timings, self.reuse.reuse != "off")
 
     def compile(self, *arguments: Any, **options: Any) -> None:
         """As `Model.compile`, without XLA unless asked for; a compiled model need not be compiled again.
@@ -137,8 +152,9 @@ class Trainer:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
         say = self._say or (_silence if given.get("verbose") == 0 else _print)
         selects = self.scheme.importance_metric is not None
-        rho = self.selection.rho if selects else None
+        rho = self.selection.rho if selects and self.deadline is None else None
         state = RunState(self.model, self.scheme_name, rho, epochs, say, self._workers)
+        state.rates, state.deadline = self.rates, self.deadline
         for callback in ours:
             callback.run_state = state
         state.callbacks = ours
@@ -150,7 +166,13 @@ class Trainer:
                 reuse = dataclasses.replace(reuse, reuse="off")
             elif given.get("shuffle") is False and not callable(given.get("x")):
                 reuse = dataclasses.replace(reuse, seed=None)
-        loop = TrainFunction(state, self.scheme, self.selection, self.timings, self._probe, ours, reuse)
+        loop = TrainFunction(
+            state, self.scheme, self.selection, self.timings, self._probe, ours, reuse, self.head
+        )
+        if loop.open_ended:
+            given["epochs"] = _MANY_EPOCHS
+        if not callable(given.get("x")):
+            loop.feed.read_by(_reader(self.model, given))
         epoch_done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
         # The loop notes the end of training before others look; what is saved is that an epoch is done.
         others = [callback for callback in callbacks if callback not in savers]
@@ -168,7 +190,8 @@ class Trainer:
                 raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
             else:
                 history = self.model.fit(**given)
-            loop.calibrate()
+            if not self.scheme.importance_metric:
+                loop.calibrate()  # again: the machine may have changed since the start
             figures = state.figures()
             for callback in ours:
                 figures.update(callback.figures())
@@ -280,6 +303,13 @@ def _why_not_recorded(given: Dict[str, Any]) -> str:
     if inspect.isgenerator(data) or (hasattr(data, "__next__") and not hasattr(data, "shape")):
         return "a generator does not begin anew in every epoch."
     return "" if steps is None else "with steps_per_epoch an epoch need not be all the data."
+
+
+def _reader(model: tf.keras.Model, given: Dict[str, Any]) -> Optional[Callable[[], Iterator[Any]]]:
+    """Return what reads the data of `fit` once more each time it is called; None where nothing can."""
+    if _why_not_recorded(given):
+        return None
+    return lambda: one_epoch(model, given)
 
 
 def _refuse_part_epochs(callbacks: List[Any]) -> None:

@@ -62,6 +62,13 @@ class Workers:
         rows[self.rank] = values
         return self._sum([tf.constant(rows)])[0].numpy()
 
+    def gather_rows(self, rows: np.ndarray) -> np.ndarray:
+        """(count x n, width) what each process passed, (n, width) float32, by rank; all pass as many rows."""
+        everyone = np.zeros((self.count, *rows.shape), np.float32)
+        everyone[self.rank] = rows
+        gathered: np.ndarray = self._sum([tf.constant(everyone)])[0].numpy()
+        return gathered.reshape(-1, rows.shape[1])
+
     def broadcast(self, make: Callable[[], Any]) -> Any:
         """The JSON value that the first process makes, in every process; the others wait for it."""
         made = json.dumps(make()).encode() if self.rank == 0 else b""

@@ -1,0 +1,29 @@
+"""The learning rate of a run where its user gives none: measured for each scheme and head."""
+
+from elastictrainer.experiment.settings import CommonSettings, TrainSettings
+from elastictrainer.registry import takes_rho
+from elastictrainer.steps.rates import RateSchedule
+
+PAPER = 1e-4  # SGD with momentum 0.9, and Adam (MobiSys'23, Sec. 5)
+# With a solved head the layers near the output can learn faster from the first step on. docs/results.md has
+# the rates that were compared.
+SELECTED = 2e-4
+WARMUP = 0.1  # of the run, with a solved head: at the full rate its first steps undo what was solved
+
+
+def learning_rate(settings: CommonSettings) -> float:
+    """Return the highest learning rate of a run or profile."""
+    if settings.learning_rate is not None:
+        return settings.learning_rate
+    scheme = getattr(settings, "scheme", "elastic")
+    solved = settings.head_init == "solve"
+    return SELECTED if solved and takes_rho(scheme) and settings.optimizer == "sgd" else PAPER
+
+
+def rate_schedule(settings: TrainSettings) -> RateSchedule:
+    """Return the learning rate as it changes over a run."""
+    shape = settings.schedule or ("constant" if settings.optimizer == "adam" else "cosine")
+    warmup = settings.warmup
+    if warmup is None:
+        warmup = WARMUP if settings.head_init == "solve" else 0.0
+    return RateSchedule(learning_rate(settings), shape, warmup)

@@ -1,0 +1,137 @@
+"""Solve a classifier's last layer: multinomial logistic regression on the features that reach it."""
+
+from typing import Any, Callable, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from elastictrainer.errors import UsageError
+from elastictrainer.steps.keras_compat import layers_before, tf_variable
+
+# Strength of the L2 penalty, times the number of examples, on features whose mean squared norm is 1.
+# docs/results.md compares it with the best of a grid.
+PENALTY = 0.03
+_ITERATIONS = 100
+_TOLERANCE = 1e-6  # of the objective, relative; the test accuracy no longer changes there
+
+
+class SolvableHead:
+    """The linear `Dense` layer at a model's end, and the network before it.
+
+    Attributes:
+        layer: the layer.
+        features: from the model's inputs to what reaches the layer, (batch, width), in inference mode.
+    """
+
+    def __init__(self, model: tf.keras.Model):
+        """
+        Args:
+            model: a functional model with one output.
+
+        Raises:
+            UsageError: its last layer cannot be solved; the message says why.
+        """
+        outputs = getattr(model, "outputs", None) or []
+        last = next(layers_before(outputs[0]), None) if len(outputs) == 1 else None
+        if last is None:
+            raise UsageError("the head cannot be solved: the model is no functional model with one output.")
+        if not isinstance(last, tf.keras.layers.Dense):
+            raise UsageError(
+                f"the head cannot be solved: the model ends in {last.name} ({type(last).__name__}), not in a "
+                "Dense layer of its own."
+            )
+        if last.activation is not tf.keras.activations.linear:
+            raise UsageError(
+                f"the head cannot be solved: the Dense layer {last.name} has the activation "
+                f"{getattr(last.activation, '__name__', last.activation)}, so that it does not give logits."
+            )
+        if len(last.input.shape) != 2:
+            raise UsageError(
+                f"the head cannot be solved: the Dense layer {last.name} takes inputs of shape "
+                f"{tuple(last.input.shape)}, not (batch, features)."
+            )
+        if not last.trainable or last.kernel_constraint or last.bias_constraint:
+            raise UsageError(f"the head cannot be solved: {last.name} is frozen, or its weights constrained.")
+        self.layer = last
+        network = tf.keras.Model(model.inputs, last.input)
+        self.features: Callable[[Any], tf.Tensor] = tf.function(
+            lambda inputs: tf.cast(network(inputs, training=False), tf.float32), reduce_retracing=True
+        )
+
+    @property
+    def classes(self) -> int:
+        """The number of logits."""
+        return int(self.layer.units)
+
+    @property
+    def kernel(self) -> tf.Variable:
+        """The layer's kernel, (features, classes)."""
+        return tf_variable(self.layer.kernel)
+
+    def assign(self, kernel: NDArray[Any], bias: NDArray[Any]) -> None:
+        """Set the layer's weights; a layer without a bias gets the kernel alone."""
+        self.layer.set_weights([kernel, bias][: 1 + bool(self.layer.use_bias)])
+
+
+def solve(
+    features: NDArray[Any],
+    targets: NDArray[Any],
+    weights: Optional[NDArray[Any]] = None,
+    use_bias: bool = True,
+) -> Tuple[NDArray[np.float32], NDArray[np.float32], float]:
+    """Fit a linear classifier by L-BFGS (SciPy).
+
+    Minimises the mean over the examples of weight x cross-entropy, plus an L2 penalty on the kernel whose
+    strength falls with the number of examples, as that of a prior does.
+
+    Args:
+        features: (n, width) float.
+        targets: (n, classes) float; each row adds up to 1. A class without examples gets low logits.
+        weights: (n,) of the examples; None: all count alike.
+        use_bias: False: the bias is zero.
+
+    Returns:
+        (width, classes) kernel and (classes,) bias, float32; and the mean loss of the examples, without the
+        penalty, in nats.
+
+    Raises:
+        UsageError: a feature is not finite.
+    """
+    from scipy.optimize import minimize
+
+    (count, width), classes = features.shape, targets.shape[1]
+    if not np.isfinite(features).all():
+        raise UsageError("the head cannot be solved: a feature of the network is not finite.")
+    targets = np.asarray(targets, np.float32)
+    # Centred features decouple the kernel from the bias, and one scale makes one penalty fit all networks.
+    centre = features.mean(axis=0) if use_bias else np.zeros(width, features.dtype)
+    centred = np.asarray(features - centre, np.float32)
+    scale = max(float(np.sqrt(np.square(centred).sum(axis=1).mean())), 1e-12)
+    centred /= scale
+    share = np.full(count, 1 / count) if weights is None else np.asarray(weights, np.float64) / count
+    penalty, split = PENALTY / count, width * classes
+
+    def loss_and_residual(values: NDArray[np.float64]) -> Tuple[float, NDArray[Any]]:
+        """Return the mean loss, and (n, classes) its gradient by the logits."""
+        narrow = values.astype(np.float32)  # half the time of float64, and exact enough for a gradient
+        logits = centred @ narrow[:split].reshape(width, classes) + narrow[split:]
+        logits -= logits.max(axis=1, keepdims=True)
+        exponentials = np.exp(logits)
+        total = exponentials.sum(axis=1, keepdims=True)
+        losses = np.log(total[:, 0]) - np.einsum("ij,ij->i", targets, logits)
+        return float(losses @ share), (exponentials / total - targets) * share[:, None].astype(np.float32)
+
+    def objective(values: NDArray[np.float64]) -> Tuple[float, NDArray[np.float64]]:
+        kernel = values[:split]
+        loss, residual = loss_and_residual(values)
+        gradient = np.concatenate([(centred.T @ residual).ravel(), residual.sum(axis=0) * use_bias])
+        gradient = gradient.astype(np.float64)
+        gradient[:split] += penalty * kernel
+        return loss + 0.5 * penalty * float(kernel @ kernel), gradient
+
+    options = {"maxiter": _ITERATIONS, "ftol": _TOLERANCE, "gtol": 0.0}
+    found = minimize(objective, np.zeros(split + classes), jac=True, method="L-BFGS-B", options=options).x
+    kernel = found[:split].reshape(width, classes) / scale
+    bias = found[split:] - centre @ kernel
+    return kernel.astype(np.float32), bias.astype(np.float32), loss_and_residual(found)[0]

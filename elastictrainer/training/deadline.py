@@ -1,0 +1,51 @@
+"""The wall-clock time that a whole process may take."""
+
+import os
+import time
+from typing import Callable
+
+_TICKS = "SC_CLK_TCK"
+
+
+def process_age_s() -> float:
+    """Return the seconds since this process started; since the first call where the system does not tell."""
+    try:
+        with open("/proc/self/stat", encoding="ascii") as file:
+            started = float(file.read().rpartition(")")[2].split()[19]) / os.sysconf(_TICKS)
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    except (OSError, ValueError, AttributeError, IndexError):
+        return time.monotonic() - _FIRST_SEEN
+
+
+_FIRST_SEEN = time.monotonic()
+
+
+class Deadline:
+    """Counts the time of a process, and what has to be left for its end."""
+
+    def __init__(
+        self,
+        seconds: float,
+        reserve_s: Callable[[], float] = lambda: 0.0,
+        before_s: float = 0.0,
+        age_s: Callable[[], float] = process_age_s,
+    ):
+        """
+        Args:
+            seconds: that the process may take, from its start to its end.
+            reserve_s: tells what comes after the last step: evaluation, writing the model, exports.
+            before_s: what an interrupted run had taken before.
+            age_s: seconds since the process started.
+        """
+        self.seconds, self.reserve_s = seconds, reserve_s
+        self.before_s = before_s
+        self.lost_s = 0.0  # in which the machine slept: they count for nothing
+        self._age_s = age_s
+
+    def spent_s(self) -> float:
+        """Return the seconds that count so far, those before an interruption included."""
+        return self.before_s + self._age_s() - self.lost_s
+
+    def for_training_s(self) -> float:
+        """Return the seconds after which the last step must be done."""
+        return self.seconds - self.reserve_s()

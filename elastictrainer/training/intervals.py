@@ -1,0 +1,96 @@
+"""The start of an interval: tensors are selected, their frozen work is recorded, the head is solved."""
+
+from typing import Any, Callable, Dict, Optional
+
+import numpy as np
+
+from elastictrainer.reuse.recording import RecordingError
+from elastictrainer.reuse.split import Unusable
+from elastictrainer.selection import clock
+from elastictrainer.selection.policy import Policy
+from elastictrainer.training.feed import Feed
+from elastictrainer.training.head_pass import HeadPass
+from elastictrainer.training.recorder import Recorder
+from elastictrainer.training.state import RunState
+
+
+class Intervals:
+    """Begins the intervals of a run."""
+
+    def __init__(
+        self,
+        run_state: RunState,
+        feed: Feed,
+        recorder: Optional[Recorder],
+        head: Optional[HeadPass],
+        on_head: Callable[[Dict[str, Any]], None],
+    ):
+        """
+        Args:
+            run_state: of the run; its policy is made.
+            feed: reads the data.
+            recorder: records frozen work; None: it is done in every step.
+            head: solves the head before the first interval; None: it stays.
+            on_head: takes what is known of the solved head.
+        """
+        self._state, self._feed, self._recorder = run_state, feed, recorder
+        self._head, self._on_head = head, on_head
+
+    def begin(self) -> None:
+        """Begin the next interval; the run is at the start of an epoch."""
+        state, policy = self._state, self._policy
+        step = state.progress.step
+        first = self._head if not policy.interval else None
+        if self._recorder is not None:
+            self._recorder.end()
+        if first and policy.scores:
+            with state.watch.lap(clock.HEAD):
+                first.solve_on_sample()
+        recorded = self._recorder is not None
+        mask = policy.begin(step, self._target(recorded), recorded)
+        if self._recorder is not None and not mask.all():
+            try:
+                self._recorder.record(mask, first)
+            except (Unusable, RecordingError) as error:
+                self._recorder.end()
+                if first:
+                    first.clear()
+                state.say(f"not recording: {error}")
+                policy.without_recording(step, self._target(False))
+        if first:
+            with state.watch.lap(clock.HEAD):
+                about = first.finish()
+            self._on_head(about)
+        if not step:
+            state.budget.began_s = state.spent_s()
+
+    @property
+    def _policy(self) -> Policy:
+        policy = self._state.policy
+        assert policy is not None
+        return policy
+
+    def _target(self, recorded: bool) -> float:
+        """Return what a step of the interval that begins may take of a full one.
+
+        A step that replays: so long that the planned passes fit into the interval, after its recording. A
+        step that does all work: the share of full training's time that was asked for.
+        """
+        state, policy = self._state, self._policy
+        plan, timings = policy.plan, policy.timings
+        rho = 1.0 if state.rho is None else state.rho
+        if not recorded or timings is None:
+            return rho
+        steps = plan.passes * plan.steps_per_epoch
+        left_s = state.budget.seconds_until(plan.end(policy.interval), state.spent_s())
+        full_s = 1e-3 * (state.full_step_ms() or timings.full_ms)
+        if left_s is None:  # the steps end the run: the profile alone decides
+            full_s = 1e-3 * timings.full_ms
+            left_s = rho * full_s * steps
+        # A recorded minibatch takes a forward pass, and writing what the middle tensor stores.
+        recording_ms = float(timings.forward.amount.sum())
+        if timings.reuse is not None:
+            recording_ms += timings.reuse.write_ms
+            recording_ms += timings.reuse.write_ms_per_mb * float(np.median(timings.reuse.cut_mb))
+        recording_s = plan.steps_per_epoch * full_s * recording_ms / timings.full_ms
+        return (left_s - recording_s) / steps / full_s
