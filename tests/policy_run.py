@@ -1,27 +1,24 @@
-"""A run of a policy on a small network: real steps, importances and traces, without the training loop."""
-
-import time
+"""A run of a policy on a small network: real steps and importances, without the training loop."""
 
 from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.selection.build import make_policy
-from elastictrainer.selection.policy import FULL, PLAIN
+from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.objective import classification_loss
-from simulation import STEPS, FakeClock
+from elastictrainer.training.stopwatch import Stopwatch
 
 
 class PolicyRun:
     """The policy of `scheme`, and what it was made with.
 
     Attributes:
-        records, said, kept: what the policy logged, told the user, and kept as renewed profiles.
-        masks: (N,) bool of each step taken.
+        records, said: what the policy logged and told the user.
     """
 
-    def __init__(self, tf, scheme, timings, epochs=2, steps_per_epoch=40, **settings):
+    def __init__(self, tf, scheme, timings, epochs=2, steps_per_epoch=8, rho=0.5, probe=None):
         tf.keras.utils.set_random_seed(0)
         self.model = small_network(tf)
         self.optimizer = optimizers.make("sgd", 0.05)
@@ -29,36 +26,23 @@ class PolicyRun:
         objective = Objective(self.model, classification_loss(), scheme.penalty(self.model))
         self.steps = StepCache(objective, self.optimizer)
         self.data = ArrayData(tf, steps=steps_per_epoch)
-        self.records, self.said, self.kept, self.masks = [], [], [], []
-        self.steps_per_epoch, self.clock = steps_per_epoch, FakeClock()
+        self.records, self.said, self.clock, self.rho = [], [], Stopwatch(), rho
         self.policy = make_policy(
             scheme,
-            SelectionSettings(**{"interval": 1, "importance_batches": 2, **settings}),
+            SelectionSettings(importance_batches=2),
             timings,
-            epochs,
-            steps_per_epoch,
+            Plan([k / epochs for k in range(epochs)], 1.0, steps_per_epoch),
             self.steps,
             self.clock,
-            self.data.probe,
+            probe or self.data.probe,
             self.records.append,
             self.said.append,
-            self.kept.append,
         )
 
     def train(self, epochs):
+        """Train so many epochs, each an interval of its own."""
         for epoch in range(epochs):
-            for batch, minibatch in enumerate(self.data.train(epoch)):
-                step = epoch * self.steps_per_epoch + batch
-                mask = self.policy.next_mask(step, epoch, batch)
-                compiled = not self.steps.has(mask)
-                start = time.perf_counter()
-                with self.policy.stepping():
-                    float(self.steps.get(mask)(*minibatch))
-                seconds = time.perf_counter() - start
-                self.clock.pass_s(STEPS, seconds)
-                self.policy.step_taken(
-                    step, 1e3 * seconds, minibatch, compiled, FULL if mask.all() else PLAIN
-                )
-                self.masks.append(mask)
-        self.policy.close()
+            mask = self.policy.begin(epoch * self.data.steps_per_epoch, self.rho, recorded=False)
+            for minibatch in self.data.train(epoch):
+                float(self.steps.get(mask)(*minibatch))
         return self

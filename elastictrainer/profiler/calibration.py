@@ -81,7 +81,7 @@ def with_calibrated_reuse(
     assert timings.reuse is not None
     reuse, full_ms = timings.reuse, timings.full_ms
     inside, short = middle(timings), cheapest(timings)
-    reading_ms = timings.over(np.inf).at_depth_ms
+    reading_ms = timings.replaying.at_depth_ms
     plain_ms, inside_ms = timings.step_time(inside), timings.replay_time(inside)
     short_ms = timings.replay_time(short)
     writing_ms = recording_ratio * full_ms - timings.recording_time(inside)

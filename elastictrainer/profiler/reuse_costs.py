@@ -36,29 +36,15 @@ class ReuseCosts:
     read_ms_per_mb: float
     slower: float = 0.0
 
-    def at_depth_ms(self, share: float) -> np.ndarray:
-        """(N,) ms of a step at depth i, where `share` of the steps record and the others replay.
+    @property
+    def recording_ms(self) -> np.ndarray:
+        """(N,) ms to write what the cut at depth i stores of a minibatch."""
+        return self.write_ms + self.write_ms_per_mb * self.cut_mb
 
-        Without what `slower` tells.
-        """
-        recording = self.write_ms + self.write_ms_per_mb * self.cut_mb
-        replay = self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
-        ms: np.ndarray = share * recording + (1 - share) * replay
-        return ms
-
-    def scaled(self, factor: float) -> "ReuseCosts":
-        """The same on a device that takes `factor` of the time."""
-        return ReuseCosts(
-            self.once.scaled(factor),
-            self.once_flops,
-            self.cut_mb,
-            self.recompute_ms * factor,
-            self.write_ms * factor,
-            self.write_ms_per_mb * factor,
-            self.read_ms * factor,
-            self.read_ms_per_mb * factor,
-            self.slower,
-        )
+    @property
+    def replay_ms(self) -> np.ndarray:
+        """(N,) ms to have it again, and to compute what is behind the cut; without what `slower` tells."""
+        return self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
 
     def to_json(self) -> Dict[str, Any]:
         """Plain JSON values."""

@@ -55,8 +55,8 @@ class TensorTimings:
             trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
         reuse: what frozen work costs that is done once; None where that was not measured.
-        epochs: over how many epochs frozen work done once serves; 1: it is done in every step. All times of
-            selections are then those of the mean step: the first epoch records, the others replay.
+        replays: frozen work was recorded before, and a step begins with what was recorded. All times of
+            selections are then those of such a step.
         metadata: what was profiled, on what, and how much of it could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """
@@ -73,7 +73,7 @@ class TensorTimings:
     overlap: float = 0.0
     flops: Optional[CostGroups] = None
     reuse: Optional[ReuseCosts] = None
-    epochs: float = 1.0
+    replays: bool = False
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
@@ -126,37 +126,20 @@ class TensorTimings:
         kinds = {"dw": self.dw, "dy": self.dy, "forward": self._thawing}
         return [Group(tuple(m), float(t), kind) for kind, table in kinds.items() for m, t in table.sets()]
 
-    def over(self, epochs: float) -> "TensorTimings":
-        """The same profile for intervals of so many epochs, in the first of which frozen work is recorded.
-
-        Infinitely many: every step replays. A profile without `reuse` stays as it is.
-        """
-        return replace(self, epochs=epochs if self.reuse else 1.0)
-
     @cached_property
-    def _in_every_step(self) -> "TensorTimings":
-        """The same profile with frozen work done in every step."""
-        return self.over(1.0)
-
-    @cached_property
-    def _in_no_step(self) -> "TensorTimings":
-        """The same profile with frozen work done before."""
-        return self.over(np.inf)
-
-    @property
-    def _replayed(self) -> float:
-        """The share of the steps that replay what another one recorded."""
-        return 1 - 1 / self.epochs
+    def replaying(self) -> "TensorTimings":
+        """The same profile for steps that replay recorded work; as it is without `reuse`."""
+        return replace(self, replays=True) if self.reuse else self
 
     @cached_property
     def _thawing(self) -> CostGroups:
         """What each forward group costs more while a member is selected."""
         members = self.forward.rows(self.forward.has_members())
         thawing = members.scaled(self.frozen_saving).rows(np.full(len(members), self.frozen_saving > 0))
-        if self.reuse is None or not self._replayed:
+        if self.reuse is None or not self.replays:
             return thawing
         once = self.reuse.once.rows(self.reuse.once.has_members())
-        return thawing.joined(once.scaled(self._replayed * (1 - self.frozen_saving)))
+        return thawing.joined(once.scaled(1 - self.frozen_saving))
 
     @cached_property
     def once_ms(self) -> np.ndarray:
@@ -171,17 +154,16 @@ class TensorTimings:
 
     @cached_property
     def at_depth_ms(self) -> np.ndarray:
-        """(N,) ms that recording and replaying cost a step whose deepest tensor is this one.
+        """(N,) ms that replaying costs a step whose deepest tensor is this one.
 
-        No more than they save: work that does not pay is done in every step.
+        No more than it saves: work that does not pay is done in every step.
         """
-        if self.reuse is None or not self._replayed:
+        if self.reuse is None or not self.replays:
             return np.zeros(len(self))
         saved = self.once_ms
-        alone_ms = np.where(self.connected, self._in_every_step.alone_ms, saved)
+        alone_ms = np.where(self.connected, replace(self, replays=False).alone_ms, saved)
         slower_ms = self.reuse.slower * np.maximum(0.0, alone_ms - saved)
-        cost_ms = self.reuse.at_depth_ms(1 / self.epochs) + self._replayed * slower_ms
-        return np.minimum(cost_ms, self._replayed * saved)
+        return np.minimum(self.reuse.replay_ms + slower_ms, saved)
 
     @cached_property
     def shared(self) -> CostGroups:
@@ -218,9 +200,8 @@ class TensorTimings:
     def forward_ms(self) -> float:
         """What every step costs whatever is selected, in ms: the forward pass with all of it frozen."""
         done_ms = 0.0
-        if self.reuse is not None:
-            once = self.reuse.once
-            done_ms += self._replayed * once.amount[~once.has_members()].sum()
+        if self.reuse is not None and self.replays:
+            done_ms = self.reuse.once.amount[~self.reuse.once.has_members()].sum()
         return float(self.forward.amount.sum() - self._thawing.amount.sum() - done_ms)
 
     @property
@@ -285,11 +266,11 @@ class TensorTimings:
         assert self.reuse is not None
         mask = self.as_mask(mask)
         deepest = self.order[mask[self.order]][-1]
-        return float(self.once_ms[deepest] + self.reuse.at_depth_ms(1.0)[deepest])
+        return float(self.once_ms[deepest] + self.reuse.recording_ms[deepest])
 
     def replay_time(self, mask: Mask) -> float:
         """Predicted ms of a step under `mask` that replays what was recorded; needs `reuse`."""
-        return self._in_no_step.step_time(mask)
+        return self.replaying.step_time(mask)
 
     def replay_flops(self, mask: Mask) -> Optional[float]:
         """Floating point operations of such a step; None where the profile has no count."""

@@ -89,7 +89,7 @@ class ElasticPolicy:
     def _choose(self, step: int, target: float, recorded: bool) -> NDArray[np.bool_]:
         """Choose by the latest importances, and train that from here on."""
         importance = np.asarray(self.importance)
-        possible = self._timings.over(np.inf) if recorded else self._timings
+        possible = self._timings.replaying if recorded else self._timings
         with self._clock.lap(SELECTION):
             target = float(np.clip(target, possible.rho_min, 1.0))
             mask, exception = choose(possible, importance, target, self._solver, self.mask)

@@ -58,16 +58,14 @@ def plan(
     follows from the number of passes that are to fit.
 
     Args:
-        timings: the profile; None: the run has one interval.
+        timings: the profile; needed where frozen work is recorded.
         steps_per_epoch, epochs: of the run; a run by the clock decides itself how many epochs it makes.
         full_epochs: the run's time, in epochs of full training.
         recorded: whether frozen work is recorded.
         interval: epochs between two selections, as the user asks; None: see above.
         by_clock: the clock ends the run, and `epochs` does not count.
     """
-    if timings is None:
-        count = 1
-    elif not recorded:
+    if not recorded or timings is None:
         count = max(1, round(epochs / (interval or PLAIN_INTERVAL)))
     elif interval:
         count = max(1, round(epochs / interval))
@@ -91,7 +89,7 @@ def require_reachable(rho: float, timings: TensorTimings, recorded: bool) -> Non
     Raises:
         UsageError: `rho` is too low; the message has the lowest.
     """
-    lowest = timings.over(float("inf")).rho_min if recorded else timings.rho_min
+    lowest = timings.replaying.rho_min if recorded else timings.rho_min
     if not lowest <= rho <= 1:
         more = "" if recorded else " A lower one needs --reuse auto."
         raise UsageError(f"rho {rho:g} cannot be had on this device. Valid: {lowest:.3f} to 1.{more}")

@@ -41,7 +41,7 @@ def select(
     rho: float,
     solver: Union[str, Solver] = "dp",
     resolution: int = 10_000,
-    epochs: float = 1.0,
+    recorded: bool = False,
 ) -> Selection:
     """Choose the tensors with the largest summed importance whose step takes at most `rho` of the full step.
 
@@ -57,15 +57,15 @@ def select(
             the budget; the time that the chain overestimates is then spent by the cost groups. Or a `Solver`
             of one's own, such as `freeze_below`; whether it keeps the budget is not checked.
         resolution: cells of time of the knapsack.
-        epochs: over how many the time is the mean: the first records frozen work, the others replay it. Other
-            than one only with a profile that says what that costs, as those of et-profile and Trainer.fit do.
+        recorded: the step replays frozen work that was recorded before; only with a profile that says what
+            that costs, as those of et-profile and Trainer.fit do.
 
     Returns:
         The selection. Its mask is empty where no tensor of positive importance fits the budget.
 
     Raises:
         UsageError: rho out of range, an importance that is not finite, a wrong shape, an unknown solver,
-            epochs that the profile cannot tell the time of.
+            `recorded` with a profile that cannot tell its time.
     """
     importance = np.asarray(importance, np.float64)
     if importance.shape != (len(timings),):
@@ -76,12 +76,12 @@ def select(
             f"the importance of {timings.names[beyond[0]]} is {importance[beyond[0]]:g}: the loss diverged. "
             "Lower the learning rate, or check the data."
         )
-    if epochs != 1 and not timings.reuse:
+    if recorded and not timings.reuse:
         raise UsageError(
-            "the profile does not say what recording costs, which `epochs` needs: take one that et-profile "
+            "the profile does not say what replaying costs, which `recorded` needs: take one that et-profile "
             "or Trainer.fit made."
         )
-    timings = timings.over(epochs) if epochs != 1 else timings
+    timings = timings.replaying if recorded else timings
     rho_min = timings.rho_min
     if not rho_min * (1 - 1e-9) <= rho <= 1:
         raise UsageError(

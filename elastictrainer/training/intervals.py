@@ -90,7 +90,6 @@ class Intervals:
         # A recorded minibatch takes a forward pass, and writing what the middle tensor stores.
         recording_ms = float(timings.forward.amount.sum())
         if timings.reuse is not None:
-            recording_ms += timings.reuse.write_ms
-            recording_ms += timings.reuse.write_ms_per_mb * float(np.median(timings.reuse.cut_mb))
+            recording_ms += float(np.median(timings.reuse.recording_ms))
         recording_s = plan.steps_per_epoch * full_s * recording_ms / timings.full_ms
         return (left_s - recording_s) / steps / full_s

@@ -94,7 +94,8 @@ def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
     slower = 0.4 * (1 - timings.replay_time(mask) / timings.step_time(mask))  # it is worth while still
     true = dataclasses.replace(timings, reuse=dataclasses.replace(reuse, write_ms=0.011, slower=slower))
     assert timings.replay_time(mask) < true.replay_time(mask) < timings.step_time(mask)
-    ratios = [ratio + 0.1 for ratio in kinds_of(true, mask)]
+    plain, recording, replay = kinds_of(true, mask)
+    ratios = plain + 0.1, recording, replay + 0.1
     short = true.replay_time(cheapest(timings)) / true.full_ms
     found = with_calibrated_reuse(timings, *ratios, short).reuse
     assert (found.write_ms, found.slower, found.read_ms) == pytest.approx((0.011, slower, 1e-3))
@@ -110,7 +111,7 @@ def test_replayed_steps_of_any_depth_are_predicted_from_two(called_ms, slower):
     timings = dataclasses.replace(timings, reuse=dataclasses.replace(timings.reuse, once=once))
 
     def replayed_ms(mask):
-        reading = timings.over(np.inf).at_depth_ms[mask.argmax()]
+        reading = timings.replaying.at_depth_ms[mask.argmax()]
         ms = timings.replay_time(mask) - called_ms + slower * (timings.replay_time(mask) - reading)
         return min(ms, timings.step_time(mask))  # what does not pay is done in every step
 
@@ -139,4 +140,4 @@ def test_a_cost_is_never_negative():
     timings = with_reuse(random_timings(np.random.default_rng(0)))
     plain, _, _ = kinds_of(timings, middle(timings))
     found = with_calibrated_reuse(timings, plain, 0.0, 0.0, 0.0)
-    assert found.reuse.write_ms == found.reuse.read_ms == 0 and found.over(np.inf).forward_ms > -1e-9
+    assert found.reuse.write_ms == found.reuse.read_ms == 0 and found.replaying.forward_ms > -1e-9

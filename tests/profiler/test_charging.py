@@ -1,15 +1,12 @@
 """From a trace of real steps to the time of every tensor's work."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from builders import image_batch, small_network, tensor_names, traced_step
-from elastictrainer import TensorTimings
 from elastictrainer.profiler.attribution import FORWARD, attribute
 from elastictrainer.profiler.capture import capture
-from elastictrainer.profiler.charging import renewed, timings_from_trace
+from elastictrainer.profiler.charging import timings_from_trace
 from elastictrainer.profiler.xplane import Trace, charge_to
 
 
@@ -58,20 +55,3 @@ def test_a_tensor_without_events_gets_an_estimate_and_is_marked(step, trace):
     timings = timings_from_trace(step, without(trace, (charged >= 0) & its_work[charged]), 8.0)
     assert [n for n, e in zip(timings.names, timings.estimated) if e] == ["inner/kernel"]
     assert timings.t_dw[kernel] > 0
-
-
-def test_a_renewed_profile_keeps_what_a_run_does_not_measure(step, trace):
-    n = len(step.variables)
-    names = tensor_names(step.objective.model)
-    old = TensorTimings.from_chain(names, 1.0, np.full(n, 20.0), np.full(n, 20.0))
-    old = dataclasses.replace(
-        old, frozen_saving=0.3, overlap=0.1, metadata={"model": "small", "coverage": 0.5}
-    )
-    new = renewed(old, step, trace, 8.0, at=120)
-    assert (new.frozen_saving, new.overlap) == (0.3, 0.1)
-    assert new.full_ms == pytest.approx(8.0) and new.names == old.names
-    assert new.metadata["renewed_at_step"] == 120 and new.metadata["traced_steps"] == 3
-    assert new.metadata["model"] == "small" and new.metadata["coverage"] > 0.8
-    # The same graph: the same groups as a profile made offline.
-    offline = timings_from_trace(step, trace, 8.0)
-    assert [members for members, _ in new.dy.sets()] == [members for members, _ in offline.dy.sets()]

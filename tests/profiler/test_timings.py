@@ -113,19 +113,21 @@ class TestFrozenWorkDoneOnce:
     """The mean step of an interval that records in its first epoch, and replays in the others."""
 
     @pytest.mark.parametrize("seed", range(20))
-    @pytest.mark.parametrize("epochs", [1.5, 3, 8])
-    def test_the_mean_is_that_of_recording_and_replay(self, seed, epochs):
+    def test_a_replayed_step_leaves_out_what_was_recorded_unless_reading_takes_longer(self, seed):
         random = np.random.default_rng(seed)
         timings = with_reuse(random_timings(random, frozen_saving=0.2), random, 0.8)
         mask = random.random(len(timings)) < 0.4
         mask[timings.order[0]] = True
-        mean = timings.recording_time(mask) / epochs + (1 - 1 / epochs) * timings.replay_time(mask)
-        plain = timings.step_time(mask)
         deepest = timings.order[mask[timings.order]][-1]
-        pays = timings.over(epochs).at_depth_ms[deepest] == timings.reuse.at_depth_ms(1 / epochs)[deepest]
-        if pays:
-            assert timings.over(epochs).step_time(mask) == pytest.approx(mean)
-        assert timings.over(epochs).step_time(mask) <= plain + 1e-9
+        reading_ms = min(timings.reuse.replay_ms[deepest], timings.once_ms[deepest])
+        once = timings.reuse.once
+        done = ~once.touched(mask) & once.has_members()
+        done_ms = (1 - timings.frozen_saving) * once.amount[done].sum() + once.amount[
+            ~once.has_members()
+        ].sum()
+        assert timings.replay_time(mask) == pytest.approx(timings.step_time(mask) - done_ms + reading_ms)
+        recording_ms = timings.once_ms[deepest] + timings.reuse.recording_ms[deepest]
+        assert timings.recording_time(mask) == pytest.approx(recording_ms)
 
     def test_by_hand(self):
         timings = with_reuse(TensorTimings.from_chain("abc", 6.0, [1, 1, 1], [1, 1, 1]))
@@ -140,36 +142,16 @@ class TestFrozenWorkDoneOnce:
         # A step: 6 forward, dW 1, dy 1. Replay: without 4.5 of the forward pass; 0.01 + 0.03 to read 1 MB.
         assert timings.step_time(last) == pytest.approx(8)
         assert timings.replay_time(last) == pytest.approx(8 - 4.5 + 0.04)
-        assert timings.recording_time(last) == pytest.approx(8 + 0.07)
+        assert timings.recording_time(last) == pytest.approx(4.5 + 0.07)
         middle = [False, True, True]
         assert timings.replay_time(middle) == pytest.approx(6 + 2 + 2 - 2.5 + 0.04)
-        assert timings.over(4).step_time(middle) == pytest.approx((10 + 0.07 + 3 * 7.54) / 4)
 
-    def test_one_epoch_is_a_step_as_before(self):
+    def test_a_profile_without_costs_of_recording_stays_as_it_is(self):
         timings = random_timings(np.random.default_rng(3), frozen_saving=0.2)
-        mask = np.arange(len(timings)) % 2 == 0
-        assert with_reuse(timings).over(1).step_time(mask) == timings.step_time(mask)
-        assert timings.over(5).step_time(mask) == timings.step_time(mask)
+        assert timings.replaying is timings
 
-    def test_the_longer_the_interval_the_lower_the_floor(self):
+    def test_replaying_lowers_the_floor(self):
         random = np.random.default_rng(0)
         timings = with_reuse(random_timings(random), random)
-        floors = [timings.over(epochs).rho_min for epochs in (1, 2, 4, 8, np.inf)]
-        assert floors == sorted(floors, reverse=True)
-        assert floors[-1] < floors[0]
-
-    def test_after_a_recording_what_it_saved_is_saved_whatever_trains(self):
-        random = np.random.default_rng(1)
-        timings = with_reuse(random_timings(random), random)
-        mask = np.isin(np.arange(len(timings)), timings.order[:5])
-        trainable = np.isin(np.arange(len(timings)), timings.order[:6])
-        left = timings.after_recording(mask, trainable)
-        assert left.step_time(mask) == pytest.approx(timings.replay_time(mask))
-        assert not left.connected[timings.order[6:]].any()
-        assert left.full_ms == timings.full_ms
-
-    def test_a_renewed_device_scales_it(self):
-        timings = with_reuse(random_timings(np.random.default_rng(2)))
-        twice = timings.reuse.scaled(2.0)
-        np.testing.assert_allclose(twice.at_depth_ms(0.3), 2 * timings.reuse.at_depth_ms(0.3))
-        np.testing.assert_array_equal(twice.cut_mb, timings.reuse.cut_mb)
+        assert timings.replaying.rho_min < timings.rho_min
+        assert timings.replaying.full_ms == timings.full_ms

@@ -1,21 +1,51 @@
-"""The policy that selects, on a chain made by hand and with simulated times. No TensorFlow."""
+"""The policy that selects, on a chain made by hand. No TensorFlow."""
 
+import contextlib
 import json
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from elastictrainer import TensorTimings, UsageError
+from elastictrainer.selection.clock import IMPORTANCE, SELECTION
 from elastictrainer.selection.elastic import ElasticPolicy
-from elastictrainer.selection.schedule import Schedule
+from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
-from simulation import FakeClock, FakeRenewal, SimulatedRun, chain
+from reuse_builders import reusable_chain
 
 CHAIN = TensorTimings.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
 PREVIOUS = np.array([False, True, False, True])
+
+
+class Laps:
+    """A clock that notes which laps were entered."""
+
+    def __init__(self):
+        self.names = []
+
+    @contextlib.contextmanager
+    def lap(self, name):
+        self.names.append(name)
+        yield
+
+
+class Run:
+    """A policy on `timings`, and what it logged, said and let rest."""
+
+    def __init__(self, timings, importances):
+        self.records, self.said, self.rested, self.clock = [], [], [], Laps()
+        scores = iter(importances)
+        self.policy = ElasticPolicy(
+            timings,
+            Plan([0.0, 0.5], 2.0, 10),
+            lambda: np.array(next(scores), float),
+            self.clock,
+            at_rest=self.rested.append,
+            log=self.records.append,
+            say=self.said.append,
+        )
 
 
 @pytest.mark.parametrize(
@@ -43,127 +73,67 @@ def test_a_first_selection_without_any_importance_is_an_error():
         choose(CHAIN, np.array([-1.0, 0.0, -2.0, -1.0]), 0.8)
 
 
-def test_the_time_that_is_left_counts_what_is_to_come_and_what_full_training_takes_as_well():
-    schedule = Schedule(5, 100, 2)
-    assert schedule.selection_steps == [25, 100, 300]
-    asked = []
-
-    def target_ratio(*given, **named):
-        asked.append((given, named))
-        return 0.5
-
-    budget = SimpleNamespace(
-        schedule=schedule, timings=CHAIN, target_ratio=target_ratio, full_step_ms=lambda: 100.0
-    )
-    ElasticPolicy(budget, None, FakeClock(importance=6.0, steps=3.0)).target_ratio(25)
-    assert asked.pop() == ((25, 9.0), {"upcoming_s": 2 * 6.0, "shared_s": 0.0})
-    clock = FakeClock(
-        loop=3.0, checkpoint=1.0, full_tracing=5.0, steps=40.0, importance=6.0, selection=2.0, tracing=4.0
-    )
-    ElasticPolicy(budget, None, clock).target_ratio(150)
-    # Two of five epochs have begun, and two of three selections were made.
-    assert asked.pop() == ((150, 61.0), {"upcoming_s": 12.0 / 2 + 6.0, "shared_s": 9.0 + 6.0})
-    budget.schedule = Schedule(5, 100, 2, reuse=True)
-    ElasticPolicy(budget, None, FakeClock(steps=3.0)).target_ratio(25)
-    # Before steps 200 and 300 three full ones are timed, and one comes before them.
-    assert asked.pop() == ((25, 3.0), {"upcoming_s": pytest.approx(2 * 0.4), "shared_s": 0.0})
-
-
-def test_full_steps_train_every_tensor_and_momentum_goes_when_they_end():
-    run = SimulatedRun(chain(40), 100.0, epochs=5, steps_per_epoch=300, feedback=False).go()
-    full = np.array([mask.all() for mask in run.masks])
-    assert full.tolist() == [run.schedule.full_step_due(step) for step in range(run.schedule.steps)]
-    assert run.rested == (np.flatnonzero(full[:-1] & ~full[1:]) + 1).tolist()
-    assert [record["step"] for record in run.records] == run.schedule.selection_steps
-    assert run.policy.selections == 3 and run.policy.corrections == 0 and run.policy.selects
-
-
-def test_the_record_of_a_selection_has_the_keys_of_the_log():
-    run = SimulatedRun(chain(40), 100.0).go(60)
-    (record,) = json.loads(json.dumps(run.records, allow_nan=False))
+def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
+    run = Run(CHAIN, [[9, 1, 2, 3], [1, 1, 1, 9]])
+    assert run.policy.mask is None and run.policy.interval == 0
+    first = run.policy.begin(0, 0.65, recorded=False)
+    assert np.flatnonzero(first).tolist() == [2, 3]
+    second = run.policy.begin(40, 0.45, recorded=False)
+    assert np.flatnonzero(second).tolist() == [3] and run.policy.interval == 2
+    np.testing.assert_array_equal(run.rested, [first, second])
+    np.testing.assert_array_equal(run.policy.masks, [first, second])
+    assert run.clock.names == [IMPORTANCE, SELECTION] * 2 and run.policy.selects
+    (record, _) = json.loads(json.dumps(run.records, allow_nan=False))
     assert set(record) == {
-        *("step", "selected", "rho_target", "rho_selector", "predicted_ms", "predicted_ratio", "importance"),
-        *("importance_selected", "importance_positive", "kept_previous", "over_budget", "corrected"),
+        *("step", "selected", "rho_target", "predicted_ms", "predicted_ratio", "importance"),
+        *("importance_selected", "importance_positive", "kept_previous", "over_budget", "recorded"),
     }
-    assert record["selected"] == np.flatnonzero(run.policy.mask).tolist() and not record["corrected"]
-    assert run.said[0].startswith(f"selected {len(record['selected'])} of 40 tensors, predicted 0.")
+    assert record["selected"] == [2, 3] and record["rho_target"] == 0.65 and not record["recorded"]
+    assert run.said[0].startswith("selected 2 of 4 tensors, predicted 0.6")
 
 
-def test_a_selection_that_exceeds_its_budget_is_corrected_by_the_same_scores():
-    run = SimulatedRun(
-        chain(40), 100.0, 80.0, epochs=1, steps_per_epoch=1500, rho=0.6, reprofile="never"
-    ).go()
-    first, *corrections = run.records
-    assert not first["corrected"] and corrections and all(record["corrected"] for record in corrections)
-    assert (run.policy.selections, run.policy.corrections) == (1, len(corrections))
-    assert all(record["importance"] == first["importance"] for record in corrections)
-    assert corrections[0]["rho_selector"] < first["rho_selector"]
-    assert any(
-        "corrected to" in line and line.startswith("measured 0.800 of a full step") for line in run.said
-    )
-    assert {record["step"] for record in corrections} <= set(run.rested)  # momentum goes at once
+def test_a_recorded_interval_selects_by_what_replaying_takes():
+    timings = reusable_chain(CHAIN)
+    replayed = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, 0.6, recorded=True)
+    plain = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, 0.6, recorded=False)
+    assert replayed.sum() > plain.sum()
+    assert timings.replay_time(replayed) <= 0.6 * timings.full_ms < timings.step_time(replayed)
 
 
-def test_without_feedback_the_request_goes_to_the_selector():
-    run = SimulatedRun(chain(40), 100.0, 80.0, feedback=False).go()
-    assert run.policy.corrections == 0
-    assert all(record["rho_selector"] == record["rho_target"] == 0.5 for record in run.records)
+def test_where_nothing_can_be_recorded_the_same_scores_choose_again():
+    timings = reusable_chain(CHAIN)
+    run = Run(timings, [[1, 1, 1, 1]])
+    recorded = run.policy.begin(0, 0.6, recorded=True)
+    plain = run.policy.without_recording(0, 0.6)
+    assert plain.sum() < recorded.sum() and len(run.policy.masks) == 1 and run.policy.interval == 1
+    assert [record["recorded"] for record in run.records] == [True, False]
 
 
-def test_a_selection_that_takes_more_than_asked_for_says_so():
-    run = SimulatedRun(
-        CHAIN, 46.0, 23.0, steps_per_epoch=20, feedback=False, score=lambda step: np.array([5.0, 1, 1, -1])
-    )
-    run.go()
-    assert all("over the budget of 0.500" in line for line in run.said)
-    assert all(record["over_budget"] and not record["kept_previous"] for record in run.records)
+def test_a_target_below_what_can_be_had_becomes_the_cheapest_selection():
+    run = Run(CHAIN, [[1, 1, 1, 1]])
+    assert np.flatnonzero(run.policy.begin(0, -0.3, recorded=False)).tolist() == [3]
+    assert run.records[0]["rho_target"] == pytest.approx(CHAIN.rho_min)
 
 
-def test_where_importance_fades_the_selection_stays():
-    run = SimulatedRun(
-        chain(40),
-        100.0,
-        epochs=3,
-        interval=1,
-        score=lambda step: np.full(40, -1.0 if step > 100 else 1.0),
-    ).go()
-    assert [record["kept_previous"] for record in run.records] == [False, True, True]
-    assert (run.policy.masks[0] == run.policy.masks[2]).all() and "as before: no tensor" in run.said[-1]
+def test_a_selection_that_takes_more_than_asked_for_and_one_that_stays_say_so():
+    run = Run(CHAIN, [[5, 1, 1, -1], [-1, -1, -1, -1]])
+    first = run.policy.begin(0, 0.5, recorded=False)
+    second = run.policy.begin(40, 0.5, recorded=False)
+    assert "over the budget of 0.500" in run.said[0] and run.records[0]["over_budget"]
+    assert (first == second).all() and "as before: no tensor" in run.said[1]
+    assert run.records[1]["kept_previous"]
 
 
-@pytest.mark.parametrize("at", [30, 400, 897, 1000])
-def test_a_restored_run_goes_on_as_if_it_had_not_stopped(at):
-    def made():
-        return SimulatedRun(
-            chain(40),
-            100.0,
-            80.0,
-            epochs=3,
-            steps_per_epoch=600,
-            interval=1,
-            rho=0.6,
-            renewal=FakeRenewal(chain(40)),
-        )
-
-    uninterrupted = made().go()
-    before, after = made().go(at), made()
+def test_a_restored_policy_goes_on_where_it_was():
+    before, after = Run(CHAIN, [[9, 1, 2, 3]]), Run(CHAIN, [])
+    before.policy.begin(0, 0.65, recorded=False)
     after.policy.restore(json.loads(json.dumps(before.policy.state(), allow_nan=False)))
-    after.masks[:], after.records[:] = before.masks, before.records
-    after.clock.seconds.update(before.clock.seconds)
     assert after.policy.state() == before.policy.state()
-    after.go()
-    np.testing.assert_array_equal(after.masks, uninterrupted.masks)
-    assert after.records == uninterrupted.records
-    np.testing.assert_array_equal(after.policy.masks, uninterrupted.policy.masks)
-    assert (after.policy.selections, after.policy.corrections) == (
-        uninterrupted.policy.selections,
-        uninterrupted.policy.corrections,
-    )
-    assert after.policy.full_training_ms(1800) == uninterrupted.policy.full_training_ms(1800)
+    assert (after.policy.mask == before.policy.mask).all() and after.policy.interval == 1
 
 
 def test_policies_need_no_tensorflow():
-    modules = ("policy", "clock", "budget", "schedule", "elastic", "fixed", "selector", "knapsack")
+    modules = ("policy", "clock", "budget", "plan", "elastic", "fixed", "selector", "knapsack")
     imports = "; ".join(f"import elastictrainer.selection.{name}" for name in modules)
     code = f"import sys; {imports}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,6 +9,7 @@ import pytest
 from builders import best_by_brute_force, random_timings
 from elastictrainer import TensorTimings, UsageError, select
 from elastictrainer.selection.selector import freeze_below
+from milp_oracle import milp
 from reuse_builders import reusable_chain, with_reuse
 
 PROFILES = sorted((Path(__file__).parent.parent / "files" / "profiles").glob("*.json"))
@@ -39,7 +40,7 @@ def test_dp_keeps_the_group_budget_where_groups_are_no_chain():
         rho = random.uniform(timings.rho_min, 1)
         selection = select(timings, importance, rho)
         assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-        assert selection.importance <= select(timings, importance, rho, solver="milp").importance + 1e-9
+        assert selection.importance <= select(timings, importance, rho, solver=milp).importance + 1e-9
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.stem)
@@ -50,10 +51,10 @@ def test_on_real_profiles_dp_keeps_the_budget_and_comes_close_to_milp(path, rho)
         pytest.skip(f"rho_min is {timings.rho_min:.3f}")
     sizes = np.array([np.prod(shape) for shape in timings.shapes])
     importance = np.random.default_rng(4).lognormal(0, 2, len(timings)) * np.sqrt(sizes)
-    dp, milp = (select(timings, importance, rho, solver=solver) for solver in ("dp", "milp"))
-    for selection in (dp, milp):
+    dp, exact = (select(timings, importance, rho, solver=solver) for solver in ("dp", milp))
+    for selection in (dp, exact):
         assert selection.step_ms == timings.step_time(selection.mask) <= rho * timings.full_ms * (1 + 1e-11)
-    assert 0.97 * milp.importance <= dp.importance <= milp.importance * (1 + 1e-6)
+    assert 0.97 * exact.importance <= dp.importance <= exact.importance * (1 + 1e-6)
 
 
 def test_there_is_a_real_profile_of_each_of_the_four_models():
@@ -77,7 +78,7 @@ def test_nothing_where_no_importance_is_positive():
 def test_unconnected_tensor_is_never_selected():
     timings = chain()
     timings.connected[2] = False
-    for solver in ("dp", "milp"):
+    for solver in ("dp", milp):
         assert not select(timings, [1.0, 1.0, 9.0, 1.0], 0.9, solver=solver).mask[2]
 
 
@@ -94,26 +95,25 @@ def test_malformed_importance_is_refused(importance):
 
 
 def test_unknown_solver_names_the_valid_ones():
-    with pytest.raises(UsageError, match="dp, milp"):
+    with pytest.raises(UsageError, match="Valid: dp"):
         select(chain(), np.ones(4), 0.8, solver="dq")
 
 
 class TestFrozenWorkDoneOnce:
-    """The time is the mean over an interval that records in its first epoch, and replays in the others."""
+    """The time is that of a step that replays what was recorded."""
 
     @pytest.mark.parametrize("seed", range(60))
     def test_dp_is_exact_on_chains_and_milp_on_all(self, seed):
         random = np.random.default_rng(seed)
-        epochs = random.uniform(1.2, 8)
         chain = with_reuse(reusable_chain(random_chain(random, int(random.integers(2, 8)))), random, 0.9)
         groups = with_reuse(random_timings(random, n=7, groups=5, frozen_saving=0.2), random, 0.8)
-        for timings, solvers in ((chain, ("dp", "milp")), (groups, ("milp",))):
+        for timings, solvers in ((chain, ("dp", milp)), (groups, (milp,))):
             importance = random.normal(0.5, 1, len(timings))
-            mean = timings.over(epochs)
-            rho = random.uniform(mean.rho_min, 1)
-            best = max(best_by_brute_force(mean, importance, rho), 0.0)
+            replaying = timings.replaying
+            rho = random.uniform(replaying.rho_min, 1)
+            best = max(best_by_brute_force(replaying, importance, rho), 0.0)
             for solver in solvers:
-                selection = select(timings, importance, rho, solver, epochs=epochs)
+                selection = select(timings, importance, rho, solver, recorded=True)
                 assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-9)
                 assert selection.importance == pytest.approx(best, abs=1e-9)
 
@@ -122,20 +122,19 @@ class TestFrozenWorkDoneOnce:
         for _ in range(100):
             timings = with_reuse(random_timings(random, n=8, groups=6), random, 0.9)
             importance = random.normal(0.5, 1, 8)
-            mean = timings.over(4)
-            rho = random.uniform(mean.rho_min, 1)
-            selection = select(timings, importance, rho, epochs=4)
+            replaying = timings.replaying
+            rho = random.uniform(replaying.rho_min, 1)
+            selection = select(timings, importance, rho, recorded=True)
             assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-            assert (
-                selection.importance <= select(timings, importance, rho, "milp", epochs=4).importance + 1e-9
-            )
+            exact = select(timings, importance, rho, milp, recorded=True)
+            assert selection.importance <= exact.importance + 1e-9
 
     def test_a_ratio_below_the_forward_pass_can_be_had(self):
         timings = reusable_chain(TensorTimings.from_chain(list("abcdef"), 6.0, [1.0] * 6, [1.0] * 6))
         assert timings.rho_min > 0.4
         with pytest.raises(UsageError, match="cheapest selection"):
             select(timings, np.ones(6), 0.3)
-        assert select(timings, np.ones(6), 0.3, epochs=6).mask.any()
+        assert select(timings, np.ones(6), 0.3, recorded=True).mask.any()
 
 
 def test_freeze_below_takes_all_from_the_output_inwards():
@@ -161,10 +160,10 @@ def test_a_solver_of_ones_own_chooses_and_what_is_no_mask_is_refused():
         select(timings, [4.0, 3.0, 2.0, 1.0], 0.5, lambda *given: [True, False])
 
 
-def test_a_profile_that_does_not_know_recording_cannot_tell_of_epochs():
+def test_a_profile_that_does_not_know_recording_cannot_tell_what_replaying_takes():
     timings = random_chain(np.random.default_rng(0), 4)
-    with pytest.raises(UsageError, match="the profile does not say what recording costs"):
-        select(timings, np.ones(4), 1.0, epochs=6)
+    with pytest.raises(UsageError, match="the profile does not say what replaying costs"):
+        select(timings, np.ones(4), 1.0, recorded=True)
 
 
 def test_a_solver_of_ones_own_trains_nothing_that_the_loss_does_not_depend_on():

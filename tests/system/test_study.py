@@ -184,8 +184,9 @@ def test_averaged_selects_by_the_mean_of_all_importances_so_far(tf, script):
 
 @pytest.mark.parametrize("scheme", ["Elastic", "FreezeBelow"])
 def test_a_run_can_have_the_same_time_in_every_interval(tf, script, monkeypatch, scheme):
-    from elastictrainer.selection import shares
     from elastictrainer.selection.schedule import Schedule
+
+    from elastictrainer.selection import shares
 
     monkeypatch.setattr(shares, "FRONT", shares.FRONT)  # put back after the test
     schedule = Schedule(12, 100, 6, reuse=True)

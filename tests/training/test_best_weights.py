@@ -128,7 +128,7 @@ def test_a_run_that_gets_no_better_ends_and_says_why(tf, tmp_path, capsys):
     run = Run(tf, tmp_path / "run")
     figures = run.fit(patience=2, quiet=False).elastic
     said = capsys.readouterr().out
-    assert "ended after epoch 4 of 5: no better validation accuracy in 2 epochs after epoch 2\n" in said
+    assert "ended after epoch 4: no better validation accuracy in 2 epochs after epoch 2\n" in said
     assert "left" not in next(line for line in said.splitlines() if line.startswith("epoch 4/5"))
     assert (figures["epochs"], figures["steps"], len(run.folder.metrics())) == (4, 8, 4)
     assert figures["stopped"] == "no better validation accuracy in 2 epochs after epoch 2"

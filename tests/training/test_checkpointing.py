@@ -14,6 +14,7 @@ from elastictrainer.errors import Interrupted
 from elastictrainer.registry import takes_rho
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.fixed import FixedPolicy
+from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.schemes import SCHEMES
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
@@ -62,7 +63,7 @@ class Run:
         self.folder = RunFolder(folder)
         folder.mkdir(exist_ok=True)
         self.folder.write_config({"scheme": scheme, "rho": 0.9})
-        self.optimizer = optimizers.make("sgd", 0.05, decay_steps=STEPS * EPOCHS)
+        self.optimizer = optimizers.make("sgd", 0.05)
 
     def fit(self, data, resume=False):
         return train_classifier(
@@ -76,7 +77,7 @@ class Run:
             epochs=EPOCHS,
             interval=1,
             importance_batches=2,
-            feedback=False,
+            deterministic=True,
             reuse="off",  # whether it pays to record would depend on the machine; see test_recorder.py
             run=self.folder,
             resume=resume,
@@ -264,7 +265,7 @@ def test_processes_that_train_together_stop_after_the_same_step(tf, tmp_path):
     optimizers.build(model.optimizer, model.trainable_variables)
     together = SimpleNamespace(gather=lambda mine: np.array([mine, [True, False]]))
     state = RunState(model, "full", None, 1, print, together, loss=1.0)
-    state.policy = FixedPolicy(np.ones(10, bool))
+    state.policy = FixedPolicy(np.ones(10, bool), Plan([0.0], 1.0, 5))
     saver = Checkpointing(RunFolder(tmp_path / "run"))
     saver.run_state = state
     for step in (1, 2, 3, 4):
@@ -281,7 +282,7 @@ def test_a_rate_that_a_callback_has_set_stays_set(tf, tmp_path, optimizer):
 
     def train(epochs, **options):
         trainer = Trainer(small_network(tf), scheme="full")
-        made = optimizers.make(optimizer, 0.1, schedule="constant")
+        made = optimizers.make(optimizer, 0.1)
         trainer.compile(made, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         note = tf.keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs: rates.append(optimizers.learning_rate_of(made)),

@@ -1,4 +1,4 @@
-"""Minibatches kept to score tensors on, also in a run that is gone on with."""
+"""Minibatches read to train on, to record, and to score tensors on."""
 
 from types import SimpleNamespace
 
@@ -6,27 +6,53 @@ import numpy as np
 
 from builders import ArrayData
 from elastictrainer.training.feed import Feed
-from elastictrainer.training.state import Progress
+from elastictrainer.training.progress import Progress
 
 
-def feed_of(scored_on, epoch=0, batch=0, step=0):
-    progress = Progress(epoch=epoch, batch=batch, step=step)
-    return Feed(SimpleNamespace(progress=progress, scored_on=scored_on, steps_per_epoch=6), None, 3)
+def feed_of(ends_s=None, spent_s=lambda: 0.0, said=None, **progress):
+    state = SimpleNamespace(
+        progress=Progress(**progress),
+        steps_per_epoch=6,
+        pass_ends_s=lambda: ends_s,
+        spent_s=spent_s,
+        say=(said if said is not None else []).append,
+    )
+    return Feed(state, None, 3)
 
 
-def test_a_run_that_goes_on_scores_on_the_minibatches_that_it_had_kept(tf):
-    """Its newest are not the last before the checkpoint where epochs were replayed in between."""
+def test_a_pass_reads_the_epoch_going_on_or_another_one(tf):
     data = ArrayData(tf, steps=6)
-    before = feed_of([])
-    for batch in range(5):
-        before._run_state.progress.batch = batch
-        before.keep(before.fetch(iter(data.stream(0, batch))))
-    scored_on = before._run_state.scored_on
-    assert scored_on == [[0, 2], [0, 3], [0, 4]]
-    after = feed_of([], epoch=2, batch=1, step=13)
-    after.keep(after.fetch(iter(data.stream(0, 0))))  # the first of the run, by which it is built
-    after._run_state.scored_on = list(scored_on)
-    after.read_again(data.stream, 0)
-    for (x, _), (other, _) in zip(before.probe(0), after.probe(0)):
+    feed = feed_of(epoch=2)
+    assert not feed.can_pass
+    feed.follow(data.stream, 0)
+    assert feed.can_pass
+    for read, epoch in ((feed.one_pass(6), 2), (feed.one_pass(6, epoch=1), 1)):
+        for (x, _), (other, _) in zip(read, data.train(epoch)):
+            np.testing.assert_array_equal(x, other)
+    assert len(list(feed.one_pass(6, first=4))) == 2
+
+
+def test_a_pass_ends_where_half_of_the_time_is_used(tf):
+    seconds, said = iter(range(100)), []
+    feed = feed_of(3.5, lambda: float(next(seconds)), said)
+    feed.follow(ArrayData(tf, steps=6).stream, 0)
+    assert len(list(feed.one_pass(6))) == 5
+    assert said == ["the time allows 5 of 6 minibatches in this pass"]
+
+
+def test_tensors_are_scored_on_the_first_minibatches_of_the_epoch(tf):
+    data = ArrayData(tf, steps=6)
+    feed = feed_of(epoch=3)
+    feed.is_full(next(data.train(0)) + (None,))
+    feed.follow(data.stream, 0)
+    scored, expected = list(feed.probe(0)), list(data.train(3))[:3]
+    assert len(scored) == 3
+    for (x, _), (other, _) in zip(scored, expected):
         np.testing.assert_array_equal(x, other)
-    assert len(list(after.probe(0))) == 3
+
+
+def test_data_that_can_be_read_once_is_scored_on_by_what_was_trained_on(tf):
+    feed = feed_of()
+    for x, y in ArrayData(tf, steps=5).train(0):
+        feed.keep((x, (y, None)))
+    assert len(list(feed.probe(0))) == 3

@@ -151,7 +151,7 @@ def test_one_seed_and_profile_give_one_result(tf):
         configure(seed=2)
         model = small_network(tf)
         data = ArrayData(tf, steps=10)
-        options = {"rho": 0.9, "interval": 1, "feedback": False}
+        options = {"rho": 0.9, "interval": 1, "deterministic": True}
         sgd = optimizers.make("sgd", 0.05)
         train_classifier(tf, model, data, sgd, timings=invented_timings(model), epochs=2, **options)
         results.append([v.numpy() for v in model.variables])

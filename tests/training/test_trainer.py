@@ -42,7 +42,7 @@ def elastic(model, loss=None, rho=0.7, optimizer="adam", metrics=None, tensors=6
     timings = TensorTimings.from_chain(
         [f"t{k}" for k in range(tensors)], 1.0, np.ones(tensors), np.ones(tensors)
     )
-    options = {"timings": timings, "feedback": False, **options}
+    options = {"timings": timings, "deterministic": True, **options}
     trainer = Trainer(model, rho=rho, interval=2, importance_batches=2, **options)
     trainer.compile(optimizer=optimizer, loss=loss, metrics=metrics)
     return trainer
@@ -77,8 +77,8 @@ def test_an_image_model_learns_with_arrays_validation_and_callbacks(tf, keras, t
     assert len(seen) == 8 * 16 and seen[0] == (0, ["accuracy", "loss"])
     assert "ratio" in (tmp_path / "log.csv").read_text()
     assert keras.models.load_model(tmp_path / "best.keras").evaluate(x, y, verbose=0)[1] > 0.9
-    made = [record for record in history.selections if not record["corrected"]]
-    assert [record["step"] for record in made] == [4, 32, 64] and history.elastic["steps"] == 128
+    assert [record["step"] for record in history.selections] == [0, 32, 64, 96]
+    assert history.elastic["steps"] == 128
     assert 0 < history.elastic["rho_predicted"] <= 1 and history.elastic["rho_achieved"] > 0
 
 
@@ -98,7 +98,7 @@ def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras):
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         rho=0.97,
         timings=None,
-        feedback=True,
+        deterministic=False,
         say=say,
     )
     history = trainer.fit(x, y, 8, 3, 0)  # in the order of Model.fit
@@ -124,7 +124,7 @@ def test_tensors_at_rest_do_not_move_and_frozen_layers_stay_frozen(tf, keras):
     history = trainer.fit(x, y, batch_size=8, epochs=1, callbacks=[Watch()], verbose=0)
     for before, after in zip(frozen, model.layers[0].get_weights()):
         np.testing.assert_array_equal(before, after)
-    (selection,) = [r for r in history.selections if not r["corrected"]]
+    (selection,) = history.selections
     begin = selection["step"]
     assert 0 < len(selection["selected"]) < 6
     for index, (before, after) in enumerate(zip(weights[begin], weights[len(weights) - 1])):
