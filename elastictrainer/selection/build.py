@@ -78,6 +78,7 @@ def make_policy(
         planned, schedule = schedule, affordable(schedule, settings, profile)
         if schedule is not planned:
             say(_too_short(planned, schedule))
+    optimizers.let_rest(optimizer, model.trainable_variables)
     evaluator = ImportanceEvaluator(steps.objective, optimizer, scheme.importance_metric, steps, not reuse)
 
     def score(step: int) -> np.ndarray:
@@ -87,9 +88,9 @@ def make_policy(
         full = steps.get(np.ones(tensors, bool))
         return time_steps(full, repeated(probe, step), schedule.TIMED, warm_up=schedule.WARM_UP)
 
-    def zero_momentum(mask: np.ndarray) -> None:
+    def restart(mask: np.ndarray) -> None:
         resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
-        optimizers.forget_momentum(optimizer, resting)
+        optimizers.start_again(optimizer, resting)
 
     return ElasticPolicy(
         Budget(settings.rho, profile, schedule),
@@ -98,7 +99,7 @@ def make_policy(
         solver=getattr(scheme, "solver", None) or settings.solver,
         feedback=settings.feedback,
         reprofile=settings.reprofile,
-        at_rest=zero_momentum,
+        at_rest=restart,
         time_full=time_full,
         renewal=ProfileRenewal(steps, keep_profile),
         log=log,

@@ -7,12 +7,8 @@ from typing import Any, Callable, Optional, Sequence
 import tensorflow as tf
 
 from elastictrainer.registry import OPTIMIZER, SCHEDULE
-from elastictrainer.steps.keras_compat import (
-    apply_gradients,
-    build_optimizer,
-    learning_rate,
-    momentum_slots,
-)
+from elastictrainer.steps import keras_compat
+from elastictrainer.steps.keras_compat import apply_gradients, build_optimizer, learning_rate
 
 
 def make(
@@ -93,7 +89,8 @@ def build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
 def variables_of(optimizer: Any) -> list:
     """The optimizer's slots and counters."""
     variables = optimizer.variables
-    return list(variables() if callable(variables) else variables)
+    known = list(variables() if callable(variables) else variables)
+    return known + keras_compat.untracked_variables(optimizer)
 
 
 def learning_rate_of(optimizer: Any) -> float:
@@ -114,10 +111,22 @@ def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     apply_gradients(optimizer, gradients_and_variables)
 
 
-def forget_momentum(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Zero the momentum of tensors that stop training: it would later push them in an outdated direction.
+def let_rest(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """Build for `variables`, of which some will be left out of some steps; see `start_again`.
 
-    Averages of squared gradients, as Adam has, stay: they only scale.
+    Before a step is traced. Averages, such as Adam's, are then corrected by the steps of each tensor, not by
+    those of the optimizer. An optimizer that comes from a file does not say how many these were: it starts
+    again.
     """
-    for slot in momentum_slots(optimizer, variables):
-        slot.assign(tf.zeros_like(slot))
+    build(optimizer, variables)
+    if keras_compat.count_own_steps(optimizer) and int(optimizer.iterations):
+        start_again(optimizer, variables)
+
+
+def start_again(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """Make the optimizer as new for tensors that stop training.
+
+    Their momentum would later push them in an outdated direction. Their averages of squared gradients would
+    scale by gradients of long ago.
+    """
+    keras_compat.start_again(optimizer, variables)

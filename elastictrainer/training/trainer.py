@@ -126,7 +126,8 @@ class Trainer:
             UsageError: a model or an argument that leaves no room for this, each with what to change.
             RunError: the data cannot be read, and what callbacks raise.
         """
-        compiled.require_supported(self.model)
+        selects = self.scheme.importance_metric is not None
+        compiled.require_supported(self.model, selects)
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
@@ -136,7 +137,6 @@ class Trainer:
         if epochs < 1:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
         say = self._say or (_silence if given.get("verbose") == 0 else _print)
-        selects = self.scheme.importance_metric is not None
         rho = self.selection.rho if selects else None
         state = RunState(self.model, self.scheme_name, rho, epochs, say, self._workers)
         for callback in ours:
