@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.models.user_models import ends_in
+from elastictrainer.models.user_models import activation_of
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.stopwatch import VALIDATION
@@ -30,7 +30,7 @@ class Evaluation(TrainerCallback):
         """
         Args:
             test: makes the minibatches (images, integer labels) to evaluate on, or this process' part. Unless
-                the model's last layer is a softmax, what it gives are logits.
+                the model ends in a softmax, its outputs are logits.
             before_each: called before each minibatch; what it raises ends the evaluation.
             every: evaluate after so many epochs, and after the last one.
         """
@@ -91,15 +91,20 @@ def is_due(epoch: int, epochs: int, every: int) -> bool:
     return epoch % every == 0 or epoch == epochs
 
 
+def _cross_entropy(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """The mean loss (a scalar) of integer labels and a graph's logits, or a softmax of them."""
+    return classification_loss(activation_of(outputs) != "softmax")(labels, outputs)
+
+
 class Evaluator:
     """Mean cross-entropy and top-1 accuracy of a classifier; compiled once.
 
-    It gives logits, or probabilities if its last layer is a softmax.
+    It gives logits, or probabilities if it ends in a softmax.
     """
 
     def __init__(self, model: tf.keras.Model, workers: Optional[Workers] = None):
         """`workers` evaluate together, each its part of the data; None: this process is alone."""
-        self._objective = Objective(model, classification_loss(not ends_in(model, "softmax")))
+        self._objective = Objective(model, _cross_entropy)
         self._workers = workers
         self._function = tf.function(self._minibatch, reduce_retracing=True)
 

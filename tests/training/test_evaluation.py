@@ -118,9 +118,14 @@ def test_labels_in_a_column_are_labels(tf, model):
     assert Evaluator(model)(in_columns) == pytest.approx(Evaluator(model)(minibatches(tf)))
 
 
-@pytest.mark.parametrize("last", ["activation", "layer"])
+@pytest.mark.parametrize("last", ["activation", "layer", "function", "inside"])
 def test_what_a_softmax_gives_are_probabilities(tf, last):
     layers = tf.keras.layers
-    ending = {"activation": lambda: layers.Activation("softmax"), "layer": layers.Softmax}[last]()
+    ending = {
+        "activation": lambda: layers.Activation("softmax"),
+        "layer": layers.Softmax,
+        "function": lambda: layers.Activation(tf.nn.softmax),
+        "inside": lambda: tf.keras.Sequential([layers.Softmax()]),
+    }[last]()
     model = tf.keras.Sequential([tf.keras.Input((3,)), ending])
     assert Evaluator(model)(minibatches(tf)) == pytest.approx(expected(tf), rel=1e-4)
