@@ -30,7 +30,7 @@ from elastictrainer.selection.build import planned_schedule
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps.compiled_step import exempt_from_collection
 from elastictrainer.steps.losses import training_loss
-from elastictrainer.training import energy, workers
+from elastictrainer.training import energy, keras_callbacks, workers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.evaluation import Evaluation
@@ -92,6 +92,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         settings.schedule,
         round(settings.warmup_epochs * data.steps_per_epoch),
     )
+    keras_callbacks.require_supported(users, optimizer, checkpointed=True)
     weights = data.class_weights() if settings.class_weights == "balanced" else None
     kept = run.profile_path if resume and run.profile_path.exists() else None
     timings = _profile(settings, kept, data, model, optimizer, group)

@@ -93,6 +93,11 @@ def variables_of(optimizer: Any) -> list:
     return known + keras_compat.untracked_variables(optimizer)
 
 
+def follows_schedule(optimizer: Any) -> bool:
+    """Whether the learning rate is a function of the step, which nobody can set."""
+    return isinstance(learning_rate(optimizer), tf.keras.optimizers.schedules.LearningRateSchedule)
+
+
 def learning_rate_of(optimizer: Any) -> float:
     """The rate of the next update."""
     rate = learning_rate(optimizer)

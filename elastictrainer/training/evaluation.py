@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from elastictrainer.models.user_models import activation_of
 from elastictrainer.steps.objective import Objective, classification_loss
+from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.stopwatch import VALIDATION
 from elastictrainer.training.workers import Workers
@@ -37,7 +38,8 @@ class Evaluation(TrainerCallback):
         super().__init__()
         self._test, self._before_each, self._every = test, before_each, every
         self._evaluator: Optional[Evaluator] = None
-        self._results: List[List[float]] = []  # epoch (from 1), loss and accuracy of each evaluation
+        # Of each evaluation: epoch (from 1), loss, accuracy, digest of the weights.
+        self._results: List[Tuple[int, float, float, int]] = []
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Evaluate, where it is time to."""
@@ -56,33 +58,35 @@ class Evaluation(TrainerCallback):
             loss, accuracy = self._evaluator(self._test(), self._before_each)
         if not math.isfinite(loss):
             raise state.diverged(f"the test loss is {loss}")
-        self._results.append([epoch, loss, accuracy])
+        self._results.append((epoch, loss, accuracy, digest(state.model.variables)))
         return loss, accuracy
 
     def state(self) -> List[List[float]]:
         """See `TrainerCallback`."""
-        return self._results
+        return [list(result) for result in self._results]
 
-    def restore(self, state: Optional[List[List[float]]]) -> None:
+    def restore(self, state: Optional[List[Any]]) -> None:
         """See `TrainerCallback`."""
-        self._results = state or []
+        self._results = [(epoch, loss, accuracy, weights) for epoch, loss, accuracy, weights in state or []]
 
     def figures(self) -> Dict[str, Any]:
         """See `TrainerCallback`."""
         trained = self.run_state.progress.epoch
-        if trained and (not self._results or self._results[-1][0] < trained):
-            self._evaluate(trained)  # a callback ended the run after an epoch whose turn it was not
-        if not self._results:
+        if not trained:
             return {}
-        epochs, losses, accuracies = zip(*self._results)
+        # A callback may have ended the run after an epoch whose turn it was not, or put other weights back.
+        weights = digest(self.run_state.model.variables)
+        if all(evaluated != weights for *_, evaluated in self._results):
+            self._evaluate(trained)
+        kept, loss, accuracy, _ = [result for result in self._results if result[3] == weights][-1]
         return {
             "kept_weights": "model.keras",
-            "kept_epoch": epochs[-1],
-            "accuracy": accuracies[-1],
-            "loss": losses[-1],
-            "accuracy_best": max(accuracies),
-            "accuracy_last": accuracies[-1],
-            "loss_last": losses[-1],
+            "kept_epoch": kept,
+            "accuracy": accuracy,
+            "loss": loss,
+            "accuracy_best": max(result[2] for result in self._results),
+            "accuracy_last": accuracy,
+            "loss_last": loss,
         }
 
 

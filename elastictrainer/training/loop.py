@@ -29,6 +29,8 @@ from elastictrainer.training.recorder import Recorder
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION
 
+_TWO_FITS = "call Trainer.fit twice, and between the two change the model and compile it."
+
 
 class TrainFunction(tf.keras.callbacks.Callback):
     """Takes the steps of a run: as a model's `train_function`, which Keras calls, and its callback.
@@ -65,6 +67,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self._going_on = False
         self._training = contextlib.ExitStack()  # the lap around the steps, or around Keras' validation
         self._metric_values: List[Any] = []
+        self._trainable: List[int] = []  # ids of the tensors that can be trained
 
     # What Keras tells
 
@@ -86,6 +89,11 @@ class TrainFunction(tf.keras.callbacks.Callback):
             self._metric_values = []
         self._training.enter_context(self.run_state.watch.lap(LOOP))
         self._tell(True)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """UsageError where a callback has compiled the model: Keras would train it without this loop."""
+        if self.run_state.model.train_function is not self:
+            raise UsageError(f"a callback compiled the model during training: {_TWO_FITS}")
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Keras' own validation begins."""
@@ -144,6 +152,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         compiled.build(model, *minibatch)
         if not model.trainable_variables:
             raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
+        self._trainable = [id(v) for v in model.trainable_variables]
         optimizers.build(model.optimizer, model.trainable_variables)
         if self._feed.is_full(minibatch):
             self._feed.keep(minibatch)
@@ -237,6 +246,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
         state, progress, watch = self.run_state, self.run_state.progress, self.run_state.watch
         policy: Any = state.policy
         step = progress.step
+        if not progress.batch:  # to ask in every step would take time
+            self._require_the_same_tensors()
         with watch.lap(SELECTION):
             mask = policy.next_mask(step, progress.epoch, progress.batch)
         kind = self._recorder.kind(mask)
@@ -260,6 +271,11 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self._predict(mask, kind)
         progress.step_done(loss)
         state.loss, state.step_ms = loss, ms
+
+    def _require_the_same_tensors(self) -> None:
+        """UsageError where other tensors can be trained than when the run began."""
+        if [id(v) for v in self.run_state.model.trainable_variables] != self._trainable:
+            raise UsageError(f"a callback froze or unfroze a layer during training: {_TWO_FITS}")
 
     def _measure_reuse(self, objective: Objective, minibatch: Minibatch) -> None:
         """Add to the profile what recording costs, where it does not say."""

@@ -14,6 +14,7 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
+from elastictrainer.training import keras_callbacks
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.feed import Probe, Stream
@@ -132,7 +133,7 @@ class Trainer:
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
         savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
-        _refuse_part_epochs(callbacks)
+        keras_callbacks.require_supported(callbacks, self.model.optimizer, bool(savers))
         epochs = given.setdefault("epochs", 1)
         if epochs < 1:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
@@ -280,16 +281,6 @@ def _why_not_recorded(given: Dict[str, Any]) -> str:
     if inspect.isgenerator(data) or (hasattr(data, "__next__") and not hasattr(data, "shape")):
         return "a generator does not begin anew in every epoch."
     return "" if steps is None else "with steps_per_epoch an epoch need not be all the data."
-
-
-def _refuse_part_epochs(callbacks: List[Any]) -> None:
-    """UsageError where Keras 2 would go on within an epoch, the rest of which would be taken for all."""
-    for callback in callbacks:
-        if isinstance(callback, tf.keras.callbacks.BackupAndRestore) and callback.save_freq != "epoch":
-            raise UsageError(
-                f"BackupAndRestore(save_freq={callback.save_freq}) would go on within an epoch: use "
-                'save_freq="epoch", or Checkpointing, which can.'
-            )
 
 
 def _as_list(callbacks: Any) -> List[Any]:
