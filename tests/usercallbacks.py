@@ -51,3 +51,15 @@ def needs_more(project):
 
 def none_at_all():
     return 42
+
+
+def reduces_the_rate():
+    return tf.keras.callbacks.ReduceLROnPlateau("loss", patience=1)
+
+
+def backs_up():
+    return tf.keras.callbacks.BackupAndRestore("backup")
+
+
+def puts_the_best_back():
+    return tf.keras.callbacks.EarlyStopping("val_loss", patience=1, restore_best_weights=True)

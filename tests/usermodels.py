@@ -78,6 +78,22 @@ def softmax(input_shape, num_classes):
     return tf.keras.Model(model.input, layers.Softmax()(model.output))
 
 
+def softmax_by_function(input_shape, num_classes):
+    model = _network(input_shape, num_classes)
+    return tf.keras.Model(model.input, layers.Dense(num_classes, activation=tf.nn.softmax)(model.output))
+
+
+def sigmoid_by_function(input_shape, num_classes):
+    model = _network(input_shape, num_classes)
+    return tf.keras.Model(model.input, layers.Dense(num_classes, activation=tf.nn.sigmoid)(model.output))
+
+
+def softmax_inside(input_shape, num_classes):
+    model = _network(input_shape, num_classes)
+    head = tf.keras.Sequential([layers.Dense(num_classes), layers.Softmax(), layers.Reshape((num_classes,))])
+    return tf.keras.Model(model.input, head(model.output))
+
+
 def two_outputs(input_shape, num_classes):
     model = _network(input_shape, num_classes)
     return tf.keras.Model(model.input, [model.output, model.output])

@@ -23,6 +23,7 @@ def load(
     data_dir: Optional[str] = None,
     validation_split: Optional[float] = None,
     test_split: Optional[float] = None,
+    label_column: Optional[str] = None,
 ) -> ImageData:
     """A data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
 
@@ -35,12 +36,13 @@ def load(
         seed: of the training order, and of the choice of what is set apart.
         data_dir: where tensorflow-datasets or Hugging Face's datasets keep their data.
         validation_split, test_split: shares of every class to set apart, see `parts.divided`.
+        label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes.
 
     Raises:
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder
             or file, fewer than two classes, a part asked for where there is one, or none to test on.
     """
-    names, parts = parts_of(name, data_dir)
+    names, parts = parts_of(name, data_dir, label_column)
     if len(names) < 2:
         raise UsageError(f"{name} has {len(names)} class(es); classification needs at least two.")
     parts = divided(name, names, parts, test_split, validation_split, seed)
@@ -56,16 +58,20 @@ def load(
     )
 
 
-def parts_of(name: str, data_dir: Optional[str] = None) -> Tuple[Sequence[str], Dict[str, Divisible]]:
+def parts_of(
+    name: str, data_dir: Optional[str] = None, label_column: Optional[str] = None
+) -> Tuple[Sequence[str], Dict[str, Divisible]]:
     """The class names of a data set, and its parts as they come: train, test and val, or UNDIVIDED alone.
 
     Args:
-        name, data_dir: as of `load`.
+        name, data_dir, label_column: as of `load`.
 
     Raises:
         UsageError: as `load`, but for what is to be set apart.
     """
     DATASET.check(name)
+    if label_column is not None and not name.startswith(HF):
+        raise UsageError(f"--label-column {label_column} goes with hf:NAME alone, not {name}: leave it out.")
     if name == "demo":
         from elastictrainer.data import demo_digits
 
@@ -75,7 +81,7 @@ def parts_of(name: str, data_dir: Optional[str] = None) -> Tuple[Sequence[str], 
     names: Sequence[str]
     parts: Mapping[str, Divisible]
     if name.startswith(HF):
-        names, parts = hugging_face.load(name[len(HF) :], data_dir)
+        names, parts = hugging_face.load(name[len(HF) :], data_dir, label_column)
     elif is_fetched(name):
         names, parts = tfds_data.named(name.removeprefix(TFDS), data_dir)
     else:
@@ -117,8 +123,8 @@ def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Tuple
             raise UsageError(f"{path}: class {name!r} is not in all of {', '.join(expected)}.")
 
 
-def classes_of(name: str, data_dir: Optional[str] = None) -> int:
+def classes_of(name: str, data_dir: Optional[str] = None, label_column: Optional[str] = None) -> int:
     """The number of classes of a data set, without fetching one of tensorflow-datasets."""
     if name in TFDS_CLASSES or name.startswith(TFDS):
         return tfds_data.classes_of(name.removeprefix(TFDS), data_dir)
-    return len(parts_of(name, data_dir)[0])
+    return len(parts_of(name, data_dir, label_column)[0])

@@ -80,17 +80,20 @@ class HubSplit(IndexedSplit):
         return {"contents": contents, "times": [os.stat(file).st_mtime_ns for file in files]}
 
 
-def load(source: str, cache_dir: Optional[str]) -> Tuple[List[str], Dict[str, HubSplit]]:
-    """Class names and parts (see `parts.of_splits`).
+def load(
+    source: str, cache_dir: Optional[str], label_column: Optional[str] = None
+) -> Tuple[List[str], Dict[str, HubSplit]]:
+    """Class names and parts (see `parts.of_splits`). A test split without any label is left out.
 
     Args:
         source: a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
             a name in the hub, perhaps with a configuration: "owner/name:configuration".
         cache_dir: where `datasets` keeps what it fetches and converts; None: where it does by itself.
+        label_column: of the labels; None: the column `label`, or the only one of classes.
 
     Raises:
-        UsageError: `datasets` is not installed, the data cannot be fetched or read, or holds no labelled
-            images.
+        UsageError: `datasets` is not installed, the data cannot be fetched or read, holds no labelled images,
+            or it is not known which column has the labels.
     """
     try:
         import datasets
@@ -106,7 +109,7 @@ def load(source: str, cache_dir: Optional[str]) -> Tuple[List[str], Dict[str, Hu
             f"hf:{source} cannot be had ({reason}). It is a name in Hugging Face's hub, or a folder: one "
             "that save_to_disk has written, or one with .parquet files, or with images."
         ) from None
-    return _labelled(f"hf:{source}", of_splits(f"hf:{source}", tables))
+    return _labelled(f"hf:{source}", tables, label_column)
 
 
 def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any]:
@@ -125,20 +128,25 @@ def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any
     return dict(read) if isinstance(read, dict) else {"train": read}
 
 
-def _labelled(name: str, parts: Dict[str, Any]) -> Tuple[List[str], Dict[str, HubSplit]]:
+def _labelled(
+    name: str, tables: Dict[str, Any], column: Optional[str]
+) -> Tuple[List[str], Dict[str, HubSplit]]:
     """Class names and splits of tables that hold an image and a label in each row."""
     import datasets
 
-    features = parts["train"].features
+    features = of_splits(name, tables)["train"].features
     images = [key for key, kind in features.items() if isinstance(kind, datasets.Image)]
     classes = [key for key, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
-    label = "label" if "label" in features else classes[0] if len(classes) == 1 else None
-    if not images or label is None:
-        raise UsageError(
-            f"{name} has the columns {', '.join(features)}; needed: one of images, and a label (the column "
-            "label, or the only one of classes)."
-        )
-    values = {part: table.select_columns([label])[:][label] for part, table in parts.items()}
+    label = _label_column(name, features, images, classes, column)
+
+    def of(table: Any) -> Any:
+        return table.select_columns([label])[:][label]
+
+    if "test" in tables and all(value in (None, -1) for value in of(tables["test"])):
+        # Some collections keep back the labels of their test images.
+        tables = {split: table for split, table in tables.items() if split != "test"}
+    parts = of_splits(name, tables)
+    values = {part: of(table) for part, table in parts.items()}
     if label in classes:
         names, labels = list(features[label].names), values
     else:
@@ -156,3 +164,23 @@ def _labelled(name: str, parts: Dict[str, Any]) -> Tuple[List[str], Dict[str, Hu
         plain = table.select_columns([images[0]]).cast_column(images[0], datasets.Image(decode=False))
         splits[part] = HubSplit(f"{name}, {part}", plain, images[0], np.arange(len(numbers)), numbers)
     return names, splits
+
+
+def _label_column(
+    name: str, features: Any, images: List[str], classes: List[str], asked: Optional[str]
+) -> str:
+    """The column of the labels; UsageError where there is none, or it is not known which."""
+    labels = [key for key in features if key not in images]
+    if asked is not None and asked not in labels:
+        raise UsageError(f"--label-column {asked}: {name} has {', '.join(labels)}.")
+    if images and asked is None and "label" not in features and len(classes) > 1:
+        raise UsageError(
+            f"{name} has labels in the columns {', '.join(classes)}: name one (--label-column {classes[0]})."
+        )
+    found = asked or ("label" if "label" in features else classes[0] if classes else None)
+    if not images or found is None:
+        raise UsageError(
+            f"{name} has the columns {', '.join(features)}; needed: one of images, and a label (the column "
+            "label, the only one of classes, or --label-column NAME)."
+        )
+    return found

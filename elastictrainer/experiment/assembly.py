@@ -48,8 +48,12 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     if settings.classes and dataset_given and settings.dataset in datasets.TFDS_CLASSES:
         _agree(settings, datasets.TFDS_CLASSES[settings.dataset])
     elif settings.classes and dataset_given and Path(settings.dataset).exists():
-        _agree(settings, datasets.classes_of(settings.dataset, settings.data_dir))
-    return settings.classes or datasets.classes_of(settings.dataset, settings.data_dir)
+        _agree(settings, _class_count(settings))
+    return settings.classes or _class_count(settings)
+
+
+def _class_count(settings: CommonSettings) -> int:
+    return datasets.classes_of(settings.dataset, settings.data_dir, settings.label_column)
 
 
 def fetch(settings: CommonSettings) -> None:
@@ -75,6 +79,7 @@ def load_data(settings: CommonSettings) -> ImageData:
         settings.data_dir,
         settings.validation_split,
         settings.test_split,
+        settings.label_column,
     )
     _agree(settings, len(data.class_names))
     return data

@@ -56,7 +56,7 @@ def labelled_of_run(run: RunFolder, part: Optional[str] = None, data_dir: Option
     """
     settings = load(TrainSettings, run.config_path)
     try:
-        names, own = datasets.parts_of(settings.dataset, data_dir or settings.data_dir)
+        names, own = datasets.parts_of(settings.dataset, data_dir or settings.data_dir, settings.label_column)
     except UsageError as error:
         started_in = run.environment().get("directory")
         raise UsageError(
@@ -78,17 +78,22 @@ def labelled_of_run(run: RunFolder, part: Optional[str] = None, data_dir: Option
     return chosen
 
 
-def labelled(name: str, part: Optional[str] = None, data_dir: Optional[str] = None) -> Labelled:
+def labelled(
+    name: str,
+    part: Optional[str] = None,
+    data_dir: Optional[str] = None,
+    label_column: Optional[str] = None,
+) -> Labelled:
     """The images of a data set (see `datasets.load`); all of them where it has no parts.
 
     Args:
-        name, data_dir: of the data set.
+        name, data_dir, label_column: of the data set.
         part: "test" (None: where there are parts), "val" or "train".
 
     Raises:
         UsageError: there is no such data, or no such part.
     """
-    names, parts = datasets.parts_of(name, data_dir)
+    names, parts = datasets.parts_of(name, data_dir, label_column)
     return _chosen(name, names, parts, part)
 
 

@@ -1,5 +1,7 @@
 """The learning rate of a run where its user gives none: measured for each scheme and head."""
 
+from typing import Optional
+
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.registry import takes_rho
 from elastictrainer.steps.rates import RateSchedule
@@ -20,10 +22,12 @@ def learning_rate(settings: CommonSettings) -> float:
     return SELECTED if solved and takes_rho(scheme) and settings.optimizer == "sgd" else PAPER
 
 
-def rate_schedule(settings: TrainSettings) -> RateSchedule:
-    """Return the learning rate as it changes over a run."""
+def rate_schedule(settings: TrainSettings) -> Optional[RateSchedule]:
+    """Return the learning rate as it changes over a run; None where it stays what the optimizer has."""
     shape = settings.schedule or ("constant" if settings.optimizer == "adam" else "cosine")
     warmup = settings.warmup
     if warmup is None:
         warmup = WARMUP if settings.head_init == "solve" else 0.0
+    if shape == "constant" and not warmup:
+        return None  # a callback may set it
     return RateSchedule(learning_rate(settings), shape, warmup)

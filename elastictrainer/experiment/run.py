@@ -32,7 +32,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps.compiled_step import exempt_from_collection
 from elastictrainer.steps.losses import training_loss
-from elastictrainer.training import energy, workers
+from elastictrainer.training import energy, keras_callbacks, workers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
@@ -91,6 +91,8 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     print(f"run: {run.path}")
     memory.require_enough(model, settings.batch_size // (group.count if group else 1))
     optimizer = assembly.make_optimizer(settings)
+    rates = rate_schedule(settings)
+    keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
     weights = data.class_weights() if settings.class_weights == "balanced" else None
     kept = run.profile_path if resume and run.profile_path.exists() else None
     timings = _profile(settings, kept, data, model, optimizer, group)
@@ -115,7 +117,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
             settings.seed,
         ),
         head=_head(settings, run, resume, data, model),
-        rates=rate_schedule(settings),
+        rates=rates,
         deadline=_deadline(settings, run, evaluation),
         say=record.say,
         **dataclasses.asdict(selection),

@@ -70,6 +70,11 @@ class CommonSettings:
         "where tensorflow-datasets (~/tensorflow_datasets) or Hugging Face's datasets keep their data",
         metavar="DIR",
     )
+    label_column: Optional[str] = setting(
+        None,
+        "of hf: data, the column of the labels, where that is not label, or the only one of classes",
+        metavar="NAME",
+    )
     classes: Optional[int] = setting(
         None, "number of classes; comes from the data, and must agree with it", 2
     )

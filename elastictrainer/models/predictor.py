@@ -11,7 +11,7 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.models import model_file
 from elastictrainer.models.export import LABELS, SAVED_LABELS, SAVED_SIGNATURE
-from elastictrainer.models.user_models import ends_in
+from elastictrainer.models.user_models import last_activation
 from elastictrainer.runs import provenance
 from elastictrainer.runs.files import without_wildcards
 from elastictrainer.runs.quiet import silenced
@@ -102,17 +102,17 @@ def _keras(path: Path, trust: bool) -> Predictor:
             return model(x, training=False)["probabilities"]
 
     elif isinstance(outputs, tuple) and len(outputs) == 2:
-        if ends_in(model, "sigmoid") or outputs[-1] == 1:
+        activation = last_activation(model)
+        if activation == "sigmoid" or outputs[-1] == 1:
             raise UsageError(
                 f"{path} has one output, or a sigmoid at its end; needed: a logit or a probability for each "
                 "of two classes or more, of which an image has one."
             )
         names = _names_beside(path, outputs[-1])
-        is_softmax = ends_in(model, "softmax")
 
         def probabilities(x: tf.Tensor) -> tf.Tensor:
             y = model(x, training=False)
-            return y if is_softmax else tf.nn.softmax(y)
+            return y if activation == "softmax" else tf.nn.softmax(y)
 
     else:
         raise UsageError(f"{path} gives outputs of shape {outputs}, not one number for each class.")

@@ -51,11 +51,11 @@ def require_logits(name: str, model: Any, classes: int) -> None:
             f"--model {name} gives outputs of shape {output}; "
             f"the data has {classes} classes: (None, {classes})."
         )
-    for activation in ("softmax", "sigmoid"):
-        if ends_in(model, activation):
-            raise UsageError(
-                f"--model {name} ends in a {activation}; it must give logits. Remove the last activation."
-            )
+    activation = last_activation(model)
+    if activation:
+        raise UsageError(
+            f"--model {name} ends in a {activation}; it must give logits. Remove the last activation."
+        )
     if model.layers and model.layers[-1].compute_dtype in ("bfloat16", "float16"):
         raise UsageError(
             f"--model {name} gives {model.layers[-1].compute_dtype} logits, too coarse for a loss: make its "
@@ -63,9 +63,24 @@ def require_logits(name: str, model: Any, classes: int) -> None:
         )
 
 
-def ends_in(model: tf.keras.Model, activation: str) -> bool:
-    """Whether the model's last layer applies "softmax", or "sigmoid": then it gives no logits."""
-    last = model.layers[-1] if model.layers else None
-    if activation == "softmax" and isinstance(last, tf.keras.layers.Softmax):
-        return True
-    return getattr(last, "activation", None) is getattr(tf.keras.activations, activation)
+def last_activation(model: tf.keras.Model) -> str:
+    """Name the activation that makes a model's only output: "softmax", "sigmoid" or "" for any other."""
+    inputs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in model.inputs]
+    function = tf.function(lambda x: model(x, training=False))
+    graph = function.get_concrete_function(inputs if len(inputs) > 1 else inputs[0]).graph
+    return activation_of(graph.outputs[0])
+
+
+def activation_of(outputs: tf.Tensor) -> str:
+    """Name the op, "softmax" or "sigmoid", that makes a tensor of a graph; "" where it is another.
+
+    The graph knows also where a layer has a function as its activation, or stands in another model.
+    """
+    op = outputs.op
+    while op.type in _SAME_VALUES:
+        op = op.inputs[0].op
+    return {"Softmax": "softmax", "Sigmoid": "sigmoid"}.get(op.type, "")
+
+
+# Ops that hand on the values of their first input.
+_SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze", "StopGradient", "PreventGradient", "EnsureShape")

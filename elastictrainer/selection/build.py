@@ -62,12 +62,14 @@ def make_policy(
         steps.objective, optimizer, scheme.importance_metric, steps, momentum=False
     )
 
+    optimizers.let_rest(optimizer, model.trainable_variables)
+
     def score() -> np.ndarray:
         return evaluator(itertools.islice(repeated(probe, policy.interval), settings.importance_batches))
 
-    def stop_training(mask: np.ndarray) -> None:
+    def restart(mask: np.ndarray) -> None:
         resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
-        optimizers.forget_momentum(optimizer, resting)
+        optimizers.start_again(optimizer, resting)
 
     policy = ElasticPolicy(
         timings,
@@ -76,7 +78,7 @@ def make_policy(
         clock,
         scores=scheme.importance_metric not in STATIC,
         solver=getattr(scheme, "solver", None) or "dp",
-        at_rest=stop_training,
+        at_rest=restart,
         log=log,
         say=say,
     )

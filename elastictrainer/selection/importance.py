@@ -10,7 +10,7 @@ from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.optimizers import build, forget_momentum, variables_of
+from elastictrainer.steps.optimizers import build, start_again, variables_of
 from elastictrainer.steps.snapshot import restored
 from elastictrainer.steps.tensor_kinds import head_mask
 
@@ -39,8 +39,8 @@ class ImportanceEvaluator:
                 sum |gradient_i|.
             steps: the training's compiled steps; "update" uses the full one. None: it compiles one.
             momentum: that of all tensors is up to date, as full steps came before. Where it is not, each
-                tensor is scored by an update without momentum: otherwise those in training, with ten
-                gradients' worth of it, would seem to matter ten times as much as those at rest.
+                tensor is scored by the first update of a new optimizer: otherwise those in training, with ten
+                gradients' worth of momentum, would seem to matter ten times as much as those at rest.
 
         Raises:
             UsageError: unknown metric.
@@ -91,7 +91,7 @@ class ImportanceEvaluator:
                 # Each minibatch is scored from the same weights and slots.
                 before = restore(training_state)[: len(variables)]
                 if not self._momentum:
-                    forget_momentum(self.optimizer, variables)
+                    start_again(self.optimizer, variables)
                 total += score(self, x, y, before)
                 count += 1
         if not count:

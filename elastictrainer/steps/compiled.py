@@ -5,7 +5,12 @@ from typing import Any, Dict, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat import compiled_loss, is_compiled, steps_per_execution
+from elastictrainer.steps.keras_compat import (
+    compiled_loss,
+    is_compiled,
+    steps_per_execution,
+    updates_together,
+)
 from elastictrainer.steps.objective import Objective
 
 Targets = Tuple[Any, Any]  # labels, sample weights or None
@@ -46,8 +51,13 @@ def build(model: tf.keras.Model, x: Any, y: Targets) -> None:
     model.reset_metrics()
 
 
-def require_supported(model: tf.keras.Model) -> None:
-    """UsageError, saying what to change, where the model's way of training excludes this one."""
+def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
+    """UsageError, saying what to change, where the model's way of training excludes this one.
+
+    Args:
+        model: to be trained.
+        pauses: which of its tensors train changes during the run.
+    """
     overridden = [
         name
         for name in ("train_step", "make_train_function")
@@ -87,3 +97,9 @@ def require_supported(model: tf.keras.Model) -> None:
     scaled = isinstance(model.optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
     if scaled or getattr(model.optimizer, "loss_scale_factor", None):  # the latter of Keras 3
         raise UsageError("loss scaling is not supported: use float32 or bfloat16, which do not need it.")
+    together = updates_together(model.optimizer, pauses)
+    if together:
+        raise UsageError(
+            f"the optimizer {type(model.optimizer).__name__} {together}, and here some tensors pause: "
+            "compile with one of tf.keras.optimizers, such as tf.keras.optimizers.Adam(1e-4)."
+        )

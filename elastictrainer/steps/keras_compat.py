@@ -11,8 +11,9 @@ import tempfile
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
+import numpy as np
 import tensorflow as tf
 
 KERAS_3 = hasattr(tf.keras, "ops")
@@ -95,6 +96,13 @@ def set_learning_rate(optimizer: Any, rate: float, decay_per_rate: float) -> Non
     optimizer.learning_rate = rate
 
 
+def untracked_variables(optimizer: Any) -> List[tf.Variable]:
+    """State of the optimizer that Keras does not count among its variables."""
+    product = None if KERAS_3 else getattr(optimizer, "_u_product", None)  # of Nadam
+    found = [product, paused_steps(optimizer)]
+    return [variable for variable in found if variable is not None]
+
+
 def layers_before(tensor: Any) -> Iterator[Any]:
     """The layers by which an output of a functional model is made, the last one first; none of another."""
     history = getattr(tensor, "_keras_history", None)
@@ -113,21 +121,149 @@ def apply_gradients(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
     """The optimizer's update by (gradient, variable) pairs, without an all-reduce over replicas."""
     if is_legacy(optimizer):
         optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
-    elif KERAS_3:
-        with _without_all_reduce(optimizer):
+        return
+    paused = paused_steps(optimizer)
+    with contextlib.ExitStack() as stack:
+        if paused is not None:
+            stack.enter_context(_own_steps(optimizer, paused))
+        if KERAS_3:  # which has no option for it
+            stack.enter_context(_replaced(optimizer, _all_reduce_sum_gradients=list))
             optimizer.apply_gradients(pairs)
-    else:
-        optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
+        else:
+            optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
+    if paused is not None and len(pairs) < paused.shape[0]:
+        trained = {_index(optimizer, variable) for _, variable in pairs}
+        paused.assign_add([int(k not in trained) for k in range(paused.shape[0])])
 
 
 @contextlib.contextmanager
-def _without_all_reduce(optimizer: Any) -> Iterator[None]:
-    """Hide the optimizer's all-reduce over replicas, for which Keras 3 has no option."""
-    object.__setattr__(optimizer, "_all_reduce_sum_gradients", list)
+def _replaced(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Give `owner` other attributes for a while; Keras' own bookkeeping of attributes is passed by."""
+    before = {name: vars(owner)[name] for name in attributes if name in vars(owner)}
+    for name, value in attributes.items():
+        object.__setattr__(owner, name, value)
     try:
         yield
     finally:
-        object.__delattr__(optimizer, "_all_reduce_sum_gradients")
+        for name in attributes:
+            if name in before:
+                object.__setattr__(owner, name, before[name])
+            else:
+                object.__delattr__(owner, name)
+
+
+def updates_together(optimizer: Any, pauses: bool) -> str:
+    """Why the optimizer cannot update some tensors as if the others were not there; empty where it can.
+
+    Args:
+        pauses: the tensors change during the run.
+    """
+    if isinstance(optimizer, getattr(tf.keras.optimizers, "MultiOptimizer", ())):  # of Keras 3
+        return "updates all tensors or none"
+    if pauses and is_legacy(optimizer) and not isinstance(optimizer, tf.keras.optimizers.legacy.SGD):
+        return "is of Keras' older kind, which corrects all tensors by one count of steps"
+    return ""
+
+
+def count_own_steps(optimizer: Any) -> bool:
+    """Have a built optimizer correct each tensor's averages by the steps that this tensor has trained in.
+
+    Keras counts the steps of the optimizer, also for a tensor that was left out of most of them. Learning
+    rate schedules follow that count as before. Where every step trains every tensor, nothing changes.
+
+    Returns:
+        Whether that is new to this optimizer.
+    """
+    if is_legacy(optimizer) or paused_steps(optimizer) is not None:
+        return False
+    dtype = tf_variable(optimizer.iterations).dtype
+    paused = tf.Variable(tf.zeros(_built_for(optimizer), dtype), trainable=False, name="paused_steps")
+    object.__setattr__(optimizer, "_elastictrainer_paused", paused)
+    return True
+
+
+def paused_steps(optimizer: Any) -> Optional[tf.Variable]:
+    """(N,) int: by how many steps each tensor is behind the optimizer's count; None before the above."""
+    return getattr(optimizer, "_elastictrainer_paused", None)
+
+
+def start_again(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Give the slots of `variables` the values that they are made with, and count their steps from zero."""
+    if is_legacy(optimizer):
+        for name in optimizer.get_slot_names():
+            for variable in variables:
+                slot = optimizer.get_slot(variable, name)
+                slot.assign(tf.zeros_like(slot))
+        return
+    chosen = {_index(optimizer, variable): variable for variable in variables}
+    free = getattr(tf.keras.optimizers, "ScheduleFreeAdamW", ())  # of later versions of Keras 3
+    for name, slots in vars(optimizer).items():
+        if not isinstance(slots, list) or len(slots) != _built_for(optimizer) or name in _NO_SLOTS:
+            continue
+        for k, variable in chosen.items():
+            if not hasattr(slots[k], "assign"):
+                continue
+            slot = tf_variable(slots[k])
+            if name == "_accumulators":
+                slot.assign(tf.fill(slot.shape, tf.cast(optimizer.initial_accumulator_value, slot.dtype)))
+            elif name == "_momentums" and isinstance(optimizer, free):
+                slot.assign(tf_variable(variable))
+            else:
+                slot.assign(tf.zeros_like(slot))
+    paused = paused_steps(optimizer)
+    if paused is not None:
+        again = [k in chosen for k in range(paused.shape[0])]
+        paused.assign(tf.where(again, tf_variable(optimizer.iterations), paused))
+
+
+# Lists of variables that an optimizer has, and that are not one slot of each tensor.
+_NO_SLOTS = ("_variables", "_trainable_variables")
+
+
+def _index(optimizer: Any, variable: Any) -> int:
+    """The number of `variable` among those that the optimizer was built for."""
+    if KERAS_3:
+        return int(optimizer._get_variable_index(variable))
+    return int(optimizer._index_dict[optimizer._var_key(variable)])
+
+
+def _built_for(optimizer: Any) -> int:
+    """How many variables the optimizer was built for."""
+    return len(optimizer._trainable_variables_indices if KERAS_3 else optimizer._index_dict)
+
+
+# Nadam's momentum factor of step t is beta_1 (1 - 0.96^t / 2): the products of the brackets for 0 steps, 1,
+# 2, ... up to those whose bracket is 1 in single precision.
+_NADAM = np.cumprod([1.0, *(1 - 0.5 * 0.96 ** np.arange(1, 500))])
+
+
+def _nadam_product(optimizer: Any, steps: tf.Tensor, dtype: Any) -> tf.Tensor:
+    """The product of Nadam's momentum factors of so many steps."""
+    power = tf.pow(tf.cast(optimizer.beta_1, dtype), tf.cast(steps, dtype))
+    return power * tf.gather(tf.constant(_NADAM, dtype), tf.minimum(steps, len(_NADAM) - 1))
+
+
+@contextlib.contextmanager
+def _own_steps(optimizer: Any, paused: tf.Variable) -> Iterator[None]:
+    """While entered, each tensor is updated as if the optimizer had made its own steps alone."""
+    update, own = optimizer.update_step, tf.unstack(tf_variable(optimizer.iterations) - paused)
+    product = getattr(optimizer, "_u_product", None)  # Nadam has one for all tensors
+
+    def step(gradient: Any, variable: Any, *rate: Any) -> None:
+        k = _index(optimizer, variable)
+        attributes = {"_iterations": own[k]}
+        if product is not None and KERAS_3:
+            attributes["_u_product"] = tf.where(
+                paused[k] == 0, product, _nadam_product(optimizer, own[k] + 1, product.dtype)
+            )
+        elif product is not None:  # Keras 2 adds a factor to it where it has not been counted yet
+            product.assign(_nadam_product(optimizer, own[k], product.dtype))
+            attributes["_u_product_counter"] = 0
+        with _replaced(optimizer, **attributes):
+            update(gradient, variable, *rate)
+
+    with _replaced(optimizer, update_step=step):
+        yield
 
 
 def learning_rate(optimizer: Any) -> Any:
@@ -135,19 +271,6 @@ def learning_rate(optimizer: Any) -> Any:
     kept = getattr(optimizer, "_learning_rate", None)
     schedules = tf.keras.optimizers.schedules
     return kept if isinstance(kept, schedules.LearningRateSchedule) else optimizer.learning_rate
-
-
-def momentum_slots(optimizer: Any, variables: Sequence[Any]) -> List[Any]:
-    """The optimizer's momentum, or average of gradients, of each of `variables`; empty if it keeps none."""
-    if is_legacy(optimizer):
-        names = [name for name in optimizer.get_slot_names() if name in ("momentum", "m")]
-        return [optimizer.get_slot(v, name) for name in names for v in variables]
-    slots = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or []
-    if not slots:
-        return []
-    if KERAS_3:
-        return [slots[optimizer._get_variable_index(v)] for v in variables]
-    return [slots[optimizer._index_dict[optimizer._var_key(v)]] for v in variables]
 
 
 def is_compiled(model: tf.keras.Model) -> bool:

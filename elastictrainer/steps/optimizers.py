@@ -7,13 +7,8 @@ from typing import Any, Sequence
 import tensorflow as tf
 
 from elastictrainer.registry import OPTIMIZER
-from elastictrainer.steps.keras_compat import (
-    apply_gradients,
-    build_optimizer,
-    learning_rate,
-    momentum_slots,
-    set_learning_rate,
-)
+from elastictrainer.steps import keras_compat
+from elastictrainer.steps.keras_compat import apply_gradients, build_optimizer, learning_rate
 
 
 def make(name: str, learning_rate: float = 1e-4, weight_decay: float = 5e-4, momentum: float = 0.9) -> Any:
@@ -66,7 +61,13 @@ def build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
 def variables_of(optimizer: Any) -> list:
     """The optimizer's slots and counters."""
     variables = optimizer.variables
-    return list(variables() if callable(variables) else variables)
+    known = list(variables() if callable(variables) else variables)
+    return known + keras_compat.untracked_variables(optimizer)
+
+
+def follows_schedule(optimizer: Any) -> bool:
+    """Whether the learning rate is a function of the step, which nobody can set."""
+    return isinstance(learning_rate(optimizer), tf.keras.optimizers.schedules.LearningRateSchedule)
 
 
 def learning_rate_of(optimizer: Any) -> float:
@@ -79,7 +80,7 @@ def learning_rate_of(optimizer: Any) -> float:
 
 def set_rate(optimizer: Any, rate: float) -> None:
     """Train at the learning rate `rate` from the next update on; the weight decay of `make` follows it."""
-    set_learning_rate(optimizer, rate, getattr(optimizer, "decay_per_rate", 0.0))
+    keras_compat.set_learning_rate(optimizer, rate, getattr(optimizer, "decay_per_rate", 0.0))
 
 
 def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
@@ -92,10 +93,22 @@ def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     apply_gradients(optimizer, gradients_and_variables)
 
 
-def forget_momentum(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Zero the momentum of tensors that stop training: it would later push them in an outdated direction.
+def let_rest(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """Build for `variables`, of which some will be left out of some steps; see `start_again`.
 
-    Averages of squared gradients, as Adam has, stay: they only scale.
+    Before a step is traced. Averages, such as Adam's, are then corrected by the steps of each tensor, not by
+    those of the optimizer. An optimizer that comes from a file does not say how many these were: it starts
+    again.
     """
-    for slot in momentum_slots(optimizer, variables):
-        slot.assign(tf.zeros_like(slot))
+    build(optimizer, variables)
+    if keras_compat.count_own_steps(optimizer) and int(optimizer.iterations):
+        start_again(optimizer, variables)
+
+
+def start_again(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """Make the optimizer as new for tensors that stop training.
+
+    Their momentum would later push them in an outdated direction. Their averages of squared gradients would
+    scale by gradients of long ago.
+    """
+    keras_compat.start_again(optimizer, variables)

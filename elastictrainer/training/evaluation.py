@@ -7,8 +7,9 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tupl
 
 import tensorflow as tf
 
-from elastictrainer.models.user_models import ends_in
+from elastictrainer.models.user_models import activation_of
 from elastictrainer.steps.objective import Objective, classification_loss
+from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import VALIDATION
@@ -33,7 +34,7 @@ class Evaluation(TrainerCallback):
         """
         Args:
             test: makes the minibatches (images, integer labels) to evaluate on, or this process' part. Unless
-                the model's last layer is a softmax, what it gives are logits.
+                the model ends in a softmax, its outputs are logits.
             before_each: called before each minibatch; what it raises ends the evaluation.
             every: evaluate after so many epochs, and after the last one; None: see `Due`.
         """
@@ -41,7 +42,8 @@ class Evaluation(TrainerCallback):
         self._test, self._before_each = test, before_each
         self._due = Due(every)
         self._evaluator: Optional[Evaluator] = None
-        self._results: List[List[float]] = []  # epoch (from 1), loss and accuracy of each evaluation
+        # Of each evaluation: epoch (from 1), loss, accuracy, digest of the weights.
+        self._results: List[Tuple[int, float, float, int]] = []
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Evaluate, where it is time to."""
@@ -69,33 +71,35 @@ class Evaluation(TrainerCallback):
             loss, accuracy = self._evaluator(self._test(), self._before_each)
         if not math.isfinite(loss):
             raise state.diverged(f"the test loss is {loss}")
-        self._results.append([epoch, loss, accuracy])
+        self._results.append((epoch, loss, accuracy, digest(state.model.variables)))
         return loss, accuracy
 
     def state(self) -> List[List[float]]:
         """See `TrainerCallback`."""
-        return self._results
+        return [list(result) for result in self._results]
 
-    def restore(self, state: Optional[List[List[float]]]) -> None:
+    def restore(self, state: Optional[List[Any]]) -> None:
         """See `TrainerCallback`."""
-        self._results = state or []
+        self._results = [(epoch, loss, accuracy, weights) for epoch, loss, accuracy, weights in state or []]
 
     def figures(self) -> Dict[str, Any]:
         """See `TrainerCallback`."""
         trained = self.run_state.progress.epoch
-        if trained and (not self._results or self._results[-1][0] < trained):
-            self._evaluate(trained)  # a callback ended the run after an epoch whose turn it was not
-        if not self._results:
+        if not trained:
             return {}
-        epochs, losses, accuracies = zip(*self._results)
+        # A callback may have ended the run after an epoch whose turn it was not, or put other weights back.
+        weights = digest(self.run_state.model.variables)
+        if all(evaluated != weights for *_, evaluated in self._results):
+            self._evaluate(trained)
+        kept, loss, accuracy, _ = [result for result in self._results if result[3] == weights][-1]
         return {
             "kept_weights": "model.keras",
-            "kept_epoch": epochs[-1],
-            "accuracy": accuracies[-1],
-            "loss": losses[-1],
-            "accuracy_best": max(accuracies),
-            "accuracy_last": accuracies[-1],
-            "loss_last": losses[-1],
+            "kept_epoch": kept,
+            "accuracy": accuracy,
+            "loss": loss,
+            "accuracy_best": max(result[2] for result in self._results),
+            "accuracy_last": accuracy,
+            "loss_last": loss,
         }
 
 
@@ -132,15 +136,20 @@ class Due:
         self.cost_s = time.perf_counter() - began
 
 
+def _cross_entropy(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """The mean loss (a scalar) of integer labels and a graph's logits, or a softmax of them."""
+    return classification_loss(activation_of(outputs) != "softmax")(labels, outputs)
+
+
 class Evaluator:
     """Mean cross-entropy and top-1 accuracy of a classifier; compiled once.
 
-    It gives logits, or probabilities if its last layer is a softmax.
+    It gives logits, or probabilities if it ends in a softmax.
     """
 
     def __init__(self, model: tf.keras.Model, workers: Optional[Workers] = None):
         """`workers` evaluate together, each its part of the data; None: this process is alone."""
-        self._objective = Objective(model, classification_loss(not ends_in(model, "softmax")))
+        self._objective = Objective(model, _cross_entropy)
         self._workers = workers
         self._function = tf.function(self._minibatch, reduce_retracing=True)
 

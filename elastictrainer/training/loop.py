@@ -37,6 +37,8 @@ from elastictrainer.training.stopwatch import CALIBRATION, STEPS, SUSPENDED, VAL
 _SUSPENDED = 10  # times the median: a step that takes longer was not training all the time
 _KNOWN = 20  # steps whose median is worth something
 
+_TWO_FITS = "call Trainer.fit twice, and between the two change the model and compile it."
+
 
 class TrainFunction(tf.keras.callbacks.Callback):
     """Takes the steps of a run: as a model's `train_function`, which Keras calls, and its callback.
@@ -83,6 +85,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self._going_on = False
         self._training = contextlib.ExitStack()  # the lap around the steps, or around Keras' validation
         self._metric_values: List[Any] = []
+        self._trainable: List[int] = []  # ids of the tensors that can be trained
 
     # What Keras tells
 
@@ -104,6 +107,11 @@ class TrainFunction(tf.keras.callbacks.Callback):
             self._metric_values = []
         self._training.enter_context(self.run_state.watch.lap(LOOP))
         self._tell(True)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """UsageError where a callback has compiled the model: Keras would train it without this loop."""
+        if self.run_state.model.train_function is not self:
+            raise UsageError(f"a callback compiled the model during training: {_TWO_FITS}")
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Keras' own validation begins."""
@@ -162,6 +170,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         compiled.build(model, *minibatch)
         if not model.trainable_variables:
             raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
+        self._trainable = [id(v) for v in model.trainable_variables]
         optimizers.build(model.optimizer, model.trainable_variables)
         if self.feed.is_full(minibatch):
             self.feed.keep(minibatch)
@@ -296,8 +305,10 @@ class TrainFunction(tf.keras.callbacks.Callback):
         state, progress, watch = self.run_state, self.run_state.progress, self.run_state.watch
         policy = state.policy
         assert policy is not None
-        if not progress.batch and policy.plan.due(policy.interval, state.share()):
-            self._intervals.begin()
+        if not progress.batch:  # to ask in every step would take time
+            self._require_the_same_tensors()
+            if policy.plan.due(policy.interval, state.share()):
+                self._intervals.begin()
         if state.rates is not None:
             optimizers.set_rate(state.model.optimizer, state.rates.rate(state.share()))
         mask = policy.mask
@@ -345,6 +356,11 @@ class TrainFunction(tf.keras.callbacks.Callback):
         if state.deadline is not None:
             state.deadline.lost_s += lost_s
         return usual_ms
+
+    def _require_the_same_tensors(self) -> None:
+        """Refuse other trainable tensors than those of the run's beginning."""
+        if [id(v) for v in self.run_state.model.trainable_variables] != self._trainable:
+            raise UsageError(f"a callback froze or unfroze a layer during training: {_TWO_FITS}")
 
     def _make_profile(self, objective: Objective, minibatch: Minibatch) -> None:
         state = self.run_state

@@ -17,6 +17,7 @@ from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
 from elastictrainer.steps.keras_compat import one_epoch
 from elastictrainer.steps.rates import RateSchedule
+from elastictrainer.training import keras_callbacks
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
@@ -141,17 +142,17 @@ class Trainer:
             UsageError: a model or an argument that leaves no room for this, each with what to change.
             RunError: the data cannot be read, and what callbacks raise.
         """
-        compiled.require_supported(self.model)
+        selects = self.scheme.importance_metric is not None
+        compiled.require_supported(self.model, selects)
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
         savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
-        _refuse_part_epochs(callbacks)
+        keras_callbacks.require_supported(callbacks, self.model.optimizer, bool(savers), self.rates)
         epochs = given.setdefault("epochs", 1)
         if epochs < 1:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
         say = self._say or (_silence if given.get("verbose") == 0 else _print)
-        selects = self.scheme.importance_metric is not None
         rho = self.selection.rho if selects and self.deadline is None else None
         state = RunState(self.model, self.scheme_name, rho, epochs, say, self._workers)
         state.rates, state.deadline = self.rates, self.deadline
@@ -310,16 +311,6 @@ def _reader(model: tf.keras.Model, given: Dict[str, Any]) -> Optional[Callable[[
     if _why_not_recorded(given):
         return None
     return lambda: one_epoch(model, given)
-
-
-def _refuse_part_epochs(callbacks: List[Any]) -> None:
-    """UsageError where Keras 2 would go on within an epoch, the rest of which would be taken for all."""
-    for callback in callbacks:
-        if isinstance(callback, tf.keras.callbacks.BackupAndRestore) and callback.save_freq != "epoch":
-            raise UsageError(
-                f"BackupAndRestore(save_freq={callback.save_freq}) would go on within an epoch: use "
-                'save_freq="epoch", or Checkpointing, which can.'
-            )
 
 
 def _as_list(callbacks: Any) -> List[Any]:

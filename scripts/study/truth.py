@@ -83,12 +83,12 @@ class Study:
         return [v.numpy() for v in self.model.variables]
 
     def assign(self, weights):
-        """Put weights back, and begin without momentum."""
-        from elastictrainer.steps.optimizers import forget_momentum
+        """Put weights back, and begin with a new optimizer."""
+        from elastictrainer.steps.optimizers import start_again
 
         for variable, value in zip(self.model.variables, weights):
             variable.assign(value)
-        forget_momentum(self.optimizer, self.variables)
+        start_again(self.optimizer, self.variables)
 
     def loss(self):
         return self.evaluator(self.held_out)[0]

@@ -161,3 +161,50 @@ def test_a_picture_without_a_label_is_no_class_of_its_own(tf, hub, tmp_path):
     hub.Dataset.from_dict(cells, features=features).save_to_disk(str(tmp_path / "copy"))
     with pytest.raises(UsageError, match="copy: 1 images of train have no label"):
         load(tmp_path / "copy", test_split=0.3)
+
+
+@pytest.fixture
+def dots(hub, tmp_path):
+    """Makes a copy in `tmp_path` of pictures of one colour, from label columns by part."""
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(content, format="PNG")
+
+    def made(name, kind, **parts):
+        tables = {}
+        for part, columns in parts.items():
+            count = len(next(iter(columns.values())))
+            cells = {"image": [{"bytes": content.getvalue(), "path": None}] * count, **columns}
+            features = hub.Features({"image": hub.Image(), **dict.fromkeys(columns, kind)})
+            tables[part] = hub.Dataset.from_dict(cells, features=features)
+        hub.DatasetDict(tables).save_to_disk(str(tmp_path / name))
+        return tmp_path / name
+
+    return made
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_test_pictures_whose_labels_are_kept_back_are_not_tested_on(tf, hub, dots, numbered):
+    kind = hub.ClassLabel(names=["a", "b"]) if numbered else hub.Value("string")
+    known, kept_back = ([0, 1, 0, 1], [-1, -1]) if numbered else (["a", "b", "a", "b"], [None, None])
+    parts = {"train": {"label": known}, "test": {"label": kept_back}}
+    with pytest.raises(UsageError, match="no test part: --test-split 0.2"):
+        load(dots("alone", kind, **parts))
+    data = load(dots("more", kind, **parts, validation={"label": known[:2]}))
+    assert data.val_split is None and data.test_split.labels.tolist() == [0, 1]
+    some = {"train": {"label": known}, "test": {"label": [kept_back[0], known[0]]}}
+    with pytest.raises(UsageError, match="some: 1 images of test have no label"):
+        load(dots("some", kind, **some))
+
+
+def test_of_two_label_columns_one_is_to_be_named(tf, hub, dots):
+    columns = {"fine": [0, 1, 1, 2], "coarse": [0, 0, 0, 1]}
+    copy = dots("two", hub.ClassLabel(names=["a", "b", "c"]), train=columns, test=columns)
+    with pytest.raises(UsageError, match=r"labels in the columns fine, coarse: .*--label-column fine"):
+        load(copy)
+    with pytest.raises(UsageError, match="--label-column fin: hf:.*two has fine, coarse"):
+        load(copy, label_column="fin")
+    for column, values in columns.items():
+        assert load(copy, label_column=column).train_split.labels.tolist() == values
+        assert ours.classes_of(f"hf:{copy}", label_column=column) == 3
+    with pytest.raises(UsageError, match="--label-column fine goes with hf:NAME alone, not demo"):
+        ours.parts_of("demo", label_column="fine")

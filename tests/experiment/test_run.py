@@ -248,3 +248,38 @@ def test_a_run_that_replaced_another_is_not_replaced_by_its_own_settings(setting
     run.write_config({"scheme": "full"})
     train(settings(output=str(run.path), overwrite=True), run, resume=False)
     assert run.config()["overwrite"] is False
+
+
+@pytest.mark.parametrize("name", ["reduces_the_rate", "backs_up"])
+def test_a_callback_that_does_not_fit_is_refused_before_anything_is_written(settings, run, name):
+    message = {"reduces_the_rate": "--schedule constant", "backs_up": "et-train --resume"}[name]
+    with pytest.raises(UsageError, match=message):
+        train(settings(callback=f"usercallbacks:{name}", epochs=3), run, resume=False)
+    assert not run.config_path.exists()
+
+
+@pytest.mark.parametrize("validated", [False, True])
+def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings, run, validated):
+    """The learning rate is so high that the network soon becomes worse."""
+    from elastictrainer.experiment.labelled import labelled_of_run
+    from elastictrainer.experiment.scoring import score
+    from elastictrainer.models import predictor
+
+    chosen = settings(
+        callback="usercallbacks:puts_the_best_back",
+        epochs=9,
+        learning_rate=0.5,
+        optimizer="adam",
+        validation_split=0.3 if validated else None,
+        export="keras",
+    )
+    summary = train(chosen, run, resume=False)
+    card = (run.export_path / "README.md").read_text()
+    scores = score(predictor.load(run.path), labelled_of_run(run), None)
+    losses = [line["val_loss" if validated else "test_loss"] for line in run.metrics()]
+    assert losses[-1] > min(losses) and len(losses) < 9
+    assert scores.accuracy == pytest.approx(summary["accuracy"])
+    assert f"{100 * summary['accuracy']:.1f} % with these weights" in card
+    if not validated:
+        assert summary["kept_epoch"] == 1 + losses.index(min(losses))
+        assert summary["loss"] == min(losses)

@@ -174,7 +174,7 @@ def test_a_collections_data_may_have_moved(tf, tmp_path, monkeypatch):
     run.write_config({**run.config(), "dataset": "oxford_iiit_pet", "data_dir": "old"})
     asked = []
 
-    def parts_of(name, data_dir):
+    def parts_of(name, data_dir, label_column):
         asked.append(data_dir)
         raise UsageError("not here.")
 

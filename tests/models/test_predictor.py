@@ -81,10 +81,14 @@ def test_classes_without_names_have_numbers(tf, tmp_path):
     assert classifier.class_names is None and classifier.names(3) == ["0", "1", "2"]
 
 
-def test_a_softmax_at_the_end_is_not_put_on_twice(tf, tmp_path, pixels):
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_softmax_at_the_end_is_not_put_on_twice(tf, tmp_path, pixels, inside):
     layers = tf.keras.layers
     stack = [layers.Rescaling(1 / 255), layers.GlobalAveragePooling2D()]
-    model = tf.keras.Sequential([tf.keras.Input((16, 16, 3)), *stack, layers.Dense(3, activation="softmax")])
+    head = layers.Dense(3, activation="softmax")
+    if inside:
+        head = tf.keras.Sequential([layers.Dense(3), layers.Softmax()])
+    model = tf.keras.Sequential([tf.keras.Input((16, 16, 3)), *stack, head])
     model.save(tmp_path / "m.keras")
     np.testing.assert_allclose(predictor.load(tmp_path / "m.keras")(pixels), model(pixels), atol=1e-6)
 

@@ -35,6 +35,9 @@ def test_a_function_that_fails_is_named(tf, name, message):
         ("two_outputs", "the data has 2 classes"),
         ("a_map", "the data has 2 classes"),
         ("softmax", "ends in a softmax"),
+        ("softmax_by_function", "ends in a softmax"),
+        ("softmax_inside", "ends in a softmax"),
+        ("sigmoid_by_function", "ends in a sigmoid"),
     ],
 )
 def test_a_model_without_logits_is_refused(tf, name, message):

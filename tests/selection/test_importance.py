@@ -45,6 +45,32 @@ def test_update_importance_uses_the_momentum_the_optimizer_has_where_it_is_up_to
     np.testing.assert_array_equal(momentum, [[1.0, 0.0, 0.0]])
 
 
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "Adamax", "RMSprop", "Adagrad", "Nadam"])
+def test_a_tensor_that_rested_is_scored_as_one_that_trains(tf, name):
+    """loss = -(kernel + bias): both have the gradient -1, before an update and after it."""
+    layer, inputs = tf.keras.layers.Dense(1), tf.keras.Input((1,))
+    model = tf.keras.Model(inputs, layer(inputs))
+    objective = Objective(model, lambda y, out: -tf.reduce_sum(out))
+    batch = tf.ones((1, 1)), tf.zeros((1,))
+
+    def new():
+        made = getattr(tf.keras.optimizers, name)(0.01)
+        optimizers.let_rest(made, model.trainable_variables)
+        return made
+
+    used = new()
+    kernel, bias = model.trainable_variables
+    for chosen in ([kernel, bias], [bias]):  # the kernel rests
+        for _ in range(48):
+            optimizers.apply(used, [(-tf.ones(v.shape), v) for v in chosen])
+        optimizers.start_again(used, [kernel])
+    used.iterations.assign_add(3000)
+    scores = ImportanceEvaluator(objective, used, momentum=False)([batch])
+    expected = ImportanceEvaluator(objective, new(), momentum=False)([batch])
+    np.testing.assert_allclose(scores, expected, rtol=1e-4)
+    assert scores[0] == pytest.approx(scores[1], rel=0.01)  # AdamW's decay differs by the weight
+
+
 def test_magnitudes(tf):
     objective, batch = quadratic(tf, [3.0, -2.0, 0.0])
     sgd = tf.keras.optimizers.SGD(0.1)

@@ -131,6 +131,26 @@ def test_loss_scaling_is_refused(tf):
         compiled.require_supported(model)
 
 
+@pytest.mark.skipif(KERAS_3, reason="Keras 3 has no older kind")
+def test_an_older_optimizer_that_counts_steps_is_refused_where_tensors_pause(tf):
+    model, older = small_network(tf), tf.keras.optimizers.legacy
+    model.compile(older.Adam(), loss="mse")
+    with pytest.raises(UsageError, match="the optimizer Adam is of Keras' older kind"):
+        compiled.require_supported(model)
+    compiled.require_supported(model, pauses=False)
+    for supported in (older.SGD(0.1, momentum=0.9), tf.keras.optimizers.Adam(1e-4)):
+        model.compile(supported, loss="mse")
+        compiled.require_supported(model)
+
+
+@pytest.mark.skipif(not KERAS_3, reason="an optimizer of Keras 3")
+def test_an_optimizer_that_needs_all_gradients_is_refused(tf):
+    model, kinds = small_network(tf), tf.keras.optimizers
+    model.compile(kinds.MultiOptimizer(kinds.OptimizerMap(kinds.Adam())), loss="mse")
+    with pytest.raises(UsageError, match="MultiOptimizer updates all tensors or none"):
+        compiled.require_supported(model, pauses=False)
+
+
 @pytest.mark.skipif(not KERAS_3, reason="an option of Keras 3")
 def test_a_factor_for_the_loss_is_refused(tf):
     model = small_network(tf)

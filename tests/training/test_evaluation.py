@@ -1,6 +1,7 @@
 """Loss and accuracy on held-out images."""
 
 import itertools
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,8 @@ from elastictrainer.training.state import RunState
 @pytest.fixture
 def model(tf):
     """Logits are the input."""
-    return tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Activation("linear")])
+    head = tf.keras.layers.Dense(3, use_bias=False, kernel_initializer="identity")
+    return tf.keras.Sequential([tf.keras.Input((3,)), head])
 
 
 def minibatches(tf, sizes=(4, 4, 1)):
@@ -61,9 +63,11 @@ def make(model, *tests, epochs=None, every=1):
 
 
 def train(evaluation, epochs):
-    """The logs of so many epochs."""
+    """The logs of so many epochs, in which the weights change a little."""
     every_log = [{} for _ in range(epochs)]
+    (kernel,) = evaluation.run_state.model.variables
     for number, logs in enumerate(every_log):
+        kernel.assign(kernel * 1.001)
         evaluation.on_epoch_end(number, logs)
         evaluation.run_state.progress.epoch_done(0.0)
     return every_log
@@ -85,7 +89,8 @@ def test_an_epochs_logs_have_it_and_the_figures_the_best_and_the_last(tf, model)
     assert (figures["kept_weights"], figures["kept_epoch"], figures["accuracy"]) == ("model.keras", 3, 0)
     assert figures["loss_last"] == epochs[2]["val_loss"]
     resumed = make(model)
-    resumed.restore(evaluation.state())
+    resumed.restore(json.loads(json.dumps(evaluation.state())))
+    resumed.run_state.progress.epoch = 3
     assert resumed.figures() == figures
 
 
@@ -107,6 +112,20 @@ def test_a_run_that_ends_between_two_evaluations_is_evaluated_at_its_end(tf, mod
     assert evaluation.figures() == figures  # it was done once
 
 
+def test_weights_that_a_callback_put_back_are_those_that_the_figures_are_of(tf, model):
+    right, wrong = right_and_wrong()
+    evaluation = make(model, right, wrong, wrong, right)
+    first = [value * np.float32(1.001) for value in model.get_weights()]
+    logs = train(evaluation, 3)
+    model.set_weights(first)  # those evaluated after epoch 1
+    figures = evaluation.figures()
+    assert (figures["kept_epoch"], figures["accuracy"], figures["loss"]) == (1, 1, logs[0]["val_loss"])
+    assert figures["accuracy_last"] == 1 and figures["loss_last"] == figures["loss"]
+    model.set_weights([2 * value for value in first])  # of no epoch
+    figures = evaluation.figures()
+    assert (figures["kept_epoch"], figures["accuracy"]) == (3, 1) and figures["loss"] < logs[0]["val_loss"]
+
+
 def test_a_loss_that_is_not_finite_ends_the_run(tf, model):
     lost = [(np.full((1, 3), np.nan, np.float32), np.array([0]))]
     with pytest.raises(RunError, match="test loss is nan.*training diverged"):
@@ -118,9 +137,14 @@ def test_labels_in_a_column_are_labels(tf, model):
     assert Evaluator(model)(in_columns) == pytest.approx(Evaluator(model)(minibatches(tf)))
 
 
-@pytest.mark.parametrize("last", ["activation", "layer"])
+@pytest.mark.parametrize("last", ["activation", "layer", "function", "inside"])
 def test_what_a_softmax_gives_are_probabilities(tf, last):
     layers = tf.keras.layers
-    ending = {"activation": lambda: layers.Activation("softmax"), "layer": layers.Softmax}[last]()
+    ending = {
+        "activation": lambda: layers.Activation("softmax"),
+        "layer": layers.Softmax,
+        "function": lambda: layers.Activation(tf.nn.softmax),
+        "inside": lambda: tf.keras.Sequential([layers.Softmax()]),
+    }[last]()
     model = tf.keras.Sequential([tf.keras.Input((3,)), ending])
     assert Evaluator(model)(minibatches(tf)) == pytest.approx(expected(tf), rel=1e-4)

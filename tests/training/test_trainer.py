@@ -403,3 +403,32 @@ def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras,
     history = trainer.fit(batches, epochs=2, verbose=0)
     assert history.elastic["replayed_share"] == 0
     assert "not recording: the data has ragged or sparse parts" in said
+
+
+@pytest.mark.parametrize("scheme", ["elastic", "full"])
+@pytest.mark.parametrize("by", ["unfreezing", "freezing", "compiling"])
+def test_a_change_of_the_model_in_a_callback_is_told_and_two_fits_are_possible(tf, keras, scheme, by):
+    x, y = bright_images()
+    model = image_network(keras)
+    model.layers[0].trainable = by == "freezing"
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    class Changes(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                model.layers[0].trainable = by != "freezing"
+                if by == "compiling":
+                    model.compile("adam", loss)
+
+    def trainer():
+        tensors = len(model.trainable_variables)
+        return elastic(model, loss, tensors=tensors, scheme=scheme, reuse="off")
+
+    what = "compiled the model" if by == "compiling" else "froze or unfroze a layer"
+    options = {"batch_size": 8, "verbose": 0}
+    with pytest.raises(UsageError, match=f"a callback {what} during training: .*Trainer.fit twice"):
+        trainer().fit(x, y, epochs=4, callbacks=[Changes()], **options)
+    before = model.layers[0].kernel.numpy()
+    history = trainer().fit(x, y, initial_epoch=1, epochs=2, **options)  # made and compiled anew
+    assert history.elastic["steps"] == 20
+    assert (model.layers[0].kernel.numpy() == before).all() == (by == "freezing")
