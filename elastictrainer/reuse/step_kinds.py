@@ -98,7 +98,7 @@ class StepsOfKinds:
 
     def _record(self) -> tf.Tensor:
         if self.work.recording.rows == self.work.recording.capacity:
-            self.work.recording.rows = 0  # the same again
+            self.work.recording.ends.clear()  # the same again
         return self.work.train(self.work.keep(self._batch))
 
     def _replay(self) -> tf.Tensor:

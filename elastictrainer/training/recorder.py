@@ -43,7 +43,11 @@ class Recorder:
     def kind(self, mask: np.ndarray) -> str:
         """The kind of the next step, see `Policy`."""
         state = self._run_state
-        policy, begun = state.policy, state.recording
+        policy = state.policy
+        if self._is_stale():
+            state.say("recording again: what does not train was changed from outside")
+            self.end()
+        begun = state.recording
         if mask.all():
             self.end()
             return FULL
@@ -98,6 +102,13 @@ class Recorder:
         begun, policy = self._run_state.recording, self._run_state.policy
         return begun is None or policy is None or begun["interval"] != policy.interval
 
+    def _is_stale(self) -> bool:
+        """Whether, at the beginning of an epoch, variables that the recording depends on have changed."""
+        begun = self._run_state.recording
+        if self._work is None or begun is None or self._run_state.progress.batch or self._is_over():
+            return False
+        return bool(begun["checksum"] != self._work.checksum())
+
     def _hold(self, minibatch: Any) -> None:
         """Keep a minibatch that was trained on before the first selection, to be recorded with the others."""
         if not self._run_state.progress.batch:
@@ -124,6 +135,7 @@ class Recorder:
             "batch": 0 if self._held else state.progress.batch,
             "mask": np.flatnonzero(mask).tolist(),
             "random": [value.tolist() for value in work.random_start],
+            "checksum": work.checksum(),
         }
         self._held = []
         progress = state.progress

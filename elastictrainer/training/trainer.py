@@ -1,7 +1,6 @@
 """Train in the conventions of Keras: compile, then fit."""
 
 import contextlib
-import dataclasses
 import inspect
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
@@ -14,6 +13,7 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
+from elastictrainer.training import recorded_data
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.feed import Probe, Stream
@@ -58,8 +58,9 @@ class Trainer:
             workers: the processes that train together; the data is then this one's share of every minibatch.
                 Measured times differ between them and must not steer the selection: pass feedback=False.
             reuse: "auto": what is frozen is computed in the first epoch of an interval and recorded; the
-                other epochs replay it. "off": it is computed in every step, as in the paper. A ReuseSettings
-                says where and how it is stored.
+                other epochs replay it, where the data is known to give the same examples in every epoch.
+                "always": you know that a tf.data.Dataset does. "off": it is computed in every step, as in
+                the paper. A ReuseSettings says where and how it is stored.
             say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
             selection: `rho` (0.5): training time asked for, over that of full training; `interval` (6 epochs,
                 4 without reuse; as --interval): between two selections; `importance_batches` (5): probe
@@ -81,6 +82,7 @@ class Trainer:
             raise UsageError("processes that train together must select alike: pass feedback=False.")
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
         self._probe, self._workers, self._say = probe, workers, say
+        self._short_runs = 0  # since `compile`
         if model.built:
             self._check_model()
 
@@ -104,6 +106,7 @@ class Trainer:
         """
         if self._profiles:
             self.timings = None
+        self._short_runs = 0
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
             options = {"jit_compile": False, **options}
@@ -114,7 +117,8 @@ class Trainer:
 
         The data may also be a function of (epoch, first): a tf.data.Dataset of the minibatches from number
         `first` of that epoch on, the same whenever it is called, through all epochs to come. Pass
-        `steps_per_epoch` with it. A run can only be resumed on such data; see `Checkpointing`.
+        `steps_per_epoch` with it. A run can only be resumed on such data; see `Checkpointing`. With
+        shuffle=True replayed epochs make up new minibatches of its examples; else they have its own.
 
         Returns:
             Keras' History, with three additions. `history["ratio"]` has each epoch's median step time over
@@ -142,14 +146,10 @@ class Trainer:
         for callback in ours:
             callback.run_state = state
         state.callbacks = ours
-        reuse = self.reuse
-        if reuse.reuse != "off":
-            reason = _why_not_recorded(given)
-            if reason:
-                say(f"not recording: {reason}")
-                reuse = dataclasses.replace(reuse, reuse="off")
-            elif given.get("shuffle") is False and not callable(given.get("x")):
-                reuse = dataclasses.replace(reuse, seed=None)
+        reuse, reason = recorded_data.settled(self.reuse, given)
+        if reason:
+            say(f"not recording: {reason}")
+        self._note_short_run(epochs - given.get("initial_epoch", 0), say)
         loop = TrainFunction(state, self.scheme, self.selection, self.timings, self._probe, ours, reuse)
         epoch_done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
         # The loop notes the end of training before others look; what is saved is that an epoch is done.
@@ -178,6 +178,16 @@ class Trainer:
         self.timings = loop.timings or self.timings
         return history
 
+    def _note_short_run(self, epochs: int, say: Callable[[str], None]) -> None:
+        """Say how to train on where `fit` is called for epoch after epoch."""
+        self._short_runs = self._short_runs + 1 if epochs == 1 else 0
+        if self._short_runs == 2:
+            say(
+                "each call of fit is a run of its own: it compiles its steps, selects from the start, and "
+                "records nothing in a single epoch. Pass all epochs in one call, and what is to be done "
+                "between them as a callback."
+            )
+
     def _fit_stream(
         self, loop: TrainFunction, given: Dict[str, Any], savers: List[Checkpointing]
     ) -> tf.keras.callbacks.History:
@@ -192,7 +202,7 @@ class Trainer:
         state.steps_per_epoch = given.pop("steps_per_epoch", None) or 0
         if not state.steps_per_epoch:
             raise UsageError("data that comes from a function has no length: pass steps_per_epoch.")
-        given.setdefault("shuffle", False)  # Keras 3 warns that it leaves the order as it is
+        given["shuffle"] = False  # Keras 3 warns that it leaves the order as it is
         loop.start_at(first_epoch)
         loop.build_on(stream(first_epoch, 0))
         for saver in savers:
@@ -265,21 +275,6 @@ class Trainer:
             return_dict=True,
         )
         return {f"val_{name}": float(value) for name, value in results.items()}
-
-
-def _why_not_recorded(given: Dict[str, Any]) -> str:
-    """Why an epoch of the data of `fit` cannot be recorded to be replayed; empty where it can."""
-    data, steps = given.get("x"), given.get("steps_per_epoch")
-    if callable(data):
-        return ""
-    if isinstance(data, tf.data.Dataset):
-        count = int(data.cardinality())
-        if count < 0:
-            return "how many minibatches the tf.data.Dataset has is not known (see assert_cardinality)."
-        return "" if steps in (None, count) else f"steps_per_epoch={steps} is not all {count} minibatches."
-    if inspect.isgenerator(data) or (hasattr(data, "__next__") and not hasattr(data, "shape")):
-        return "a generator does not begin anew in every epoch."
-    return "" if steps is None else "with steps_per_epoch an epoch need not be all the data."
 
 
 def _refuse_part_epochs(callbacks: List[Any]) -> None:

@@ -339,3 +339,68 @@ def test_an_image_that_cannot_be_read_again_is_an_error_of_the_run(tf, tmp_path)
 
     with pytest.raises(DataError, match="reading the training data failed: .*cut short"):
         run_of(tf, run=interrupted, resume=True, data=Damaged(tf, steps=12))
+
+
+def frozen_weights_changed(tf, at=1):
+    """A callback that loads other weights into the first layers at the end of an epoch inside an interval."""
+
+    class Loading(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == at:
+                for weight in self.model.weights[:4]:
+                    weight.assign(0.5 * weight + 0.1)
+
+    return Loading()
+
+
+def fixed_order(tf, reuse, callbacks, network=residual):
+    """The weights after a run in which only a head trains, on the same minibatches in every epoch."""
+    random = np.random.default_rng(0)
+    y = random.integers(0, 3, 24)
+    x = (random.normal(size=(24, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+    tf.keras.utils.set_random_seed(1)
+    model, said = network(tf), []
+    trainer = Trainer(model, scheme="traditional-tl", interval=6, reuse=reuse, say=said.append)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile(tf.keras.optimizers.SGD(0.05), loss)
+    history = trainer.fit(x, y, batch_size=4, shuffle=False, epochs=6, callbacks=callbacks, verbose=0)
+    return weights_of(model), [line for line in said if "recording" in line], history
+
+
+def test_weights_that_a_callback_loads_are_noticed_and_recorded_again(tf):
+    expected, _, _ = fixed_order(tf, "off", [frozen_weights_changed(tf)])
+    found, said, history = fixed_order(tf, EXACT, [frozen_weights_changed(tf)])
+    for one, other in zip(expected, found):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert [line.split(":")[0] for line in said] == [
+        "recording what is frozen",
+        "recording again",
+        "recording what is frozen",
+    ]
+    assert history.elastic["replayed_share"] == 4 / 6
+
+
+def test_a_number_that_a_callback_changes_in_a_frozen_layer_is_noticed(tf):
+    """Such as the strength of a filter, which is no weight that `set_weights` would set."""
+    strength = tf.Variable(1.0, trainable=False)
+
+    class Filter(tf.keras.layers.Layer):
+        def call(self, inputs):
+            return tf.math.sin(strength * inputs)
+
+    def filtered(tf):
+        strength.assign(1.0)
+        inputs = tf.keras.Input((8, 8, 3))
+        return tf.keras.Model(inputs, residual(tf)(Filter()(inputs)))
+
+    def annealing():
+        return tf.keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs: strength.assign(1.0 - 0.2 * (epoch // 3))
+        )
+
+    expected, _, _ = fixed_order(tf, "off", [annealing()], filtered)
+    found, said, history = fixed_order(tf, EXACT, [annealing()], filtered)
+    for one, other in zip(expected, found):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert sum(line.startswith("recording again") for line in said) == 1
+    assert history.elastic["replayed_share"] == 4 / 6

@@ -403,3 +403,24 @@ def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras,
     history = trainer.fit(batches, epochs=2, verbose=0)
     assert history.elastic["replayed_share"] == 0
     assert "not recording: the data has ragged or sparse parts" in said
+
+
+def test_fit_in_a_loop_over_epochs_is_keras_own_and_says_what_to_do(tf, keras):
+    x, y = bright_images(48)
+
+    def train(with_trainer):
+        tf.keras.utils.set_random_seed(3)
+        model, said = image_network(keras), []
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        fit = Trainer(model, scheme="full", say=said.append).fit if with_trainer else model.fit
+        epochs = [
+            fit(x, y, batch_size=8, shuffle=False, initial_epoch=k, epochs=k + 1, verbose=0).epoch
+            for k in range(3)
+        ]
+        return model.get_weights(), epochs, said
+
+    (ours, numbers, said), (theirs, _, _) = train(True), train(False)
+    for value, other in zip(ours, theirs):
+        np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-6)
+    assert numbers == [[0], [1], [2]]
+    assert len([line for line in said if "Pass all epochs in one call" in line]) == 1
