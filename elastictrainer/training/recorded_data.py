@@ -14,7 +14,7 @@ _ANY_ORDER = {  # give the same examples in whatever order they get theirs
     *("TensorSlice", "Tensor", "Range", "TextLine", "TextLineV2", "TFRecord", "TFRecordV2"),
     *("FixedLengthRecord", "FixedLengthRecordV2", "SparseTensorSlice"),
     *("Map", "ParallelMap", "Filter", "FlatMap", "Interleave", "ParallelInterleave", "Concatenate", "Repeat"),
-    *("Batch", "ParallelBatch", "PaddedBatch", "DenseToRagged", "DenseToSparseBatch", "Unbatch", "Rebatch"),
+    *("Batch", "ParallelBatch", "PaddedBatch", "Unbatch"),
     *("Prefetch", "Options", "Restructured", "IgnoreErrors", "AssertCardinality", "V1Adapter", "Shuffle"),
 }
 _THEIR_ORDER = {  # give other ones where the order is another
@@ -106,9 +106,7 @@ def _redrawn(data: tf.data.Dataset) -> Tuple[str, bool]:
     drawing = _drawing(data)
     reason = next((reason for reason, _ in before if reason), "")
     if drawing:
-        reason = (
-            f"{kind} of the tf.data.Dataset runs {drawing}, which may give something else in every epoch."
-        )
+        reason = f"{kind} of the tf.data.Dataset runs {drawing}, which may give other values in every epoch."
     elif moved and _depends_on_order(data, kind):
         reason = f"{kind} after a shuffle gives other examples in every epoch."
     return reason, moved or kind == "Shuffle" and bool(data._reshuffle_each_iteration)
