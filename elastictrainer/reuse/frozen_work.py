@@ -121,10 +121,7 @@ class FrozenWork:
 
     def checksum(self) -> int:
         """Of the variables that the recorded work is computed from; steps leave them as they are."""
-        value = 0
-        for variable in self._split.fixed:
-            value = zlib.crc32(variable.numpy().tobytes(), value)
-        return value
+        return sum(zlib.crc32(variable.numpy().tobytes()) for variable in self._split.fixed)  # in any order
 
     def close(self) -> None:
         """Free what is held."""

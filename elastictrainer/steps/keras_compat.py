@@ -11,7 +11,7 @@ import tempfile
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -153,6 +153,12 @@ def steps_per_execution(model: tf.keras.Model) -> int:
     if getattr(model, "autotune_steps_per_execution", False):
         return 0
     return int(model.steps_per_execution if KERAS_3 else model._steps_per_execution or 1)
+
+
+def most_steps_per_epoch() -> Optional[int]:
+    """The number of steps that Keras 3 was told to end every epoch after, as in debugging; None: no limit."""
+    limit = getattr(getattr(tf.keras, "config", None), "max_steps_per_epoch", None)
+    return limit() if limit else None
 
 
 def count_step(model: tf.keras.Model) -> None:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.steps.keras_compat import most_steps_per_epoch
 
 # Steps of a tf.data pipeline, by their classes' names without "Dataset".
 _ANY_ORDER = {  # give the same examples in whatever order they get theirs
@@ -49,7 +50,9 @@ def settled(reuse: ReuseSettings, given: Dict[str, Any]) -> Tuple[ReuseSettings,
 
 
 def _why_not(reuse: ReuseSettings, given: Dict[str, Any]) -> str:
-    data, steps = given.get("x"), given.get("steps_per_epoch")
+    data, steps, most = given.get("x"), given.get("steps_per_epoch"), most_steps_per_epoch()
+    if most:
+        return f"Keras ends every epoch after {most} steps (max_steps_per_epoch)."
     if callable(data):  # it promises to give the same
         return ""
     if isinstance(data, tf.data.Dataset):

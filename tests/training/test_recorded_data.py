@@ -271,3 +271,37 @@ def test_a_folder_of_images_as_keras_reads_it_is_recorded(tf, image_folder):
 def test_arrays_of_which_an_epoch_is_not_all_in_a_new_order_are_not_mixed(images, given, why):
     settings, reason = settled(ReuseSettings(), {"x": images, "y": LABELS, **given})
     assert why in reason and (settings.reuse == "off" if why else settings.seed is None)
+
+
+def test_epochs_that_keras_cuts_short_are_not_recorded(tf, images):
+    """Each has another part of the data."""
+    if not hasattr(getattr(tf.keras, "config", None), "set_max_steps_per_epoch"):
+        pytest.skip("not of this Keras")
+    tf.keras.config.set_max_steps_per_epoch(3)
+    try:
+        history, said = trained(tf, images, LABELS, batch_size=BATCH, shuffle=False)
+    finally:
+        tf.keras.config.set_max_steps_per_epoch(None)
+    assert history.history["label"][:4] == pytest.approx([5.5, 17.5, 29.5, 41.5])
+    assert "not recording: Keras ends every epoch after 3 steps (max_steps_per_epoch)." in said
+
+
+def test_arrays_that_are_changed_in_place_while_a_run_goes_on_change_nothing(tf, images):
+    """`Model.fit` takes them as they were, too."""
+
+    def fitted(with_trainer):
+        labels = LABELS.copy()
+        changing = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: labels.fill(epoch))
+        options = {"batch_size": BATCH, "callbacks": [changing]}
+        if with_trainer:
+            return trained(tf, images, labels, **options)[0].history["label"]
+        return compiled(tf).fit(images, labels, epochs=EPOCHS, verbose=0, **options).history["label"]
+
+    assert fitted(True) == pytest.approx(fitted(False))
+
+
+def test_a_cache_in_a_file_outlasts_epochs_that_are_not_read(tf, data, tmp_path):
+    cached = data.shuffle(COUNT).cache(str(tmp_path / "cache")).batch(BATCH).prefetch(2)
+    history, _ = trained(tf, cached)
+    assert history.elastic["replayed_share"] == 5 / 7
+    assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)

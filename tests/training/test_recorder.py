@@ -348,7 +348,7 @@ def frozen_weights_changed(tf, at=1):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == at:
                 for weight in self.model.weights[:4]:
-                    weight.assign(0.5 * weight + 0.1)
+                    weight.assign(0.95 * weight)
 
     return Loading()
 
@@ -404,3 +404,17 @@ def test_a_number_that_a_callback_changes_in_a_frozen_layer_is_noticed(tf):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert sum(line.startswith("recording again") for line in said) == 1
     assert history.elastic["replayed_share"] == 4 / 6
+
+
+@pytest.mark.parametrize("at", [36, *(pytest.param(at, marks=pytest.mark.slow) for at in (37, 40))])
+def test_a_run_resumed_around_a_callback_that_loads_weights_is_the_uninterrupted_one(tf, tmp_path, at):
+    """At the last minibatch before it loads, at the first one after, and while all is recorded again."""
+    loading = frozen_weights_changed(tf, at=2)
+    whole, _, said = run_of(tf, callbacks=[loading])
+    assert sum(line.startswith("recording again") for line in said) == 1
+    run = folder_in(tmp_path, "interrupted")
+    with pytest.raises(Interrupted):
+        run_of(tf, run=run, callbacks=[loading, interrupt_after(tf, at)])
+    resumed, _, _ = run_of(tf, run=run, resume=True, seed=5, callbacks=[loading])
+    for one, other in zip(weights_of(whole), weights_of(resumed)):
+        np.testing.assert_array_equal(one, other)
