@@ -138,6 +138,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
             data.stream,
             epochs=settings.epochs,
             steps_per_epoch=data.steps_per_epoch,
+            shuffle=True,
             callbacks=callbacks,
             verbose=0,
         )

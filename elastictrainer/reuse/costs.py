@@ -154,7 +154,7 @@ def _transfer_of(mb: float, batch: int) -> Tuple[float, float]:
     narrow = tf.function(lambda value: tf.cast(value, tf.float16))
     widen = tf.function(lambda value: tf.cast(value, tf.float32))
     write_ms = _median_ms(lambda: recording.add([narrow(exact).numpy()]))
-    replay, places = Replay(recording, batch, 0), itertools.count()
+    replay, places = Replay(recording, 0), itertools.count()
     read_ms = _median_ms(lambda: widen(*replay.minibatch(0, next(places))))
     replay.close()
     recording.close()

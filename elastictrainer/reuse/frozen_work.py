@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Tuple
 
@@ -108,7 +109,7 @@ class FrozenWork:
     def read(self, epoch: int, batch: int) -> List[Any]:
         """Minibatch number `batch`, in an order of `epoch`'s, to `train` on. RecordingError."""
         if self._replay is None:
-            self._replay = Replay(self.recording, self._batch, self._settings.seed)
+            self._replay = Replay(self.recording, self._settings.seed)
         return list(self._replay.minibatch(epoch, batch))
 
     def train(self, values: List[Any]) -> tf.Tensor:
@@ -119,6 +120,10 @@ class FrozenWork:
         """Train what `step` trains, all of it `trainable`, on the same recording from here on."""
         traced = self._traced(step)
         self._compile(traced.suffix_from([tensor.name for tensor in self._split.cut.tensors]))
+
+    def checksum(self) -> int:
+        """Of the variables that the recorded work is computed from; steps leave them as they are."""
+        return sum(zlib.crc32(variable.numpy().tobytes()) for variable in self._split.fixed)  # in any order
 
     def close(self) -> None:
         """Free what is held."""

@@ -39,6 +39,9 @@ class Recording:
     """Rows of the same columns, written in order and read in any order.
 
     A file has no name: it is gone with the process, however that ends. Each of its rows has a checksum.
+
+    Attributes:
+        ends: the number of rows after each minibatch that was added.
     """
 
     def __init__(self, columns: Sequence[Column], capacity: int, folder: Optional[Path] = None):
@@ -53,7 +56,7 @@ class Recording:
         """
         self.columns = list(columns)
         self.capacity = capacity
-        self.rows = 0
+        self.ends: List[int] = []
         self._offsets: List[int] = []
         self._row_bytes = 0
         for column in self.columns:
@@ -72,6 +75,11 @@ class Recording:
         except OSError as error:
             self.close()
             raise RecordingError(f"{folder}: {error.strerror}") from None
+
+    @property
+    def rows(self) -> int:
+        """How many were written."""
+        return self.ends[-1] if self.ends else 0
 
     @property
     def bytes(self) -> int:
@@ -103,7 +111,7 @@ class Recording:
             for k, row in enumerate(target, self.rows):
                 self._sums[k] = zlib.crc32(row)
                 self._write(k, row)
-        self.rows += count
+        self.ends.append(self.rows + count)
 
     def read(self, rows: NDArray[np.intp]) -> List[NDArray[Any]]:
         """For each column (len(rows), *shape).
@@ -129,6 +137,7 @@ class Recording:
         for k in range(self.rows):
             values = self.read(np.array([k]))
             other.add([value.astype(column.dtype) for value, column in zip(values, columns)])
+        other.ends = list(self.ends)
         return other
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The order in which recorded examples come again, read ahead of the step that wants them. NumPy only."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,28 +9,30 @@ from numpy.typing import NDArray
 from elastictrainer.reuse.recording import Recording
 
 
-def order(examples: int, batch_size: int, seed: Optional[int], epoch: int) -> List[NDArray[np.intp]]:
+def order(ends: Sequence[int], seed: Optional[int], epoch: int) -> List[NDArray[np.intp]]:
     """The rows of each minibatch of an epoch: all examples once.
 
-    Shuffled, in another order for each epoch; as they were recorded where there is no seed.
+    Shuffled, in another order for each epoch; the recorded minibatches where there is no seed.
+
+    Args:
+        ends: as in `Recording`; a minibatch has as many examples as the recorded one of its number.
     """
-    shuffled = np.arange(examples)
+    shuffled = np.arange(ends[-1])
     if seed is not None:
-        shuffled = np.random.default_rng([seed, epoch]).permutation(examples)
-    return [shuffled[k : k + batch_size] for k in range(0, examples, batch_size)]
+        shuffled = np.random.default_rng([seed, epoch]).permutation(ends[-1])
+    return np.split(shuffled, ends[:-1])
 
 
 class Replay:
     """Reads a recording's minibatches, the next one while the present one is trained on."""
 
-    def __init__(self, recording: Recording, batch_size: int, seed: Optional[int]):
+    def __init__(self, recording: Recording, seed: Optional[int]):
         """
         Args:
             recording: whole.
-            batch_size: of the recorded minibatches.
             seed: of the orders; see `order`.
         """
-        self._recording, self._batch_size, self._seed = recording, batch_size, seed
+        self._recording, self._seed = recording, seed
         self._thread = ThreadPoolExecutor(1, "replay")
         self._ahead: Optional[Tuple[Tuple[int, int], "Future[List[NDArray[Any]]]"]] = None
         self._orders: Tuple[int, List[NDArray[np.intp]]] = (-1, [])
@@ -49,6 +51,6 @@ class Replay:
 
     def _read(self, epoch: int, batch: int) -> "Future[List[NDArray[Any]]]":
         if self._orders[0] != epoch:
-            self._orders = epoch, order(self._recording.rows, self._batch_size, self._seed, epoch)
+            self._orders = epoch, order(self._recording.ends, self._seed, epoch)
         rows = self._orders[1]
         return self._thread.submit(self._recording.read, rows[batch % len(rows)])

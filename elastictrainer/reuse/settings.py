@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Optional
 
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import REUSE, REUSE_DTYPE
+from elastictrainer.registry import REUSE, REUSE_DTYPE, Choice
 from elastictrainer.runs import environment
 
 # Bytes. Most recordings of MobileNetV2 on 3,000 images of 224x224 have half of it; a larger one is a file.
 _MOST = 2 * 10**9
+_CHOICE = Choice("reuse", (*REUSE.names, "always"))  # the data of a command always gives the same examples
 
 
 @dataclass(frozen=True)
@@ -18,12 +19,13 @@ class ReuseSettings:
 
     Attributes:
         reuse: "auto": record frozen work where that makes steps shorter; "off": do it in every step, as the
-            paper does.
+            paper does; "always": as "auto", also from a tf.data.Dataset of which it is not known that
+            every epoch gives the same examples.
         dtype: "float16" or "float32": of what is stored. With float32 a run gives what one gives that
             computes the same views again, up to the last bit where TensorFlow fuses ops across the cut.
         memory: bytes that are kept in memory; a larger recording goes into a file. None: see `usual_memory`.
         folder: of that file; None: the system's for temporary files.
-        seed: of the order in which examples come again; None: in that of the recording.
+        seed: of the order in which examples come again; None: minibatches come as they were recorded.
 
     Raises:
         UsageError: an attribute out of range.
@@ -36,7 +38,7 @@ class ReuseSettings:
     seed: Optional[int] = 0
 
     def __post_init__(self) -> None:
-        REUSE.check(self.reuse)
+        _CHOICE.check(self.reuse)
         REUSE_DTYPE.check(self.dtype)
         if self.memory is not None and self.memory < 0:
             raise UsageError(f"the memory for reuse must be at least 0 bytes, not {self.memory}.")

@@ -98,7 +98,7 @@ class StepsOfKinds:
 
     def _record(self) -> tf.Tensor:
         if self.work.recording.rows == self.work.recording.capacity:
-            self.work.recording.rows = 0  # the same again
+            self.work.recording.ends.clear()  # the same again
         self.work.keep(self._batch)  # NumPy has the values then: nothing is left to wait for
         return tf.constant(0.0)
 

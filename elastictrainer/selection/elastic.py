@@ -11,12 +11,6 @@ from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Log, Score, no_log
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, Solver, choose
 
-_REMARKS = {
-    None: "",
-    KEPT: ", as before: no tensor's update promises to lower the loss",
-    OVER_BUDGET: ", over the budget of {target:.3f}: no tensor of positive importance costs less",
-}
-
 
 class ElasticPolicy:
     """Trains the tensors of the largest importance that a step has time for; see `Policy`."""
@@ -55,6 +49,7 @@ class ElasticPolicy:
         self.interval = 0
         self.scores = scores
         self.importance: Optional[NDArray[np.float64]] = None
+        self._record: Dict[str, Any] = {}  # of the latest choice, for the log
         self._timings, self._score, self._clock, self._solver = timings, score, clock, solver
         self._at_rest, self._log, self._say = at_rest, log, say
 
@@ -63,12 +58,25 @@ class ElasticPolicy:
         with self._clock.lap(IMPORTANCE):
             self.importance = self._score()
         self.interval += 1
-        return self._choose(step, target, recorded)
+        return self._choose(target, recorded)
 
-    def without_recording(self, step: int, target: float) -> NDArray[np.bool_]:
+    def without_recording(self, target: float) -> NDArray[np.bool_]:
         """See `Policy.without_recording`: every step takes longer than planned."""
-        self.masks.pop()
-        return self._choose(step, target, recorded=False)
+        self.mask = self.masks[-1] if self.masks else None
+        return self._choose(target, recorded=False)
+
+    def settle(self, step: int) -> None:
+        """See `Policy.settle`."""
+        assert self.mask is not None
+        self.masks.append(self.mask)
+        self._at_rest(self.mask)
+        self._log({"step": step, **self._record})
+        importance = self._record["importance_selected"] / max(self._record["importance_positive"], 1e-30)
+        self._say(
+            f"selected {self.mask.sum()} of {len(self.mask)} tensors, predicted "
+            f"{self._record['predicted_ratio']:.3f} of a full step, with {100 * importance:.0f} % of the "
+            "importance" + _remark(self._record)
+        )
 
     def state(self) -> Dict[str, Any]:
         """See `Policy.state`."""
@@ -86,37 +94,34 @@ class ElasticPolicy:
         self.mask = self.masks[-1] if self.masks else None
         self.importance = None if state["importance"] is None else np.array(state["importance"])
 
-    def _choose(self, step: int, target: float, recorded: bool) -> NDArray[np.bool_]:
-        """Choose by the latest importances, and train that from here on."""
+    def _choose(self, target: float, recorded: bool) -> NDArray[np.bool_]:
+        """Choose by the latest importances."""
         importance = np.asarray(self.importance)
         possible = self._timings.replaying if recorded else self._timings
         with self._clock.lap(SELECTION):
             target = float(np.clip(target, possible.rho_min, 1.0))
             mask, exception = choose(possible, importance, target, self._solver, self.mask)
         step_ms = possible.step_time(mask)
-        selected, positive = float(importance[mask].sum()), float(importance[importance > 0].sum())
-        ratio = step_ms / possible.full_ms
         self.mask = mask
-        self.masks.append(mask)
-        self._at_rest(mask)
-        self._log(
-            {
-                "step": step,
-                "selected": np.flatnonzero(mask).tolist(),
-                "rho_target": target,
-                "predicted_ms": step_ms,
-                "predicted_ratio": ratio,
-                "importance": importance.tolist(),
-                "importance_selected": selected,
-                "importance_positive": positive,
-                "kept_previous": exception == KEPT,
-                "over_budget": exception == OVER_BUDGET,
-                "recorded": recorded,
-            }
-        )
-        self._say(
-            f"selected {mask.sum()} of {len(mask)} tensors, predicted {ratio:.3f} of a full step, with "
-            f"{100 * selected / max(positive, 1e-30):.0f} % of the importance"
-            + _REMARKS[exception].format(target=target)
-        )
+        self._record = {
+            "selected": np.flatnonzero(mask).tolist(),
+            "rho_target": target,
+            "predicted_ms": step_ms,
+            "predicted_ratio": step_ms / possible.full_ms,
+            "importance": importance.tolist(),
+            "importance_selected": float(importance[mask].sum()),
+            "importance_positive": float(importance[importance > 0].sum()),
+            "kept_previous": exception == KEPT,
+            "over_budget": exception == OVER_BUDGET,
+            "recorded": recorded,
+        }
         return mask
+
+
+def _remark(record: Dict[str, Any]) -> str:
+    """Say what is unusual about a selection; usually nothing."""
+    if record["kept_previous"]:
+        return ", as before: no tensor's update promises to lower the loss"
+    if record["over_budget"]:
+        return f", over the budget of {record['rho_target']:.3f}: no tensor of positive importance costs less"
+    return ""

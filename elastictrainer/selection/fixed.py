@@ -52,9 +52,12 @@ class FixedPolicy:
         self.interval += 1
         return self._mask
 
-    def without_recording(self, step: int, target: float) -> NDArray[np.bool_]:
+    def without_recording(self, target: float) -> NDArray[np.bool_]:
         """See `Policy.without_recording`."""
         return self._mask
+
+    def settle(self, step: int) -> None:
+        """See `Policy.settle`: the mask never changes."""
 
     def state(self) -> Dict[str, Any]:
         """See `Policy.state`."""

@@ -43,7 +43,7 @@ class Policy(Protocol):
     scores: bool
 
     def begin(self, step: int, target: float, recorded: bool) -> NDArray[np.bool_]:
-        """Begin the next interval, before step number `step`.
+        """Begin the next interval, before step number `step`; `settle` comes next.
 
         Args:
             step: steps done.
@@ -54,8 +54,11 @@ class Policy(Protocol):
             (N,) bool: what trains.
         """
 
-    def without_recording(self, step: int, target: float) -> NDArray[np.bool_]:
-        """Choose again where the interval that has just begun cannot be recorded; see `begin`."""
+    def without_recording(self, target: float) -> NDArray[np.bool_]:
+        """Choose again where the interval cannot be recorded; see `begin`."""
+
+    def settle(self, step: int) -> None:
+        """Log what trains from step number `step` on, once it is known whether the interval is recorded."""
 
     def state(self) -> Dict[str, Any]:
         """Return what `restore` needs, as JSON values."""

@@ -285,6 +285,12 @@ def steps_per_execution(model: tf.keras.Model) -> int:
     return int(model.steps_per_execution if KERAS_3 else model._steps_per_execution or 1)
 
 
+def most_steps_per_epoch() -> Optional[int]:
+    """The number of steps that Keras 3 was told to end every epoch after, as in debugging; None: no limit."""
+    limit = getattr(getattr(tf.keras, "config", None), "max_steps_per_epoch", None)
+    return limit() if limit else None
+
+
 def count_step(model: tf.keras.Model) -> None:
     """Add one to the steps that Keras 2 counts in a model; Keras 3 counts in the optimizer alone."""
     if not KERAS_3:

@@ -52,17 +52,43 @@ class Intervals:
             try:
                 self._recorder.record(mask, first)
             except (Unusable, RecordingError) as error:
-                self._recorder.end()
+                self._without_recording(error)
                 if first:
                     first.clear()
-                state.say(f"not recording: {error}")
-                policy.without_recording(step, self._target(False))
+        policy.settle(step)
         if first:
             with state.watch.lap(clock.HEAD):
                 about = first.finish()
             self._on_head(about)
         if not step:
             state.budget.began_s = state.spent_s()
+
+    def go_on(self) -> None:
+        """Go on with the interval in another epoch; a recording that is no longer right is renewed."""
+        if self._recorder is None:
+            return
+        try:
+            self._recorder.renew()
+        except (Unusable, RecordingError) as error:
+            self._without_recording(error)
+            self._policy.settle(self._state.progress.step)
+
+    def resume(self) -> None:
+        """Go on with an interval of an interrupted run."""
+        if self._recorder is None:
+            return
+        try:
+            self._recorder.resume()
+        except (Unusable, RecordingError) as error:  # less room, or another device, than there was
+            self._without_recording(error)
+            self._policy.settle(self._state.progress.step)
+
+    def _without_recording(self, error: Exception) -> None:
+        """Do all work in every step of the interval, and say why."""
+        assert self._recorder is not None
+        self._recorder.end()
+        self._state.say(f"not recording: {error}")
+        self._policy.without_recording(self._target(False))
 
     @property
     def _policy(self) -> Policy:

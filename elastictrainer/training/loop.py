@@ -11,9 +11,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.costs import with_reuse_costs
-from elastictrainer.reuse.recording import RecordingError
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import Unusable
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.build import make_policy, repeated
 from elastictrainer.selection.clock import BUILDING, FULL_TRACING, LOOP, TIMING, TRACING
@@ -254,11 +252,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
             return
         if state.deadline is not None and state.by_clock:
             state.budget.seconds = state.deadline.for_training_s()
-        try:
-            self._recorder.resume()
-        except (Unusable, RecordingError) as error:
-            self._recorder.end()
-            state.say(f"not recording: {error}")
+        self._intervals.resume()
 
     def calibrate(self) -> None:
         """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
@@ -309,6 +303,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
             self._require_the_same_tensors()
             if policy.plan.due(policy.interval, state.share()):
                 self._intervals.begin()
+            else:
+                self._intervals.go_on()
         if state.rates is not None:
             optimizers.set_rate(state.model.optimizer, state.rates.rate(state.share()))
         mask = policy.mask

@@ -63,6 +63,7 @@ class Recorder:
             "count": count,
             "mask": np.flatnonzero(mask).tolist(),
             "random": [value.tolist() for value in work.random_start],
+            "checksum": work.checksum(),
         }
         progress.recorded += count
         progress.recorded_bytes = max(progress.recorded_bytes, work.recording.bytes)
@@ -70,6 +71,20 @@ class Recorder:
             f"recorded what is frozen: {100 * work.share:.0f} % of its work is done once, "
             f"{1e-6 * work.recording.bytes:.0f} MB {work.where}"
         )
+
+    def renew(self) -> None:
+        """Record again, at the start of an epoch, where what it depends on was changed from outside.
+
+        Raises:
+            Unusable, RecordingError: it cannot be recorded any more.
+        """
+        state, begun = self._run_state, self._run_state.recording
+        if self._work is None or begun is None or begun["checksum"] == self._work.checksum():
+            return
+        state.say("recording again: what does not train was changed from outside")
+        mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
+        self.end()
+        self.record(mask)
 
     def step(self) -> float:
         """Train on the next recorded minibatch; returns its loss. RunError where it cannot be read."""

@@ -1,7 +1,7 @@
 """Train in the conventions of Keras: compile, then fit."""
 
 import contextlib
-import dataclasses
+import functools
 import inspect
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
@@ -17,7 +17,7 @@ from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
 from elastictrainer.steps.keras_compat import one_epoch
 from elastictrainer.steps.rates import RateSchedule
-from elastictrainer.training import keras_callbacks
+from elastictrainer.training import keras_callbacks, recorded_data
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
@@ -68,8 +68,9 @@ class Trainer:
             workers: the processes that train together; the data is then this one's share of every minibatch,
                 and the number of steps is fixed at the start, as with `deterministic`.
             reuse: "auto": at the start of an interval a pass over the data computes and records what is
-                frozen; the steps replay it. "off": it is computed in every step, as in the paper. A
-                ReuseSettings says where and how it is stored.
+                frozen, and the steps replay it, where the data is known to give the same examples in every
+                epoch. "always": you know that a tf.data.Dataset does. "off": it is computed in every step, as
+                in the paper. A ReuseSettings says where and how it is stored.
             head: "solve": before the first step the last layer gets the weights of a classifier solved on the
                 features of the untrained network; it must be a linear Dense layer, and the loss a
                 cross-entropy from logits. "keep": it stays as it is.
@@ -99,6 +100,7 @@ class Trainer:
         self.head, self.rates, self.deadline = head, rates, deadline
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
         self._probe, self._workers, self._say = probe, workers, say
+        self._short_runs = 0  # since `compile`
         if model.built:
             self._check_model()
 
@@ -120,6 +122,7 @@ class Trainer:
         """
         if self._profiles:
             self.timings = None
+        self._short_runs = 0
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
             options = {"jit_compile": False, **options}
@@ -130,7 +133,8 @@ class Trainer:
 
         The data may also be a function of (epoch, first): a tf.data.Dataset of the minibatches from number
         `first` of that epoch on, the same whenever it is called, through all epochs to come. Pass
-        `steps_per_epoch` with it. A run can only be resumed on such data; see `Checkpointing`.
+        `steps_per_epoch` with it. A run can only be resumed on such data; see `Checkpointing`. With
+        shuffle=True replayed epochs make up new minibatches of its examples; else they have its own.
 
         Returns:
             Keras' History, with three additions. `history["ratio"]` has each epoch's median step time over
@@ -159,21 +163,17 @@ class Trainer:
         for callback in ours:
             callback.run_state = state
         state.callbacks = ours
-        reuse = self.reuse
-        if reuse.reuse != "off":
-            reason = _why_not_recorded(given)
-            if reason:
-                say(f"not recording: {reason}")
-                reuse = dataclasses.replace(reuse, reuse="off")
-            elif given.get("shuffle") is False and not callable(given.get("x")):
-                reuse = dataclasses.replace(reuse, seed=None)
+        reuse, reason = recorded_data.settled(self.reuse, given)
+        if reason:
+            say(f"not recording: {reason}")
+        self._note_short_run(epochs - given.get("initial_epoch", 0), say)
         loop = TrainFunction(
             state, self.scheme, self.selection, self.timings, self._probe, ours, reuse, self.head
         )
         if loop.open_ended:
             given["epochs"] = _MANY_EPOCHS
-        if not callable(given.get("x")):
-            loop.feed.read_by(_reader(self.model, given))
+        if not callable(given.get("x")) and not recorded_data.is_read_once(given["x"]):
+            loop.feed.read_by(functools.partial(one_epoch, self.model, dict(given)))
         epoch_done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
         # The loop notes the end of training before others look; what is saved is that an epoch is done.
         others = [callback for callback in callbacks if callback not in savers]
@@ -202,6 +202,16 @@ class Trainer:
         self.timings = loop.timings or self.timings
         return history
 
+    def _note_short_run(self, epochs: int, say: Callable[[str], None]) -> None:
+        """Say how to train on where `fit` is called for epoch after epoch."""
+        self._short_runs = self._short_runs + 1 if epochs == 1 else 0
+        if self._short_runs == 2:
+            say(
+                "each call of fit is a run of its own: it compiles its steps, selects from the start, and "
+                "records nothing in a single epoch. Pass all epochs in one call, and what is to be done "
+                "between them as a callback."
+            )
+
     def _fit_stream(
         self, loop: TrainFunction, given: Dict[str, Any], savers: List[Checkpointing]
     ) -> tf.keras.callbacks.History:
@@ -216,7 +226,7 @@ class Trainer:
         state.steps_per_epoch = given.pop("steps_per_epoch", None) or 0
         if not state.steps_per_epoch:
             raise UsageError("data that comes from a function has no length: pass steps_per_epoch.")
-        given.setdefault("shuffle", False)  # Keras 3 warns that it leaves the order as it is
+        given["shuffle"] = False  # Keras 3 warns that it leaves the order as it is
         loop.start_at(first_epoch)
         loop.build_on(stream(first_epoch, 0))
         for saver in savers:
@@ -289,28 +299,6 @@ class Trainer:
             return_dict=True,
         )
         return {f"val_{name}": float(value) for name, value in results.items()}
-
-
-def _why_not_recorded(given: Dict[str, Any]) -> str:
-    """Why an epoch of the data of `fit` cannot be recorded to be replayed; empty where it can."""
-    data, steps = given.get("x"), given.get("steps_per_epoch")
-    if callable(data):
-        return ""
-    if isinstance(data, tf.data.Dataset):
-        count = int(data.cardinality())
-        if count < 0:
-            return "how many minibatches the tf.data.Dataset has is not known (see assert_cardinality)."
-        return "" if steps in (None, count) else f"steps_per_epoch={steps} is not all {count} minibatches."
-    if inspect.isgenerator(data) or (hasattr(data, "__next__") and not hasattr(data, "shape")):
-        return "a generator does not begin anew in every epoch."
-    return "" if steps is None else "with steps_per_epoch an epoch need not be all the data."
-
-
-def _reader(model: tf.keras.Model, given: Dict[str, Any]) -> Optional[Callable[[], Iterator[Any]]]:
-    """Return what reads the data of `fit` once more each time it is called; None where nothing can."""
-    if _why_not_recorded(given):
-        return None
-    return lambda: one_epoch(model, given)
 
 
 def _as_list(callbacks: Any) -> List[Any]:

@@ -6,6 +6,7 @@ from elastictrainer.reuse.settings import ReuseSettings
 from networks import assign, augmented, everything, residual, trained_step, updating_statistics, values
 
 BATCH, STEPS = 4, 5
+ENDS = range(BATCH, BATCH * STEPS + 1, BATCH)  # of its minibatches
 EXACT = ReuseSettings(dtype="float32", seed=7)
 
 
@@ -28,7 +29,7 @@ def work_of(tf, step, minibatches, settings=EXACT, capacity=BATCH * STEPS):
 def shuffled(minibatches, epoch):
     """The minibatches of an epoch's replay, made of the images themselves."""
     x, y = (np.concatenate([part.numpy() for part in parts]) for parts in zip(*minibatches))
-    return [(x[rows], y[rows]) for rows in order(BATCH * STEPS, BATCH, EXACT.seed, epoch)]
+    return [(x[rows], y[rows]) for rows in order(ENDS, EXACT.seed, epoch)]
 
 
 @pytest.mark.parametrize("layers", [["head"], ["c4", "head"], ["c3"]], ids="-".join)
@@ -118,7 +119,7 @@ def test_an_example_keeps_its_view(tf):
     work = work_of(tf, step, minibatches)
     recorded = [work.keep(minibatch) for minibatch in minibatches]
     assert not np.array_equal(recorded[0][0], work_of(tf, step, minibatches).keep(minibatches[0])[0])
-    rows = np.concatenate(order(BATCH * STEPS, BATCH, EXACT.seed, 3))
+    rows = np.concatenate(order(ENDS, EXACT.seed, 3))
     whole = np.concatenate([part[0].numpy() for part in recorded])
     np.testing.assert_array_equal(work.recording.read(rows)[0], whole[rows])
 

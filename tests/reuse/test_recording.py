@@ -62,6 +62,7 @@ def test_wider_numbers_hold_the_same(folder):
     recording = Recording(COLUMNS, 4, folder)
     recording.add(examples(4))
     wider = recording.converted([Column((3, 2), "float32"), *COLUMNS[1:]], folder)
+    assert wider.ends == recording.ends
     rows = np.arange(4)
     for narrow, wide in zip(recording.read(rows), wider.read(rows)):
         np.testing.assert_array_equal(narrow, wide)

@@ -21,6 +21,7 @@ def test_an_elastic_policy_scores_and_selects_for_a_real_model(tf, timings):
     made = PolicyRun(tf, Elastic(), timings)
     assert isinstance(made.policy, ElasticPolicy) and made.policy.scores
     mask = made.policy.begin(0, (1 + timings.rho_min) / 2, recorded=False)
+    made.policy.settle(0)
     assert mask.any() and not mask.all() and len(made.records) == 1
     assert made.clock.of("importance") > 0
 
@@ -34,6 +35,7 @@ def test_the_momentum_of_resting_tensors_is_zeroed(tf, timings):
     for minibatch in made.data.train(0):
         made.steps.get(np.ones(len(timings), bool))(*minibatch)
     mask = made.policy.begin(8, (1 + timings.rho_min) / 2, recorded=False)
+    made.policy.settle(8)
     state = [v.numpy() for v in optimizers.variables_of(made.optimizer)]
     slots = [np.abs(value).sum() for value in state if value.ndim and value.dtype == np.float32]
     assert len(slots) == len(mask) and not mask.all()

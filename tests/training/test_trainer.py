@@ -307,7 +307,7 @@ def test_a_probe_that_gives_minibatches_once_is_told(tf):
     once = iter(list(data.probe(0))[:5])
     trainer = Trainer(model, timings=invented_timings(model), probe=lambda step: once, rho=0.9, interval=1)
     trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    with pytest.raises(UsageError, match="the probe gave no minibatch: it must give them anew"):
+    with pytest.raises(UsageError, match="the probe gave no minibatch: it must give them again"):
         trainer.fit(data.stream, steps_per_epoch=20, epochs=3, verbose=0)
 
 
@@ -432,3 +432,24 @@ def test_a_change_of_the_model_in_a_callback_is_told_and_two_fits_are_possible(t
     history = trainer().fit(x, y, initial_epoch=1, epochs=2, **options)  # made and compiled anew
     assert history.elastic["steps"] == 20
     assert (model.layers[0].kernel.numpy() == before).all() == (by == "freezing")
+
+
+def test_fit_in_a_loop_over_epochs_is_keras_own_and_says_what_to_do(tf, keras):
+    x, y = bright_images(48)
+
+    def train(with_trainer):
+        tf.keras.utils.set_random_seed(3)
+        model, said = image_network(keras), []
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        fit = Trainer(model, scheme="full", say=said.append).fit if with_trainer else model.fit
+        epochs = [
+            fit(x, y, batch_size=8, shuffle=False, initial_epoch=k, epochs=k + 1, verbose=0).epoch
+            for k in range(3)
+        ]
+        return model.get_weights(), epochs, said
+
+    (ours, numbers, said), (theirs, _, _) = train(True), train(False)
+    for value, other in zip(ours, theirs):
+        np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-6)
+    assert numbers == [[0], [1], [2]]
+    assert len([line for line in said if "Pass all epochs in one call" in line]) == 1

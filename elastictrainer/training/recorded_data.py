@@ -1,0 +1,147 @@
+"""Whether each epoch of the data of `fit` has the same examples, so that one stands for the others."""
+
+import dataclasses
+import inspect
+from typing import Any, Dict, Optional, Set, Tuple
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.steps.keras_compat import most_steps_per_epoch
+
+# Steps of a tf.data pipeline, by their classes' names without "Dataset".
+_ANY_ORDER = {  # give the same examples in whatever order they get theirs
+    *("TensorSlice", "Tensor", "Range", "TextLine", "TextLineV2", "TFRecord", "TFRecordV2"),
+    *("FixedLengthRecord", "FixedLengthRecordV2", "SparseTensorSlice"),
+    *("Map", "ParallelMap", "Filter", "FlatMap", "Interleave", "ParallelInterleave", "Concatenate", "Repeat"),
+    *("Batch", "ParallelBatch", "PaddedBatch", "Unbatch"),
+    *("Prefetch", "Options", "Restructured", "IgnoreErrors", "AssertCardinality", "V1Adapter", "Shuffle"),
+}
+_THEIR_ORDER = {  # give other ones where the order is another
+    *("Take", "Skip", "Shard", "TakeWhile", "Zip"),
+    *("Window", "GroupByWindow", "Scan", "Unique"),
+}
+_BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
+_EACH = {"Map", "ParallelMap", "Filter", "Prefetch", "Options", "Restructured", "AssertCardinality"}
+# Ops with a state, or that TensorFlow says have one, which always give the same for the same.
+_STEADY = {
+    *("Assert", "StatefulPartitionedCall", "If", "While", "Case", "StatelessRandomGetAlg"),
+    *("LookupTableFindV2", "LookupTableSizeV2", "TensorDataset", "TensorSliceDataset", "RangeDataset"),
+    *("TextLineDataset", "TFRecordDataset", "TFRecordDatasetV2"),
+    *("FixedLengthRecordDataset", "FixedLengthRecordDatasetV2"),
+}
+_WORD = 'If every epoch has the same examples, pass reuse="always" to Trainer.'
+
+
+def settled(reuse: ReuseSettings, given: Dict[str, Any]) -> Tuple[ReuseSettings, str]:
+    """How the data of a run is recorded, and why it is not, where it is not; else an empty string.
+
+    Args:
+        reuse: as the user asked.
+        given: the arguments of `fit`, by name.
+    """
+    if reuse.reuse == "off":
+        return reuse, ""
+    reason = _why_not(reuse, given)
+    if reason:
+        return dataclasses.replace(reuse, reuse="off"), reason
+    return reuse if _is_mixed(given) else dataclasses.replace(reuse, seed=None), ""
+
+
+def _why_not(reuse: ReuseSettings, given: Dict[str, Any]) -> str:
+    data, steps, most = given.get("x"), given.get("steps_per_epoch"), most_steps_per_epoch()
+    if most:
+        return f"Keras ends every epoch after {most} steps (max_steps_per_epoch)."
+    if callable(data):  # it promises to give the same
+        return ""
+    if isinstance(data, tf.data.Dataset):
+        count = int(data.cardinality())
+        if count < 0:
+            return "how many minibatches the tf.data.Dataset has is not known (see assert_cardinality)."
+        if steps not in (None, count):
+            return f"steps_per_epoch={steps} is not all {count} minibatches."
+        reason, _ = _redrawn(data)
+        return f"{reason} {_WORD}" if reason and reuse.reuse != "always" else ""
+    if is_read_once(data):
+        return "a generator does not begin anew in every epoch."
+    arrays = tf.nest.flatten([data, given.get("y"), given.get("sample_weight")])
+    for other in (part for part in arrays if not _is_array(part)):
+        return (
+            f"{type(other).__name__} may give other examples in every epoch. Where it does not, pass arrays, "
+            "a tf.data.Dataset or a function of (epoch, first): see Trainer.fit."
+        )
+    return "" if steps is None else "with steps_per_epoch an epoch need not be all the data."
+
+
+def is_read_once(data: Any) -> bool:
+    """Return whether `data` cannot be read again from its beginning, as a generator cannot."""
+    return inspect.isgenerator(data) or (hasattr(data, "__next__") and not hasattr(data, "shape"))
+
+
+def _is_array(part: Any) -> bool:
+    home = type(part).__module__.partition(".")[0]
+    plain = home in ("numpy", "tensorflow", "pandas", "scipy") and hasattr(part, "shape")
+    return plain or part is None or isinstance(part, (int, float))
+
+
+def _is_mixed(given: Dict[str, Any]) -> bool:
+    """Whether every epoch makes up its minibatches of examples in a new order."""
+    data = given.get("x")
+    if not isinstance(data, tf.data.Dataset):
+        # A function says nothing of how it makes its minibatches up.
+        return given.get("shuffle", not callable(data)) is True  # Keras 2 shuffles minibatches by "batch"
+    batched = False
+    while True:
+        kind = _kind(data)
+        if kind == "Shuffle" and batched:
+            return bool(data._reshuffle_each_iteration)
+        if kind not in (*_EACH, "Shuffle", *(() if batched else _BATCHES)):
+            return False
+        batched = batched or kind in _BATCHES
+        (data,) = data._inputs()
+
+
+def _redrawn(data: tf.data.Dataset) -> Tuple[str, bool]:
+    """Why another epoch may have other examples, or an empty string; and whether their order is another."""
+    kind, inputs = _kind(data), data._inputs()
+    if kind == "Cache":
+        return "", False
+    before = [_redrawn(part) for part in inputs]
+    moved = any(moved for _, moved in before)
+    if kind not in _ANY_ORDER | _THEIR_ORDER:
+        return f"{kind}Dataset may give other examples in every epoch.", moved
+    drawing = _drawing(data)
+    reason = next((reason for reason, _ in before if reason), "")
+    if drawing:
+        reason = f"{kind} of the tf.data.Dataset runs {drawing}, which may give other values in every epoch."
+    elif moved and _depends_on_order(data, kind):
+        reason = f"{kind} after a shuffle gives other examples in every epoch."
+    return reason, moved or kind == "Shuffle" and bool(data._reshuffle_each_iteration)
+
+
+def _depends_on_order(data: tf.data.Dataset, kind: str) -> bool:
+    """Whether a step of a pipeline gives other examples, or makes others of them, in another order."""
+    if kind in ("Take", "Skip", "Shard"):
+        return int(data.cardinality()) != int(data._inputs()[0].cardinality())
+    if kind in _BATCHES:  # those of a fixed size leave out a rest
+        size: Optional[int] = tf.nest.flatten(data.element_spec)[0].shape[0]
+        return size is not None and int(data._inputs()[0].cardinality()) % size != 0
+    return kind in _THEIR_ORDER
+
+
+def _drawing(data: tf.data.Dataset) -> str:
+    """An op of the functions of a step of a pipeline that may give something else each time; else empty."""
+    for function in data._functions():
+        graph = function.function.graph.as_graph_def()
+        ops: Set[str] = {node.op for node in graph.node}
+        ops |= {node.op for body in graph.library.function for node in body.node_def}
+        for op in sorted(ops - _STEADY):
+            known = op_def_registry.get(op)
+            if known is not None and known.is_stateful:
+                return op
+    return ""
+
+
+def _kind(data: tf.data.Dataset) -> str:
+    return type(data).__name__.strip("_").replace("Dataset", "")
