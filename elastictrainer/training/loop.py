@@ -382,7 +382,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
             state.say("not recording: the data has ragged or sparse parts")
             return False
         if self.timings is not None and self.timings.reuse is None:
-            if state.workers:  # each would measure something else, and select by it
+            if state.workers or self._settings.deterministic:  # each run would measure something else
                 state.say("not recording: the profile does not say what that costs (et-profile makes one)")
                 return False
             with state.watch.lap(CALIBRATION):

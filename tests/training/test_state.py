@@ -8,7 +8,9 @@ import pytest
 
 from elastictrainer import TensorTimings
 from elastictrainer.selection import clock
+from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.fixed import FixedPolicy
+from elastictrainer.selection.plan import Plan
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION, Stopwatch
 
@@ -42,22 +44,22 @@ def spend(time):
 
 def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", timings=None):
     """The state of a run whose full steps take `full_ms`."""
-    policy = FixedPolicy(mask, timings)
-    policy.calibration_ms = [full_ms] if full_ms else []
-    return RunState(None, scheme, rho, 2, print, policy=policy, watch=Stopwatch(time))
+    state = RunState(None, scheme, rho, 2, print, watch=Stopwatch(time))
+    state.policy = FixedPolicy(mask, Plan([0.0], 2.0, 50), timings)
+    state.progress.full_ms = [full_ms] if full_ms else []
+    return state
 
 
 def test_the_ratio_is_over_a_full_step(time):
     state = make(time)
     assert state.ratio(15.0) == 0.75 and state.ratio(None) is None
     assert make(time, full_ms=None).ratio(15.0) is None
-    state.policy = None
-    assert state.ratio(15.0) is None
 
 
 def test_where_all_steps_are_full_there_is_no_ratio(time):
-    assert make(time, FULLY, scheme="full").ratio(15.0) is None
-    assert make(time, FULLY, rho=0.9, scheme="elastic").ratio(15.0) == 0.75  # all were selected
+    state = make(time, FULLY, full_ms=None, scheme="full")
+    state.progress.step_took(20.0)
+    assert state.ratio(15.0) is None and state.full_step_ms() == 20.0
 
 
 def test_the_median_step_of_an_epoch(time):
@@ -78,6 +80,26 @@ def test_full_training_takes_its_steps_and_what_both_have_in_common(time, spend)
     assert state.full_training_s() == pytest.approx(100 * 0.020 + 3.0 + 1.0)
     spend(state, 5.0, clock.FULL_TRACING)  # the first step is in that
     assert state.full_training_s() == pytest.approx(99 * 0.020 + 3.0 + 1.0 + 5.0)
+
+
+def test_a_run_by_the_clock_is_compared_with_the_epochs_that_were_asked_for(time, spend):
+    state = make(time, rho=0.5, scheme="elastic")
+    state.steps_per_epoch, state.budget = 50, Budget(seconds=3.0)
+    spend(state, 1.0, clock.BUILDING)
+    spend(state, 0.5, STEPS)
+    state.progress.step = 7
+    assert state.full_training_s() == pytest.approx(2 * 50 * 0.020 + 1.0)
+    assert state.share() == 0.5 and not state.ends() and state.seconds_left() == 1.5
+    spend(state, 1.5, STEPS)
+    assert state.share() == 1.0 and state.ends()
+
+
+def test_a_pass_over_the_images_may_take_half_of_what_is_left(time, spend):
+    state = make(time)
+    assert state.pass_ends_s() is None
+    state.budget = Budget(seconds=5.0)
+    spend(state, 1.0, STEPS)
+    assert state.pass_ends_s() == 3.0
 
 
 def test_without_a_full_step_its_time_is_not_known(time):
