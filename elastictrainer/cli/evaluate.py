@@ -56,9 +56,11 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
     evaluation_folder.require_free(folder, options.overwrite)
     data = (
-        labelled.labelled(options.dataset, options.part, options.data_dir)
+        labelled.labelled(options.dataset, options.part, options.data_dir, options.image_memory)
         if options.dataset is not None
-        else labelled.labelled_of_run(RunFolder(options.model), options.part, options.data_dir)
+        else labelled.labelled_of_run(
+            RunFolder(options.model), options.part, options.data_dir, options.image_memory
+        )
     )
     classifier = predictor.load(options.model, options.weights, options.trust_model)
     scores = scoring.score(classifier, data, options.image_size)

@@ -8,11 +8,14 @@ import tensorflow as tf
 
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.reading import Reading
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import CommonSettings
+from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import zoo
 from elastictrainer.registry import MODEL
 from elastictrainer.runs import environment
+from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import use_random_variables
 
@@ -47,8 +50,8 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     if settings.classes and dataset_given and settings.dataset in datasets.TFDS_CLASSES:
         _agree(settings, datasets.TFDS_CLASSES[settings.dataset])
     elif settings.classes and dataset_given and Path(settings.dataset).exists():
-        _agree(settings, datasets.classes_of(settings.dataset, settings.data_dir))
-    return settings.classes or datasets.classes_of(settings.dataset, settings.data_dir)
+        _agree(settings, datasets.classes_of(settings.dataset, settings.data_dir, reading(settings)))
+    return settings.classes or datasets.classes_of(settings.dataset, settings.data_dir, reading(settings))
 
 
 def fetch(settings: CommonSettings) -> None:
@@ -63,7 +66,13 @@ def fetch(settings: CommonSettings) -> None:
         load_data(settings)
 
 
-def load_data(settings: CommonSettings) -> ImageData:
+def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
+    """How image files are read: as the settings say, and as `run` noted, which is resumed or tested."""
+    noted = run.environment().get("damaged", {}) if run else {}
+    return Reading(bytes_of(settings.image_memory), **noted)
+
+
+def load_data(settings: CommonSettings, reading_of: Optional[Reading] = None) -> ImageData:
     """The data set, sized for the model."""
     size = settings.image_size or zoo.default_image_size(settings.model)
     data = datasets.load(
@@ -74,6 +83,7 @@ def load_data(settings: CommonSettings) -> ImageData:
         settings.data_dir,
         settings.validation_split,
         settings.test_split,
+        reading_of or reading(settings),
     )
     _agree(settings, len(data.class_names))
     return data
