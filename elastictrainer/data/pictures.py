@@ -156,7 +156,7 @@ def decode_plain(content: tf.Tensor, size: Size) -> tf.Tensor:
 
     def chosen() -> tf.Tensor:
         times = tf.reduce_min(tf.io.extract_jpeg_shape(content)[:2] // _ample(size))
-        return tf.searchsorted(_SCALES, times[None], side="right")[0]
+        return tf.reduce_sum(tf.cast(times >= _SCALES, tf.int32))
 
     number = tf.cond(tf.io.is_jpeg(content), chosen, lambda: tf.constant(len(_SCALES) + 1))
     pixels = tf.switch_case(number, [*map(jpeg, (1, *_SCALES)), other])
