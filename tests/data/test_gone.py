@@ -57,6 +57,7 @@ def test_a_stand_in_is_of_the_same_part(tf, image_folder):
     after = gone.without(load(whole, list(map(str, victims)), test_split=0.5), lambda line: None)
     assert set(after.train_split.files) <= set(before.train_split.files)
     assert set(after.test_split.files) <= set(before.test_split.files)
+    assert not {str(victim) for victim in victims} & {*after.train_split.files, *after.test_split.files}
     np.testing.assert_array_equal(after.train_split.labels, before.train_split.labels)
 
 
