@@ -30,6 +30,7 @@ MISTYPED = {
     "reprofile": ("often", "Valid: auto, always, never."),
     "reuse": ("of", "Did you mean 'off'? Valid: auto, off."),
     "reuse_dtype": ("float61", "Did you mean 'float16'?"),
+    "image_memory": ("much", "'much' is no size. Valid: a number with kB, MB or GB"),
     "reuse_memory": ("2 Gigs", "'2 Gigs' is no size. Valid: a number with kB, MB or GB"),
     "strategy": ("mirror", "Did you mean 'mirrored'?"),
     "replica_network": ("opne", "Did you mean 'open'?"),

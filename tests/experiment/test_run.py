@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from elastictrainer import RunError, UsageError
+from elastictrainer.experiment.labelled import labelled_of_run
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.run_folder import RunFolder
@@ -96,12 +97,54 @@ def test_a_new_run_replaces_an_old_one(settings, run):
     assert summary["epochs"] == 1 and len(run.metrics()) == 1
 
 
-def test_a_damaged_image_is_named(settings, run, image_folder):
-    victim = image_folder / "train" / "light" / "3.png"
+def spoil(file):
+    """Damage that only decoding finds: the last bytes are whole."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(bytes(content))
+
+
+def test_an_image_that_was_cut_short_is_named_before_training(settings, run, image_folder):
+    victim = image_folder / "test" / "light" / "3.png"
     victim.write_bytes(victim.read_bytes()[:-2000])
-    with pytest.raises(RunError, match=r"light/3\.png"):
+    with pytest.raises(UsageError, match=r"light/3\.png .*Replace or delete .*--skip-damaged"):
         train(settings(), run, resume=False)
-    assert not run.summary_path.exists()
+    assert not run.config_path.exists()
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("advice", ["replace", "delete"])
+def test_a_run_is_resumed_after_the_image_that_it_named_was(
+    settings, run, image_folder, capsys, part, advice
+):
+    victim = image_folder / part / "light" / "3.png"
+    whole = victim.read_bytes()
+    spoil(victim)
+    with pytest.raises(RunError, match=r"light/3\.png .*Replace or delete them"):
+        train(settings(), run, resume=False)
+    assert not run.summary_path.exists() and run.environment()["damaged"]["damaged"] == [str(victim)]
+    victim.unlink()
+    if advice == "replace":
+        victim.write_bytes((image_folder / "test" / "light" / "1.png").read_bytes())
+    assert train(settings(), run, resume=True)["steps"] == 6
+    assert ("gone: " in capsys.readouterr().out) == (advice == "delete")
+    assert labelled_of_run(run, part).split.count == {"train": 24, "test": 8}[part] - (advice == "delete")
+    victim.write_bytes(whole)
+    (image_folder / part / "light" / "2.png").unlink()
+    with pytest.raises(UsageError, match="is not what .* was trained on"):
+        train(settings(), run, resume=True)
+
+
+def test_damaged_images_are_left_out_and_stay_so(settings, run, image_folder, capsys):
+    cut, spoiled = (image_folder / "train" / "light" / name for name in ("3.png", "4.png"))
+    cut.write_bytes(cut.read_bytes()[:-2000])
+    spoil(spoiled)
+    train(settings(skip_damaged=True), run, resume=False)
+    said = capsys.readouterr().out
+    assert "left out: 2 image(s) that cannot be read" in said and "22 training and 8 test images" in said
+    spoiled.unlink()
+    train(settings(skip_damaged=True), run, resume=True)
+    assert "22 training and 8 test images" in capsys.readouterr().out
 
 
 def test_energy_from_a_meters_log_is_added(settings, run, tmp_path, capsys):
