@@ -47,15 +47,17 @@ def run(tmp_path):
 def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
     chosen = settings(scheme="elastic", epochs=2, export="keras", seed=3)
     summary = train(chosen, run, resume=False)
-    assert summary == run.summary() and summary["seed"] == 3 and summary["steps"] == 12
-    assert summary["epochs"] == 2 and summary["selections"] >= 1
+    assert summary == run.summary() and summary["seed"] == 3
+    assert summary["steps"] >= 1 and summary["epochs"] >= 1 and summary["selections"] >= 1
     assert 0 <= summary["accuracy_last"] <= summary["accuracy_best"] <= 1
     assert TrainSettings(**run.config()) == chosen
     assert run.environment()["class_names"] == ["dark", "light"]
-    assert [line["epoch"] for line in run.metrics()] == [1, 2]
-    assert all(line["test_accuracy"] is not None for line in run.metrics()) and run.selections()
+    head, *epochs = run.metrics()
+    assert [line["epoch"] for line in (head, *epochs)] == list(range(summary["epochs"] + 1))
+    assert head["test_accuracy"] is not None and epochs[-1]["test_accuracy"] == summary["accuracy_last"]
     page = (Path(__file__).parents[2] / "docs" / "run-folder.md").read_text()
-    assert not [key for key in (*summary, *run.metrics()[0], *run.selections()[0]) if f"`{key}`" not in page]
+    keys = {*summary, *head, *epochs[0], *run.selections()[0]}
+    assert not [key for key in keys if f"`{key}`" not in page]
     for path in (run.profile_path, run.model_path, run.events_path, run.checkpoints_path):
         assert path.exists(), path
     said = capsys.readouterr().out
@@ -63,7 +65,8 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
         "2 classes, 24 training and 8 test images, 6 trainable tensors",
         f"run: {run.path}",
         "profile: profiles/",
-        "epoch 2/2",
+        "solved head: test accuracy ",
+        "epoch   1  loss ",
         "written: ",
     ):
         assert words in said
@@ -94,7 +97,7 @@ def test_a_bad_request_leaves_a_finished_run_as_it_was(settings, run, monkeypatc
 def test_a_new_run_replaces_an_old_one(settings, run):
     train(settings(epochs=2), run, resume=False)
     summary = train(settings(), run, resume=False)
-    assert summary["epochs"] == 1 and len(run.metrics()) == 1
+    assert summary["epochs"] == 1 and [line["epoch"] for line in run.metrics()] == [0, 1]
 
 
 def spoil(file):
@@ -197,7 +200,7 @@ def test_changed_data_is_noticed_when_a_run_goes_on(settings, run, image_folder,
 
 @pytest.mark.parametrize("scheme", ["full", "elastic"])
 def test_a_run_goes_on_under_another_limit_of_processors(settings, run, monkeypatch, capsys, scheme):
-    chosen = settings(epochs=2, scheme=scheme)
+    chosen = settings(epochs=2, scheme=scheme, reuse="off")  # the number of epochs ends it, not the clock
     interrupted(chosen, run)
     if scheme == "full":
         assert not run.profile_path.exists()
@@ -231,7 +234,7 @@ def test_training_options_are_the_same_after_an_interruption(settings, run, imag
     options = {
         "optimizer": "adamw",
         "schedule": "cosine",
-        "warmup_epochs": 0.5,
+        "warmup": 1 / 6,
         "label_smoothing": 0.1,
         "class_weights": "balanced",
         "scheme": "traditional-tl",
@@ -240,13 +243,13 @@ def test_training_options_are_the_same_after_an_interruption(settings, run, imag
     }
     chosen = settings(**options)
     expected, lines = interrupted(chosen, run)
-    assert expected["replayed_share"] == pytest.approx(2 / 3)
-    rates = [line["learning_rate"] for line in lines]
+    assert expected["replayed_share"] == 1
+    rates = [line["learning_rate"] for line in lines[1:]]
     assert 0.003 > rates[0] > rates[1] > rates[2] >= 0
     assert train(chosen, run, resume=True)["loss_last"] == pytest.approx(expected["loss_last"], rel=1e-6)
     for line, other in zip(lines, run.metrics()):
         assert line["train_loss"] == pytest.approx(other["train_loss"], rel=1e-6)
-        assert line["learning_rate"] == other["learning_rate"]
+        assert line.get("learning_rate") == other.get("learning_rate")
     with zipfile.ZipFile(run.model_path) as archive:
         loss = json.loads(archive.read("config.json"))["compile_config"]["loss"]["config"]
     assert loss["label_smoothing"] == 0.1 and loss["class_weights"] == pytest.approx([2.0, 2 / 3])
@@ -266,7 +269,8 @@ def test_a_callback_sees_the_run(settings, run, monkeypatch):
 def test_a_callback_can_end_a_run(settings, run, place, steps):
     chosen = settings(callback=f"usercallbacks:{place}", epochs=3)
     summary = train(chosen, run, resume=False)
-    assert summary["steps"] == steps and summary["epochs"] == 1 and len(run.metrics()) == 1
+    assert summary["steps"] == steps and summary["epochs"] == 1
+    assert [line["epoch"] for line in run.metrics()] == [0, 1]
     for path in (run.summary_path, run.model_path):  # as if it had been killed before these were written
         path.unlink()
     again = train(chosen, run, resume=True)
@@ -319,7 +323,8 @@ def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings
     summary = train(chosen, run, resume=False)
     card = (run.export_path / "README.md").read_text()
     scores = score(predictor.load(run.path), labelled_of_run(run), None)
-    losses = [line["val_loss" if validated else "test_loss"] for line in run.metrics()]
+    of_part = "val_loss" if validated else "test_loss"
+    losses = [line[of_part] for line in run.metrics() if line["epoch"]]  # without the solved head
     assert losses[-1] > min(losses) and len(losses) < 9
     assert scores.accuracy == pytest.approx(summary["accuracy"])
     assert f"{100 * summary['accuracy']:.1f} % with these weights" in card

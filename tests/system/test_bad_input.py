@@ -216,10 +216,6 @@ BAD = {
         ("et-train", *SMALL, "--optimizer", "sdg"),
         "unknown optimizer 'sdg'. Did you mean 'sgd'? Valid: sgd, adam, adamw.",
     ),
-    "solver": (
-        ("et-train", *PROFILED, "--solver", "pd"),
-        "unknown solver 'pd'. Did you mean 'dp'? Valid: dp, milp.",
-    ),
     "head": (("et-train", *SMALL, "--head-init", "zero"), "Did you mean 'zeros'?"),
     "plot": (("et-plot", "curvs", "run"), "invalid choice: 'curvs'"),
     "no value": (("et-train", "--rho"), "expected one argument"),
