@@ -1,7 +1,8 @@
 """How a command ends early: the request was wrong (exit 2), the work failed (1), or a signal came (130)."""
 
 import difflib
-from typing import Iterable, Optional
+import re
+from typing import Iterable, Optional, Sequence
 
 
 class UsageError(ValueError):
@@ -14,6 +15,22 @@ class RunError(RuntimeError):
 
 class DataError(RunError):
     """The training data cannot be read."""
+
+
+class DamagedImages(DataError):
+    """Images cannot be decoded. `files` names those that are files of their own."""
+
+    def __init__(self, message: str, files: Sequence[str] = ()):
+        super().__init__(message)
+        self.files = list(files)
+
+
+class UnreadableImages(UsageError):
+    """Images are missing or damaged, as was seen before any was decoded. `files` names them."""
+
+    def __init__(self, message: str, files: Sequence[str] = ()):
+        super().__init__(message)
+        self.files = list(files)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -33,3 +50,11 @@ def unknown(kind: str, value: str, allowed: Iterable[str], listed: Optional[str]
     near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return UsageError(f"unknown {kind} {value!r}.{hint} Valid: {listed or ', '.join(allowed)}.")
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error's message, without the names of TensorFlow's ops and devices."""
+    text = re.sub(
+        r"\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*?\]( name:.*)?", "", str(getattr(error, "message", None) or error)
+    )
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

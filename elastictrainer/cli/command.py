@@ -43,6 +43,11 @@ def add_trained_model(parser: argparse.ArgumentParser) -> None:
         "--image-size", type=int, metavar="N", help="height and width in pixels, for a model that takes any"
     )
     parser.add_argument(
+        "--image-memory",
+        metavar="SIZE",
+        help="what decoding a picture may take; a larger one is refused (256MB, or as a run was told)",
+    )
+    parser.add_argument(
         "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.runs import ownership
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
@@ -53,15 +54,21 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         ownership.refuse_links(Path(options.model))
     folder = Path(options.output or (Path(options.model) / "evaluation" if is_run else "evaluation"))
     load_tensorflow()
+    from elastictrainer.data.pictures import MEMORY
+    from elastictrainer.data.reading import Reading
     from elastictrainer.experiment import evaluation_folder, labelled, scoring
     from elastictrainer.models import predictor
     from elastictrainer.plotting import drawing, mistakes
 
     evaluation_folder.require_free(folder, options.overwrite)
+    memory = bytes_of(options.image_memory) if options.image_memory else MEMORY
+    reading = Reading(memory, label_column=options.label_column)
     data = (
-        labelled.labelled(options.dataset, options.part, options.data_dir, options.label_column)
+        labelled.labelled(options.dataset, options.part, options.data_dir, reading)
         if options.dataset is not None
-        else labelled.labelled_of_run(RunFolder(options.model), options.part, options.data_dir)
+        else labelled.labelled_of_run(
+            RunFolder(options.model), options.part, options.data_dir, options.image_memory
+        )
     )
     classifier = predictor.load(options.model, options.weights, options.trust_model)
     scores = scoring.score(classifier, data, options.image_size)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Dict, Iterator, Optional, Sequence
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import RunError, UsageError
+from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = "Say what is in pictures, by a trained model: class and probability, a line for each picture."
@@ -41,23 +42,39 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     load_tensorflow()
     import numpy as np
 
-    from elastictrainer.data.image_folder import FolderSplit, checked_files
+    from elastictrainer.data import pictures
+    from elastictrainer.data.image_folder import FolderSplit
+    from elastictrainer.data.reading import abbreviated
     from elastictrainer.experiment import scoring
     from elastictrainer.models import predictor
 
+    memory = bytes_of(options.image_memory) if options.image_memory else pictures.MEMORY
     with contextlib.ExitStack() as stack:
         shown = _pictures(options.images, stack)
-        files = checked_files(list(shown))
+        problems = {file: pictures.problem(file, memory) for file in shown}
+        files = [file for file, problem in problems.items() if not problem]
+        if not files:
+            raise UsageError(f"none of the pictures can be read: {abbreviated(list(problems.values()))}.")
         classifier = predictor.load(options.model, options.weights, options.trust_model)
-        split = FolderSplit(files, np.zeros(len(files), np.int64))
+        for problem in filter(None, problems.values()):
+            print(f"et-predict: {problem}", file=sys.stderr)
+        split = FolderSplit(np.array(list(map(str, files))), np.arange(len(files)))
         wide = max(map(len, shown.values()))
-        names = iter(shown.values())
-        for minibatch in scoring.probabilities(classifier, split, options.image_size):
-            for row, name in zip(minibatch, names):
+        left = dict(enumerate(files))
+        answers = scoring.probabilities(classifier, split, options.image_size, skip_damaged=True)
+        for numbers, rows in answers:
+            for number, row in zip(numbers, rows):
+                name = shown[left.pop(int(number))]
                 classes = classifier.names(len(row))
                 best = np.argsort(-row, kind="stable")[: options.top]
                 found = {classes[k]: float(row[k]) for k in best}
                 print(_json(name, found) if options.json else _text(name, wide, found), flush=True)
+        for file in left.values():
+            problem = pictures.decoding_problem(str(file)) or f"{file} (could not be read)"
+            print(f"et-predict: {problem}", file=sys.stderr)
+        unread = len(shown) - len(files) + len(left)
+        if unread:
+            raise RunError(f"{unread} of {len(shown)} pictures could not be read.")
 
 
 def _pictures(asked: Sequence[str], stack: contextlib.ExitStack) -> Dict[Path, str]:
@@ -81,9 +98,10 @@ def _pictures(asked: Sequence[str], stack: contextlib.ExitStack) -> Dict[Path, s
 
 def _inside(folder: Path) -> Iterator[Path]:
     from elastictrainer.data.pictures import SUFFIXES
+    from elastictrainer.data.reading import is_hidden
 
     for path in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        hidden = any(map(is_hidden, path.relative_to(folder).parts))
         if path.suffix.lower() in SUFFIXES and not hidden:
             yield path
 

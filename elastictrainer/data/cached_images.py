@@ -8,8 +8,9 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.splits import IndexedSplit, stored
-from elastictrainer.errors import RunError, UsageError
+from elastictrainer.data.resizing import preprocessing
+from elastictrainer.data.splits import IndexedSplit, stored, unreadable
+from elastictrainer.errors import DamagedImages, RunError, UsageError
 from elastictrainer.registry import CACHE
 from elastictrainer.runs.environment import memory_bytes
 from elastictrainer.runs.files import remove_unfinished, written_beside
@@ -61,7 +62,7 @@ class CachedSplit(IndexedSplit):
                         images[k] = image
                     self._images = images
             except tf.errors.OpError as error:
-                raise RunError(split.culprit() or f"reading the images failed: {error.message}") from None
+                raise unreadable(split, error) from None
             except OSError as error:
                 raise RunError(
                     f"cannot keep the images in {file}: {error.strerror}. Choose --cache memory or none."
@@ -78,7 +79,7 @@ class CachedSplit(IndexedSplit):
 
         return lambda number: tf.ensure_shape(tf.numpy_function(image, [number], tf.float32), (*self.size, 3))
 
-    def culprit(self) -> str:
+    def culprit(self) -> Optional[DamagedImages]:
         """See `Split`."""
         return self._split.culprit()
 
@@ -113,11 +114,11 @@ def _read(file: Path, shape: Tuple[int, ...]) -> Optional[np.ndarray]:
 
 
 def _digest(split: Any, size: Tuple[int, int]) -> str:
-    """Of what is kept: the files, their sizes and times."""
+    """Of what is kept: the files, their sizes and times, and how they are prepared."""
     about = [
         (str(file), status.st_size, status.st_mtime_ns) for file in split.files for status in [os.stat(file)]
     ]
-    return hashlib.sha1(repr((about, size)).encode()).hexdigest()[:12]
+    return hashlib.sha1(repr((about, preprocessing(size))).encode()).hexdigest()[:12]
 
 
 def require_cacheable(place: str, split: Any) -> None:

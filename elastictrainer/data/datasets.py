@@ -9,6 +9,7 @@ from elastictrainer.data import hugging_face, tfds_data, user_data
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import FolderSplit, read_folder
 from elastictrainer.data.parts import PARTS, UNDIVIDED, by_part, divided
+from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import ArraySplit, Divisible
 from elastictrainer.data.tfds_data import TFDS_CLASSES
 from elastictrainer.errors import UsageError
@@ -23,7 +24,7 @@ def load(
     data_dir: Optional[str] = None,
     validation_split: Optional[float] = None,
     test_split: Optional[float] = None,
-    label_column: Optional[str] = None,
+    reading: Optional[Reading] = None,
 ) -> ImageData:
     """A data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
 
@@ -36,13 +37,13 @@ def load(
         seed: of the training order, and of the choice of what is set apart.
         data_dir: where tensorflow-datasets or Hugging Face's datasets keep their data.
         validation_split, test_split: shares of every class to set apart, see `parts.divided`.
-        label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes.
+        reading: how images and labels are read; None: all images, as `Reading()` says.
 
     Raises:
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder
             or file, fewer than two classes, a part asked for where there is one, or none to test on.
     """
-    names, parts = parts_of(name, data_dir, label_column)
+    names, parts = parts_of(name, data_dir, reading)
     if len(names) < 2:
         raise UsageError(f"{name} has {len(names)} class(es); classification needs at least two.")
     parts = divided(name, names, parts, test_split, validation_split, seed)
@@ -59,19 +60,22 @@ def load(
 
 
 def parts_of(
-    name: str, data_dir: Optional[str] = None, label_column: Optional[str] = None
+    name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None
 ) -> Tuple[Sequence[str], Dict[str, Divisible]]:
     """The class names of a data set, and its parts as they come: train, test and val, or UNDIVIDED alone.
 
     Args:
-        name, data_dir, label_column: as of `load`.
+        name, data_dir, reading: as of `load`.
 
     Raises:
         UsageError: as `load`, but for what is to be set apart.
     """
     DATASET.check(name)
-    if label_column is not None and not name.startswith(HF):
-        raise UsageError(f"--label-column {label_column} goes with hf:NAME alone, not {name}: leave it out.")
+    reading = reading or Reading()
+    if reading.label_column is not None and not name.startswith(HF):
+        raise UsageError(
+            f"--label-column {reading.label_column} goes with hf:NAME alone, not {name}: leave it out."
+        )
     if name == "demo":
         from elastictrainer.data import demo_digits
 
@@ -81,11 +85,11 @@ def parts_of(
     names: Sequence[str]
     parts: Mapping[str, Divisible]
     if name.startswith(HF):
-        names, parts = hugging_face.load(name[len(HF) :], data_dir, label_column)
+        names, parts = hugging_face.load(name[len(HF) :], data_dir, reading)
     elif is_fetched(name):
         names, parts = tfds_data.named(name.removeprefix(TFDS), data_dir)
     else:
-        names, parts = _from_path(Path(name))
+        names, parts = _from_path(Path(name), reading)
     return names, dict(parts)
 
 
@@ -94,16 +98,16 @@ def is_fetched(name: str) -> bool:
     return name in TFDS_CLASSES or name.startswith((TFDS, HF))
 
 
-def _from_path(path: Path) -> Tuple[Sequence[str], Mapping[str, Divisible]]:
+def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Divisible]]:
     if tfds_data.is_prepared(path):
         return tfds_data.prepared(path)
     if path.is_dir() and any((path / part).is_dir() for part in ("train", "test")):
-        return read_folder(path)
+        return read_folder(path, reading)
     if path.is_dir():
-        names, files, labels = user_data.read_class_folders(path)
-        return names, {UNDIVIDED: FolderSplit(files, labels)}
+        names, whole = user_data.read_class_folders(path, reading)
+        return names, {UNDIVIDED: whole}
     if path.suffix == ".csv":
-        (names, items, labels), part_of = user_data.read_table(path)
+        (names, items, labels), part_of = user_data.read_table(path, reading)
     elif path.suffix == ".npz":
         names, items, labels, part_of = user_data.read_arrays(path)
     else:
@@ -123,8 +127,8 @@ def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Tuple
             raise UsageError(f"{path}: class {name!r} is not in all of {', '.join(expected)}.")
 
 
-def classes_of(name: str, data_dir: Optional[str] = None, label_column: Optional[str] = None) -> int:
+def classes_of(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
     """The number of classes of a data set, without fetching one of tensorflow-datasets."""
     if name in TFDS_CLASSES or name.startswith(TFDS):
         return tfds_data.classes_of(name.removeprefix(TFDS), data_dir)
-    return len(parts_of(name, data_dir, label_column)[0])
+    return len(parts_of(name, data_dir, reading)[0])

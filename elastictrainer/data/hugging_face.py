@@ -8,11 +8,12 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.image_folder import abbreviated
 from elastictrainer.data.parts import of_splits
-from elastictrainer.data.pictures import decode_content
-from elastictrainer.data.splits import IndexedSplit, prepare_image
-from elastictrainer.errors import UsageError
+from elastictrainer.data.pictures import MEMORY, decode_content
+from elastictrainer.data.reading import Reading, abbreviated
+from elastictrainer.data.resizing import resized
+from elastictrainer.data.splits import IndexedSplit
+from elastictrainer.errors import DamagedImages, UsageError
 
 
 @dataclass
@@ -25,6 +26,7 @@ class HubSplit(IndexedSplit):
         column: where its images are, encoded.
         rows: (n,) int, their numbers in the table.
         labels: (n,) int.
+        memory: bytes that decoding an image may take.
     """
 
     name: str
@@ -32,6 +34,7 @@ class HubSplit(IndexedSplit):
     column: str
     rows: np.ndarray
     labels: np.ndarray
+    memory: int = MEMORY
 
     def subset(self, chosen: np.ndarray) -> "HubSplit":
         """See `Divisible`."""
@@ -41,19 +44,21 @@ class HubSplit(IndexedSplit):
         """See `IndexedSplit`."""
 
         def image(number: tf.Tensor) -> tf.Tensor:
-            pixels = tf.numpy_function(self._pixels, [number], tf.uint8)
-            return prepare_image(tf.ensure_shape(pixels, (None, None, 3)), size)
+            pixels = tf.numpy_function(lambda at: self._pixels(at, size), [number], tf.uint8)
+            return resized(tf.ensure_shape(pixels, (None, None, 3)), size)
 
         return image
 
-    def _pixels(self, number: Any) -> np.ndarray:
+    def _pixels(self, number: Any, size: Tuple[int, int] = (1, 1)) -> np.ndarray:
         cell = self.table[int(self.rows[int(number)])][self.column]
-        return decode_content(cell["bytes"] or Path(cell["path"]).read_bytes())
+        return decode_content(cell["bytes"] or Path(cell["path"]).read_bytes(), size, self.memory)
 
-    def culprit(self) -> str:
+    def culprit(self) -> Optional[DamagedImages]:
         """Names the damaged images, after decoding every image of the split; see `Split`."""
         problems = list(self._problems())
-        return f"{self.name}: {len(problems)} damaged image(s): {abbreviated(problems)}." if problems else ""
+        if not problems:
+            return None
+        return DamagedImages(f"{self.name}: {len(problems)} damaged image(s): {abbreviated(problems)}.")
 
     def _problems(self) -> Iterator[str]:
         for number, row in enumerate(self.rows):
@@ -80,16 +85,14 @@ class HubSplit(IndexedSplit):
         return {"contents": contents, "times": [os.stat(file).st_mtime_ns for file in files]}
 
 
-def load(
-    source: str, cache_dir: Optional[str], label_column: Optional[str] = None
-) -> Tuple[List[str], Dict[str, HubSplit]]:
+def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[str], Dict[str, HubSplit]]:
     """Class names and parts (see `parts.of_splits`). A test split without any label is left out.
 
     Args:
         source: a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
             a name in the hub, perhaps with a configuration: "owner/name:configuration".
         cache_dir: where `datasets` keeps what it fetches and converts; None: where it does by itself.
-        label_column: of the labels; None: the column `label`, or the only one of classes.
+        reading: says what decoding an image may take, and which column has the labels.
 
     Raises:
         UsageError: `datasets` is not installed, the data cannot be fetched or read, holds no labelled images,
@@ -109,7 +112,7 @@ def load(
             f"hf:{source} cannot be had ({reason}). It is a name in Hugging Face's hub, or a folder: one "
             "that save_to_disk has written, or one with .parquet files, or with images."
         ) from None
-    return _labelled(f"hf:{source}", tables, label_column)
+    return _labelled(f"hf:{source}", tables, reading)
 
 
 def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any]:
@@ -128,16 +131,14 @@ def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any
     return dict(read) if isinstance(read, dict) else {"train": read}
 
 
-def _labelled(
-    name: str, tables: Dict[str, Any], column: Optional[str]
-) -> Tuple[List[str], Dict[str, HubSplit]]:
+def _labelled(name: str, tables: Dict[str, Any], reading: Reading) -> Tuple[List[str], Dict[str, HubSplit]]:
     """Class names and splits of tables that hold an image and a label in each row."""
     import datasets
 
     features = of_splits(name, tables)["train"].features
     images = [key for key, kind in features.items() if isinstance(kind, datasets.Image)]
     classes = [key for key, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
-    label = _label_column(name, features, images, classes, column)
+    label = _label_column(name, features, images, classes, reading.label_column)
 
     def of(table: Any) -> Any:
         return table.select_columns([label])[:][label]
@@ -162,7 +163,9 @@ def _labelled(
         if (numbers < 0).any():
             raise UsageError(f"{name}: {(numbers < 0).sum()} images of {part} have no label.")
         plain = table.select_columns([images[0]]).cast_column(images[0], datasets.Image(decode=False))
-        splits[part] = HubSplit(f"{name}, {part}", plain, images[0], np.arange(len(numbers)), numbers)
+        splits[part] = HubSplit(
+            f"{name}, {part}", plain, images[0], np.arange(len(numbers)), numbers, reading.memory
+        )
     return names, splits
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data.cached_images import CachedSplit, require_cacheable, require_room
-from elastictrainer.data.splits import IndexedSplit, Split
-from elastictrainer.errors import RunError, UsageError
+from elastictrainer.data.splits import IndexedSplit, Split, unreadable
+from elastictrainer.errors import UsageError
 
 Minibatch = Tuple[tf.Tensor, tf.Tensor]  # images (batch, H, W, 3) float32 in 0..255, labels (batch,) int64
 
@@ -155,10 +155,6 @@ class ImageData:
         examples = split.ordered()(None).shard(self.part[1], self.part[0])
         yield from self._read(self._decoded(examples, split, batch_size), split)
 
-    def unreadable(self, split: Split, message: str) -> RunError:
-        """The error to raise when reading `split` failed with `message`: it names the image if it can."""
-        return RunError(split.culprit() or f"reading {self.name} failed: {message}")
-
     def _shuffled(
         self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0
     ) -> tf.data.Dataset:
@@ -188,7 +184,7 @@ class ImageData:
         try:
             yield from dataset
         except tf.errors.OpError as error:
-            raise self.unreadable(split, error.message) from None
+            raise unreadable(split, error) from None
 
 
 def _workers() -> int:

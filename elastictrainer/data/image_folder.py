@@ -3,15 +3,17 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data.parts import VALIDATION_NAMES
 from elastictrainer.data.pictures import SUFFIXES, decode, decode_plain, decoding_problem, header
-from elastictrainer.data.splits import IndexedSplit, prepare_image
-from elastictrainer.errors import UsageError
+from elastictrainer.data.reading import Reading, abbreviated, is_hidden, unreadable
+from elastictrainer.data.resizing import resized
+from elastictrainer.data.splits import IndexedSplit
+from elastictrainer.errors import DamagedImages, UsageError
 
 LAYOUT = (
     "Expected: train/CLASS/IMAGE, test/CLASS/IMAGE and perhaps val/CLASS/IMAGE, images being "
@@ -20,11 +22,17 @@ LAYOUT = (
 )
 
 
-def read_folder(folder: Path) -> Tuple[List[str], Dict[str, "FolderSplit"]]:
+def read_folder(
+    folder: Path, reading: Optional[Reading] = None
+) -> Tuple[List[str], Dict[str, "FolderSplit"]]:
     """The class names, in alphabetical order, and the parts: train, and test and val where there are such.
 
     The validation part's folder is `val`, `valid` or `validation`. Every file is opened and its
-    header read. Pixels are decoded when training or evaluation reads them.
+    header and end read. Pixels are decoded when training or evaluation reads them.
+
+    Args:
+        folder: of the data.
+        reading: which files are read; None: all that are there.
 
     Raises:
         UsageError: no training part, two validation parts, a class missing from a part, fewer than two
@@ -40,7 +48,7 @@ def read_folder(folder: Path) -> Tuple[List[str], Dict[str, "FolderSplit"]]:
         )
     folders = {"train": "train", "test": "test", "val": (validation or [""])[0]}
     folders = {part: name for part, name in folders.items() if name and (folder / name).is_dir()}
-    classes = {part: _folders_in(folder / name) for part, name in folders.items()}
+    classes = {part: class_folders(folder / name) for part, name in folders.items()}
     names = classes["train"]
     for part in list(folders)[1:]:
         for lacking, other in ((part, "train"), ("train", part)):
@@ -52,48 +60,44 @@ def read_folder(folder: Path) -> Tuple[List[str], Dict[str, "FolderSplit"]]:
                 )
     if len(names) < 2:
         raise UsageError(f"{folder} has {len(names)} class(es); classification needs at least two. {LAYOUT}")
-    return names, {part: _read_split(folder / name, names) for part, name in folders.items()}
+    reading = reading or Reading()
+    return names, {part: read_classes(folder / name, names, reading) for part, name in folders.items()}
 
 
-def _folders_in(folder: Path) -> List[str]:
-    return sorted(p.name for p in folder.iterdir() if p.is_dir())
+def class_folders(folder: Path) -> List[str]:
+    """The names of the folders in a folder, in alphabetical order, without hidden ones."""
+    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not is_hidden(p.name))
 
 
-def _read_split(folder: Path, names: List[str]) -> "FolderSplit":
-    files_by_class = [images_in(folder / name) for name in names]
-    files = checked_files([file for files in files_by_class for file in files])
-    return FolderSplit(files, np.repeat(np.arange(len(names)), [len(files) for files in files_by_class]))
+def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSplit":
+    """The images in FOLDER/CLASS for each class name.
+
+    Raises:
+        UsageError: a class without images, an unreadable image.
+    """
+    files_by_class = [images_in(folder / name, reading) for name in names]
+    files = [file for files in files_by_class for file in files]
+    labels = np.repeat(np.arange(len(names)), [len(files) for files in files_by_class])
+    usable = reading.usable(files)
+    for label, name in enumerate(names):
+        if not usable[labels == label].any():
+            raise UsageError(
+                f"{folder / name} holds no image that can be read. Add some, or remove the class."
+            )
+    return FolderSplit(np.array([str(file) for file in files])[usable], labels[usable])
 
 
-def images_in(folder: Path) -> List[Path]:
-    """The image files of a class folder, not of folders in it, in alphabetical order.
+def images_in(folder: Path, reading: Optional[Reading] = None) -> List[Path]:
+    """The image files of a class folder, not of folders in it and not hidden ones, in alphabetical order.
 
     Raises:
         UsageError: there is none.
     """
-    files = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
+    there = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not is_hidden(p.name)]
+    files = sorted(there + (reading.deleted_from(folder) if reading else []))
     if not files:
         raise UsageError(f"{folder} holds no image. {LAYOUT}")
     return files
-
-
-def checked_files(files: List[Path]) -> np.ndarray:
-    """The paths as an array (n,) of str, in the same order, after a check of every file's header.
-
-    Raises:
-        UsageError: a file is missing, empty, or not an image; the message names up to three such files.
-    """
-    problems = [problem for problem in (header(file).problem for file in files) if problem]
-    if problems:
-        raise UsageError(
-            f"{len(problems)} unreadable image(s): {abbreviated(problems)}. Replace or delete them."
-        )
-    return np.array([str(file) for file in files])
-
-
-def abbreviated(items: List[str]) -> str:
-    """The first three items, separated by commas, and how many more there are."""
-    return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
 
 
 @dataclass
@@ -118,30 +122,42 @@ class FolderSplit(IndexedSplit):
         plain = tf.constant([header(file).plain for file in self.files])
 
         def any_picture(file: tf.Tensor) -> tf.Tensor:
-            pixels = tf.numpy_function(lambda name: decode(np.asarray(name).item()), [file], tf.uint8)
+            pixels = tf.numpy_function(lambda name: decode(np.asarray(name).item(), size), [file], tf.uint8)
             return tf.ensure_shape(pixels, (None, None, 3))
 
         def read(number: tf.Tensor) -> tf.Tensor:
             file = files[number]
-            pixels = tf.cond(plain[number], lambda: decode_plain(file), lambda: any_picture(file))
-            return prepare_image(pixels, size)
+            pixels = tf.cond(
+                plain[number],
+                lambda: decode_plain(tf.io.read_file(file), size),
+                lambda: any_picture(file),
+            )
+            return resized(pixels, size)
 
         return read
 
-    def culprit(self) -> str:
+    def culprit(self) -> Optional[DamagedImages]:
         """Names the damaged images, after decoding every image of the split; see `Split.culprit`."""
-        problems = [problem for problem in map(decoding_problem, self.files) if problem]
+        problems = {str(file): problem for file in self.files if (problem := decoding_problem(file))}
         if not problems:
-            return ""
-        return f"{len(problems)} damaged image(s): {abbreviated(problems)}. Replace or delete them."
+            return None
+        return DamagedImages(unreadable(list(problems.values()), Reading.advice), list(problems))
 
     def identity(self) -> Dict[str, Any]:
-        """See `Split`: a folder that was moved or copied as a whole has the same contents."""
-        about = [os.stat(file) for file in self.files]
+        """See `Split`: a folder that was moved or copied as a whole has the same contents.
+
+        `names` are the contents without the sizes, which stay when a damaged file is replaced or deleted.
+        """
+        about = [os.stat(file) if os.path.exists(file) else None for file in self.files]
         files = [str(file) for file in self.files]
         if len(set(map(os.path.isabs, files))) > 1:  # of a table
             files = list(map(os.path.abspath, files))
         root = os.path.commonpath(files)
         names = [os.path.relpath(file, root) for file in files]
-        sizes, times = [one.st_size for one in about], [one.st_mtime_ns for one in about]
-        return {"contents": list(zip(names, sizes, map(int, self.labels))), "times": times}
+        sizes, times = [one and one.st_size for one in about], [one and one.st_mtime_ns for one in about]
+        labels = list(map(int, self.labels))
+        return {
+            "contents": list(zip(names, sizes, labels)),
+            "names": list(zip(names, labels)),
+            "times": times,
+        }

@@ -7,21 +7,22 @@ from pathlib import Path
 from typing import Dict, List, Sequence
 
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.image_folder import abbreviated
 from elastictrainer.data.pictures import SUFFIXES
+from elastictrainer.data.reading import abbreviated, is_hidden
 
 _WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def remarks(data: ImageData) -> List[str]:
-    """A line for each of: unequal classes, files in class folders that are not used, images in both parts."""
+    """A line for each of: unequal classes, unused files, hidden ones, images in two parts."""
     found = [data.imbalance()]
     files: Dict[str, Sequence[str]] = {
         part: split.files for part, split in data.splits.items() if hasattr(split, "files")
     }
     if len(files) == len(data.splits):
         if Path(data.name).is_dir():
-            found.append(_unused([file for part in files.values() for file in part]))
+            used = [file for part in files.values() for file in part]
+            found += [_unused(used), _hidden(used)]
         for here, there in itertools.combinations(files, 2):  # train, val, test, in this order
             found.append(_shared(files[here], _WORDS[here], files[there], _WORDS[there]))
     return [line for line in found if line]
@@ -34,7 +35,7 @@ def _unused(files: Sequence[str]) -> str:
         entry.path
         for folder in sorted({os.path.dirname(file) for file in used})
         for entry in os.scandir(folder)
-        if entry.path not in used and not entry.name.startswith(".")
+        if entry.path not in used and not is_hidden(entry.name)
     )
     if not beside:
         return ""
@@ -42,6 +43,21 @@ def _unused(files: Sequence[str]) -> str:
         f"not used: {abbreviated(beside)}. Images are those directly in a class' folder, ending in "
         f"{' '.join(SUFFIXES)}"
     )
+
+
+def _hidden(files: Sequence[str]) -> str:
+    """Name what would be a class or an image, were it not hidden."""
+    classes = {os.path.dirname(file) for file in files}
+    parts = {os.path.dirname(folder) for folder in classes}
+    there = [entry for folder in sorted(parts) for entry in os.scandir(folder) if entry.is_dir()]
+    there += [
+        entry
+        for folder in sorted(classes)
+        for entry in os.scandir(folder)
+        if os.path.splitext(entry.name)[1].lower() in SUFFIXES
+    ]
+    hidden = [entry.path for entry in there if is_hidden(entry.name)]
+    return f"ignored as hidden: {abbreviated(hidden)}" if hidden else ""
 
 
 def _shared(first: Sequence[str], first_words: str, second: Sequence[str], second_words: str) -> str:

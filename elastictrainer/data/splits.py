@@ -7,6 +7,9 @@ from typing import Any, Callable, Dict, Optional, Protocol, Tuple
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.data.resizing import resized
+from elastictrainer.errors import DamagedImages, DataError, reason
+
 Example = Tuple[tf.Tensor, tf.Tensor]  # image (H, W, 3) float32 in 0..255, label () int64
 
 
@@ -30,8 +33,8 @@ class Split(Protocol):
     def labels(self) -> np.ndarray:
         """(count,) int, in the stored order; they may have to be read."""
 
-    def culprit(self) -> str:
-        """After a failed read: which image it was and what to do, or an empty string."""
+    def culprit(self) -> Optional[DamagedImages]:
+        """After a failed read: the error that says which image it was; None where it cannot be found."""
 
     def identity(self) -> Dict[str, Any]:
         """What tells it from another: its `contents`, in order, and the `times` of its files."""
@@ -78,9 +81,9 @@ class IndexedSplit:
         read, labels = self.reader(size), tf.constant(self.labels, tf.int64)
         return lambda number: (read(number), labels[number])
 
-    def culprit(self) -> str:
+    def culprit(self) -> Optional[DamagedImages]:
         """See `Split`."""
-        return ""
+        return None
 
 
 @dataclass
@@ -97,7 +100,7 @@ class ArraySplit(IndexedSplit):
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
         """See `IndexedSplit`."""
         images = tf.constant(self.images)
-        return lambda number: prepare_image(images[number], size)
+        return lambda number: resized(images[number], size)
 
     def identity(self) -> Dict[str, Any]:
         """See `Split`."""
@@ -110,6 +113,6 @@ def stored(split: Split, size: Tuple[int, int], workers: int) -> tf.data.Dataset
     return split.ordered()(None).map(split.decoder(size), num_parallel_calls=workers)
 
 
-def prepare_image(image: tf.Tensor, size: Tuple[int, int]) -> tf.Tensor:
-    """An image of any size as (H, W, 3) float32 in 0..255."""
-    return tf.ensure_shape(tf.image.resize(image, size), (*size, 3))
+def unreadable(split: Split, error: Exception) -> DataError:
+    """The error to raise where reading `split` failed with `error`: it names the image if it can."""
+    return split.culprit() or DataError(f"reading the images failed: {reason(error)}")

@@ -10,8 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data import parts
-from elastictrainer.data.splits import Example, prepare_image
-from elastictrainer.errors import UsageError
+from elastictrainer.data.pictures import decode_plain
+from elastictrainer.data.resizing import resized
+from elastictrainer.data.splits import Example
+from elastictrainer.errors import DamagedImages, UsageError
 
 # Classes of the registered data sets, so that a model can be profiled before its data is on the device.
 TFDS_CLASSES = {"caltech_birds2011": 200, "oxford_iiit_pet": 37, "stanford_dogs": 120}
@@ -83,14 +85,13 @@ class TfdsSplit:
         """See `Split`."""
 
         def decode(example: Dict[str, tf.Tensor]) -> Example:
-            image = tf.io.decode_image(example["image"], channels=3, expand_animations=False)
-            return prepare_image(image, size), example["label"]
+            return resized(decode_plain(example["image"], size), size), example["label"]
 
         return decode
 
-    def culprit(self) -> str:
+    def culprit(self) -> Optional[DamagedImages]:
         """See `Split`."""
-        return ""
+        return None
 
     def identity(self) -> Dict[str, Any]:
         """See `Split`."""

@@ -8,8 +8,9 @@ from typing import List, Tuple
 
 import numpy as np
 
-from elastictrainer.data.image_folder import LAYOUT, abbreviated, checked_files, images_in
+from elastictrainer.data.image_folder import LAYOUT, FolderSplit, class_folders, read_classes
 from elastictrainer.data.parts import UNDIVIDED, VALIDATION_NAMES
+from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.errors import UsageError
 
 # Class names by label; image files (n,) str; labels (n,) int.
@@ -23,23 +24,21 @@ _ARRAYS = (
 _SPLITS = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION_NAMES, "val")}
 
 
-def read_class_folders(folder: Path) -> LabelledFiles:
+def read_class_folders(folder: Path, reading: Reading) -> Tuple[List[str], FolderSplit]:
     """The images of a folder with the layout CLASS/IMAGE; class names in alphabetical order.
 
     Raises:
         UsageError: fewer than two classes, a class without images, an unreadable image.
     """
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir())
+    names = class_folders(folder)
     if len(names) < 2:
         raise UsageError(
             f"{folder} has {len(names)} class folder(s); classification needs at least two. {LAYOUT}"
         )
-    files_by_class = [images_in(folder / name) for name in names]
-    files = checked_files([file for files in files_by_class for file in files])
-    return names, files, np.repeat(np.arange(len(names)), [len(files) for files in files_by_class])
+    return names, read_classes(folder, names, reading)
 
 
-def read_table(path: Path) -> Tuple[LabelledFiles, List[str]]:
+def read_table(path: Path, reading: Reading) -> Tuple[LabelledFiles, List[str]]:
     """The images of a CSV file with the columns path, label and optionally split (train, val or test).
 
     Paths are relative to the folder of the CSV file. Class names are in alphabetical order.
@@ -73,11 +72,13 @@ def read_table(path: Path) -> Tuple[LabelledFiles, List[str]]:
     if len(names) < 2:
         raise UsageError(f"{path} names {len(names)} class(es); classification needs at least two.")
     label_of = {name: label for label, name in enumerate(names)}
-    files = checked_files([path.parent / row["path"].strip() for row in rows])
-    labels = np.array([label_of[row["label"].strip()] for row in rows])
+    files = [path.parent / row["path"].strip() for row in rows]
+    usable = reading.usable(files)
+    labels = np.array([label_of[row["label"].strip()] for row in rows])[usable]
+    found = names, np.array([str(file) for file in files])[usable], labels
     if "split" not in columns:
-        return (names, files, labels), [UNDIVIDED] * len(rows)
-    return (names, files, labels), [_SPLITS[row["split"].strip()] for row in rows]
+        return found, [UNDIVIDED] * len(labels)
+    return found, [_SPLITS[row["split"].strip()] for row, used in zip(rows, usable) if used]
 
 
 def _text(path: Path) -> str:

@@ -2,18 +2,21 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.reading import Reading
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.rates import learning_rate
 from elastictrainer.experiment.settings import CommonSettings
+from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import zoo
 from elastictrainer.registry import MODEL
 from elastictrainer.runs import environment
+from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import use_random_variables
 
@@ -48,12 +51,8 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     if settings.classes and dataset_given and settings.dataset in datasets.TFDS_CLASSES:
         _agree(settings, datasets.TFDS_CLASSES[settings.dataset])
     elif settings.classes and dataset_given and Path(settings.dataset).exists():
-        _agree(settings, _class_count(settings))
-    return settings.classes or _class_count(settings)
-
-
-def _class_count(settings: CommonSettings) -> int:
-    return datasets.classes_of(settings.dataset, settings.data_dir, settings.label_column)
+        _agree(settings, datasets.classes_of(settings.dataset, settings.data_dir, reading(settings)))
+    return settings.classes or datasets.classes_of(settings.dataset, settings.data_dir, reading(settings))
 
 
 def fetch(settings: CommonSettings) -> None:
@@ -68,7 +67,13 @@ def fetch(settings: CommonSettings) -> None:
         load_data(settings)
 
 
-def load_data(settings: CommonSettings) -> ImageData:
+def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
+    """How a data set is read: as the settings say, and as `run` noted, which is resumed or tested."""
+    noted = run.environment().get("damaged", {}) if run else {}
+    return Reading(bytes_of(settings.image_memory), label_column=settings.label_column, **noted)
+
+
+def load_data(settings: CommonSettings, reading_of: Optional[Reading] = None) -> ImageData:
     """The data set, sized for the model."""
     size = settings.image_size or zoo.default_image_size(settings.model)
     data = datasets.load(
@@ -79,7 +84,7 @@ def load_data(settings: CommonSettings) -> ImageData:
         settings.data_dir,
         settings.validation_split,
         settings.test_split,
-        settings.label_column,
+        reading_of or reading(settings),
     )
     _agree(settings, len(data.class_names))
     return data

@@ -1,15 +1,16 @@
 """Labelled images that a trained classifier is to be tested on."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
-from elastictrainer.data import datasets, fingerprint
-from elastictrainer.data.image_folder import abbreviated
+from elastictrainer.data import datasets, fingerprint, gone
 from elastictrainer.data.parts import UNDIVIDED, divided
+from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.splits import Divisible
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.run_folder import RunFolder
@@ -42,21 +43,30 @@ class Labelled:
         return f"{self.split.count} {words + ' ' if words else ''}images of {Path(self.name).name}"
 
 
-def labelled_of_run(run: RunFolder, part: Optional[str] = None, data_dir: Optional[str] = None) -> Labelled:
+def labelled_of_run(
+    run: RunFolder,
+    part: Optional[str] = None,
+    data_dir: Optional[str] = None,
+    image_memory: Optional[str] = None,
+) -> Labelled:
     """The images that a run set aside.
 
     Args:
         run: its folder.
         part: "test" (None), "val" or "train".
         data_dir: where the collection's data is now; None: where it was.
+        image_memory: what decoding an image may take, such as 1GB; None: as the run was told.
 
     Raises:
         UsageError: the data is not there any more, has no such part, or is other data than what the part was
             set apart of: what would be set apart now may have been trained on.
     """
     settings = load(TrainSettings, run.config_path)
+    if image_memory is not None:
+        settings.image_memory = image_memory
     try:
-        names, own = datasets.parts_of(settings.dataset, data_dir or settings.data_dir, settings.label_column)
+        reading = assembly.reading(settings, run)
+        names, own = datasets.parts_of(settings.dataset, data_dir or settings.data_dir, reading)
     except UsageError as error:
         started_in = run.environment().get("directory")
         raise UsageError(
@@ -69,31 +79,31 @@ def labelled_of_run(run: RunFolder, part: Optional[str] = None, data_dir: Option
     apart = {name: split for name, split in parts.items() if split is not own.get(name)}
     if before and chosen.part in apart:
         was = {name: about for name, about in before.items() if name in ("class_names", *apart)}
-        found = fingerprint.changes(was, fingerprint.of_splits(names, apart))
+        found = fingerprint.changes(was, fingerprint.of_splits(names, apart), bool(reading.damaged))
         if found:
             raise UsageError(
                 f"{chosen.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as "
                 "it was, or name images to test on with --dataset."
             )
-    return chosen
+    return replace(chosen, split=gone.left(chosen.split))
 
 
 def labelled(
     name: str,
     part: Optional[str] = None,
     data_dir: Optional[str] = None,
-    label_column: Optional[str] = None,
+    reading: Optional[Reading] = None,
 ) -> Labelled:
     """The images of a data set (see `datasets.load`); all of them where it has no parts.
 
     Args:
-        name, data_dir, label_column: of the data set.
+        name, data_dir, reading: of the data set, see `datasets.load`.
         part: "test" (None: where there are parts), "val" or "train".
 
     Raises:
         UsageError: there is no such data, or no such part.
     """
-    names, parts = datasets.parts_of(name, data_dir, label_column)
+    names, parts = datasets.parts_of(name, data_dir, reading)
     return _chosen(name, names, parts, part)
 
 

@@ -71,8 +71,6 @@ def parse(
         extra: Dict[str, Any] = {"type": str, "metavar": metadata["metavar"] or _metavar(kind, metadata)}
         if kind is bool:
             extra = {"action": "store_true" if field.default is False else argparse.BooleanOptionalAction}
-        if metadata["bare"] is not None:
-            extra.update(nargs="?", const=metadata["bare"])
         if metadata["repeated"]:
             extra.update(action="append")
         extra.update(dest=name, default=argparse.SUPPRESS)

@@ -10,12 +10,12 @@ from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 import tensorflow as tf
 
-from elastictrainer.data import fingerprint
+from elastictrainer.data import fingerprint, gone
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.image_folder import abbreviated
+from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.remarks import remarks
-from elastictrainer.errors import DataError, UsageError
-from elastictrainer.experiment import assembly, memory, profiling, user_callbacks
+from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
+from elastictrainer.experiment import assembly, damaged_images, memory, profiling, user_callbacks
 from elastictrainer.experiment.durations import seconds_of
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
@@ -50,7 +50,11 @@ def train(settings: TrainSettings, run: RunFolder, resume: bool) -> Dict[str, An
     """Train into the folder `run`, alone or as one of several processes; returns the summary."""
     group = workers.create(settings.strategy)
     with group.explaining_lost_peers() if group else contextlib.nullcontext():
-        return _train(settings, run, resume, group)
+        try:
+            return _train(settings, run, resume, group)
+        except (DamagedImages, UnreadableImages) as error:
+            damaged_images.note(run, error.files)
+            raise
 
 
 def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers]) -> Dict[str, Any]:
@@ -69,7 +73,8 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
     users = user_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     assembly.note_precision(settings, print)
-    data = assembly.load_data(settings)
+    reading = damaged_images.reading(settings, run, resume)
+    data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
         # Alone, it makes the test part where the data has none.
         besides = "--test-split 0.2 beside " if settings.validation_split else ""
@@ -77,9 +82,11 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
             f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
             f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."
         )
+    about_data = fingerprint.fingerprint(data)
     if resume:
         _require_unchanged(data, run, print)
-    about_data, noteworthy = fingerprint.fingerprint(data), remarks(data)
+        data = gone.without(data, print)
+    noteworthy = [*remarks(data), *damaged_images.remarks(reading)]
     data, model = _prepared(settings, run, resume, data, group)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, "
@@ -131,7 +138,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         *users,
         checkpointing,
     ]
-    _begin(settings, run, resume, timings, about_data)
+    _begin(settings, run, resume, timings, {"data": about_data, "damaged": reading.record()})
     exempt_from_collection()
     try:
         history = trainer.fit(
@@ -143,7 +150,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
             verbose=0,
         )
     except DataError as error:
-        raise data.unreadable(data.train_split, str(error)) from None
+        raise data.train_split.culprit() or error from None
     summary: Dict[str, Any] = history.elastic
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run)
@@ -221,7 +228,7 @@ def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], Non
         if ownership.checkpoints(run.checkpoints_path):
             say(f"note: {run.environment_path} does not tell whether {data.name} is as it was at the start")
         return
-    found = fingerprint.changes(before, now)
+    found = fingerprint.changes(before, now, bool(run.environment().get("damaged", {}).get("damaged")))
     if found:
         raise UsageError(
             f"{data.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as it "
@@ -292,7 +299,7 @@ def _begin(
     run: RunFolder,
     resume: bool,
     timings: Optional[TensorTimings],
-    about_data: Dict[str, Any],
+    about: Dict[str, Any],
 ) -> None:
     """Write what a run can be resumed by, and what it ran on."""
     if not resume:
@@ -302,14 +309,13 @@ def _begin(
     if timings is not None and not run.profile_path.exists():
         timings.save(run.profile_path)
     if not run.environment_path.exists():
-        about = {
+        started = {
             "seed": settings.seed,
             "arguments": sys.argv[1:],
             "directory": os.getcwd(),
-            "class_names": about_data["class_names"],
-            "data": about_data,
+            "class_names": about["data"]["class_names"],
         }
-        run.write_environment({**environment.describe(), **about})
+        run.write_environment({**environment.describe(), **started, **about})
 
 
 def _with_metered_energy(summary: Dict[str, Any], meter: str, run: RunFolder) -> Dict[str, Any]:

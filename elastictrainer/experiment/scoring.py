@@ -7,9 +7,9 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.image_folder import abbreviated
-from elastictrainer.data.splits import Split, stored
-from elastictrainer.errors import RunError, UsageError
+from elastictrainer.data.reading import abbreviated
+from elastictrainer.data.splits import Split, stored, unreadable
+from elastictrainer.errors import UsageError
 from elastictrainer.experiment.labelled import Labelled
 from elastictrainer.models.predictor import Predictor
 from elastictrainer.runs import environment
@@ -19,25 +19,29 @@ _TOP = 5
 
 
 def probabilities(
-    predictor: Predictor, split: Split, image_size: Optional[int] = None
-) -> Iterator[np.ndarray]:
-    """What the classifier says of the images of `split`, in their order: (n, classes) for each minibatch.
+    predictor: Predictor, split: Split, image_size: Optional[int] = None, skip_damaged: bool = False
+) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    """Classify the images of `split`, in their order: labels (n,), and (n, classes), for each minibatch.
 
     Args:
         predictor: the classifier.
         split: the images.
         image_size: height and width where the classifier takes any.
+        skip_damaged: leave out images that cannot be decoded.
 
     Raises:
         UsageError: the image size is missing, or another than the classifier takes.
-        RunError: an image cannot be decoded.
+        RunError: an image cannot be decoded, and is not to be left out.
     """
     size = _size(predictor, image_size)
     try:
-        for images, _ in stored(split, size, environment.threads()["processors"]).batch(_BATCH):
-            yield predictor(images.numpy())
+        examples = stored(split, size, environment.threads()["processors"])
+        if skip_damaged:
+            examples = examples.ignore_errors()
+        for images, labels in examples.batch(_BATCH):
+            yield labels.numpy(), predictor(images.numpy())
     except tf.errors.OpError as error:
-        raise RunError(split.culprit() or f"reading the images failed: {error.message}") from None
+        raise unreadable(split, error) from None
 
 
 def _size(predictor: Predictor, asked: Optional[int]) -> Tuple[int, int]:
@@ -144,7 +148,7 @@ def score(predictor: Predictor, data: Labelled, image_size: Optional[int] = None
         UsageError: the data has classes that the classifier does not know.
         RunError: an image cannot be decoded.
     """
-    found = np.concatenate(list(probabilities(predictor, data.split, image_size)))
+    found = np.concatenate([rows for _, rows in probabilities(predictor, data.split, image_size)])
     names = predictor.names(found.shape[1])
     if predictor.class_names is None and len(data.class_names) == found.shape[1]:
         names = data.class_names

@@ -9,7 +9,6 @@ def setting(
     help: str,
     low: Optional[float] = None,
     high: Optional[float] = None,
-    bare: Any = None,
     check_name: Optional[Callable[[str], Any]] = None,
     metavar: Optional[str] = None,
     group: str = "",
@@ -23,7 +22,6 @@ def setting(
         help: one line for `--help`.
         low: smallest value allowed; None: no limit.
         high: largest value allowed; None: no limit.
-        bare: the value that the option stands for when it is given without one; None: it needs a value.
         check_name: raises UsageError for a name that does not exist; None: the value is not a name.
         metavar: what stands for the value in `--help`; None: by its type, or the names there are.
         group: the heading in `--help` above this setting and those that follow; empty: as the one before.
@@ -34,7 +32,6 @@ def setting(
         "help": help,
         "low": low,
         "high": high,
-        "bare": bare,
         "check_name": check_name,
         "metavar": metavar,
         "group": group,

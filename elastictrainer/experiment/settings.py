@@ -78,6 +78,12 @@ class CommonSettings:
     classes: Optional[int] = setting(
         None, "number of classes; comes from the data, and must agree with it", 2
     )
+    image_memory: str = setting(
+        "256MB",
+        "what decoding an image may take: a larger image is refused; bytes, or with kB, MB or GB",
+        check_name=sizes.bytes_of,
+        metavar="SIZE",
+    )
     image_size: Optional[int] = setting(
         None, "height and width in pixels; the model's own if not given (224)", 8, 4096
     )
@@ -235,6 +241,10 @@ class TrainSettings(CommonSettings):
         "keep decoded images of a folder or table: none, memory, or disk (in cache/, for later runs too)",
         check_name=registry.CACHE.check,
         group="data",
+    )
+    skip_damaged: bool = setting(
+        False,
+        "decode every image file before training, and leave out those that cannot be read, in all parts",
     )
     checkpoint_minutes: float = setting(
         10.0, "between checkpoints within an epoch; one is also written after every epoch", 0, group="run"

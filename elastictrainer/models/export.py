@@ -7,6 +7,7 @@ from typing import Callable, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
+from elastictrainer.data.resizing import preprocessing
 from elastictrainer.errors import UsageError
 from elastictrainer.models import model_file
 from elastictrainer.models.augmentation import AUGMENTATION
@@ -18,6 +19,7 @@ from elastictrainer.runs.templates import render
 from elastictrainer.steps.keras_compat import argmax, compute_in_float32, for_inference, save_for_serving
 
 LABELS = "labels.txt"
+PREPROCESSING = "preprocessing.txt"
 SAVED_LABELS = f"assets.extra/{LABELS}"  # the folder that TensorFlow leaves to others
 SAVED_SIGNATURE = "assets.extra/elastictrainer.signature"
 
@@ -72,7 +74,7 @@ def export(
         format: "saved_model" (a folder, with class names and this user's signature in assets.extra), "keras",
             "tflite" (float32), or "tflite-int8" (8-bit weights; the
             runtime chooses float or integer arithmetic). The TFLite files give probabilities (batch, classes)
-            and contain the class names as labels.txt.
+            and contain the class names as labels.txt, and how to prepare pictures as preprocessing.txt.
         path: the file or folder to write. After a failure what was there is there still.
         overwrite: replace what exists at `path`.
 
@@ -97,6 +99,7 @@ def export(
             beside.write_bytes(content)
             with zipfile.ZipFile(beside, "a") as archive:  # the way TFLite's metadata tools attach files
                 archive.writestr(LABELS, "\n".join(class_names) + "\n")
+                archive.writestr(PREPROCESSING, preprocessing(model.input_shape[1:3]) + "\n")
 
 
 def _tflite(core: tf.keras.Model, quantised: bool) -> bytes:
@@ -165,6 +168,7 @@ def export_run(
         summary=summary,
         environment=environment,
         names=names,
+        preprocessing=preprocessing(model.input_shape[1:3]),
         weights_path=weights_path,
         is_kept=weights_path.name == summary.get("kept_weights", run.model_path.name),
         files=[path.name for path in paths],

@@ -1,5 +1,7 @@
 """A trained classifier from a file, whatever its format: images in, probabilities out."""
 
+import io
+import re
 import warnings
 import zipfile
 from pathlib import Path
@@ -173,6 +175,7 @@ def _tflite(path: Path, trust: bool) -> Predictor:
             )
         interpreter = _interpreter(content)
         (given,), (got,) = interpreter.get_input_details(), interpreter.get_output_details()
+        names = _names_inside(content)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}.") from None
     except (ValueError, RuntimeError) as error:
@@ -191,7 +194,7 @@ def _tflite(path: Path, trust: bool) -> Predictor:
         return interpreter.get_tensor(got["index"])
 
     shape = [None if size < 0 else int(size) for size in given["shape_signature"]]
-    return Predictor(path, probabilities, shape, _names_inside(path))
+    return Predictor(path, probabilities, shape, names)
 
 
 def _custom_ops(content: bytes) -> List[str]:
@@ -218,11 +221,15 @@ def _interpreter(content: bytes) -> Any:
     return interpreter
 
 
-def _names_inside(path: Path) -> Optional[Sequence[str]]:
+def _names_inside(content: bytes) -> Optional[Sequence[str]]:
+    """Return the class names in a TFLite file; None where it has none, ValueError where it was cut."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.read(LABELS).decode().splitlines()
     except (zipfile.BadZipFile, KeyError, UnicodeDecodeError):
+        # An archive is read from its end: of one that was cut the file's own header is left.
+        if re.search(rb"PK\x03\x04.{26}" + re.escape(LABELS.encode()), content, re.DOTALL):
+            raise ValueError("the file is damaged: its class names cannot be read") from None
         return None
 
 

@@ -18,6 +18,7 @@ _IGNORED = (
     "checkpoint_minutes",
     "export",
     "cache",
+    "image_memory",
     "reuse_memory",
     "reuse_dir",
 )

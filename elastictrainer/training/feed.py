@@ -6,7 +6,7 @@ from typing import Any, Callable, Deque, Iterable, Iterator, Optional, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.errors import DataError, UsageError
+from elastictrainer.errors import DataError, UsageError, reason
 from elastictrainer.steps.compiled import Targets
 from elastictrainer.steps.keras_compat import without_optionals
 from elastictrainer.training.state import RunState
@@ -159,7 +159,7 @@ def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:
 
 
 def _unreadable(error: tf.errors.OpError) -> DataError:
-    return DataError(f"reading the training data failed: {error.message}")
+    return DataError(f"reading the training data failed: {reason(error)}")
 
 
 def unpacked(data: Any) -> Minibatch:

@@ -20,7 +20,7 @@ ASK = "import sys; sys.modules['tensorflow'] = None; from elastictrainer.cli.{} 
         ("et-train --model vgg", ["vgg16", "vgg19"]),
         ("et-train --model my", ["my.keras"]),
         ("et-train --scheme trad", ["traditional-tl"]),
-        ("et-train --warm", ["--warmup-epochs"]),
+        ("et-train --warm", ["--warmup"]),
         ("et-plot tim", ["timings"]),
         ("et-export --format tfl", ["tflite", "tflite-int8"]),
     ],

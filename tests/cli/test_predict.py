@@ -6,6 +6,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 from elastictrainer.cli import predict
 from run_builders import make_run
@@ -74,7 +75,8 @@ def test_a_picture_on_standard_input(run, capsys, monkeypatch):
     "arguments, message",
     [
         (["run", "nowhere.jpg"], "nowhere.jpg (No such file or directory)"),
-        (["run", "images/test/dark/0.png", "bad.jpg"], "bad.jpg (not an image)"),
+        (["run", "bad.jpg"], "none of the pictures can be read: bad.jpg (not an image)"),
+        (["run", "images", "--image-memory", "much"], "'much' is no size"),
         (["run", "empty"], "there is no picture in empty"),
         (["run", "-"], "standard input (empty)"),
         (["run", "images", "--top", "0"], "--top 0 is out of range"),
@@ -93,8 +95,28 @@ def test_a_wrong_request_is_status_2_and_says_nothing_of_pictures(
     assert message in captured.err and not captured.out
 
 
-def test_a_picture_that_is_damaged_behind_its_header_is_status_1(run, image_folder, capsys):
-    victim = image_folder / "test" / "light" / "3.png"
-    victim.write_bytes(victim.read_bytes()[:-2000])
-    assert predict.main(["run", "images/test"]) == 1
-    assert "light/3.png" in capsys.readouterr().err
+def test_the_readable_pictures_are_answered_and_the_others_named(run, image_folder, capsys):
+    cut, spoiled = (image_folder / "test" / "light" / name for name in ("1.png", "2.png"))
+    cut.write_bytes(cut.read_bytes()[:-2000])
+    content = bytearray(spoiled.read_bytes())
+    content[len(content) // 2] ^= 255  # only decoding finds that
+    spoiled.write_bytes(bytes(content))
+    assert predict.main(["run", "images/test", "nowhere.jpg"]) == 1
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 6
+    assert all(line.split()[1] == line.split("/")[2] for line in said.out.splitlines())
+    for name in ("light/1.png (", "light/2.png (", "nowhere.jpg (No such file"):
+        assert sum(name in line for line in said.err.splitlines()) == 1
+    assert said.err.splitlines()[-1] == "et-predict: 3 of 9 pictures could not be read."
+    assert "{{" not in said.err and "device:" not in said.err
+
+
+def test_a_large_picture_needs_more_memory(run, capsys):
+    Image.new("RGB", (10_000, 9_000), (200, 200, 200)).save("large.png")
+    Image.new("RGB", (12_000, 9_000), (200, 200, 200)).save("large.jpg")
+    assert predict.main(["run", "large.png", "large.jpg"]) == 1
+    said = capsys.readouterr()
+    assert said.out.split()[:2] == ["large.jpg", "light"]
+    assert "large.png (takes 270 MB to decode; --image-memory 270MB allows it)" in said.err
+    assert predict.main(["run", "large.png", "--image-memory", "270MB"]) == 0
+    assert capsys.readouterr().out.split()[1] == "light"

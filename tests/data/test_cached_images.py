@@ -89,9 +89,10 @@ def test_what_cannot_be_kept_is_told(tf, image_folder):
 def test_a_damaged_image_is_named(tf, image_folder):
     victim = sorted(image_folder.glob("train/*/*.png"))[2]
     content = victim.read_bytes()
+    data = load(image_folder)
     victim.write_bytes(content[: len(content) // 2])
     with pytest.raises(RunError, match=victim.name):
-        load(image_folder).cached("memory", print)
+        data.cached("memory", print)
 
 
 def test_no_room_is_told(tf, image_folder, tmp_path):

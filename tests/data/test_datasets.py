@@ -47,9 +47,11 @@ def test_malformed_folder_is_named(tf, image_folder, damage, message):
 
 def test_an_image_that_is_damaged_behind_its_header_is_named_when_it_is_read(tf, image_folder):
     victim = image_folder / "train" / "light" / "3.png"
+    data = load(image_folder)
     victim.write_bytes(victim.read_bytes()[:-2000])
-    with pytest.raises(RunError, match=r"light/3\.png"):
-        list(load(image_folder).train(0))
+    with pytest.raises(RunError, match=r"light/3\.png") as caught:
+        list(data.train(0))
+    assert caught.value.files == [str(victim)] and "{{" not in str(caught.value)
 
 
 def test_unknown_name_lists_the_valid_ones(tf):

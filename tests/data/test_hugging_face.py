@@ -10,6 +10,8 @@ from PIL import Image
 from elastictrainer import RunError, UsageError
 from elastictrainer.data import datasets as ours
 from elastictrainer.data.fingerprint import changes, fingerprint
+from elastictrainer.data.image_folder import FolderSplit
+from elastictrainer.data.reading import Reading
 
 FLOWERS = ("bluebell", "iris", "sunflower")
 
@@ -70,9 +72,9 @@ def test_a_local_copy_gives_the_pictures_and_labels_of_the_files(tf, hub, table,
     assert data.class_names == FLOWERS and ours.classes_of(f"hf:{copy}", data_dir=cache) == 3
     for part, split in {"train": data.train_split, "test": data.test_split}.items():
         np.testing.assert_array_equal(split.labels, flowers[part][1])
-        expected = [np.asarray(Image.open(file).convert("RGB")) for file in flowers[part][0]]
-        resized = [tf.image.resize(pixels, (32, 32)) for pixels in expected]
-        np.testing.assert_allclose(pictures(split), resized, atol=1e-3)
+        read = FolderSplit(np.array(list(map(str, flowers[part][0]))), split.labels).reader((32, 32))
+        expected = [read(tf.constant(k)) for k in range(split.count)]
+        np.testing.assert_allclose(pictures(split), expected, atol=1e-3)
     assert sum(len(y) for _, y in data.train(0)) == 18 and fingerprint(data)["test"]["count"] == 9
 
 
@@ -202,9 +204,9 @@ def test_of_two_label_columns_one_is_to_be_named(tf, hub, dots):
     with pytest.raises(UsageError, match=r"labels in the columns fine, coarse: .*--label-column fine"):
         load(copy)
     with pytest.raises(UsageError, match="--label-column fin: hf:.*two has fine, coarse"):
-        load(copy, label_column="fin")
+        load(copy, reading=Reading(label_column="fin"))
     for column, values in columns.items():
-        assert load(copy, label_column=column).train_split.labels.tolist() == values
-        assert ours.classes_of(f"hf:{copy}", label_column=column) == 3
+        assert load(copy, reading=Reading(label_column=column)).train_split.labels.tolist() == values
+        assert ours.classes_of(f"hf:{copy}", reading=Reading(label_column=column)) == 3
     with pytest.raises(UsageError, match="--label-column fine goes with hf:NAME alone, not demo"):
-        ours.parts_of("demo", label_column="fine")
+        ours.parts_of("demo", reading=Reading(label_column="fine"))

@@ -8,6 +8,7 @@ import pytest
 from elastictrainer import RunError, UsageError
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.splits import ArraySplit
+from elastictrainer.errors import DamagedImages
 
 
 def make(train=14, test=5, batch_size=4, **options):
@@ -112,11 +113,11 @@ class Broken(ArraySplit):
         return checked
 
     def culprit(self):
-        return self.found
+        return DamagedImages(self.found) if self.found else None
 
 
 @pytest.mark.parametrize(
-    "found, message", [(Broken.found, "image 13"), ("", "reading made up failed: .*bad")]
+    "found, message", [(Broken.found, "image 13"), ("", "reading the images failed: .*bad")]
 )
 def test_an_image_that_cannot_be_read_is_named_if_it_can_be_found(tf, found, message):
     data = make(batch_size=7)

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from elastictrainer import UsageError
-from elastictrainer.data.image_folder import FolderSplit, abbreviated, checked_files, images_in, read_folder
+from elastictrainer.data.image_folder import FolderSplit, images_in, read_folder
 
 
 def test_classes_are_in_alphabetical_order_and_files_in_that_of_their_class(image_folder):
@@ -22,7 +22,7 @@ def test_classes_are_in_alphabetical_order_and_files_in_that_of_their_class(imag
 
 
 def test_only_files_of_images_count_and_upper_case_endings_do(tmp_path):
-    for name in ("b.JPG", "a.png", "notes.txt", "c.webp", "e.heic"):
+    for name in ("b.JPG", "a.png", "notes.txt", "c.webp", "e.heic", "._a.png", "Thumbs.db"):
         (tmp_path / name).touch()
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "d.png").touch()
@@ -32,38 +32,13 @@ def test_only_files_of_images_count_and_upper_case_endings_do(tmp_path):
         images_in(tmp_path / "inner")
 
 
-def test_files_are_checked_by_their_headers(tmp_path):
-    good = [tmp_path / name for name in ("b.png", "a.png")]
-    for file in good:
-        Image.new("RGB", (3, 3)).save(file)
-    good[0].write_bytes(good[0].read_bytes()[:-20])  # damaged behind the header
-    assert checked_files(good).tolist() == [str(file) for file in good]
-
-
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda file: None, "No such file"),
-        (lambda file: file.touch(), "empty"),
-        (lambda file: file.mkdir(), "not a regular file"),
-        (os.mkfifo, "not a regular file"),
-        (lambda file: file.write_text("text"), "not an image"),
-        (lambda file: Image.new("RGB", (3, 3)).save(file, "ppm"), "PPM inside"),
-        (lambda file: Image.new("F", (3, 3)).save(file, "tiff"), "not whole numbers"),
-        (lambda file: Image.new("1", (20_000, 20_000)).save(file, "png"), "decompression bomb"),
-    ],
-)
-def test_what_is_no_image_is_named_with_the_reason(tmp_path, make, message):
-    make(tmp_path / "bad.png")
-    with pytest.raises(
-        UsageError, match=rf"1 unreadable image\(s\): .*bad\.png \(.*{message}.*Replace or delete"
-    ):
-        checked_files([tmp_path / "bad.png"])
-
-
-def test_long_lists_are_abbreviated():
-    assert abbreviated(["a"]) == "a" and abbreviated(list("abc")) == "a, b, c"
-    assert abbreviated(list("abcde")) == "a, b, c and 2 more"
+def test_hidden_folders_are_no_classes(image_folder):
+    for part in ("train", "test"):
+        for name in (".ipynb_checkpoints", "__MACOSX"):
+            (image_folder / part / name).mkdir()
+    (image_folder / "train" / "dark" / "._0.png").write_bytes(b"not an image")
+    names, parts = read_folder(image_folder)
+    assert names == ["dark", "light"] and parts["train"].count == 24
 
 
 def test_images_are_read_by_number(tf, image_folder):
@@ -85,19 +60,19 @@ def test_the_first_frame_of_an_animation_is_read(tf, tmp_path):
 def test_damaged_images_are_named_after_a_failed_read(tf, image_folder):
     parts = read_folder(image_folder)[1]
     train, test = parts["train"], parts["test"]
-    assert test.culprit() == ""
+    assert test.culprit() is None
     for number in (1, 5):
         with open(train.files[number], "r+b") as file:
             file.truncate(os.path.getsize(train.files[number]) - 2000)
     culprit = train.culprit()
-    assert culprit.startswith("2 damaged image(s)")
-    assert train.files[1] in culprit and train.files[5] in culprit and train.files[2] not in culprit
+    assert str(culprit).startswith("2 unreadable image(s)") and culprit.files == list(train.files[[1, 5]])
+    assert all(name in str(culprit) for name in culprit.files)
 
 
 def test_a_file_name_that_is_not_utf8_is_read(tf, tmp_path):
     file = os.path.join(os.fsencode(tmp_path), b"caf\xe9.png")
     Image.new("RGB", (4, 4), "white").save(os.fsdecode(file), "png")
-    split = FolderSplit(checked_files([tmp_path / os.fsdecode(b"caf\xe9.png")]), np.array([0]))
+    split = FolderSplit(np.array([os.fsdecode(file)]), np.array([0]))
     np.testing.assert_array_equal(split.reader((4, 4))(tf.constant(0)), np.full((4, 4, 3), 255.0))
 
 

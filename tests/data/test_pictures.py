@@ -30,7 +30,7 @@ def test_every_format_gives_the_same_picture(tf, tmp_path, name):
     image = Image.fromarray(drawn())
     image.save(tmp_path / name, **({"quality": 95} if name[2] == "j" else {"lossless": True}))
     assert name[1:] in pictures.SUFFIXES and not pictures.header(tmp_path / name).problem
-    for got in (read(tf, tmp_path / name), pictures.decode(str(tmp_path / name)).astype(float)):
+    for got in (read(tf, tmp_path / name), pictures.decode(str(tmp_path / name), (16, 32)).astype(float)):
         assert np.abs(got - drawn()).mean() <= (8 if name[2] == "j" else 2)  # JPEG blurs the edge
 
 
@@ -109,3 +109,36 @@ def test_damage_behind_the_header_is_found_by_decoding(tf, tmp_path):
         (tmp_path / name).write_bytes(content[: len(content) // 2] if name != "a.tif" else content[:3000])
         said = pictures.header(tmp_path / name).problem or pictures.decoding_problem(str(tmp_path / name))
         assert said.startswith(f"{tmp_path / name} ("), name
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("size, scale", [((15, 10), 1), ((10, 10), 2), ((5, 5), 4), ((2, 2), 8), ((1, 1), 8)])
+def test_a_jpeg_comes_at_the_smallest_scale_of_twice_the_size(tf, tmp_path, size, scale, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = (47, 43) if orientation == 1 else (43, 47)  # width and height
+    noise = np.random.default_rng(0).integers(0, 255, (*stored[::-1], 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "a.jpg", exif=exif)
+    got = pictures.decode(str(tmp_path / "a.jpg"), size)
+    assert got.shape == (-(-43 // scale), -(-47 // scale), 3)
+    if orientation == 1:
+        content = tf.io.read_file(str(tmp_path / "a.jpg"))
+        np.testing.assert_array_equal(pictures.decode_plain(content, size), got)
+
+
+def test_a_photograph_of_108_megapixels_is_read_within_the_limit(tf, tmp_path):
+    Image.new("RGB", (12_000, 9_000), RED).save(tmp_path / "a.jpg")
+    assert pictures.problem(tmp_path / "a.jpg") == ""
+    assert np.abs(read(tf, tmp_path / "a.jpg", (32, 32)) - RED).max() < 3
+
+
+def test_the_limit_is_of_memory_and_can_be_raised(tmp_path):
+    Image.new("RGB", (400, 300), RED).save(tmp_path / "a.png")
+    Image.new("RGB", (400, 300), RED).save(tmp_path / "a.jpg")
+    Image.new("RGB", (400, 300), RED).save(tmp_path / "progressive.jpg", progressive=True)
+    assert "a.png (takes 1 MB to decode; --image-memory 1MB" in pictures.problem(tmp_path / "a.png", 300_000)
+    assert pictures.problem(tmp_path / "a.png", 10**6) == "" == pictures.problem(tmp_path / "a.jpg", 300_000)
+    assert "progressive.jpg (takes 1 MB" in pictures.problem(tmp_path / "progressive.jpg", 300_000)
+    content = (tmp_path / "a.png").read_bytes()
+    with pytest.raises(ValueError, match="takes 1 MB to decode"):
+        pictures.decode_content(content, (8, 8), 300_000)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from elastictrainer.data.splits import ArraySplit, IndexedSplit, prepare_image, stored
+from elastictrainer.data.splits import ArraySplit, IndexedSplit, stored
 
 
 @pytest.fixture
@@ -41,21 +41,17 @@ def test_images_are_resized_and_keep_their_label_and_range(tf, split):
 
 
 def test_all_are_decoded_in_the_stored_order(tf, split):
-    pairs = [(float(image[0, 0, 0]), int(label)) for image, label in stored(split, (2, 2), workers=2)]
-    assert pairs == [(0, 4), (50, 3), (100, 2), (150, 1), (200, 0)]
-
-
-def test_an_image_of_any_size_has_a_fixed_shape_in_a_graph(tf):
-    @tf.function(input_signature=[tf.TensorSpec((None, None, 3), tf.uint8)])
-    def prepared(image):
-        result = prepare_image(image, (3, 5))
-        assert result.shape == (3, 5, 3)
-        return result
-
-    assert (prepared(tf.fill((9, 7, 3), tf.constant(255, tf.uint8))).numpy() == 255).all()
+    pairs = [(round(float(image[0, 0, 0])), int(label)) for image, label in stored(split, (2, 2), workers=2)]
+    assert pairs == [
+        (0, 4),
+        (50, 3),
+        (100, 2),
+        (150, 1),
+        (200, 0),
+    ]
 
 
 def test_how_images_are_read_is_for_a_subclass_to_say(split):
     with pytest.raises(NotImplementedError):
         IndexedSplit().reader((2, 2))
-    assert split.culprit() == ""
+    assert split.culprit() is None

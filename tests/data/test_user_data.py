@@ -9,6 +9,7 @@ import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.data import datasets, user_data
+from elastictrainer.data.reading import Reading
 
 
 def load(path, **options):
@@ -198,7 +199,7 @@ def test_bad_data_is_refused_with_the_reason(tf, folder, case):
 def test_a_table_in_another_encoding_is_said_to_be(tmp_path, content, said):
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(UsageError, match=said):
-        user_data.read_table(tmp_path / "t.csv")
+        user_data.read_table(tmp_path / "t.csv", Reading())
 
 
 def huge(shape):

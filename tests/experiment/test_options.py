@@ -8,6 +8,7 @@ import pytest
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import given, load, parse
+from elastictrainer.experiment.rates import learning_rate
 from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
 from elastictrainer.experiment.settings_checks import check_names, check_together
 
@@ -16,10 +17,11 @@ def read(arguments, settings=TrainSettings):
     return parse(settings, arguments, argparse.ArgumentParser(allow_abbrev=False))[0]
 
 
-def test_defaults_are_the_papers():
+def test_defaults_are_the_papers_but_for_the_solved_head():
     settings = read([])
     assert (settings.rho, settings.interval, settings.epochs, settings.batch_size) == (0.5, None, 12, 4)
-    assert (settings.learning_rate, settings.weight_decay, settings.optimizer) == (1e-4, 5e-4, "sgd")
+    assert (settings.weight_decay, settings.optimizer, settings.head_init) == (5e-4, "sgd", "solve")
+    assert learning_rate(settings) == 2e-4 and learning_rate(read(["--head-init", "zeros"])) == 1e-4
     assert settings.importance_batches == 5 and settings.scheme == "elastic"
 
 
@@ -124,11 +126,6 @@ def test_the_options_that_the_command_line_set_are_known(tmp_path):
     assert given(TrainSettings, parsed) == ["--flip", "--batch-size", "--config"]
 
 
-def test_an_option_that_may_stand_alone_has_a_value_for_that():
-    assert read(["--reprofile"]).reprofile == "always"
-    assert read(["--reprofile", "never"]).reprofile == "never"
-
-
 def test_an_option_that_may_be_repeated_is_one_text(tmp_path):
     arguments = ["--callback", "a.b:C", "--callback", "d:e", "--export", "tflite,keras"]
     settings = read(arguments)
@@ -142,7 +139,6 @@ def test_an_option_that_may_be_repeated_is_one_text(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--warmup-epochs", "3", "--epochs", "3"], "--warmup-epochs 3 leaves nothing of --epochs 3"),
         (["--optimizer", "adam", "--weight-decay", "0.01"], "adam has no --weight-decay .*adamw"),
         (["--replicas", "2"], "--replicas 2 goes with --strategy mirrored alone"),
         (["--replica-network", "open"], "--replica-network open goes with --strategy mirrored alone"),
@@ -152,6 +148,20 @@ def test_settings_that_leave_no_room_for_each_other(arguments, message):
     with pytest.raises(UsageError, match=message):
         check_together(read(arguments))
     check_together(read([*arguments[:2], "--strategy", "mirrored"]))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--deterministic"], "--time ends a run by the clock, --deterministic by its steps: leave one"),
+        (["--strategy", "mirrored"], "--time is for one process: with --strategy give --rho, or --epochs"),
+    ],
+)
+def test_a_run_by_the_clock_is_one_process_that_does_not_count_steps(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        check_together(read(["--time", "90s", *arguments]))
+    check_together(read(["--time", "90s"]))
+    check_together(read(arguments))
 
 
 def test_help_has_groups_names_and_no_aliases():

@@ -99,9 +99,10 @@ def test_the_size_is_the_classifiers_or_the_users(tf, image_folder):
 
 def test_a_damaged_image_is_named(tf, image_folder):
     victim = image_folder / "test" / "light" / "1.png"
+    data = labelled(str(image_folder))
     victim.write_bytes(victim.read_bytes()[:-2000])
     with pytest.raises(RunError, match=r"light/1\.png"):
-        score(classifier(None), labelled(str(image_folder)))
+        score(classifier(None), data)
 
 
 def test_a_part_is_chosen_and_data_without_parts_is_used_as_a_whole(image_folder):
@@ -174,7 +175,7 @@ def test_a_collections_data_may_have_moved(tf, tmp_path, monkeypatch):
     run.write_config({**run.config(), "dataset": "oxford_iiit_pet", "data_dir": "old"})
     asked = []
 
-    def parts_of(name, data_dir, label_column):
+    def parts_of(name, data_dir, reading):
         asked.append(data_dir)
         raise UsageError("not here.")
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import UsageError
+from elastictrainer.data.resizing import preprocessing
 from elastictrainer.models import zoo
 from elastictrainer.models.export import deployed, export, export_run
 from run_builders import make_run
@@ -64,6 +65,7 @@ def test_tflite_and_its_labels(tf, model, pixels, expected, tmp_path):
     np.testing.assert_allclose(tflite(tf, path, pixels), expected, atol=1e-4)
     with zipfile.ZipFile(path) as archive:
         assert archive.read("labels.txt").decode().split() == NAMES
+        assert archive.read("preprocessing.txt").decode().strip() == preprocessing((16, 16))
 
 
 @pytest.mark.slow
@@ -141,6 +143,7 @@ def test_a_run_is_exported_with_its_model_card(tf, run, pixels, expected, tmp_pa
         and "model.tflite, deployed.keras" in card
     )
     assert "80.0 % with these weights" in card
+    assert f"| Preprocessing | {preprocessing((16, 16))} |" in card
 
 
 def test_a_run_without_class_names_has_numbers_instead(tf, run, tmp_path):

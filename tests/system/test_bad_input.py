@@ -216,10 +216,6 @@ BAD = {
         ("et-train", *SMALL, "--optimizer", "sdg"),
         "unknown optimizer 'sdg'. Did you mean 'sgd'? Valid: sgd, adam, adamw.",
     ),
-    "solver": (
-        ("et-train", *PROFILED, "--solver", "pd"),
-        "unknown solver 'pd'. Did you mean 'dp'? Valid: dp, milp.",
-    ),
     "head": (("et-train", *SMALL, "--head-init", "zero"), "Did you mean 'zeros'?"),
     "plot": (("et-plot", "curvs", "run"), "invalid choice: 'curvs'"),
     "no value": (("et-train", "--rho"), "expected one argument"),
@@ -404,7 +400,7 @@ BAD = {
     "image header": (images(lambda f: first(f).write_bytes(first(f).read_bytes()[:12])), "0.jpg"),
     "image is huge": (
         images(lambda f: Image.new("L", (20_000, 20_000)).save(first(f), "png")),
-        "0.jpg (Image size (400000000 pixels) exceeds limit",
+        "0.jpg (takes 1200 MB to decode; --image-memory 1200MB allows it)",
     ),
     "image is a folder": (
         images(lambda f: (first(f).unlink(), first(f).mkdir())),
@@ -413,7 +409,7 @@ BAD = {
     "image is a loop": (images(link_loop), "0.jpg"),
     "image is a pipe": (images(fifo), "0.jpg (not a regular file)"),
     "split is a loop": (images(split_loop), "has no test part"),
-    "image cut": (images(cut), "0.jpg", 1),
+    "image cut": (images(cut), "or leave them out: --skip-damaged"),
     # weights and models
     "weights of one's own model": (
         ("et-train", *SMALL, "--model", "usermodels:good"),

@@ -247,8 +247,10 @@ def test_a_damaged_image_found_on_the_way_is_status_1_and_named(workshop):
     whole = victim.read_bytes()
     try:
         noise = np.random.default_rng(0).integers(0, 255, (60, 60, 3), np.uint8)
-        Image.fromarray(noise).save(victim)
-        victim.write_bytes(victim.read_bytes()[:-1500])  # the header is whole, the pixels are not
+        Image.fromarray(noise).save(victim, "png")
+        content = bytearray(victim.read_bytes())
+        content[len(content) // 2] ^= 255  # header and end are whole, the pixels are not
+        victim.write_bytes(content)
         said = run(
             folder,
             "et-train",

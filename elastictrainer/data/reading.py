@@ -1,0 +1,88 @@
+"""How a data set is read: what decoding may take, which files are left out, which column has the labels."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import numpy as np
+
+from elastictrainer.data import pictures
+from elastictrainer.errors import UnreadableImages
+
+# Names beside those that begin with a dot: of macOS' archives, of network drives, of Windows.
+_HIDDEN = ("__MACOSX", "@eaDir", "Thumbs.db", "desktop.ini")
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of that name is a system's, not a user's."""
+    return name.startswith(".") or name in _HIDDEN
+
+
+@dataclass
+class Reading:
+    """How a data set is read.
+
+    Attributes:
+        memory: bytes that decoding a picture may take.
+        skip_damaged: decode every image, and leave out those that cannot be read, instead of refusing them.
+        left_out: the files that are left out; those that `skip_damaged` finds are added.
+        damaged: the files that an interrupted run named as damaged. Of these, one that was deleted counts
+            as there still, see `gone.replaced`.
+        advice: what to do about damaged images.
+        label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes. A
+            `UsageError` of `datasets.parts_of` where it is given for other data.
+    """
+
+    memory: int = pictures.MEMORY
+    skip_damaged: bool = False
+    left_out: List[str] = field(default_factory=list)
+    damaged: Sequence[str] = ()
+    advice: str = "Replace or delete them."
+    label_column: Optional[str] = None
+
+    def record(self) -> Dict[str, Any]:
+        """What a run keeps of this to read the same images when it is resumed."""
+        return {"left_out": self.left_out, "damaged": list(self.damaged)}
+
+    def deleted_from(self, folder: Path) -> List[Path]:
+        """The damaged files of a folder that are not there any more."""
+        return [file for file in map(Path, self.damaged) if file.parent == folder and not file.exists()]
+
+    def usable(self, files: Sequence[Path]) -> np.ndarray:
+        """Which files to use, (n,) bool: all but those left out.
+
+        Raises:
+            UnreadableImages: a file is missing, empty, damaged, no image or too large, and may not be left
+                out; the message names up to three such files.
+        """
+        names = list(map(str, files))
+        passed = {*self.left_out, *(name for name in self.damaged if not os.path.exists(name))}
+        checked = [name for name in names if name not in passed]
+        problems = self._problems(checked)
+        if problems and not self.skip_damaged:
+            raise UnreadableImages(unreadable(list(problems.values()), self.advice), list(problems))
+        self.left_out += problems
+        out = set(self.left_out)
+        return np.array([name not in out for name in names], bool)
+
+    def _problems(self, names: Sequence[str]) -> Mapping[str, str]:
+        """What is wrong with a file, by its name."""
+
+        def of(name: str) -> str:
+            found = pictures.problem(name, self.memory)
+            return found or (pictures.decoding_problem(name) if self.skip_damaged else "")
+
+        with ThreadPoolExecutor(os.cpu_count() if self.skip_damaged else 1) as threads:
+            return {name: problem for name, problem in zip(names, threads.map(of, names)) if problem}
+
+
+def unreadable(problems: Sequence[str], advice: str) -> str:
+    """The sentence that names damaged images."""
+    return f"{len(problems)} unreadable image(s): {abbreviated(problems)}. {advice}"
+
+
+def abbreviated(items: Sequence[str]) -> str:
+    """The first three items, separated by commas, and how many more there are."""
+    return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
