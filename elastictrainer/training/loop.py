@@ -321,6 +321,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
             else:
                 with contextlib.nullcontext() if progress.batch else watch.lap(LOOP):
                     minibatch = fetch()
+                if not progress.batch:
+                    start = time.perf_counter()  # an epoch's first wait is not a part of its steps
                 step = self._steps.get(mask)
                 if new:
                     step.trace(*self._spec)

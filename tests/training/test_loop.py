@@ -122,7 +122,7 @@ def test_training_time_is_everything_but_validation(tf):
 
 @pytest.mark.parametrize("scheme", ["full", "elastic"])
 def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
-    """Each epoch begins with a wait that is long beside all of its steps."""
+    """Each epoch begins with a wait that is longer than all of its steps."""
 
     class Slow(ArrayData):
         def train(self, epoch, first=0):

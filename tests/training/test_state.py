@@ -90,7 +90,7 @@ def test_a_run_by_the_clock_is_compared_with_the_epochs_that_were_asked_for(time
     state.progress.step = 7
     assert state.full_training_s() == pytest.approx(2 * 50 * 0.020 + 1.0)
     assert state.share() == 0.5 and not state.ends() and state.seconds_left() == 1.5
-    spend(state, 1.5, STEPS)
+    spend(state, 1.6, STEPS)
     assert state.share() == 1.0 and state.ends()
 
 
