@@ -15,27 +15,28 @@ class Budget:
         steps: training steps of the run; None: the clock ends it.
         seconds: what the run may take by its clock; None: its steps end it.
         began_s: what the clock had counted before the first step. The learning rate falls from there on.
+        least: steps that a run of seconds makes in any case, although it then takes longer.
     """
 
     steps: Optional[int] = None
     seconds: Optional[float] = None
     began_s: float = 0.0
+    least: int = 1
 
     def share(self, step: int, spent_s: float) -> float:
         """The used share of the time for training steps, 0 to 1, after `step` steps and `spent_s` seconds."""
         if self.seconds is None:
             return min(1.0, step / self.steps) if self.steps else 0.0
         left_s = self.seconds - self.began_s
-        return min(1.0, max(0.0, (spent_s - self.began_s) / left_s)) if left_s > 0 else 1.0
+        by_time = (spent_s - self.began_s) / left_s if left_s > 0 else 1.0
+        # While the least number of steps is not done, they have to be spread over the learning rate, too.
+        return min(1.0, max(0.0, by_time if step >= self.least else min(by_time, step / self.least)))
 
     def used_up(self, step: int, spent_s: float, step_s: float) -> bool:
-        """Whether the run ends now: another step of `step_s` seconds would end after the budget, not before.
-
-        A run of seconds makes one step at least.
-        """
+        """Whether the run ends now: another step of `step_s` seconds would end beyond the budget."""
         if self.seconds is None:
             return self.steps is not None and step >= self.steps
-        return step > 0 and spent_s + step_s / 2 > self.seconds
+        return step >= self.least and spent_s + step_s / 2 > self.seconds
 
     def seconds_until(self, share: float, spent_s: float) -> Optional[float]:
         """Seconds from now until `share` of the training time is used; None where steps end the run."""

@@ -239,6 +239,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
             full_s = 1e-3 * (state.full_step_ms() or 0.0)
             full_training_s = full_s * state.epochs * state.steps_per_epoch + state.compiling_s()
             state.budget.seconds = (state.rho or 1.0) * full_training_s
+            state.budget.least = state.steps_per_epoch
 
     def resume(self, stream: Stream) -> None:
         """The run's variables and state are as it goes on with them: at its beginning, or restored."""

@@ -44,12 +44,13 @@ def test_a_run_of_seconds_ends_within_half_a_step_of_them(takes_s):
 
 def test_the_share_counts_from_the_first_step_on():
     budget = Budget(seconds=100.0, began_s=20.0)
+    assert budget.share(0, 60.0) == 0.0
     assert [budget.share(5, s) for s in (10.0, 20.0, 60.0, 100.0, 130.0)] == [0.0, 0.0, 0.5, 1.0, 1.0]
     assert budget.seconds_until(0.5, 30.0) == 30.0 and budget.seconds_until(1.0, 110.0) == -10.0
     assert Budget(steps=5).seconds_until(0.5, 1.0) is None
 
 
-def test_a_budget_that_is_used_up_before_the_first_step_gives_one():
-    budget = Budget(seconds=10.0, began_s=15.0)
-    assert budget.share(0, 15.0) == 1.0
-    assert not budget.used_up(0, 15.0, 0.1) and budget.used_up(1, 15.1, 0.1)
+def test_a_budget_that_is_used_up_before_the_first_step_gives_the_least_number_of_steps():
+    budget = Budget(seconds=10.0, began_s=15.0, least=4)
+    assert [budget.share(step, 15.0 + step) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert not budget.used_up(3, 18.0, 0.1) and budget.used_up(4, 19.0, 0.1)

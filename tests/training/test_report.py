@@ -8,6 +8,7 @@ import pytest
 
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.fixed import FixedPolicy
+from elastictrainer.selection.plan import Plan
 from elastictrainer.training.report import Report, duration
 from elastictrainer.training.state import RunState
 
@@ -44,9 +45,10 @@ def tags(tf, run):
 
 def state_at(loss, step_ms):
     """Of a run whose full steps take 20 ms."""
-    policy = FixedPolicy(np.array([True, False]))
-    policy.calibration_ms = [20.0]
-    return RunState(None, "bn-bias", None, 1, print, policy=policy, loss=loss, step_ms=step_ms)
+    policy = FixedPolicy(np.array([True, False]), Plan([0.0], 1.0, 5))
+    state = RunState(None, "bn-bias", None, 1, print, policy=policy, loss=loss, step_ms=step_ms)
+    state.progress.full_ms = [20.0]
+    return state
 
 
 def test_an_epoch_is_a_line(capsys):
@@ -118,7 +120,7 @@ def test_on_a_terminal_steps_are_a_bar(capsys):
 
 def test_without_accuracy_and_ratio_the_bar_shows_the_rest():
     report, state = Report(), state_at(loss=0.5, step_ms=15.0)
-    state.policy = None
+    state.progress.full_ms = []
     with terminal() as stderr:
         report.epoch_begins(0, 1, 2)
         report.step_done(state, {})

@@ -106,7 +106,8 @@ def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras):
     assert len(trainer.timings) == len(model.trainable_variables) == 8
     assert trainer.timings.metadata["coverage"] > 0.8
     assert trainer.timings.metadata["calibration_seconds"] < 10, "as long as a short run"
-    assert all(np.isfinite(history.history["ratio"])) and history.elastic["seconds"]["importance"] > 0
+    # The clock ends the run; its last epoch may be over after the one step that finds its graph cold.
+    assert all(np.isfinite(history.history["ratio"][:-1])) and history.elastic["seconds"]["importance"] > 0
 
 
 def test_tensors_at_rest_do_not_move_and_frozen_layers_stay_frozen(tf, keras):

@@ -1,0 +1,164 @@
+"""Runs whose head is solved before the first step, through `Trainer.fit`."""
+
+import json
+
+import numpy as np
+import pytest
+
+from builders import ArrayData, invented_timings, train_classifier
+from elastictrainer import RunFolder, Trainer, UsageError
+from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.steps.losses import SmoothedCrossentropy
+from elastictrainer.training.callback import TrainerCallback
+from networks import residual
+from reuse_builders import with_reuse
+
+
+class Noting(TrainerCallback):
+    """What is told of the head, and what the model's last layer is then."""
+
+    def __init__(self):
+        super().__init__()
+        self.records, self.kernels = [], []
+
+    def on_head(self, record):
+        self.records.append(dict(record))
+        self.kernels.append(self.model.layers[-1].get_weights()[0])
+
+
+def run_of(tf, seed=1, data=None, **options):
+    tf.keras.utils.set_random_seed(seed)
+    model, said, noting = residual(tf), [], Noting()
+    options = {
+        "head": "solve",
+        "timings": with_reuse(invented_timings(model)),
+        "rho": 0.5,
+        "deterministic": True,
+        "epochs": 4,
+        "say": said.append,
+        "callbacks": [noting],
+        **options,
+    }
+    history = train_classifier(
+        tf, model, data or ArrayData(tf, steps=20), tf.keras.optimizers.SGD(0.01), **options
+    )
+    return model, history, said, noting
+
+
+@pytest.mark.parametrize("scheme", ["elastic", "freeze-below", "full", "traditional-tl"])
+def test_every_scheme_starts_from_the_solved_head(tf, scheme):
+    _, history, said, noting = run_of(tf, scheme=scheme)
+    (record,) = noting.records
+    assert record["images"] == 80 and record["seconds"] > 0
+    assert record["loss"] < np.log(3) / 2  # the classes differ in brightness
+    assert sum(line.startswith("head solved on 80 images") for line in said) == 1
+    assert record["test_accuracy"] > 0.8  # as `Evaluation` found before the first step
+    assert history.elastic["steps"] == 80
+
+
+def test_one_pass_gives_features_and_recording(tf):
+    class Counting(ArrayData):
+        asked = 0
+
+        def train(self, epoch, first=0):
+            for minibatch in super().train(epoch, first):
+                Counting.asked += 1
+                yield minibatch
+
+    _, history, _, _ = run_of(tf, scheme="freeze-below", data=Counting(tf, steps=20), interval=4)
+    assert history.elastic["replayed_share"] == 1.0
+    # One pass of 20; what builds the model, times full steps, and what tf.data reads ahead.
+    assert Counting.asked < 20 + 20
+
+
+def test_the_recorded_features_give_the_head_that_a_pass_of_its_own_gives(tf):
+    kernels = []
+    for reuse in (ReuseSettings(dtype="float32"), "off"):
+        _, _, _, noting = run_of(tf, scheme="traditional-tl", reuse=reuse)
+        kernels.append(noting.kernels[0])
+    np.testing.assert_allclose(*kernels, rtol=0.05, atol=1e-3)
+
+
+def test_a_run_folder_has_a_usable_model_and_its_numbers_before_the_first_step(tf, tmp_path):
+    run, found = RunFolder.create(tmp_path / "run"), []
+
+    class AtFirstStep(tf.keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if not found:
+                found.append([run.model_path.exists(), json.loads(run.metrics_path.read_text())])
+
+    run_of(tf, run=run, callbacks=[AtFirstStep()])
+    exists, line = found[0]
+    assert exists and line["epoch"] == line["step"] == 0 and line["images"] == 80
+    assert line["test_accuracy"] > 0.8 and line["train_seconds"] > 0
+    assert [record["epoch"] for record in run.metrics()] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("form", ["arrays", "dataset", "one-hot"])
+def test_data_of_keras_is_read_for_the_head(tf, form):
+    random = np.random.default_rng(0)
+    y = random.integers(0, 3, 48)
+    x = (random.normal(size=(48, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+    tf.keras.utils.set_random_seed(1)
+    model, noting = residual(tf), Noting()
+    trainer = Trainer(model, scheme="full", head="solve")
+    losses = tf.keras.losses
+    loss = losses.CategoricalCrossentropy if form == "one-hot" else losses.SparseCategoricalCrossentropy
+    trainer.compile("sgd", loss(from_logits=True))
+    labels = np.eye(3, dtype="float32")[y] if form == "one-hot" else y
+    data = {"x": x, "y": labels, "batch_size": 8}
+    if form == "dataset":
+        data = {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(8)}
+    trainer.fit(**data, epochs=1, callbacks=[noting], verbose=0)
+    assert noting.records[0]["images"] == 48 and noting.records[0]["loss"] < 0.6
+
+
+def test_sample_and_class_weights_and_smoothed_labels_count(tf):
+    _, _, _, plain = run_of(tf, scheme="full", epochs=1)
+    random = np.random.default_rng(0)
+    y = random.integers(0, 3, 60)
+    x = (random.normal(size=(60, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+
+    def kernel(loss, **given):
+        tf.keras.utils.set_random_seed(1)
+        model, noting = residual(tf), Noting()
+        trainer = Trainer(model, scheme="full", head="solve")
+        trainer.compile("sgd", loss)
+        trainer.fit(x, y, batch_size=4, epochs=1, callbacks=[noting], verbose=0, **given)
+        return noting.kernels[0]
+
+    usual = kernel(tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert np.abs(kernel(SmoothedCrossentropy(0.3))).mean() < 0.8 * np.abs(usual).mean()
+    heavy = {"sample_weight": np.where(y == 0, 5.0, 0.5).astype("float32")}
+    by_sample = kernel(tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), **heavy)
+    by_class = kernel(SmoothedCrossentropy(class_weights=[5.0, 0.5, 0.5]))
+    np.testing.assert_allclose(by_sample, by_class, rtol=0.02, atol=1e-3)
+    assert np.abs(by_sample - usual).max() > 0.05
+
+
+def test_what_makes_a_head_unsolvable_is_said_before_anything_trains(tf):
+    def fit(loss, data=None):
+        model = residual(tf)
+        before = model.get_weights()
+        trainer = Trainer(model, scheme="full", head="solve")
+        trainer.compile("sgd", loss)
+        x, y = np.zeros((8, 8, 8, 3), "float32"), np.zeros(8, int)
+        try:
+            trainer.fit(*(data or (x, y)), steps_per_epoch=2 if data else None, verbose=0)
+        finally:
+            assert all((a == b).all() for a, b in zip(before, model.get_weights()))
+
+    with pytest.raises(UsageError, match="takes probabilities. Give it from_logits=True"):
+        fit(tf.keras.losses.SparseCategoricalCrossentropy())
+    with pytest.raises(UsageError, match="the loss mse is no cross-entropy"):
+        fit("mse")
+    generator = ((np.zeros((4, 8, 8, 3), "float32"), np.zeros(4, int)) for _ in iter(int, 1))
+    with pytest.raises(UsageError, match="the data can be read once only"):
+        fit(tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), (generator,))
+
+
+def test_without_being_asked_for_the_head_stays(tf):
+    _, _, said, noting = run_of(tf, head="keep", scheme="full", epochs=1)
+    assert not noting.records and not any("head" in line for line in said)
+    with pytest.raises(UsageError, match="keep, solve"):
+        Trainer(residual(tf), head="solved")
