@@ -60,7 +60,7 @@ class Intervals:
             with state.watch.lap(clock.HEAD):
                 about = first.finish()
             self._on_head(about)
-        if not step:
+        if policy.interval == 1:
             state.budget.began_s = state.spent_s()
 
     def go_on(self) -> None:

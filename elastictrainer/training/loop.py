@@ -32,6 +32,7 @@ from elastictrainer.training.recorder import Recorder
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, STEPS, SUSPENDED, VALIDATION
 
+_OPENING = 48  # full steps before the first selection where the head is not solved
 _SUSPENDED = 10  # times the median: a step that takes longer was not training all the time
 _KNOWN = 20  # steps whose median is worth something
 
@@ -209,6 +210,10 @@ class TrainFunction(tf.keras.callbacks.Callback):
             self._note_selection,
             state.say,
         )
+        # Full steps before the first selection lift a head off its start, where it says nothing of the others.
+        self._opening = 0
+        if state.policy.scores and head is None:
+            self._opening = max(1, min(_OPENING, state.steps_per_epoch // 4))
         self._recorder = Recorder(state, self.feed, self._steps, self._spec, self._reuse)
         self._intervals = Intervals(
             state, self.feed, self._recorder if recorded else None, head, self._note_head
@@ -300,16 +305,17 @@ class TrainFunction(tf.keras.callbacks.Callback):
         state, progress, watch = self.run_state, self.run_state.progress, self.run_state.watch
         policy = state.policy
         assert policy is not None
+        opening = progress.step < self._opening
         if not progress.batch:  # to ask in every step would take time
             self._require_the_same_tensors()
+        if not opening and (not progress.batch or progress.step == self._opening):
             if policy.plan.due(policy.interval, state.share()):
                 self._intervals.begin()
-            else:
+            elif not progress.batch:
                 self._intervals.go_on()
         if state.rates is not None:
             optimizers.set_rate(state.model.optimizer, state.rates.rate(state.share()))
-        mask = policy.mask
-        assert mask is not None
+        mask = np.ones(len(self._trainable), bool) if opening or policy.mask is None else policy.mask
         kind = REPLAY if self._recorder.replays else FULL if mask.all() else PLAIN
         new = kind != REPLAY and not self._steps.has(mask)
         lap = REPLAY if kind == REPLAY else STEPS if not new else FULL_TRACING if kind == FULL else TRACING

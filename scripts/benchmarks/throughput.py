@@ -31,7 +31,7 @@ def measure(made: bench.Bench, steps: int, rounds: int) -> dict:
 
     def compiled() -> None:
         made.model.set_weights(weights)
-        optimizer = optimizers.make("adam" if made.name == "vit" else "sgd", decay_steps=18_000)
+        optimizer = optimizers.make("adam" if made.name == "vit" else "sgd")
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         made.model.compile(optimizer, classification_loss(), metrics=[accuracy], jit_compile=False)
 

@@ -94,11 +94,13 @@ class Learner:
         """Train for the epochs of one part of a run; returns the figures."""
         from elastictrainer import Trainer
         from elastictrainer.experiment import assembly
+        from elastictrainer.steps.rates import RateSchedule
 
         batch, epochs = self._options.batch_size, self._options.epochs
-        optimizer = assembly.make_optimizer(self._settings, epochs * (len(part[1]) // batch))
+        optimizer = assembly.make_optimizer(self._settings)
         self.model.compile(optimizer, self._loss, metrics=["accuracy"])
-        trainer = Trainer(self.model, timings=self.timings, **how)
+        rates = RateSchedule(self._settings.learning_rate)
+        trainer = Trainer(self.model, timings=self.timings, rates=rates, **how)
         history = trainer.fit(*part, batch_size=batch, epochs=epochs, verbose=0)
         self.timings = trainer.timings
         return history.elastic

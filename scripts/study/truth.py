@@ -24,6 +24,7 @@ import numpy as np
 
 POINTS = (0, 1, 3, 8)  # epochs of full training
 PROBES = 48  # minibatches to compute metrics on
+_OPENING = 48  # full steps
 DRAWS = 2  # trainings of each layer, on different minibatches
 
 
@@ -52,7 +53,7 @@ class Study:
         )
         self.data = assembly.load_data(settings)
         self.model = assembly.make_model(settings, len(self.data.class_names))
-        self.optimizer = assembly.make_optimizer(settings, schedule="constant")
+        self.optimizer = assembly.make_optimizer(settings)
         optimizers.build(self.optimizer, self.variables)
         self.objective = Objective(self.model, classification_loss())
         self.full = StepCache(self.objective, self.optimizer).get(np.ones(len(self.variables), bool))
@@ -68,9 +69,7 @@ class Study:
 
     def open(self):
         """Full training of a few steps, as in et-train: a head of zeros passes no gradient."""
-        from elastictrainer.selection.schedule import Schedule
-
-        for minibatch in itertools.islice(self.data.train(0), Schedule.OPENING):
+        for minibatch in itertools.islice(self.data.train(0), _OPENING):
             self.full(*minibatch)
 
     def train_full(self, first, last):

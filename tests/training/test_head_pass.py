@@ -157,6 +157,13 @@ def test_what_makes_a_head_unsolvable_is_said_before_anything_trains(tf):
         fit(tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), (generator,))
 
 
+def test_full_steps_come_first_only_where_the_head_is_not_solved(tf):
+    starts = {
+        head: run_of(tf, head=head, scheme="elastic")[1].selections[0]["step"] for head in ("solve", "keep")
+    }
+    assert starts == {"solve": 0, "keep": 5}
+
+
 def test_without_being_asked_for_the_head_stays(tf):
     _, _, said, noting = run_of(tf, head="keep", scheme="full", epochs=1)
     assert not noting.records and not any("head" in line for line in said)
