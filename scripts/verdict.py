@@ -26,8 +26,12 @@ def sentence(full: List[RunFolder], short: List[RunFolder], elastic: List[RunFol
     share = median(e.summary()["train_seconds"] / f.summary()["train_seconds"] for e, f in zip(elastic, full))
     epochs = short[0].config()["epochs"]
     counted = f", medians of {len(elastic)} seeds" if len(elastic) > 1 else ""
+    start = [record for run in elastic for record in run.metrics() if record["epoch"] == 0]
+    solved = [100 * record["test_accuracy"] for record in start]
+    head = f"The solved head alone has {median(solved):.2f} %. " if solved else ""
     return (
-        f"Elastic training took {share:.2f} of full training's time and ends at {accuracy['elastic']:.2f} %: "
+        f"{head}Elastic training took {share:.2f} of full training's time and ends at "
+        f"{accuracy['elastic']:.2f} %: "
         f"{_beside(accuracy['elastic'], accuracy['full'])} full training, "
         f"{_beside(accuracy['elastic'], accuracy['short'])} full training of {epochs} "
         f"epoch{'' if epochs == 1 else 's'} instead of {full[0].config()['epochs']}{counted}."

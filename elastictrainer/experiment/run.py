@@ -38,6 +38,7 @@ from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.evaluation import Evaluation
 from elastictrainer.training.metering import EnergyMetering
+from elastictrainer.training.rising_loss import RisingLoss
 from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
 from elastictrainer.training.workers import Workers
@@ -135,6 +136,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         EnergyMetering(sensor),
         evaluation,
         record,
+        RisingLoss(len(data.class_names)),
         *users,
         checkpointing,
     ]

@@ -210,7 +210,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
             self._note_selection,
             state.say,
         )
-        # Full steps before the first selection lift a head off its start, where it says nothing of the others.
+        # A head that is not solved says nothing of the tensors below it: full steps come first.
         self._opening = 0
         if state.policy.scores and head is None:
             self._opening = max(1, min(_OPENING, state.steps_per_epoch // 4))

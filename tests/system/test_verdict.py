@@ -1,11 +1,13 @@
 """The demo's sentence: what elastic training took and reached, beside its rivals."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from elastictrainer.runs.run_folder import RunFolder
 from run_builders import make_run
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "verdict.py"
@@ -51,6 +53,18 @@ def test_of_several_seeds_the_medians_count(tmp_path):
     sentence = verdict(tmp_path, (0.9, 0.92, 0.5), (0.8, 0.8, 0.8), (0.1, 0.93, 0.92))
     assert "ends at 92.00 %: 2.00 points above full training, 12.00 points above" in sentence
     assert sentence.endswith("instead of 12, medians of 3 seeds.")
+
+
+def test_what_the_solved_head_has_comes_first(tmp_path):
+    folders = {name: str(tmp_path / name) for name in ("full", "short", "elastic")}
+    for name in folders:
+        finished(tmp_path / name, 6 if name == "short" else 12, 0.9, 50.0)
+    run = RunFolder(folders["elastic"])
+    lines = run.metrics_path.read_text()
+    run.metrics_path.write_text(json.dumps({"epoch": 0, "test_accuracy": 0.75}) + "\n" + lines)
+    arguments = [part for name, folder in folders.items() for part in (f"--{name}", folder)]
+    done = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
+    assert done.stdout.startswith("The solved head alone has 75.00 %. Elastic training took 1.00"), done
 
 
 def test_a_run_that_did_not_finish_is_named(tmp_path):
