@@ -9,6 +9,7 @@ from elastictrainer.cli.output import unfailing
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.applicability import refuse_inapplicable
 from elastictrainer.experiment.continuation import settings_of
+from elastictrainer.experiment.durations import seconds_of
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_names
@@ -16,8 +17,8 @@ from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
-_USAGE = """et-train [--dataset DATA] [--model NAME] [--rho X] [--output DIR] [OPTION ...]
-       et-train --resume RUN"""
+_USAGE = """et-train [--dataset DATA] [--model NAME] [--time TIME | --rho X] [--output DIR] [OPTION ...]
+       et-train --resume RUN [--time TIME]"""
 _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.5"
 
 
@@ -52,14 +53,17 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             refuse_inapplicable(settings, chosen, print)
         summary = start(settings, sys.argv[1:] if arguments is None else arguments)
     else:
-        others = given(TrainSettings, options)
+        more = getattr(options, "time", None)
+        others = [option for option in given(TrainSettings, options) if option != "--time"]
         if others:
             raise UsageError(
                 f"--resume takes all settings from {options.resume}/config.yaml; leave out "
                 f"{', '.join(others)}."
             )
         run_folder = last_unfinished() if options.resume == "last" else RunFolder(options.resume)
-        summary = resume(run_folder, options.trust_run)
+        if more is not None:
+            seconds_of(more)
+        summary = resume(run_folder, options.trust_run, more)
     if summary is not None:
         _print_summary(summary)
 
@@ -74,11 +78,13 @@ def _print_summary(summary: Dict[str, Any]) -> None:
         )
         if summary[key] is not None
     ]
+    steps_s = summary["replay_seconds"] + summary["seconds"].get("steps", 0.0)
+    selecting_s = summary["importance_seconds"] + summary["selection_seconds"] + summary["trace_seconds"]
     print(
         f"{_accuracy(summary)}\n"
-        f"training time: {summary['train_seconds']:.1f} s, of these "
-        f"importance {summary['importance_seconds']:.1f} s, selection {summary['selection_seconds']:.2f} s, "
-        f"tracing {summary['trace_seconds']:.1f} s\n"
+        f"took: head and recording {summary['head_seconds'] + summary['recording_seconds']:.0f} s, selection "
+        f"{selecting_s:.0f} s, training {steps_s:.0f} s; {summary['train_seconds']:.0f} s in all, and "
+        f"{summary['validation_seconds']:.0f} s of evaluation\n"
         f"ratio to full training: {', '.join(ratios)}"
         + (
             f"\nenergy of training: {summary['energy_joules']:.0f} J"

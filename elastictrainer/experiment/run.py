@@ -47,18 +47,22 @@ _ENDING_S = 4.0  # to write the model and the summary, and to leave Python
 _EXPORT_S = 15.0  # for each format
 
 
-def train(settings: TrainSettings, run: RunFolder, resume: bool) -> Dict[str, Any]:
+def train(
+    settings: TrainSettings, run: RunFolder, resume: bool, more: Optional[str] = None
+) -> Dict[str, Any]:
     """Train into the folder `run`, alone or as one of several processes; returns the summary."""
     group = workers.create(settings.strategy)
     with group.explaining_lost_peers() if group else contextlib.nullcontext():
         try:
-            return _train(settings, run, resume, group)
+            return _train(settings, run, resume, group, more)
         except (DamagedImages, UnreadableImages) as error:
             damaged_images.note(run, error.files)
             raise
 
 
-def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers]) -> Dict[str, Any]:
+def _train(
+    settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers], more: Optional[str]
+) -> Dict[str, Any]:
     selection = SelectionSettings(
         rho=settings.rho,
         interval=settings.interval,
@@ -126,7 +130,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, group: Optiona
         ),
         head=_head(settings, run, resume, data, model),
         rates=rates,
-        deadline=_deadline(settings, run, evaluation),
+        deadline=_deadline(settings, data, timings, evaluation, more),
         say=record.say,
         **dataclasses.asdict(selection),
     )
@@ -210,17 +214,29 @@ def _head(
 
 
 def _deadline(
-    settings: TrainSettings, run: RunFolder, evaluation: Union[Evaluation, BestWeights]
+    settings: TrainSettings,
+    data: ImageData,
+    timings: Optional[TensorTimings],
+    evaluation: Union[Evaluation, BestWeights],
+    more: Optional[str],
 ) -> Optional[Deadline]:
-    """Return the time that this process may take; None without --time."""
+    """Return the time that this process may take; None without --time.
+
+    `more`: what a run that is gone on with is given beyond what it had taken.
+    """
     if not settings.time:
         return None
     exports = settings.export.split(",") if settings.export else []
+    # An evaluation is a forward pass, until one has been timed.
+    expected_s = 0.0
+    if timings is not None:
+        images = data.test_split.count if data.val_split is None else data.val_split.count
+        expected_s = 1e-3 * images / settings.batch_size * timings.full_ms * timings.forward_share
 
     def reserve_s() -> float:
-        return evaluation.seconds + _ENDING_S + _EXPORT_S * len(exports)
+        return (evaluation.seconds or expected_s) + _ENDING_S + _EXPORT_S * len(exports)
 
-    return Deadline(seconds_of(settings.time), reserve_s)
+    return Deadline(seconds_of(settings.time), reserve_s, seconds_of(more) if more else 0.0)
 
 
 def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], None]) -> None:

@@ -46,18 +46,25 @@ def start(settings: TrainSettings, options: Sequence[str]) -> Summary:
         return _train(settings, run, resume=False)
 
 
-def resume(run: RunFolder, trust: bool = False) -> Summary:
+def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> Summary:
     """Go on with the run in a folder; if it is finished, say so and return its summary.
 
     Args:
         run: its folder.
         trust: its config may name code, whoever wrote it.
+        more: time beyond what the run has taken, as of --time: a finished run goes on, too.
 
     Raises:
-        UsageError: there is no run, its settings are wrong, or they name code and are not this user's.
+        UsageError: there is no run, its settings are wrong, they name code and are not this user's, or `more`
+            is given to a run without --time.
     """
     if run.config_path.exists():
         settings = settings_of(run, trust)
+        if more is not None and not settings.time:
+            raise UsageError(
+                f"--time {more}: {run.path} was not started with --time, and ends by --rho or --epochs: "
+                "leave it out."
+            )
     if run.config_path.exists() and not run.summary_path.exists():
         if _starts_processes(settings):
             trusted = ["--trust-run"] if trust else []
@@ -69,7 +76,7 @@ def resume(run: RunFolder, trust: bool = False) -> Summary:
             )
             return None
     with run.claimed(resume=True):
-        if run.summary_path.exists():
+        if run.summary_path.exists() and more is None:
             missing = _exports_missing(run, settings)
             if missing:
                 load_tensorflow()
@@ -82,7 +89,7 @@ def resume(run: RunFolder, trust: bool = False) -> Summary:
             return run.summary()
         try:
             check_names(settings)
-            return _train(settings, run, resume=True)
+            return _train(settings, run, resume=True, more=more)
         except UsageError as error:
             started_in = run.environment().get("directory")
             if started_in == os.getcwd():
@@ -120,11 +127,13 @@ def _exports_missing(run: RunFolder, settings: TrainSettings) -> List[str]:
     return [f for f in asked if not (run.export_path / ownership.EXPORTS[f]).exists()]
 
 
-def _train(settings: TrainSettings, run: RunFolder, resume: bool) -> Dict[str, Any]:
+def _train(
+    settings: TrainSettings, run: RunFolder, resume: bool, more: Optional[str] = None
+) -> Dict[str, Any]:
     load_tensorflow()
     from elastictrainer.experiment.run import train
 
-    return train(settings, run, resume)
+    return train(settings, run, resume, more)
 
 
 def _starts_processes(settings: TrainSettings) -> bool:

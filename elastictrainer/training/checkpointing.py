@@ -128,8 +128,8 @@ class Checkpointing(TrainerCallback):
         state.budget = Budget(**saved["budget"])
         state.start_loss = saved["start_loss"]
         if state.deadline is not None:
-            state.deadline.before_s = saved["spent_s"]
-        state.stopped = saved.get("stopped", False)
+            state.deadline.resume(saved["spent_s"])
+        state.stopped = saved.get("stopped", False) and not (state.deadline and state.deadline.extends)
         state.last_checkpoint = self._checkpoints.saved()[0]
         state.say(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
 

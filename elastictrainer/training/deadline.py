@@ -27,20 +27,31 @@ class Deadline:
         self,
         seconds: float,
         reserve_s: Callable[[], float] = lambda: 0.0,
-        before_s: float = 0.0,
+        more_s: float = 0.0,
         age_s: Callable[[], float] = process_age_s,
     ):
         """
         Args:
             seconds: that the process may take, from its start to its end.
             reserve_s: tells what comes after the last step: evaluation, writing the model, exports.
-            before_s: what an interrupted run had taken before.
+            more_s: what an earlier run is given beyond what it had taken; 0: what is left of `seconds`.
             age_s: seconds since the process started.
         """
         self.seconds, self.reserve_s = seconds, reserve_s
-        self.before_s = before_s
+        self.before_s = 0.0  # what an interrupted run had taken
         self.lost_s = 0.0  # in which the machine slept: they count for nothing
-        self._age_s = age_s
+        self._more_s, self._age_s = more_s, age_s
+
+    @property
+    def extends(self) -> bool:
+        """Whether it gives an earlier run more time than that had."""
+        return self._more_s > 0
+
+    def resume(self, before_s: float) -> None:
+        """Go on with a run that had taken `before_s` seconds."""
+        self.before_s = before_s
+        if self.extends:
+            self.seconds = before_s + self._more_s
 
     def spent_s(self) -> float:
         """Return the seconds that count so far, those before an interruption included."""

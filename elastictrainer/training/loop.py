@@ -26,6 +26,7 @@ from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.feed import Feed, Minibatch, Probe, Stream, unpacked
+from elastictrainer.training.forecast import forecast
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
 from elastictrainer.training.recorder import Recorder
@@ -187,7 +188,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         by_clock = self.open_ended and (recorded or state.deadline is not None)
         if state.rho is not None and self.timings is not None:
             require_reachable(state.rho, self.timings, recorded)
-        self._by_clock = by_clock
+        self._by_clock, self._recorded = by_clock, recorded
         run_plan = plan(
             self.timings,
             state.steps_per_epoch,
@@ -245,6 +246,30 @@ class TrainFunction(tf.keras.callbacks.Callback):
             full_training_s = full_s * state.epochs * state.steps_per_epoch + state.compiling_s()
             state.budget.seconds = (state.rho or 1.0) * full_training_s
             state.budget.least = state.steps_per_epoch
+        self._say_plan()
+
+    def _say_plan(self) -> None:
+        """Say what the parts of the run will take; UsageError where a deadline leaves no time to train."""
+        state, policy = self.run_state, self.run_state.policy
+        assert policy is not None and state.budget.seconds is not None
+        ending_s = 0.0 if state.deadline is None else state.deadline.reserve_s()
+        expected = forecast(
+            self.timings,
+            policy.plan,
+            state.full_step_ms(),
+            self._recorded,
+            policy.selects,
+            self._head == "solve",
+            state.budget.seconds + ending_s,
+            state.spent_s(),
+            ending_s,
+        )
+        if expected is None:
+            return
+        if state.deadline is not None:
+            expected.require_enough()
+        for line in expected.lines():
+            state.say(line)
 
     def resume(self, stream: Stream) -> None:
         """The run's variables and state are as it goes on with them: at its beginning, or restored."""

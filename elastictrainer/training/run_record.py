@@ -85,6 +85,9 @@ class RunRecord(TrainerCallback):
             self._run.add_metrics(record)
             self._lines["metrics"] += 1
         over = bool(progress.stopped or state.model.stop_training)
+        if self._run and state.by_clock and not over and "val_accuracy" in logs:
+            with state.watch.lap(CHECKPOINT):
+                self._run.save_model(state.model)  # what an interruption leaves has been evaluated
         epochs = None if state.by_clock else state.epochs
         self._report.epoch_ends(
             progress.epoch, epochs, progress.step, record, None if over else state.seconds_left()

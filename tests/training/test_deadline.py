@@ -15,10 +15,18 @@ def test_a_deadline_counts_from_the_start_of_the_process():
 
 
 def test_what_an_interrupted_run_had_taken_counts_and_what_was_slept_does_not():
-    deadline = Deadline(100.0, lambda: 7.0, before_s=20.0, age_s=lambda: 5.0)
+    deadline = Deadline(100.0, lambda: 7.0, age_s=lambda: 5.0)
+    deadline.resume(20.0)
     assert deadline.spent_s() == 25.0 and deadline.for_training_s() == 93.0
     deadline.lost_s = 3.0
     assert deadline.spent_s() == 22.0
+
+
+def test_a_finished_run_can_be_given_more_time():
+    deadline = Deadline(100.0, more_s=30.0, age_s=lambda: 5.0)
+    assert deadline.extends
+    deadline.resume(98.0)
+    assert deadline.seconds == 128.0 and deadline.spent_s() == 103.0
 
 
 @pytest.mark.parametrize("scheme", ["elastic", "full"])

@@ -1,0 +1,59 @@
+"""What the parts of a run by the clock take, by a profile made by hand. No TensorFlow."""
+
+import dataclasses
+
+import pytest
+
+from elastictrainer import TensorTimings, UsageError
+from elastictrainer.selection.plan import Plan
+from elastictrainer.training.forecast import forecast
+from reuse_builders import reusable_chain
+
+# A full step takes 100 ms, its forward pass 30.
+CHAIN = reusable_chain(TensorTimings.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
+
+
+def of(budget_s=200.0, intervals=2, **changes):
+    usual = {
+        "full_ms": None,
+        "recorded": True,
+        "selects": True,
+        "head": True,
+        "spent_s": 10.0,
+        "ending_s": 5.0,
+    }
+    plan = Plan([k / intervals for k in range(intervals)], 6.0, 1000)
+    return forecast(CHAIN, plan, budget_s=budget_s, **{**usual, **changes})
+
+
+def test_the_parts_add_up_to_the_budget():
+    parts = of()
+    assert parts.passes_s == pytest.approx(2 * 30.0) and parts.selections_s == pytest.approx(2 * 5.0)
+    assert parts.training_s == pytest.approx(200 - 10 - 60 - 10 - 5)
+    assert of(full_ms=200.0).passes_s == pytest.approx(120.0), "a device that is twice as slow as its profile"
+    assert of(selects=False, recorded=False).selections_s == 0 and of(selects=False).passes_s == 30.0
+    assert of(selects=False, head=False).passes_s == 0
+
+
+def test_the_plan_has_a_line_for_each_part():
+    lines = of().lines()
+    assert len(lines) == 4 and lines[0] == "plan: 200 s, of these 10 s so far"
+    assert lines[1].split()[-2:] == ["60", "s"] and "115 s, in 2 intervals" in lines[3]
+    assert "in one interval" in of(intervals=1).lines()[3] and "evaluate" not in of(ending_s=0.0).lines()[3]
+
+
+def test_too_little_time_is_refused_with_what_each_part_takes_and_a_time_that_is_enough():
+    of().require_enough()
+    with pytest.raises(
+        UsageError, match=r"60 s are too little: 10 s .* 60 s, a selection 10 s.* 5 s"
+    ) as found:
+        of(60.0).require_enough()
+    enough = float(str(found.value).split("--time ")[1].split("s")[0])
+    of(enough).require_enough()
+    with pytest.raises(UsageError):
+        of(0.8 * enough).require_enough()
+
+
+def test_without_a_profile_nothing_is_said():
+    assert forecast(None, Plan([0.0], 1.0, 5), None, False, False, True, 60.0, 1.0) is None
+    assert dataclasses.is_dataclass(of())
