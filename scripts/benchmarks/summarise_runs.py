@@ -3,13 +3,14 @@
     python scripts/benchmarks/summarise_runs.py runs/seed*/* --csv runs.csv
     python scripts/benchmarks/summarise_runs.py --csv runs.csv --plot runs.png --title "MobileNetV2 on CUB100"
 
-Rows of other runs that the file has stay, so that runs of several sittings come together; without runs the
-means are printed of what the file has. A run is known by the names of its two innermost folders,
-`seed1/elastic-0.5`. Accuracy, replayed and selecting are per cent; `et-plot table` explains the words.
+Rows of other runs that the file has stay; without runs the means of what it has are printed. A run is known
+by the names of its two innermost folders, `seed1/elastic-0.5`. Accuracy, replayed, selecting and head (the
+solved head's accuracy) are per cent; head share and overhead (all but training steps) are shares of full
+training's time. `et-plot table` explains the others.
 
-With --plot a picture is drawn: accuracy over the share of full training's time, whose sittings may differ in
-speed. Of runs named `full-6` the share is that of their epochs, of the others what they achieved. A run named
-such as `elastic-0.5-without` is drawn hollow.
+With --plot a picture is drawn: accuracy over the share of full training's time. Of runs named `full-6` the
+share is that of their epochs, of the others what they achieved. A run named such as `elastic-0.5-without` is
+drawn hollow.
 """
 
 import argparse
@@ -37,16 +38,33 @@ _COLUMNS = {
     "replayed": ("replayed", 100),
     "recorded MB": ("recorded_mb", 1),
     "selecting": ("selecting", 100),
+    "head": ("head", 100),
+    "head share": ("head_share", 1),
+    "overhead": ("overhead", 1),
 }
 
 
 def row_of(folder):
     run, (found,) = Path(folder), table.rows([RunFolder(folder)])
+    found.update(_of_the_head(RunFolder(folder)))
     values = {name: (found[key], scale) for name, (key, scale) in _COLUMNS.items()}
     return {
         "run": run.name,
         "seed": run.parent.name.removeprefix("seed"),
         **{name: "" if value is None else f"{scale * value:.5g}" for name, (value, scale) in values.items()},
+    }
+
+
+def _of_the_head(run):
+    """Return the solved head's accuracy (0..1), the share of time up to it, and that of all overhead."""
+    summary = run.summary()
+    full_s, seconds = summary["full_training_seconds"], summary["seconds"]
+    start = next((record for record in run.metrics() if record["epoch"] == 0), None)
+    steps_s = seconds.get("steps", 0.0) + seconds.get("replay", 0.0)
+    return {
+        "head": start and start["test_accuracy"],
+        "head_share": start["train_seconds"] / full_s if start and full_s else None,
+        "overhead": (summary["train_seconds"] - steps_s) / full_s if full_s else None,
     }
 
 
@@ -123,7 +141,7 @@ def main():
     for name, found in runs.items():
         cells = []
         for column in _COLUMNS:
-            values = [float(row[column]) for row in found if row[column]]
+            values = [float(row[column]) for row in found if row.get(column)]
             off = spread(values) if values else None
             cells.append(
                 f"{np.mean(values):.4g}" + (f" ± {off:.2g}" if off is not None else "") if values else "-"

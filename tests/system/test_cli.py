@@ -268,3 +268,28 @@ def test_a_damaged_image_found_on_the_way_is_status_1_and_named(workshop):
     finally:
         victim.write_bytes(whole)
     assert "5.jpg" in said
+
+
+@pytest.mark.slow
+def test_a_run_in_a_given_time_leaves_a_whole_folder_and_can_be_given_more(tmp_path):
+    make_images(tmp_path / "images", train=24)
+    options = ("--dataset", "images", "--scheme", "full", "--output", "timed")
+    said = run(tmp_path, "et-train", *SMALL[:4], *options, "--time", "40s")
+    assert "head solved on 48 images" in said
+    first = json.loads((tmp_path / "timed" / "summary.json").read_text())
+    assert first["rho_requested"] is None and first["accuracy_last"] > 0.5
+    assert first["epochs"] > 12, "the time ends it, not the epochs"
+    assert "nothing to resume" in run(tmp_path, "et-train", "--resume", "timed")
+    run(tmp_path, "et-train", "--resume", "timed", "--time", "20s")
+    second = json.loads((tmp_path / "timed" / "summary.json").read_text())
+    assert second["steps"] > first["steps"]
+    epochs = [json.loads(line)["epoch"] for line in (tmp_path / "timed" / "metrics.jsonl").open()]
+    assert epochs == list(range(len(epochs)))
+
+
+def test_a_time_that_is_none_and_one_for_a_run_by_epochs_are_refused(workshop):
+    folder, _, _ = workshop
+    said = run(folder, "et-train", *SMALL, "--dataset", "images", "--time", "soon", status=2)
+    assert "is no time. Valid: a number with s, m or h" in said
+    said = run(folder, "et-train", "--resume", "elastic", "--time", "5m", status=2)
+    assert "was not started with --time" in said
