@@ -18,8 +18,6 @@ from correlation import read
 
 from elastictrainer import TensorTimings, select
 
-_EPOCHS = 4.0  # of an interval: one is recorded, three are replayed
-
 
 def chosen_by(timings, importance, rho):
     """(L,) bool: the layers that importance per layer chooses; the head, the last one, always is."""

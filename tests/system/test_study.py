@@ -67,14 +67,14 @@ def test_a_layer_is_a_kernel_and_what_stands_behind_it(tf, script):
     assert sorted(itertools.chain(*layers.values())) == list(range(sum(map(len, layers.values()))))
 
 
-@pytest.mark.parametrize("epochs", [1, 4])
-def test_a_selection_of_layers_is_the_best_of_all_that_the_budget_allows(script, epochs):
-    random = np.random.default_rng(epochs)
+@pytest.mark.parametrize("replays", [False, True])
+def test_a_selection_of_layers_is_the_best_of_all_that_the_budget_allows(script, replays):
+    random = np.random.default_rng(4)
     n, layers = 12, {"a": [0, 1], "b": [2, 3, 4], "c": [5], "d": [6, 7], "e": [8, 9], "f": [10, 11]}
     names = [f"{layer}/{k}" for layer, tensors in layers.items() for k in tensors]
     shapes = [(2, 2) if k == tensors[0] else (2,) for tensors in layers.values() for k in tensors]
     chain = TensorTimings.from_chain(names, 5.0, random.random(n), random.random(n))
-    timings = dataclasses.replace(reusable_chain(chain), shapes=tuple(shapes)).over(epochs)
+    timings = dataclasses.replace(reusable_chain(chain), shapes=tuple(shapes), replays=replays)
     importance, budget = random.random(n), 0.6 * timings.full_ms
     assert script("layers").of(timings.names, timings.shapes) == layers
     mask = script("layers").select_layers(timings, importance, budget)
@@ -180,19 +180,6 @@ def test_averaged_selects_by_the_mean_of_all_importances_so_far(tf, script):
     assert solver(one_of_two, second, 2.0).tolist() == [True, False], "(1 + 0.5) / 2 against (0.2 + 1) / 2"
     assert solver(one_of_two, second, 2.0).tolist() == [True, False], "a correction counts once"
     assert solver(one_of_two, np.array([0.0, 1.0]), 2.0).tolist() == [False, True]
-
-
-@pytest.mark.parametrize("scheme", ["Elastic", "FreezeBelow"])
-def test_a_run_can_have_the_same_time_in_every_interval(tf, script, monkeypatch, scheme):
-    from elastictrainer.selection.schedule import Schedule
-
-    from elastictrainer.selection import shares
-
-    monkeypatch.setattr(shares, "FRONT", shares.FRONT)  # put back after the test
-    schedule = Schedule(12, 100, 6, reuse=True)
-    assert shares.shares(schedule, 0.25, 0)[0] > 1
-    getattr(script("evenly"), scheme)()
-    assert shares.shares(schedule, 0.25, 0) == (1.0, 1.0)
 
 
 @pytest.mark.realdata
