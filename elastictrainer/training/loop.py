@@ -8,30 +8,27 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.build import make_policy, repeated
-from elastictrainer.selection.clock import BUILDING, FULL_TRACING, LOOP, TIMING, TRACING
+from elastictrainer.selection.build import make_policy
+from elastictrainer.selection.clock import BUILDING, FULL_TRACING, LOOP, TRACING
 from elastictrainer.selection.plan import plan, require_reachable
 from elastictrainer.selection.policy import FULL, PLAIN, REPLAY
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
-from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.keras_compat import count_step
-from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.timing import time_steps
+from elastictrainer.training.budgeting import Budgeting, full_epochs
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.feed import Feed, Minibatch, Probe, Stream, unpacked
-from elastictrainer.training.forecast import forecast
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
 from elastictrainer.training.recorder import Recorder
+from elastictrainer.training.run_profile import able_to_record, made_profile
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import CALIBRATION, STEPS, SUSPENDED, VALIDATION
+from elastictrainer.training.stopwatch import STEPS, SUSPENDED, VALIDATION
 
 _OPENING = 48  # full steps before the first selection where the head is not solved
 _SUSPENDED = 10  # times the median: a step that takes longer was not training all the time
@@ -182,20 +179,22 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self._steps = StepCache(objective, model.optimizer, [self.metrics])
         selects = scheme.importance_metric is not None
         if selects and self.timings is None:
-            self._make_profile(objective, minibatch)
-        recorded = self._can_record(objective, minibatch)
+            self.timings = made_profile(state, objective, minibatch, self.metrics)
+        recorded = self._reuse.reuse != "off"
+        if recorded:
+            recorded, self.timings = able_to_record(
+                state, self.timings, objective, minibatch, self._spec, self._settings.deterministic
+            )
         head = HeadPass(state, self.feed) if self._head == "solve" else None
-        by_clock = self.open_ended and (recorded or state.deadline is not None)
+        by_clock = self._by_clock = self.open_ended and (recorded or state.deadline is not None)
         if state.rho is not None and self.timings is not None:
             require_reachable(state.rho, self.timings, recorded)
-        self._by_clock, self._recorded = by_clock, recorded
         run_plan = plan(
             self.timings,
             state.steps_per_epoch,
             state.epochs,
-            self._full_epochs(),
-            recorded
-            and selects,  # one that does not has intervals for what it does by itself, such as pruning
+            full_epochs(state, self.timings),
+            recorded and selects,  # others have intervals for what they do by themselves, such as pruning
             self._settings.interval,
             by_clock,
         )
@@ -219,57 +218,16 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self._intervals = Intervals(
             state, self.feed, self._recorder if recorded else None, head, self._note_head
         )
-
-    def _full_epochs(self) -> float:
-        """Return the run's time in epochs of full training, as far as it is known before any step."""
-        state = self.run_state
-        if state.deadline is None or self.timings is None:
-            return state.epochs * (1.0 if state.rho is None else state.rho)
-        left_s = state.deadline.for_training_s() - state.spent_s()
-        return left_s / (1e-3 * self.timings.full_ms * state.steps_per_epoch)
+        self.budgeting = Budgeting(state, self.feed, self._steps, self._spec, recorded, head is not None)
 
     def begin(self) -> None:
         """Set the budget of a run that is at its beginning, by full steps timed now."""
-        state = self.run_state
         if self._head == "solve" and not self.feed.can_pass:
             raise UsageError(
                 "the head cannot be solved: the data can be read once only. Pass arrays, or a "
                 "tf.data.Dataset of known length."
             )
-        self.calibrate()
-        if not self._by_clock:
-            return
-        if state.deadline is not None:
-            state.budget.seconds = state.deadline.for_training_s()
-        else:
-            full_s = 1e-3 * (state.full_step_ms() or 0.0)
-            full_training_s = full_s * state.epochs * state.steps_per_epoch + state.compiling_s()
-            state.budget.seconds = (state.rho or 1.0) * full_training_s
-            state.budget.least = state.steps_per_epoch
-        self._say_plan()
-
-    def _say_plan(self) -> None:
-        """Say what the parts of the run will take; UsageError where a deadline leaves no time to train."""
-        state, policy = self.run_state, self.run_state.policy
-        assert policy is not None and state.budget.seconds is not None
-        ending_s = 0.0 if state.deadline is None else state.deadline.reserve_s()
-        expected = forecast(
-            self.timings,
-            policy.plan,
-            state.full_step_ms(),
-            self._recorded,
-            policy.selects,
-            self._head == "solve",
-            state.budget.seconds + ending_s,
-            state.spent_s(),
-            ending_s,
-        )
-        if expected is None:
-            return
-        if state.deadline is not None:
-            expected.require_enough()
-        for line in expected.lines():
-            state.say(line)
+        self.budgeting.begin(self._by_clock)
 
     def resume(self, stream: Stream) -> None:
         """The run's variables and state are as it goes on with them: at its beginning, or restored."""
@@ -284,34 +242,6 @@ class TrainFunction(tf.keras.callbacks.Callback):
         if state.deadline is not None and state.by_clock:
             state.budget.seconds = state.deadline.for_training_s()
         self._intervals.resume()
-
-    def calibrate(self) -> None:
-        """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
-
-        Where their time decides how long the run may take, it is a part of the run.
-        """
-        state, model = self.run_state, self.run_state.model
-        policy = state.policy
-        if policy is None or (not policy.selects and (policy.mask is None or policy.mask.all())):
-            return
-        if state.deadline is not None or (policy.selects and state.progress.full_ms):
-            return  # the budget does not depend on it, or is set
-        tensors = len(model.trainable_variables)
-        with contextlib.ExitStack() as laps:
-            if policy.selects:
-                full = self._steps.get(np.ones(tensors, bool))
-                with state.watch.lap(FULL_TRACING):
-                    full.trace(*self._spec)
-                laps.enter_context(state.watch.lap(TIMING))
-            else:
-                laps.enter_context(state.watch.lap(CALIBRATION))
-                full = CompiledStep(
-                    compiled.CompiledObjective(model, None),
-                    model.optimizer,
-                    model.trainable_variables,
-                    [self.metrics],
-                )
-            state.progress.full_ms += time_steps(full, repeated(self.feed.probe, state.progress.step))
 
     def close(self) -> None:
         """Let go of what is held."""
@@ -391,38 +321,6 @@ class TrainFunction(tf.keras.callbacks.Callback):
         """Refuse other trainable tensors than those of the run's beginning."""
         if [id(v) for v in self.run_state.model.trainable_variables] != self._trainable:
             raise UsageError(f"a callback froze or unfroze a layer during training: {_TWO_FITS}")
-
-    def _make_profile(self, objective: Objective, minibatch: Minibatch) -> None:
-        state = self.run_state
-        with state.watch.lap(CALIBRATION):
-            state.say("profiling the model")
-            self.timings = profile_model(
-                state.model,
-                objective,
-                minibatch,
-                state.model.optimizer,
-                metrics=(self.metrics,),
-                training_steps=state.epochs * state.steps_per_epoch,
-            )
-            state.say(f"full step {self.timings.full_ms:.1f} ms, rho_min {self.timings.rho_min:.3f}")
-
-    def _can_record(self, objective: Objective, minibatch: Minibatch) -> bool:
-        """Return whether frozen work is to be recorded; the profile then says what that costs."""
-        state = self.run_state
-        if self._reuse.reuse == "off":
-            return False
-        parts = [part for part in tf.nest.flatten(self._spec) if part is not None]
-        if not all(isinstance(part, tf.TensorSpec) for part in parts):
-            state.say("not recording: the data has ragged or sparse parts")
-            return False
-        if self.timings is not None and self.timings.reuse is None:
-            if state.workers or self._settings.deterministic:  # each run would measure something else
-                state.say("not recording: the profile does not say what that costs (et-profile makes one)")
-                return False
-            with state.watch.lap(CALIBRATION):
-                optimizer = state.model.optimizer
-                self.timings = with_reuse_costs(self.timings, objective, optimizer, minibatch)
-        return True
 
     def _predict(self, mask: np.ndarray, kind: str) -> None:
         """Add up what the profile says of a step."""

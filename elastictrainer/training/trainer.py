@@ -192,7 +192,7 @@ class Trainer:
             else:
                 history = self.model.fit(**given)
             if not self.scheme.importance_metric:
-                loop.calibrate()  # again: the machine may have changed since the start
+                loop.budgeting.calibrate()  # again: the machine may have changed since the start
             figures = state.figures()
             for callback in ours:
                 figures.update(callback.figures())

@@ -1,0 +1,107 @@
+"""Gives a run its budget: by its deadline, or by full steps that are timed at its start."""
+
+import contextlib
+from typing import Any, Optional
+
+import numpy as np
+
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.build import repeated
+from elastictrainer.selection.clock import FULL_TRACING, TIMING
+from elastictrainer.steps import compiled
+from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.timing import time_steps
+from elastictrainer.training.feed import Feed
+from elastictrainer.training.forecast import forecast
+from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import CALIBRATION
+
+
+def full_epochs(state: RunState, timings: Optional[TensorTimings]) -> float:
+    """Return a run's time in epochs of full training, as far as it is known before any step."""
+    if state.deadline is None or timings is None:
+        return state.epochs * (1.0 if state.rho is None else state.rho)
+    left_s = state.deadline.for_training_s() - state.spent_s()
+    return left_s / (1e-3 * timings.full_ms * state.steps_per_epoch)
+
+
+class Budgeting:
+    """Times full steps, sets the budget of a run by the clock, and says what its parts will take."""
+
+    def __init__(
+        self, run_state: RunState, feed: Feed, steps: StepCache, spec: Any, recorded: bool, head: bool
+    ):
+        """
+        Args:
+            run_state: of the run; its policy is made.
+            feed: gives the minibatches that full steps are timed on.
+            steps: the run's compiled steps.
+            spec: tf.TensorSpecs of any minibatch.
+            recorded, head: whether frozen work is recorded, and whether the head is solved.
+        """
+        self._state, self._feed, self._steps, self._spec = run_state, feed, steps, spec
+        self._recorded, self._head = recorded, head
+
+    def begin(self, by_clock: bool) -> None:
+        """Set the budget of a run that is at its beginning, and say the plan; `by_clock`: it has seconds.
+
+        Raises:
+            UsageError: a deadline leaves no time to train.
+        """
+        state = self._state
+        self.calibrate()
+        if not by_clock:
+            return
+        if state.deadline is not None:
+            state.budget.seconds = state.deadline.for_training_s()
+        else:
+            full_s = 1e-3 * (state.full_step_ms() or 0.0)
+            full_training_s = full_s * state.epochs * state.steps_per_epoch + state.compiling_s()
+            state.budget.seconds = (state.rho or 1.0) * full_training_s
+            state.budget.least = state.steps_per_epoch
+        self._say_plan(state.budget.seconds)
+
+    def calibrate(self) -> None:
+        """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
+
+        Where their time decides how long the run may take, it is a part of the run.
+        """
+        state, model, policy = self._state, self._state.model, self._state.policy
+        if policy is None or (not policy.selects and (policy.mask is None or policy.mask.all())):
+            return
+        if state.deadline is not None or (policy.selects and state.progress.full_ms):
+            return  # the budget does not depend on it, or is set
+        with contextlib.ExitStack() as laps:
+            if policy.selects:
+                full = self._steps.get(np.ones(len(model.trainable_variables), bool))
+                with state.watch.lap(FULL_TRACING):
+                    full.trace(*self._spec)
+                laps.enter_context(state.watch.lap(TIMING))
+            else:
+                laps.enter_context(state.watch.lap(CALIBRATION))
+                objective = compiled.CompiledObjective(model, None)
+                variables = model.trainable_variables
+                full = CompiledStep(objective, model.optimizer, variables, self._steps.metrics)
+            state.progress.full_ms += time_steps(full, repeated(self._feed.probe, state.progress.step))
+
+    def _say_plan(self, seconds: float) -> None:
+        state, policy = self._state, self._state.policy
+        assert policy is not None
+        ending_s = 0.0 if state.deadline is None else state.deadline.reserve_s()
+        expected = forecast(
+            policy.timings,
+            policy.plan,
+            state.full_step_ms(),
+            self._recorded,
+            policy.selects,
+            self._head,
+            seconds + ending_s,
+            state.spent_s(),
+            ending_s,
+        )
+        if expected is None:
+            return
+        if state.deadline is not None:
+            expected.require_enough()
+        for line in expected.lines():
+            state.say(line)

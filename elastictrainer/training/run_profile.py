@@ -1,0 +1,60 @@
+"""The profile of a run that was given none, or one that does not say what recording costs."""
+
+from typing import Any, Optional, Tuple
+
+import tensorflow as tf
+
+from elastictrainer.profiler.profile import profile_model
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.costs import with_reuse_costs
+from elastictrainer.steps.objective import Objective
+from elastictrainer.training.feed import Minibatch
+from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import CALIBRATION
+
+
+def made_profile(state: RunState, objective: Objective, minibatch: Minibatch, metrics: Any) -> TensorTimings:
+    """Profile the run's model on `minibatch`; a tenth of a short run's time at most."""
+    with state.watch.lap(CALIBRATION):
+        state.say("profiling the model")
+        timings = profile_model(
+            state.model,
+            objective,
+            minibatch,
+            state.model.optimizer,
+            metrics=(metrics,),
+            training_steps=state.epochs * state.steps_per_epoch,
+        )
+    state.say(f"full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f}")
+    return timings
+
+
+def able_to_record(
+    state: RunState,
+    timings: Optional[TensorTimings],
+    objective: Objective,
+    minibatch: Minibatch,
+    spec: Any,
+    deterministic: bool,
+) -> Tuple[bool, Optional[TensorTimings]]:
+    """Return whether frozen work can be recorded, and the profile, which then says what that costs.
+
+    Args:
+        state: of the run; a line says why not.
+        timings: the profile; None: nothing is predicted.
+        objective: of the run's model.
+        minibatch: of a full size.
+        spec: tf.TensorSpecs of any minibatch.
+        deterministic: what is measured in this run must not decide what trains.
+    """
+    parts = [part for part in tf.nest.flatten(spec) if part is not None]
+    if not all(isinstance(part, tf.TensorSpec) for part in parts):
+        state.say("not recording: the data has ragged or sparse parts")
+        return False, timings
+    if timings is None or timings.reuse is not None:
+        return True, timings
+    if state.workers or deterministic:  # each run and each process would measure something else
+        state.say("not recording: the profile does not say what that costs (et-profile makes one)")
+        return False, timings
+    with state.watch.lap(CALIBRATION):
+        return True, with_reuse_costs(timings, objective, state.model.optimizer, minibatch)
