@@ -179,9 +179,15 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
 
 def _points(members: List[RunFolder], x: str, y: str) -> np.ndarray:
     """(runs, epochs, 2): x and y of replicates, for the epochs that all have finished and evaluated."""
-    points = [[(r["epoch"], X[x].of(r), Y[y].of(r)) for r in run.metrics()] for run in members]
     # The line of the solved head, of epoch 0, does not have all that an epoch has.
-    points = [[point[1:] for point in run_points if point[0] or None not in point] for run_points in points]
+    points = [
+        [
+            (X[x].of(r), Y[y].of(r))
+            for r in run.metrics()
+            if r["epoch"] or None not in (X[x].of(r), Y[y].of(r))
+        ]
+        for run in members
+    ]
     if y != "flops":  # not every epoch is evaluated
         points = [[point for point in run_points if point[1] is not None] for run_points in points]
     for run, run_points in zip(members, points):

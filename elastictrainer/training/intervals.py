@@ -60,8 +60,6 @@ class Intervals:
             with state.watch.lap(clock.HEAD):
                 about = first.finish()
             self._on_head(about)
-        if policy.interval == 1:
-            state.budget.began_s = state.spent_s()
 
     def go_on(self) -> None:
         """Go on with the interval in another epoch; a recording that is no longer right is renewed."""

@@ -268,6 +268,8 @@ class TrainFunction(tf.keras.callbacks.Callback):
                 self._intervals.begin()
             elif not progress.batch:
                 self._intervals.go_on()
+        if not progress.step:
+            state.budget.began_s = state.spent_s()
         if state.rates is not None:
             optimizers.set_rate(state.model.optimizer, state.rates.rate(state.share()))
         mask = np.ones(len(self._trainable), bool) if opening or policy.mask is None else policy.mask
