@@ -94,7 +94,10 @@ class CommonSettings:
         check_name=registry.OPTIMIZER.check,
     )
     learning_rate: Optional[float] = setting(
-        None, "the highest: at the first step, or after the warm-up; by scheme and head if not given", 0
+        None,
+        "the highest: at the first step, or after the warm-up; if not given, 2e-4 for sgd where a scheme "
+        "takes --rho and the head is solved, else 1e-4",
+        0,
     )
     weight_decay: float = setting(5e-4, "of sgd and adamw, per step, times the learning rate", 0)
     mixed_precision: bool = setting(
@@ -137,8 +140,8 @@ class TrainSettings(CommonSettings):
 
     init_from: Optional[str] = setting(
         None,
-        "start from an earlier run's model, for the same classes or others: classes that it knows keep their "
-        "weights",
+        "start from an earlier run's model; for the same classes its head is kept, for others a new one is "
+        "solved",
         group="model",
         metavar="RUN",
     )
@@ -172,8 +175,9 @@ class TrainSettings(CommonSettings):
     )
     validation_freq: Optional[int] = setting(
         None,
-        "evaluate after so many epochs, and after the last one; if not given, after each, and in a run by "
-        "the clock as often as a tenth of its time allows. It is no training time, but counts in --time",
+        "evaluate after so many epochs, and after the last one; if not given, after each, in a run by the "
+        "clock as often as a tenth of its time allows, and with --time only the solved head and the end. It "
+        "is no training time, but counts in --time",
         1,
     )
     early_stopping: Optional[int] = setting(
@@ -190,7 +194,8 @@ class TrainSettings(CommonSettings):
     )
     warmup: Optional[float] = setting(
         None,
-        "share of the training in which the learning rate rises; by scheme and head if not given",
+        "share of the training in which the learning rate rises; if not given, 0.1 with --head-init solve, "
+        "else 0",
         0,
         0.9,
     )
