@@ -90,7 +90,7 @@ DATASET = Choice(
     "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays, tfds:NAME of "
     "tensorflow-datasets, hf:NAME of Hugging Face's.",
 )
-HEAD_INIT = Choice("head initialisation", ("solve", "zeros", "glorot"))
+HEAD_INIT = Choice("head initialisation", ("solve", "zeros", "glorot", "keep"))
 HEAD = Choice("head", ("keep", "solve"))
 OPTIMIZER = Choice("optimizer", ("sgd", "adam", "adamw"))
 SCHEDULE = Choice("schedule", ("cosine", "constant"))

@@ -8,6 +8,7 @@ from elastictrainer.experiment.settings import CommonSettings
 from elastictrainer.registry import MODEL
 
 _OF_BUILT_IN_MODELS = ("weights", "head_init", "augment", "rotation", "flip")
+_OF_ANY = {"head_init": ("solve", "keep")}  # values that any model has a use for
 
 
 def refuse_inapplicable(settings: CommonSettings, given: Sequence[str], say: Callable[[str], None]) -> None:
@@ -27,8 +28,9 @@ def refuse_inapplicable(settings: CommonSettings, given: Sequence[str], say: Cal
     if settings.model in MODEL.names:
         return
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-    changed = [name for name in _OF_BUILT_IN_MODELS if getattr(settings, name) != defaults[name]]
-    typed = [option for option in map(_option, _OF_BUILT_IN_MODELS) if option in given]
+    special = [name for name in _OF_BUILT_IN_MODELS if getattr(settings, name) not in _OF_ANY.get(name, ())]
+    changed = [name for name in special if getattr(settings, name) != defaults[name]]
+    typed = [option for option in map(_option, special) if option in given]
     of_another = "--config" in given and "--model" in given
     refused = typed or ([] if of_another else [_option(name) for name in changed])
     if refused:

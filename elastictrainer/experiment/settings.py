@@ -30,8 +30,8 @@ class CommonSettings:
     )
     head_init: str = setting(
         "solve",
-        "initial head: solve, a classifier fitted on the features of the untrained network; zeros; or glorot "
-        "as in the published code",
+        "initial head: solve, a classifier fitted on the features of the untrained network; zeros; glorot "
+        "as in the published code; or keep, of a model of your own",
         check_name=registry.HEAD_INIT.check,
     )
     augment: Optional[str] = setting(

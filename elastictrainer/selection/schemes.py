@@ -39,7 +39,7 @@ class Elastic(Scheme):
 
     Attributes:
         importance_metric: "update" (the paper's, Eq. 6), "grad-magnitude" or "weight-magnitude".
-        solver: how they are chosen: a name or a function, as for `select`; None: as the run's settings say.
+        solver: how they are chosen: a name or a function, as for `select`; None: by a knapsack.
     """
 
     importance_metric: str = "update"

@@ -26,8 +26,8 @@ _STEPS_BETWEEN_AGREEMENTS = 5  # of processes that train together: an exchange t
 class Checkpointing(TrainerCallback):
     """Writes a run's checkpoints, and lets it go on from the newest one.
 
-    The result is that of an uninterrupted run to the bit, where the profile is given (`timings`) and measured
-    times do not steer (`feedback=False`).
+    The result is that of an uninterrupted run to the bit, where the profile is given (`timings`) and the
+    clock decides nothing (`deterministic=True`).
 
     SIGINT, SIGTERM and SIGHUP finish the step, write one more checkpoint, and raise Interrupted; a second one
     ends the process at once. The latest two checkpoints are kept. What is not finite is not saved: RunError.

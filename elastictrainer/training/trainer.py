@@ -157,7 +157,8 @@ class Trainer:
         if epochs < 1:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
         say = self._say or (_silence if given.get("verbose") == 0 else _print)
-        rho = self.selection.rho if selects and self.deadline is None else None
+        # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
+        rho = self.selection.rho if selects and (self.deadline is None or self.reuse.reuse == "off") else None
         state = RunState(self.model, self.scheme_name, rho, epochs, say, self._workers)
         state.rates, state.deadline = self.rates, self.deadline
         for callback in ours:
@@ -207,8 +208,8 @@ class Trainer:
         self._short_runs = self._short_runs + 1 if epochs == 1 else 0
         if self._short_runs == 2:
             say(
-                "each call of fit is a run of its own: it compiles its steps, selects from the start, and "
-                "records nothing in a single epoch. Pass all epochs in one call, and what is to be done "
+                "each call of fit is a run of its own: it compiles its steps, and selects and records from "
+                "the start. Pass all epochs in one call, and what is to be done "
                 "between them as a callback."
             )
 

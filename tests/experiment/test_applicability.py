@@ -35,6 +35,11 @@ def test_it_is_refused_for_a_model_of_the_users(model, arguments, named):
     assert check("--model", "vgg16", *arguments) == []
 
 
+def test_the_head_of_any_model_can_be_solved_or_kept():
+    for value in ("solve", "keep"):
+        assert check("--model", "own.keras", "--head-init", value) == []
+
+
 def test_nothing_is_said_where_nothing_is_asked_for():
     assert check("--model", "own.keras", "--image-size", "64") == []
 
