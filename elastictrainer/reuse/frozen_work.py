@@ -18,7 +18,7 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import SplitStep, TracedStep, Unusable
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import random_states, tf_variables
+from elastictrainer.steps.keras_compat import random_states
 
 _SPARE = 0.1  # of the free disk space stays free: other programs write too
 _ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times as much
@@ -31,7 +31,6 @@ class FrozenWork:
     """The steps of an interval whose frozen part is recorded in its first epoch, and replayed in the others.
 
     Attributes:
-        trainable: (N,) bool: the tensors that may train while the recording is valid.
         recording: what was stored so far.
         share: of the frozen work's time that is done once.
         random_states: variables that the recorded work draws random numbers from.
@@ -68,7 +67,6 @@ class FrozenWork:
         self._states = random_states(step.objective.model)
         traced = self._traced(step)
         traced.stop_where_examples_mix(minibatch, forward.examples)
-        variables = step.objective.model.trainable_variables
         op_cost = forward.op_costs(timings)
         reuse = timings and timings.reuse
         self._ms_per_mb = reuse.read_ms_per_mb if reuse else TYPICAL_MS_PER_MB
@@ -78,8 +76,6 @@ class FrozenWork:
             for ops in (self._split.cut.done_once, traced.ops.frozen)
         )
         self.share = once / frozen if frozen else 0.0
-        fixed = {id(v) for v in self._split.fixed}
-        self.trainable = np.array([id(v) not in fixed for v in tf_variables(variables)])
         self._labels = [Column(tuple(label.shape[1:]), label.dtype.name) for label in _flat(minibatch[1])]
         self._dtype, self._folder = settings.dtype, folder
         try:
@@ -115,11 +111,6 @@ class FrozenWork:
     def train(self, values: List[Any]) -> tf.Tensor:
         """Train on what `read` returned; returns the scalar loss."""
         return self._suffix(*values)
-
-    def select(self, step: CompiledStep) -> None:
-        """Train what `step` trains, all of it `trainable`, on the same recording from here on."""
-        traced = self._traced(step)
-        self._compile(traced.suffix_from([tensor.name for tensor in self._split.cut.tensors]))
 
     def checksum(self) -> int:
         """Of the variables that the recorded work is computed from; steps leave them as they are."""

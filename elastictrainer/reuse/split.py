@@ -211,20 +211,6 @@ class TracedStep:
         ]
         return SplitStep(cut, prefix, self._suffix(cut), states, fixed)
 
-    def suffix_from(self, names: Sequence[str]) -> Callable[..., tf.Tensor]:
-        """The suffix that begins with the tensors of these names, in their order."""
-        tensors = [self._graph.get_tensor_by_name(name) for name in names]
-        stored = {id(tensor) for tensor in tensors}
-        recomputed: Set[int] = set()
-        pending = list(self.needed())
-        while pending:
-            for tensor in self.ops.operations[pending.pop()].inputs:
-                k = self._position[tensor.op.name]
-                if k in self.ops.frozen and k not in recomputed and id(tensor) not in stored:
-                    recomputed.add(k)
-                    pending.append(k)
-        return self._suffix(Cut(tensors, recomputed, set()))
-
     def _suffix(self, cut: Cut) -> Callable[..., tf.Tensor]:
         replayed = self._upstream(self.needed() | cut.recomputed, self.ops.frozen)
         effects = [*self._effects, *self._draws_of(self._states_read(replayed))]

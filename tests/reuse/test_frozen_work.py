@@ -148,33 +148,6 @@ def test_what_records_also_gives_the_features_of_the_head(tf):
         np.testing.assert_allclose(found, head.features(minibatch[0]).numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_which_tensors_may_train_on_a_recording(tf):
-    from builders import tensor_names
-
-    model = residual(tf)
-    work = work_of(tf, trained_step(tf, model, ["c4"]), data(tf))
-    may = {name.split("/")[-2] for name, can in zip(tensor_names(model), work.trainable) if can}
-    assert may == {"c4", "head"}
-
-
-def test_another_selection_trains_on_the_same_recording(tf):
-    tf.keras.utils.set_random_seed(1)
-    model = residual(tf)
-    deep, shallow = trained_step(tf, model, ["c4", "head"]), trained_step(tf, model, ["head"])
-    minibatches, variables = data(tf), everything(shallow)
-    work = work_of(tf, deep, minibatches)
-    for minibatch in minibatches:
-        work.keep(minibatch)
-    work.select(shallow)
-    before = values(variables)
-    loss = float(work.train(work.read(1, 0)))
-    after = values(variables)
-    assign(variables, before)
-    assert float(shallow(*shuffled(minibatches, 1)[0])) == loss
-    for one, other in zip(after, values(variables)):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_a_file_where_memory_is_short_and_fewer_bytes_where_the_disk_is(tf, tmp_path, monkeypatch):
     import shutil
     from collections import namedtuple
