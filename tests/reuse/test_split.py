@@ -141,26 +141,6 @@ def test_what_the_prefix_reads_is_known(tf):
     assert read == {"c1", "c2", "c3"}
 
 
-def test_another_selection_goes_on_from_the_same_cut(tf):
-    tf.keras.utils.set_random_seed(1)
-    model = residual(tf)
-    x, y = inputs_of(tf, model), tf.constant([0, 1, 2, 0], tf.int64)
-    spec = (spec_of(tf, x, BATCH), spec_of(tf, y, BATCH))
-    deep, shallow = trained_step(tf, model, ["c4", "head"]), trained_step(tf, model, ["head"])
-    traced, cut = cut_by_size(deep, spec)
-    recorded = traced.split(cut).prefix(x)
-    again, _ = cut_by_size(shallow, spec)
-    suffix = again.suffix_from([tensor.name for tensor in cut.tensors])
-    variables = everything(shallow)
-    before = values(variables)
-    loss = float(shallow(x, y))
-    whole = values(variables)
-    assign(variables, before)
-    assert float(suffix(*recorded, y)) == loss
-    for one, other in zip(whole, values(variables)):
-        np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_random_networks(tf, seed):
     """Layers drawn at random, a random part of which trains; ops that are fused round otherwise."""
