@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Elastic training against its rivals on the same images and weights, one run after the other.
 #     IMAGES=path/to/folder WEIGHTS=path/to/weights.h5 bash scripts/benchmarks/real_images.sh
-# For each of SEEDS ("0 1 2"): full training of EPOCHS (12) and of the fewer epochs in SHORT ("6 4 3"), whose schedule ends at zero as well;
-# SCHEMES ("elastic freeze-below") at each of RHOS ("0.5 0.35 0.25"); elastic at the first of them without reuse, traditional-tl with it.
+# For each of SEEDS ("0 1 2"): full training of EPOCHS (12) and of the fewer epochs in SHORT ("6 3"), whose schedule ends at zero as well;
+# SCHEMES ("elastic freeze-below") at each of RHOS ("0.5 0.25 0.135 0.1"); elastic at the first of them without reuse, traditional-tl with it.
 # Without WEIGHTS they are downloaded. MODEL (mobilenetv2) and OUTPUT (benchmark-output/real-images) may be set; further et-train options may follow. ONLY, a
 # pattern such as "*elastic*", trains only runs of such names. CSV, a file (OUTPUT/runs.csv), gets a row for each run beside those it has.
 # Finished runs are kept and interrupted ones gone on with.
@@ -12,8 +12,8 @@ images=${IMAGES:?set IMAGES to a folder with train/CLASS/IMAGE and test/CLASS/IM
 output=${OUTPUT:-benchmark-output/real-images}
 epochs=${EPOCHS:-12}
 read -ra seeds <<< "${SEEDS:-0 1 2}"
-read -ra short <<< "${SHORT-6 4 3}"
-read -ra rhos <<< "${RHOS-0.5 0.35 0.25}"
+read -ra short <<< "${SHORT-6 3}"
+read -ra rhos <<< "${RHOS-0.5 0.25 0.135 0.1}"
 read -ra schemes <<< "${SCHEMES-elastic freeze-below}"
 common=(--model "${MODEL:-mobilenetv2}" --dataset "$images" "$@")
 [ -z "${WEIGHTS:-}" ] || common+=(--weights "$WEIGHTS")
