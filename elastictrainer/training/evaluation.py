@@ -120,7 +120,8 @@ class Due:
     def now(self, state: RunState) -> bool:
         """Return whether the epoch that ends is to be evaluated; the last one always is."""
         epoch = state.progress.epoch + 1
-        if state.model.stop_training or (not state.by_clock and epoch == state.epochs):
+        stopping = getattr(state.model, "stop_training", False)  # Keras 3 sets it in `fit`
+        if stopping or (not state.by_clock and epoch == state.epochs):
             return True
         if self._every is not None or not state.by_clock:
             return epoch % (self._every or 1) == 0

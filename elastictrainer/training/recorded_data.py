@@ -106,7 +106,8 @@ def _redrawn(data: tf.data.Dataset) -> Tuple[str, bool]:
     """Why another epoch may have other examples, or an empty string; and whether their order is another."""
     kind, inputs = _kind(data), data._inputs()
     if kind == "Cache":
-        return "", False
+        in_file = bool(data._filename.numpy())
+        return ("A cache in a file cannot be read twice before it is complete." if in_file else ""), False
     before = [_redrawn(part) for part in inputs]
     moved = any(moved for _, moved in before)
     if kind not in _ANY_ORDER | _THEIR_ORDER:
