@@ -6,8 +6,7 @@ from typing import List, Optional
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 
-PASSES = 6  # over the recorded examples in each interval: fewer reach deeper but train less
-RECORDING_SHARE = 0.2  # of the time, for passes over the images that record
+FEWEST, MOST = 4.0, 12.0  # epochs of an interval: with fewer too little is trained, more add nothing
 _MOST_INTERVALS = 4
 PLAIN_INTERVAL = 4  # epochs between two selections where nothing is recorded; the paper has 3 to 4
 
@@ -52,10 +51,11 @@ def plan(
 ) -> Plan:
     """Divide a run's time into intervals.
 
-    A pass over the images that records costs about a forward pass, whatever trains. Recordings get a fifth of
-    the time: below that, the one selection there is serves the whole run; above it, a new selection knows
-    what the first one has learned, and sees the images in another view. Within an interval the time of a step
-    follows from the number of passes that are to fit.
+    A pass over the images that records costs about a forward pass, whatever trains. The rule: an epoch of
+    training on what was recorded takes as long as that pass. Cheaper epochs would reach few tensors, dearer
+    ones would be too few. So the epochs that fit into a run are its time over that of a pass, four at least;
+    beyond twelve a new interval begins, whose selection knows what was learned and whose recording sees the
+    images in another view. docs/results.md compares it with other numbers of epochs and intervals.
 
     Args:
         timings: the profile; needed where frozen work is recorded.
@@ -70,11 +70,13 @@ def plan(
     elif interval:
         count = max(1, round(epochs / interval))
     else:
-        passes_paid = RECORDING_SHARE * full_epochs / timings.forward_share
-        count = max(1, min(_MOST_INTERVALS, round(passes_paid)))
+        count = max(1, min(_MOST_INTERVALS, round(full_epochs / timings.forward_share / MOST)))
         if not by_clock:
             count = min(count, max(1, epochs // 2))  # one epoch would record for nothing
-    passes = float(PASSES) if by_clock else epochs / count
+    passes = epochs / count
+    if by_clock:
+        fitting = full_epochs / timings.forward_share / count if timings is not None else MOST
+        passes = min(MOST, max(FEWEST, fitting))
     return Plan([k / count for k in range(count)], passes, steps_per_epoch)
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from elastictrainer import TensorTimings, UsageError
-from elastictrainer.selection.plan import PASSES, Plan, plan, require_reachable
+from elastictrainer.selection.plan import Plan, plan, require_reachable
 from reuse_builders import reusable_chain
 
 CHAIN = reusable_chain(
@@ -21,18 +21,20 @@ def intervals(**changes):
 @pytest.mark.parametrize(
     "changes, count, passes",
     [
-        # A forward pass is 0.3 of a full step, and recordings get a fifth of the time.
-        ({"full_epochs": 1.2}, 1, PASSES),
-        ({"full_epochs": 3.0}, 2, PASSES),
-        ({"full_epochs": 60.0}, 4, PASSES),
+        # A forward pass is 0.3 of a full step.
+        ({"full_epochs": 0.5}, 1, 4.0),
+        ({"full_epochs": 1.8}, 1, 6.0),
+        ({"full_epochs": 3.0}, 1, 10.0),
+        ({"full_epochs": 6.0}, 2, 10.0),
+        ({"full_epochs": 60.0}, 4, 12.0),
         # Steps end the run: its epochs are divided.
-        ({"by_clock": False}, 4, 3.0),
+        ({"by_clock": False}, 2, 6.0),
         ({"by_clock": False, "epochs": 2}, 1, 2.0),
         ({"by_clock": False, "epochs": 1}, 1, 1.0),
         # The paper's method, and what the user asks for.
         ({"recorded": False, "by_clock": False}, 3, 4.0),
         ({"recorded": False, "by_clock": False, "interval": 6}, 2, 6.0),
-        ({"interval": 3}, 4, PASSES),
+        ({"interval": 3}, 4, 5.0),
     ],
 )
 def test_how_many_intervals_a_run_has(changes, count, passes):
