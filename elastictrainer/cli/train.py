@@ -78,13 +78,15 @@ def _print_summary(summary: Dict[str, Any]) -> None:
         )
         if summary[key] is not None
     ]
-    steps_s = summary["replay_seconds"] + summary["seconds"].get("steps", 0.0)
+    seconds = summary.get("seconds", {})
+    steps_s = seconds.get("replay", 0.0) + seconds.get("steps", 0.0)
+    head_s = seconds.get("head", 0.0) + seconds.get("recording", 0.0)
     selecting_s = summary["importance_seconds"] + summary["selection_seconds"] + summary["trace_seconds"]
     print(
         f"{_accuracy(summary)}\n"
-        f"took: head and recording {summary['head_seconds'] + summary['recording_seconds']:.0f} s, selection "
+        f"took: head and recording {head_s:.0f} s, selection "
         f"{selecting_s:.0f} s, training {steps_s:.0f} s; {summary['train_seconds']:.0f} s in all, and "
-        f"{summary['validation_seconds']:.0f} s of evaluation\n"
+        f"{seconds.get('validation', 0.0):.0f} s of evaluation\n"
         f"ratio to full training: {', '.join(ratios)}"
         + (
             f"\nenergy of training: {summary['energy_joules']:.0f} J"

@@ -136,7 +136,7 @@ def obtain_profile(
     elif wanted:
         options = effort(settings)
         short = "warmup" in options
-        say(f"{why}: making {'a short' if short else 'a'} one")
+        say(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
             require_writable(path)
         timings = make_profile(model, batch(), optimizer, metadata, say, **options)

@@ -250,7 +250,7 @@ def test_networks_that_are_no_chains_are_fine_tuned(tf, script, tmp_path, monkey
         "traditional-tl",
     ]
     assert all(0 <= float(row["accuracy"]) <= 100 for row in rows)
-    assert float(rows[2]["achieved"]) < 1
+    assert float(rows[2]["achieved"]) > 0  # so short a run is mostly graphs to build
 
 
 def test_looks_change_and_classes_are_halved(script):
