@@ -173,7 +173,8 @@ class Trainer:
         )
         if loop.open_ended:
             given["epochs"] = _MANY_EPOCHS
-        if not callable(given.get("x")) and not recorded_data.is_read_once(given["x"]):
+        reads_more = reuse.reuse != "off" or self.head == "solve"
+        if reads_more and not callable(given.get("x")) and not recorded_data.is_read_once(given["x"]):
             loop.feed.read_by(functools.partial(one_epoch, self.model, dict(given)))
         epoch_done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
         # The loop notes the end of training before others look; what is saved is that an epoch is done.
