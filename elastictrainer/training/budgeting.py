@@ -52,9 +52,8 @@ class Budgeting:
         self.calibrate()
         if not by_clock:
             return
-        if state.deadline is not None:
-            state.budget.seconds = state.deadline.for_training_s()
-        else:
+        state.follow_deadline()
+        if state.deadline is None:
             full_s = 1e-3 * (state.full_step_ms() or 0.0)
             full_training_s = full_s * state.epochs * state.steps_per_epoch + state.compiling_s()
             state.budget.seconds = (state.rho or 1.0) * full_training_s
@@ -98,6 +97,7 @@ class Budgeting:
             seconds + ending_s,
             state.spent_s(),
             ending_s,
+            state.deadline.check_s if state.deadline is not None and self._head else 0.0,
         )
         if expected is None:
             return

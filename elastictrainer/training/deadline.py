@@ -29,6 +29,7 @@ class Deadline:
         reserve_s: Callable[[], float] = lambda: 0.0,
         more_s: float = 0.0,
         age_s: Callable[[], float] = process_age_s,
+        check_s: float = 0.0,
     ):
         """
         Args:
@@ -36,11 +37,13 @@ class Deadline:
             reserve_s: tells what comes after the last step: evaluation, writing the model, exports.
             more_s: what an earlier run is given beyond what it had taken; 0: what is left of `seconds`.
             age_s: seconds since the process started.
+            check_s: what evaluating a solved head is expected to take.
         """
         self.seconds, self.reserve_s = seconds, reserve_s
         self.before_s = 0.0  # what an interrupted run had taken
         self.lost_s = 0.0  # in which the machine slept: they count for nothing
         self._more_s, self._age_s = more_s, age_s
+        self.check_s = check_s
 
     @property
     def extends(self) -> bool:

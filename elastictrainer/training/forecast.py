@@ -23,6 +23,7 @@ class Forecast:
         cheapest_epoch_s: an epoch of the cheapest selection.
         ending_s: what comes after the last step and counts: evaluation, writing the model.
         intervals: of the plan.
+        check_s: evaluating the solved head.
     """
 
     budget_s: float
@@ -32,11 +33,13 @@ class Forecast:
     cheapest_epoch_s: float
     ending_s: float
     intervals: int
+    check_s: float
 
     @property
     def training_s(self) -> float:
         """Seconds that are left for training."""
-        return self.budget_s - self.spent_s - self.passes_s - self.selections_s - self.ending_s
+        before_s = self.spent_s + self.passes_s + self.check_s + self.selections_s
+        return self.budget_s - before_s - self.ending_s
 
     @property
     def least_s(self) -> float:
@@ -48,7 +51,8 @@ class Forecast:
         intervals = "one interval" if self.intervals == 1 else f"{self.intervals} intervals"
         return [
             f"plan: {self.budget_s:.0f} s, of these {self.spent_s:.0f} s so far",
-            f"  head and recording  {self.passes_s:6.0f} s",
+            f"  head and recording  {self.passes_s:6.0f} s"
+            + (f", and {self.check_s:.0f} s to evaluate the head" if self.check_s else ""),
             f"  selection           {self.selections_s:6.0f} s",
             f"  training            {max(0.0, self.training_s):6.0f} s, in {intervals}"
             + (f"; then {self.ending_s:.0f} s to evaluate and write the model" if self.ending_s else ""),
@@ -64,7 +68,7 @@ class Forecast:
             raise UsageError(
                 f"{self.budget_s:.0f} s are too little: {self.spent_s:.0f} s were spent on loading and "
                 f"profile, the images take about {self.passes_s:.0f} s, a selection {self.selections_s:.0f} "
-                f"s, evaluating and writing {self.ending_s:.0f} s. Give it --time {1.1 * self.least_s:.0f}s "
+                f"s, evaluating and writing {self.check_s + self.ending_s:.0f} s. Give it --time {1.1 * self.least_s:.0f}s "
                 "or more."
             )
 
@@ -79,6 +83,7 @@ def forecast(
     budget_s: float,
     spent_s: float,
     ending_s: float = 0.0,
+    check_s: float = 0.0,
 ) -> Optional[Forecast]:
     """Estimate the parts of a run by the clock; None without a profile.
 
@@ -87,7 +92,7 @@ def forecast(
         plan: the run's intervals.
         full_ms: what a full step takes now; None: what the profile says.
         recorded, selects, head: whether frozen work is recorded, tensors are selected, the head is solved.
-        budget_s, spent_s, ending_s: see `Forecast`.
+        budget_s, spent_s, ending_s, check_s: see `Forecast`.
     """
     if timings is None:
         return None
@@ -105,4 +110,5 @@ def forecast(
         plan.steps_per_epoch * full_s * ratio,
         ending_s,
         intervals,
+        check_s,
     )

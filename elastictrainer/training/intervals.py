@@ -60,6 +60,8 @@ class Intervals:
             with state.watch.lap(clock.HEAD):
                 about = first.finish()
             self._on_head(about)
+            self.go_on()  # what was recorded holds the provisional head where the selection leaves it out
+            state.follow_deadline()  # evaluating the head has shown what the evaluation at the end takes
 
     def go_on(self) -> None:
         """Go on with the interval in another epoch; a recording that is no longer right is renewed."""
@@ -111,6 +113,8 @@ class Intervals:
         if left_s is None:  # the steps end the run: the profile alone decides
             full_s = 1e-3 * timings.full_ms
             left_s = rho * full_s * steps
+        elif state.deadline is not None and self._head and not policy.interval:
+            left_s -= state.deadline.check_s
         # A recorded minibatch takes a forward pass, and writing what the middle tensor stores.
         recording_ms = float(timings.forward.amount.sum())
         if timings.reuse is not None:

@@ -239,8 +239,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         if not state.progress.step:
             self.begin()
             return
-        if state.deadline is not None and state.by_clock:
-            state.budget.seconds = state.deadline.for_training_s()
+        state.follow_deadline()
         self._intervals.resume()
 
     def close(self) -> None:

@@ -81,7 +81,7 @@ class Recorder:
         state, begun = self._run_state, self._run_state.recording
         if self._work is None or begun is None or begun["checksum"] == self._work.checksum():
             return
-        state.say("recording again: what does not train was changed from outside")
+        state.say("recording again: what does not train was changed")
         mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
         self.end()
         self.record(mask)

@@ -95,6 +95,11 @@ class RunState:
         """Return the seconds that count against the budget: of training, or with a deadline all."""
         return self.watch.training() if self.deadline is None else self.deadline.spent_s()
 
+    def follow_deadline(self) -> None:
+        """Set when the last step must be done, by what is known now of what comes after it."""
+        if self.deadline is not None:
+            self.budget.seconds = self.deadline.for_training_s()
+
     def share(self) -> float:
         """Return the share of the budget that is used, 0 to 1."""
         return self.budget.share(self.progress.step, self.spent_s())

@@ -33,6 +33,8 @@ def test_the_parts_add_up_to_the_budget():
     assert of(full_ms=200.0).passes_s == pytest.approx(120.0), "a device that is twice as slow as its profile"
     assert of(selects=False, recorded=False).selections_s == 0 and of(selects=False).passes_s == 30.0
     assert of(selects=False, head=False).passes_s == 0
+    assert of(check_s=20.0).training_s == of().training_s - 20, "evaluating the head takes time from training"
+    assert "and 20 s to evaluate the head" in of(check_s=20.0).lines()[1]
 
 
 def test_the_plan_has_a_line_for_each_part():

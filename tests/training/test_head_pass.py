@@ -8,6 +8,7 @@ import pytest
 from builders import ArrayData, invented_timings, train_classifier
 from elastictrainer import RunFolder, Trainer, UsageError
 from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.steps.losses import SmoothedCrossentropy
 from elastictrainer.training.callback import TrainerCallback
 from networks import residual
@@ -92,6 +93,22 @@ def test_a_run_folder_has_a_usable_model_and_its_numbers_before_the_first_step(t
     assert exists and line["epoch"] == line["step"] == 0 and line["images"] == 80
     assert line["test_accuracy"] > 0.8 and line["train_seconds"] > 0
     assert [record["epoch"] for record in run.metrics()] == [0, 1, 2, 3, 4]
+
+
+def test_replayed_steps_use_the_solved_head_also_where_its_kernel_does_not_train(tf, monkeypatch):
+    choose = ElasticPolicy._choose
+
+    def bias_alone(self, target, recorded):
+        choose(self, target, recorded)
+        self.mask = np.arange(len(self.timings.names)) == len(self.timings.names) - 1
+        return self.mask
+
+    monkeypatch.setattr(ElasticPolicy, "_choose", bias_alone)
+    _, history, said, noting = run_of(tf, epochs=2)
+    assert history.elastic["replayed_share"] > 0
+    assert sum(line.startswith("recording again") for line in said) == 1
+    (record,) = noting.records
+    assert history.history["loss"][0] < record["loss"] + 0.2
 
 
 @pytest.mark.parametrize("form", ["arrays", "dataset", "one-hot"])
