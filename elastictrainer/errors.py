@@ -53,7 +53,7 @@ def unknown(kind: str, value: str, allowed: Iterable[str], listed: Optional[str]
 
 
 def reason(error: Exception) -> str:
-    """The first line of an error's message, without the names of TensorFlow's ops and devices."""
+    """Return the first line of an error's message, without the names of TensorFlow's ops and devices."""
     text = re.sub(
         r"\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*?\]( name:.*)?", "", str(getattr(error, "message", None) or error)
     )

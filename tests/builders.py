@@ -13,6 +13,7 @@ class ArrayData:
     def __init__(self, tf, shape=(8, 8, 3), classes=3, batch=4, steps=2, seed=0):
         random = np.random.default_rng(seed)
         self.steps_per_epoch = steps
+        self.asked = 0  # minibatches that `train` has given
         self._labels = random.integers(0, classes, (steps, batch))
         self._images = random.normal(size=(steps, batch, *shape)) + self._labels[..., None, None, None]
         self._tf = tf
@@ -20,6 +21,7 @@ class ArrayData:
     def train(self, epoch, first=0):
         order = np.random.default_rng(epoch).permutation(self.steps_per_epoch)
         for k in order[first:]:
+            self.asked += 1
             yield self._tf.constant(self._images[k], self._tf.float32), self._tf.constant(self._labels[k])
 
     def stream(self, epoch=0, first=0):

@@ -14,7 +14,7 @@ from elastictrainer.errors import UsageError
 
 
 def without(data: ImageData, say: Callable[[str], None]) -> ImageData:
-    """The data without files that are gone.
+    """Return the data without files that are gone.
 
     Another training image of the class stands in for each, because the order of the others depends on their
     number. Validation and test images are left out.
@@ -42,7 +42,7 @@ def without(data: ImageData, say: Callable[[str], None]) -> ImageData:
 
 
 def left(split: Divisible) -> Divisible:
-    """The images of a split that are there."""
+    """Return the images of a split that are there."""
     missing = _missing(split)
     return split.subset(~missing) if missing.any() else split
 

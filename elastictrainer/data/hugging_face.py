@@ -172,7 +172,7 @@ def _labelled(name: str, tables: Dict[str, Any], reading: Reading) -> Tuple[List
 def _label_column(
     name: str, features: Any, images: List[str], classes: List[str], asked: Optional[str]
 ) -> str:
-    """The column of the labels; UsageError where there is none, or it is not known which."""
+    """Return the column of the labels; UsageError where there is none, or it is not known which."""
     labels = [key for key in features if key not in images]
     if asked is not None and asked not in labels:
         raise UsageError(f"--label-column {asked}: {name} has {', '.join(labels)}.")

@@ -65,12 +65,12 @@ def read_folder(
 
 
 def class_folders(folder: Path) -> List[str]:
-    """The names of the folders in a folder, in alphabetical order, without hidden ones."""
+    """Return the names of the folders in a folder, in alphabetical order, without hidden ones."""
     return sorted(p.name for p in folder.iterdir() if p.is_dir() and not is_hidden(p.name))
 
 
 def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSplit":
-    """The images in FOLDER/CLASS for each class name.
+    """Return the images in FOLDER/CLASS for each class name.
 
     Raises:
         UsageError: a class without images, an unreadable image.

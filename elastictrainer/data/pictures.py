@@ -118,7 +118,7 @@ def _too_large(memory: int) -> str:
 
 
 def _ends_well(file: Union[str, os.PathLike], format: str) -> bool:
-    """Whether a file has the end that its format asks for; True for formats that ask for none."""
+    """Return whether a file has the end that its format asks for; True for formats that ask for none."""
     with open(file, "rb") as stream:
         if format == "WEBP":
             return int.from_bytes(stream.read(8)[4:], "little") + 8 <= os.fstat(stream.fileno()).st_size

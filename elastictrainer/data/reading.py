@@ -16,7 +16,7 @@ _HIDDEN = ("__MACOSX", "@eaDir", "Thumbs.db", "desktop.ini")
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder of that name is a system's, not a user's."""
+    """Return whether a file or folder of that name is a system's, not a user's."""
     return name.startswith(".") or name in _HIDDEN
 
 
@@ -43,11 +43,11 @@ class Reading:
     label_column: Optional[str] = None
 
     def record(self) -> Dict[str, Any]:
-        """What a run keeps of this to read the same images when it is resumed."""
+        """Return what a run keeps of this to read the same images when it is resumed."""
         return {"left_out": self.left_out, "damaged": list(self.damaged)}
 
     def deleted_from(self, folder: Path) -> List[Path]:
-        """The damaged files of a folder that are not there any more."""
+        """Return the damaged files of a folder that are not there any more."""
         return [file for file in map(Path, self.damaged) if file.parent == folder and not file.exists()]
 
     def usable(self, files: Sequence[Path]) -> np.ndarray:
@@ -68,7 +68,7 @@ class Reading:
         return np.array([name not in out for name in names], bool)
 
     def _problems(self, names: Sequence[str]) -> Mapping[str, str]:
-        """What is wrong with a file, by its name."""
+        """Return what is wrong with a file, by its name."""
 
         def of(name: str) -> str:
             found = pictures.problem(name, self.memory)
@@ -79,10 +79,10 @@ class Reading:
 
 
 def unreadable(problems: Sequence[str], advice: str) -> str:
-    """The sentence that names damaged images."""
+    """Return the sentence that names damaged images."""
     return f"{len(problems)} unreadable image(s): {abbreviated(problems)}. {advice}"
 
 
 def abbreviated(items: Sequence[str]) -> str:
-    """The first three items, separated by commas, and how many more there are."""
+    """Return the first three items, separated by commas, and how many more there are."""
     return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")

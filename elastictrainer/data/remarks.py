@@ -14,7 +14,7 @@ _WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def remarks(data: ImageData) -> List[str]:
-    """A line for each of: unequal classes, unused files, hidden ones, images in two parts."""
+    """Return a line for each of: unequal classes, unused files, hidden ones, images in two parts."""
     found = [data.imbalance()]
     files: Dict[str, Sequence[str]] = {
         part: split.files for part, split in data.splits.items() if hasattr(split, "files")

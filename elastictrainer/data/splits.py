@@ -114,5 +114,5 @@ def stored(split: Split, size: Tuple[int, int], workers: int) -> tf.data.Dataset
 
 
 def unreadable(split: Split, error: Exception) -> DataError:
-    """The error to raise where reading `split` failed with `error`: it names the image if it can."""
+    """Return the error to raise where reading `split` failed with `error`: it names the image if it can."""
     return split.culprit() or DataError(f"reading the images failed: {reason(error)}")

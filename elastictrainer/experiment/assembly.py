@@ -68,7 +68,7 @@ def fetch(settings: CommonSettings) -> None:
 
 
 def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
-    """How a data set is read: as the settings say, and as `run` noted, which is resumed or tested."""
+    """Return how a data set is read: as the settings say, and as `run` noted, which is resumed or tested."""
     noted = run.environment().get("damaged", {}) if run else {}
     return Reading(bytes_of(settings.image_memory), label_column=settings.label_column, **noted)
 

@@ -20,7 +20,7 @@ def reading(settings: TrainSettings, run: RunFolder, resume: bool) -> Reading:
 
 
 def remarks(read: Reading) -> List[str]:
-    """A line that says what is left out, if anything is."""
+    """Return a line that says what is left out, if anything is."""
     if not read.left_out:
         return []
     return [f"left out: {len(read.left_out)} image(s) that cannot be read, {abbreviated(read.left_out)}"]

@@ -7,8 +7,8 @@ from elastictrainer.registry import takes_rho
 from elastictrainer.steps.rates import RateSchedule
 
 PAPER = 1e-4  # SGD with momentum 0.9, and Adam (MobiSys'23, Sec. 5)
-# With a solved head the layers near the output can learn faster from the first step on. docs/results.md has
-# the rates that were compared.
+# With a solved head the layers near the output can learn faster from the first step on: with MobileNetV2 on
+# CUB100 at rho 0.1, plans of six epochs gave 87.1 and 87.7 %, at the paper's rate 86.7 %.
 SELECTED = 2e-4
 WARMUP = 0.1  # of the run, with a solved head: at the full rate its first steps undo what was solved
 

@@ -33,7 +33,7 @@ class Budget:
         return min(1.0, max(0.0, by_time if step >= self.least else min(by_time, step / self.least)))
 
     def used_up(self, step: int, spent_s: float, step_s: float) -> bool:
-        """Whether the run ends now: another step of `step_s` seconds would end beyond the budget."""
+        """Return whether the run ends now: another step of `step_s` seconds would end beyond the budget."""
         if self.seconds is None:
             return self.steps is not None and step >= self.steps
         return step >= self.least and spent_s + step_s / 2 > self.seconds

@@ -26,7 +26,7 @@ class Plan:
     steps_per_epoch: int
 
     def due(self, begun: int, share: float) -> bool:
-        """Whether the next interval begins where `share` is used; asked at the start of an epoch.
+        """Return whether the next interval begins where `share` is used; asked at the start of an epoch.
 
         An interval whose start falls into the epoch to come begins before or after it, whichever is nearer.
         """
@@ -36,7 +36,7 @@ class Plan:
         return share >= self.starts[begun] - epoch / 2
 
     def end(self, interval: int) -> float:
-        """The share of the training time at which interval number `interval` (from 0) ends."""
+        """Return the share of the training time at which interval number `interval` (from 0) ends."""
         return self.starts[interval + 1] if interval + 1 < len(self.starts) else 1.0
 
 

@@ -221,14 +221,14 @@ _NO_SLOTS = ("_variables", "_trainable_variables")
 
 
 def _index(optimizer: Any, variable: Any) -> int:
-    """The number of `variable` among those that the optimizer was built for."""
+    """Return the number of `variable` among those that the optimizer was built for."""
     if KERAS_3:
         return int(optimizer._get_variable_index(variable))
     return int(optimizer._index_dict[optimizer._var_key(variable)])
 
 
 def _built_for(optimizer: Any) -> int:
-    """How many variables the optimizer was built for."""
+    """Return how many variables the optimizer was built for."""
     return len(optimizer._trainable_variables_indices if KERAS_3 else optimizer._index_dict)
 
 
@@ -238,7 +238,7 @@ _NADAM = np.cumprod([1.0, *(1 - 0.5 * 0.96 ** np.arange(1, 500))])
 
 
 def _nadam_product(optimizer: Any, steps: tf.Tensor, dtype: Any) -> tf.Tensor:
-    """The product of Nadam's momentum factors of so many steps."""
+    """Return the product of Nadam's momentum factors of so many steps."""
     power = tf.pow(tf.cast(optimizer.beta_1, dtype), tf.cast(steps, dtype))
     return power * tf.gather(tf.constant(_NADAM, dtype), tf.minimum(steps, len(_NADAM) - 1))
 

@@ -66,7 +66,7 @@ def variables_of(optimizer: Any) -> list:
 
 
 def follows_schedule(optimizer: Any) -> bool:
-    """Whether the learning rate is a function of the step, which nobody can set."""
+    """Return whether the learning rate is a function of the step, which nobody can set."""
     return isinstance(learning_rate(optimizer), tf.keras.optimizers.schedules.LearningRateSchedule)
 
 

@@ -37,7 +37,7 @@ class RateSchedule:
             raise UsageError(f"a warm-up of {self.warmup:g} of the run leaves nothing of it; below 1.")
 
     def factor(self, share: float) -> float:
-        """The rate over the highest one, where `share` (0 to 1) of the budget is used."""
+        """Return the rate over the highest one, where `share` (0 to 1) of the budget is used."""
         share = min(1.0, max(0.0, share))
         if share < self.warmup:
             return float(_LOWEST + (1 - _LOWEST) * share / self.warmup)
@@ -46,5 +46,5 @@ class RateSchedule:
         return float(0.5 * (1 + np.cos(np.pi * (share - self.warmup) / (1 - self.warmup))))
 
     def rate(self, share: float) -> float:
-        """The learning rate where `share` (0 to 1) of the budget is used."""
+        """Return the learning rate where `share` (0 to 1) of the budget is used."""
         return self.highest * self.factor(share)

@@ -33,7 +33,7 @@ def restored(variables: Iterable[Any]) -> Iterator[Callable[[Iterable[Any]], Lis
 
 
 def digest(variables: Iterable[Any]) -> int:
-    """The checksum (32 bit) of the variables' values: another one where a bit of them has changed."""
+    """Return the checksum (32 bit) of the variables' values: another one where a bit of them has changed."""
     checksum = 0
     for variable in variables:
         checksum = zlib.crc32(variable.numpy().tobytes(), checksum)

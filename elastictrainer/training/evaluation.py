@@ -138,7 +138,7 @@ class Due:
 
 
 def _cross_entropy(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """The mean loss (a scalar) of integer labels and a graph's logits, or a softmax of them."""
+    """Return the mean loss (a scalar) of integer labels and a graph's logits, or a softmax of them."""
     return classification_loss(activation_of(outputs) != "softmax")(labels, outputs)
 
 

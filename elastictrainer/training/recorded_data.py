@@ -35,7 +35,7 @@ _WORD = 'If every epoch has the same examples, pass reuse="always" to Trainer.'
 
 
 def settled(reuse: ReuseSettings, given: Dict[str, Any]) -> Tuple[ReuseSettings, str]:
-    """How the data of a run is recorded, and why it is not, where it is not; else an empty string.
+    """Return how the data of a run is recorded, and why it is not, where it is not; else an empty string.
 
     Args:
         reuse: as the user asked.
@@ -64,7 +64,7 @@ def _why_not(reuse: ReuseSettings, given: Dict[str, Any]) -> str:
         reason, _ = _redrawn(data)
         return f"{reason} {_WORD}" if reason and reuse.reuse != "always" else ""
     if is_read_once(data):
-        return "a generator does not begin anew in every epoch."
+        return "a generator does not start again in every epoch."
     arrays = tf.nest.flatten([data, given.get("y"), given.get("sample_weight")])
     for other in (part for part in arrays if not _is_array(part)):
         return (
@@ -86,7 +86,7 @@ def _is_array(part: Any) -> bool:
 
 
 def _is_mixed(given: Dict[str, Any]) -> bool:
-    """Whether every epoch makes up its minibatches of examples in a new order."""
+    """Return whether every epoch makes up its minibatches of examples in a new order."""
     data = given.get("x")
     if not isinstance(data, tf.data.Dataset):
         # A function says nothing of how it makes its minibatches up.
@@ -103,7 +103,7 @@ def _is_mixed(given: Dict[str, Any]) -> bool:
 
 
 def _redrawn(data: tf.data.Dataset) -> Tuple[str, bool]:
-    """Why another epoch may have other examples, or an empty string; and whether their order is another."""
+    """Return why another epoch may have other examples, or "", and whether their order is another."""
     kind, inputs = _kind(data), data._inputs()
     if kind == "Cache":
         in_file = bool(data._filename.numpy())
@@ -122,7 +122,7 @@ def _redrawn(data: tf.data.Dataset) -> Tuple[str, bool]:
 
 
 def _depends_on_order(data: tf.data.Dataset, kind: str) -> bool:
-    """Whether a step of a pipeline gives other examples, or makes others of them, in another order."""
+    """Return whether a step of a pipeline gives other examples, or makes others of them, in another order."""
     if kind in ("Take", "Skip", "Shard"):
         return int(data.cardinality()) != int(data._inputs()[0].cardinality())
     if kind in _BATCHES:  # those of a fixed size leave out a rest
@@ -132,7 +132,7 @@ def _depends_on_order(data: tf.data.Dataset, kind: str) -> bool:
 
 
 def _drawing(data: tf.data.Dataset) -> str:
-    """An op of the functions of a step of a pipeline that may give something else each time; else empty."""
+    """Return an op in a step of a pipeline that may give something else each time, or an empty string."""
     for function in data._functions():
         graph = function.function.graph.as_graph_def()
         ops: Set[str] = {node.op for node in graph.node}

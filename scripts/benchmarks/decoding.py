@@ -27,14 +27,14 @@ SMALL = (227, 227)
 
 
 def jpeg(image: Image.Image) -> bytes:
-    """The image as a file, at a camera's quality."""
+    """Return the image as a file, at a camera's quality."""
     stream = io.BytesIO()
     image.save(stream, "jpeg", quality=90)
     return stream.getvalue()
 
 
 def original(path: str) -> Image.Image:
-    """The picture at `path`, or smooth noise."""
+    """Return the picture at `path`, or smooth noise."""
     if path:
         return Image.open(path).convert("RGB")
     noise = np.random.default_rng(0).integers(0, 255, (48, 64, 3), dtype=np.uint8)
@@ -42,7 +42,7 @@ def original(path: str) -> Image.Image:
 
 
 def compared(name: str, first: Callable[[], Any], second: Callable[[], Any], turns: int) -> Dict[str, Any]:
-    """A row: both ways in turn, after each was tried once."""
+    """Return a row: both ways in turn, after each was tried once."""
     difference = float(np.abs(np.asarray(first(), float) - np.asarray(second(), float)).mean())
     taken: List[List[float]] = []
     for _ in range(turns):
