@@ -19,9 +19,13 @@ class ArrayData:
         self._tf = tf
 
     def train(self, epoch, first=0):
+        for minibatch in self._minibatches(epoch, first):
+            self.asked += 1
+            yield minibatch
+
+    def _minibatches(self, epoch, first=0):
         order = np.random.default_rng(epoch).permutation(self.steps_per_epoch)
         for k in order[first:]:
-            self.asked += 1
             yield self._tf.constant(self._images[k], self._tf.float32), self._tf.constant(self._labels[k])
 
     def stream(self, epoch=0, first=0):
@@ -39,7 +43,7 @@ class ArrayData:
         )
 
     def probe(self, step):
-        return ArrayData.train(self, 1_000_000 + step)
+        return self._minibatches(1_000_000 + step)
 
     def test(self):
         return ArrayData.train(self, 0)
