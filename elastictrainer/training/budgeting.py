@@ -58,6 +58,7 @@ class Budgeting:
             full_training_s = full_s * state.epochs * state.steps_per_epoch + state.compiling_s()
             state.budget.seconds = (state.rho or 1.0) * full_training_s
             state.budget.least = state.steps_per_epoch
+        assert state.budget.seconds is not None
         self._say_plan(state.budget.seconds)
 
     def calibrate(self) -> None:

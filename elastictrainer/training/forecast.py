@@ -68,8 +68,8 @@ class Forecast:
             raise UsageError(
                 f"{self.budget_s:.0f} s are too little: {self.spent_s:.0f} s were spent on loading and "
                 f"profile, the images take about {self.passes_s:.0f} s, a selection {self.selections_s:.0f} "
-                f"s, evaluating and writing {self.check_s + self.ending_s:.0f} s. Give it --time {1.1 * self.least_s:.0f}s "
-                "or more."
+                f"s, evaluating and writing {self.check_s + self.ending_s:.0f} s. "
+                f"Give it --time {1.1 * self.least_s:.0f}s or more."
             )
 
 
