@@ -1,7 +1,7 @@
 """Gives a run its budget: by its deadline, or by full steps that are timed at its start."""
 
 import contextlib
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
 
@@ -28,18 +28,15 @@ def full_epochs(state: RunState, timings: Optional[TensorTimings]) -> float:
 class Budgeting:
     """Times full steps, sets the budget of a run by the clock, and says what its parts will take."""
 
-    def __init__(
-        self, run_state: RunState, feed: Feed, steps: StepCache, spec: Any, recorded: bool, head: bool
-    ):
+    def __init__(self, run_state: RunState, feed: Feed, steps: StepCache, recorded: bool, head: bool):
         """
         Args:
             run_state: of the run; its policy is made.
             feed: gives the minibatches that full steps are timed on.
             steps: the run's compiled steps.
-            spec: tf.TensorSpecs of any minibatch.
             recorded, head: whether frozen work is recorded, and whether the head is solved.
         """
-        self._state, self._feed, self._steps, self._spec = run_state, feed, steps, spec
+        self._state, self._feed, self._steps = run_state, feed, steps
         self._recorded, self._head = recorded, head
 
     def begin(self, by_clock: bool) -> None:
@@ -75,7 +72,7 @@ class Budgeting:
             if policy.selects:
                 full = self._steps.get(np.ones(len(model.trainable_variables), bool))
                 with state.watch.lap(FULL_TRACING):
-                    full.trace(*self._spec)
+                    full.trace(*self._feed.spec)
                 laps.enter_context(state.watch.lap(TIMING))
             else:
                 laps.enter_context(state.watch.lap(CALIBRATION))
