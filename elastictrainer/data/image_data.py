@@ -141,18 +141,21 @@ class ImageData:
 
         yield from self._read(self._shuffled(seed, number).take(self.steps_per_epoch), self.train_split)
 
-    def test(self, batch_size: int = 32) -> Iterator[Minibatch]:
-        """All test images as stored, or this process' part of them; the last minibatch may be smaller."""
-        yield from self.stored(self.test_split, batch_size)
+    def test(self, every: int = 1, batch_size: int = 32) -> Iterator[Minibatch]:
+        """Read all test images as stored, or this process' part of them; the last minibatch may be smaller.
+
+        `every`: read one of so many; what is stored by class then still has all classes.
+        """
+        yield from self.stored(self.test_split, batch_size, every)
 
     def validation(self, batch_size: int = 32) -> Iterator[Minibatch]:
         """As `test`, all images of the validation part, which there must be."""
         assert self.val_split is not None
         yield from self.stored(self.val_split, batch_size)
 
-    def stored(self, split: Split, batch_size: int = 32) -> Iterator[Minibatch]:
-        """As `test`, all images of `split`."""
-        examples = split.ordered()(None).shard(self.part[1], self.part[0])
+    def stored(self, split: Split, batch_size: int = 32, every: int = 1) -> Iterator[Minibatch]:
+        """As `test`, the images of `split`."""
+        examples = split.ordered()(None).shard(every, 0).shard(self.part[1], self.part[0])
         yield from self._read(self._decoded(examples, split, batch_size), split)
 
     def _shuffled(

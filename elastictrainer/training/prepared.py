@@ -17,7 +17,7 @@ from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.keras_compat import count_step
 from elastictrainer.training.batch_source import BatchSource
-from elastictrainer.training.budgeting import Budgeting, full_epochs
+from elastictrainer.training.budgeting import Budgeting, affordable, full_epochs
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
@@ -121,6 +121,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted) -> Prepared:
         wanted.selection.interval,
         by_clock,
     )
+    scheme = affordable(state, scheme, timings, run_plan, recorded, head is not None)
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
     state.policy = make_policy(
         scheme,
