@@ -278,6 +278,11 @@ def is_compiled(model: tf.keras.Model) -> bool:
     return bool(getattr(model, "compiled" if KERAS_3 else "_is_compiled", False))
 
 
+def compilation(model: tf.keras.Model) -> Any:
+    """Return an object that `Model.compile` makes anew each time; None of a model that is not compiled."""
+    return getattr(model, "_compile_config", None)
+
+
 def steps_per_execution(model: tf.keras.Model) -> int:
     """As the model was compiled; 0 where Keras 2 is to find out how many."""
     if getattr(model, "autotune_steps_per_execution", False):

@@ -63,15 +63,16 @@ class Budgeting:
         assert state.budget.seconds is not None
         self._say_plan(state.budget.seconds)
 
-    def calibrate(self) -> None:
+    def calibrate(self, again: bool = False) -> None:
         """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
 
-        Where their time decides how long the run may take, it is a part of the run.
+        Where their time decides how long the run may take, it is a part of the run. `again`: although some
+        were timed.
         """
         state, model, policy = self._state, self._state.model, self._state.policy
         if policy is None or (not policy.selects and (policy.mask is None or policy.mask.all())):
             return
-        if state.deadline is not None or (policy.selects and state.progress.full_ms):
+        if state.deadline is not None or (state.progress.full_ms and not again):
             return  # the budget does not depend on it, or is set
         with contextlib.ExitStack() as laps:
             if policy.selects:

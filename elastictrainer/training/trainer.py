@@ -1,6 +1,7 @@
 """Train in the conventions of Keras: compile, then fit."""
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 from typing import Any, Callable, Dict, List, Optional, Union
@@ -24,6 +25,7 @@ from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.feed import Feed, Probe
 from elastictrainer.training.fit_data import run_data
+from elastictrainer.training.kept import Kept
 from elastictrainer.training.loop import Loop
 from elastictrainer.training.prepared import Wanted, prepare
 from elastictrainer.training.state import RunState
@@ -101,7 +103,7 @@ class Trainer:
         self.head, self.rates, self.deadline = head, rates, deadline
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
         self._probe, self._workers, self._say = probe, workers, say
-        self._short_runs = 0  # since `compile`
+        self._kept = Kept()  # from one call of `fit` to the next
         if model.built:
             self._check_model()
 
@@ -123,7 +125,7 @@ class Trainer:
         """
         if self._profiles:
             self.timings = None
-        self._short_runs = 0
+        self._kept = Kept()
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
             options = {"jit_compile": False, **options}
@@ -172,7 +174,6 @@ class Trainer:
         if reason:
             say(f"not recording: {reason}")
         first_epoch = given.get("initial_epoch", 0)
-        self._note_short_run(epochs - first_epoch, say)
         reads_more = reuse.reuse != "off" or self.head == "solve"
         data = run_data(self.model, given, reads_more and not recorded_data.is_read_once(given["x"]))
         state.steps_per_epoch, state.epochs = data.steps, epochs - first_epoch
@@ -189,9 +190,10 @@ class Trainer:
                 self.head,
                 functools.partial(_note_selection, state),
                 functools.partial(_note_head, state),
+                self._profiles,
             )
             with state.watch.lap(BUILDING):
-                prepared = prepare(state, feed, wanted)
+                prepared = prepare(state, feed, wanted, self._kept)
             stack.callback(prepared.recorder.end)
             for saver in savers:
                 if saver.resume:
@@ -203,8 +205,8 @@ class Trainer:
             stack.callback(setattr, self.model, "train_function", None)
             loop = Loop(state, feed, prepared, given, [*others, *together, done, *savers], ours)
             history = loop.run()
-            if not selects:
-                prepared.budgeting.calibrate()  # again: the machine may have changed since the start
+            if not selects and not self._kept.full_ms:
+                prepared.budgeting.calibrate(again=True)  # the machine may have changed since the start
             figures = state.figures()
             for callback in ours:
                 figures.update(callback.figures())
@@ -212,17 +214,26 @@ class Trainer:
                 callback.finished(figures)
         history.elastic, history.selections = figures, state.selections
         self.timings = prepared.timings or self.timings
+        self._kept = Kept.after(prepared.compiled, state, self._kept)
         return history
 
-    def _note_short_run(self, epochs: int, say: Callable[[str], None]) -> None:
-        """Say how to train on where `fit` is called for epoch after epoch."""
-        self._short_runs = self._short_runs + 1 if epochs == 1 else 0
-        if self._short_runs == 2:
-            say(
-                "each call of fit is a run of its own: it compiles its steps, and selects and records from "
-                "the start. Pass all epochs in one call, and what is to be done "
-                "between them as a callback."
-            )
+    def state(self) -> Dict[str, Any]:
+        """Return what `restore` needs, as JSON values: the profile, and the selection with its scores.
+
+        Weights and optimizer are not in it: save the model.
+        """
+        kept = dataclasses.replace(self._kept, compiled=None)
+        return {"timings": self.timings and self.timings.to_json(), **dataclasses.asdict(kept)}
+
+    def restore(self, state: Dict[str, Any]) -> None:
+        """Go on from `state` of another trainer, of the same model with the same weights, compiled alike.
+
+        With other weights tensors are scored again by the next `fit`.
+        """
+        values = dict(state)
+        timings = values.pop("timings")
+        self.timings = TensorTimings.from_json(timings) if timings else self.timings
+        self._kept = Kept(**values)
 
 
 def _note_selection(state: RunState, record: Dict[str, Any]) -> None:

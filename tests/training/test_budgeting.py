@@ -23,7 +23,7 @@ def model(tf):
 
 
 def scheme_for(model, seconds, scheme="elastic", head=True):
-    """The scheme that `seconds` leave time for, and what was said; 10 s are spent, 5 s are kept for the end."""
+    """The scheme that `seconds` leave time for, and what was said; 10 s are spent, 5 s are kept."""
     said = []
     state = SimpleNamespace(
         model=model,
