@@ -72,9 +72,8 @@ def main():
     if scoring:
         print(f"those that score     {statistics.median(scoring):8.2f} s (median of {len(scoring)})")
     print(f"later calls trace    {max(row['traced_s'] for row in later):8.2f} s at most")
-    print(
-        f"resident memory      {early:8.0f} MB after a fifth of the calls, {rows[-1]['resident_mb']:.0f} MB at the end"
-    )
+    last = rows[-1]["resident_mb"]
+    print(f"resident memory      {early:8.0f} MB after a fifth of the calls, {last:.0f} MB at the end")
     with open(options.output, "w", encoding="utf-8") as file:
         json.dump({"options": vars(options), "rows": rows}, file, indent=1)
 
