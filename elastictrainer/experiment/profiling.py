@@ -140,6 +140,8 @@ def obtain_profile(
         if not short:
             require_writable(path)
         timings = make_profile(model, batch(), optimizer, metadata, say, **options)
+        # A device may be too slow to calibrate in the time that there is.
+        short |= bool(settings.calibration_seconds and not timings.metadata["calibration_seconds"])
         if not short:
             timings.save(path)
         where = "for this run alone" if short else str(path)
@@ -151,11 +153,16 @@ def effort(settings: TrainSettings) -> Dict[str, Any]:
     """Return the options of `make_profile`: with a deadline it takes a tenth of the time at most."""
     allowed_s = _SHARE_OF_TIME * seconds_of(settings.time) if settings.time else np.inf
     if allowed_s >= _WHOLE_S + settings.calibration_seconds:
-        return {"calibrate_s": settings.calibration_seconds}
+        return {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s}
     calibrate_s = max(
         0.0, (allowed_s - _SHORT_S) / 1.5
     )  # what recording takes is calibrated for half as long
-    return {"calibrate_s": min(calibrate_s, settings.calibration_seconds), "warmup": 10, "steps": 4}
+    return {
+        "calibrate_s": min(calibrate_s, settings.calibration_seconds),
+        "warmup": 10,
+        "steps": 4,
+        "allowed_s": allowed_s,
+    }
 
 
 def require_writable(path: Path) -> None:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler import calibration
-from elastictrainer.profiler.capture import SETTLED, capture, warm_up
+from elastictrainer.profiler.capture import SETTLED, capture, step_ms, warm_up
 from elastictrainer.profiler.charging import timings_from_trace
 from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.timings import TensorTimings
@@ -23,6 +23,8 @@ from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import restored
 
 _MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
+_LEAST_STEPS = 2  # traced on a device so slow that more would take too long
+_SHARE_OF_CAPTURES = 0.2  # of the time that a profile may take, for one capture
 _SHARE_OF_RUN = 0.1  # that timing may take: at rho 0.5 a run saves five times that
 _AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine differ by 3 % at most
 
@@ -38,6 +40,7 @@ def profile_model(
     steps: int = 8,
     calibrate_s: float = 40.0,
     training_steps: Optional[int] = None,
+    allowed_s: float = np.inf,
     validate: int = 0,
     seed: int = 0,
     metadata: Optional[Dict[str, Any]] = None,
@@ -59,6 +62,8 @@ def profile_model(
             turn.
         training_steps: of the run that the profile is for. Timing takes a tenth of what they take at most, so
             that a short run does not wait longer for its profile than it saves.
+        allowed_s: about how many seconds all may take: a slow device makes fewer steps, two at least, and no
+            calibration where they are used up.
         validate: how many random selections to measure against the prediction.
         seed: of the random selections.
         metadata: what the profile is to say about model and data.
@@ -66,6 +71,7 @@ def profile_model(
     Raises:
         UsageError: the model has no trainable tensor, the loss depends on none, or XLA hides the ops.
     """
+    ends = time.perf_counter() + allowed_s
     variables = model.trainable_variables
     if not variables:
         raise UsageError(
@@ -89,7 +95,10 @@ def profile_model(
         step(*batch).numpy()
         graph_s = traced_s + time.perf_counter() - began
         warmed = warm_up(step, batch, warmup)
-        trace, untraced = _quietest_capture(step, batch, steps)
+        if np.isfinite(ends):  # a capture makes each step twice
+            fitting = _SHARE_OF_CAPTURES * (ends - time.perf_counter()) / (2e-3 * step_ms(step, batch, 1)[0])
+            steps = int(np.clip(fitting, _LEAST_STEPS, steps))
+        trace, untraced = _quietest_capture(step, batch, steps, ends)
         timings = timings_from_trace(step, trace, float(np.median(untraced)))
         timings.metadata = {
             **(metadata or {}),
@@ -102,6 +111,9 @@ def profile_model(
         }
         if training_steps is not None:
             calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * timings.full_ms)
+        if time.perf_counter() > ends:
+            timings.metadata["calibration_seconds"] = 0.0
+            return timings
         timings.metadata["calibration_seconds"] = calibrate_s
         cache = StepCache(objective, optimizer, metrics, size=3)
         timings = _calibrated(timings, cache, batch, calibrate_s, warmup)
@@ -112,10 +124,15 @@ def profile_model(
     return timings
 
 
-def _quietest_capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
-    """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds time."""
+def _quietest_capture(
+    step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float
+) -> Tuple[Trace, np.ndarray]:
+    """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds time.
+
+    `ends`: when no other one is begun, by time.perf_counter.
+    """
     captures = [capture(step, batch, steps)]
-    while len(captures) < _MOST_CAPTURES:
+    while len(captures) < _MOST_CAPTURES and time.perf_counter() < ends:
         captures.append(capture(step, batch, steps))
         medians = sorted(float(np.median(untraced)) for _, untraced in captures)
         if medians[1] <= _AGREEMENT * medians[0]:

@@ -34,6 +34,13 @@ def test_a_short_run_does_not_wait_long_for_its_profile(tf):
     assert long.metadata["calibration_seconds"] == 0.1
 
 
+def test_a_slow_device_makes_a_profile_of_few_steps(tf):
+    model, batch = small_network(tf), next(ArrayData(tf).train(0))
+    timings = quick_profile(model, batch, steps=8, calibrate_s=5.0, allowed_s=0.0)
+    assert timings.metadata["traced_steps"] == 2 and timings.metadata["calibration_seconds"] == 0
+    assert timings.full_ms > 0 and timings.dw.amount.sum() > 0
+
+
 def test_any_keras_model_token_classifier_with_a_gru_and_an_unused_tensor(tf):
     class Classifier(tf.keras.Model):
         def __init__(self):

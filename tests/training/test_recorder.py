@@ -274,7 +274,7 @@ def test_a_process_that_has_room_gives_up_with_one_that_has_none():
         SimpleNamespace(workers=SimpleNamespace(gather=lambda mine: np.array([[False], [True]]))),
         SimpleNamespace(workers=None),
     ]
-    several, alone = (Recorder(state, None, None, None, EXACT) for state in states)
+    several, alone = (Recorder(state, None, None, EXACT) for state in states)
     mine = Unusable("no room.")
     assert str(several._agreed(None)) == "process 1 cannot" and several._agreed(mine) is mine
     assert alone._agreed(None) is None and alone._agreed(mine) is mine
