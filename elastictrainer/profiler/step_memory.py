@@ -47,6 +47,12 @@ class StepMemory:
         """Resident memory of a process that does nothing but steps under `mask` (N,) bool."""
         return self.loaded + self.step_bytes(mask)
 
+    @property
+    def alone(self) -> np.ndarray:
+        """(N,) bytes that a step takes which trains this tensor only."""
+        held = np.maximum(self.forward, self.held.time_per_tensor())
+        return np.asarray(self.always + self.graph.time_per_tensor() + held)
+
     def room(self, limit: float) -> float:
         """Bytes that `groups` may add up to in a process of `limit`; 0 where not even a forward pass fits."""
         left = limit - self.loaded - self.always

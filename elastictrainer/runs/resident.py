@@ -1,4 +1,4 @@
-"""The resident memory of this process: how much there is, its peak, and giving back what is free. No TensorFlow."""
+"""The resident memory of this process: how much there is, its peak, and giving back what is free."""
 
 import ctypes
 import gc

@@ -83,9 +83,9 @@ def solve_both(
 ) -> NDArray[Any]:
     """The selection of most importance that was found within both budgets.
 
-    The two are added with weights, which makes them one budget that a knapsack on the chain is solved for; the
-    weights are halved towards the budget that the answer exceeds. Each answer is cut down to what fits by the
-    cost groups, and filled up. The best one is improved by exchanges of single tensors.
+    The two are added with weights, which makes them one budget that a knapsack on the chain is solved for;
+    the weights are halved towards the budget that the answer exceeds. Each answer is cut down to what fits by
+    the cost groups, and filled up. The best one is improved by exchanges of single tensors.
 
     Args:
         timings: the profile, N tensors.
@@ -190,7 +190,7 @@ class _Search:
         return best
 
     def _exchanges(self, best: NDArray[Any], count: int) -> Iterator[NDArray[Any]]:
-        """Selections that differ from `best` in a tensor and what that makes room for; `count` of each kind."""
+        """Selections with a tensor more or less, and what that makes room for; `count` of each kind."""
         even = np.array([0.5, 0.5])
         outside = np.flatnonzero(self._useful & ~best)
         for i in outside[np.argsort(-self._importance[outside])][:count]:

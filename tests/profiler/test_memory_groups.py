@@ -43,7 +43,7 @@ def test_a_dense_chain_holds_the_inputs_of_layers_and_what_relu_gave(tf):
     loss = under(sizes, 2) - 8 * 200 * 4  # the head's gradient needs its input, and the loss' own gradient
     assert 0 < loss <= 3 * 8 * 3 * 4 + 100
     first, second = 8 * 100 * 4, 8 * 200 * 4
-    # The second kernel needs its input, reshaped or not, and the sign of its output, which is the head's input.
+    # The second kernel needs its input, reshaped or not, and its output's sign: that is the head's input.
     assert under(sizes, 1) == pytest.approx(first + second + loss, abs=100)
     # The first one needs the minibatch itself, which is no part of the step's memory, and both signs.
     assert under(sizes, 0) == pytest.approx(first + second + loss, abs=100)
