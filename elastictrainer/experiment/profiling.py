@@ -13,10 +13,14 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.durations import seconds_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.models import augmentation
+from elastictrainer.profiler.memory_profile import bytes_of, largest_batch
 from elastictrainer.profiler.profile import profile_model
+from elastictrainer.profiler.scaled import for_batch
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs import environment
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
 
 PROFILES = Path("profiles")
@@ -118,10 +122,11 @@ def obtain_profile(
     wanted: bool,
     say: Callable[[str], None],
     kept: Optional[Path] = None,
+    limit: Optional[float] = None,
 ) -> Optional[TensorTimings]:
     """The profile to train with, made and written if it is `wanted` and there is none.
 
-    See `find_profile` and `make_profile`; `batch` makes the minibatch to profile with. A run that is gone on
+    See `find_profile` and `make_profile`, also for `limit`; `batch` makes the minibatch to profile with. A run that is gone on
     with has its own profile at `kept`, which is made again where it is damaged or of something else: another
     device, a container's limit, a power mode.
     """
@@ -139,7 +144,7 @@ def obtain_profile(
         say(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
             require_writable(path)
-        timings = make_profile(model, batch(), optimizer, metadata, say, **options)
+        timings = make_profile(model, batch(), optimizer, metadata, say, limit, **options)
         if not short:
             timings.save(path)
         where = "for this run alone" if short else str(path)
@@ -177,15 +182,31 @@ def make_profile(
     optimizer: Any,
     metadata: Dict[str, Any],
     say: Callable[[str], None] = lambda line: None,
+    limit: Optional[float] = None,
     **options: Any,
 ) -> TensorTimings:
-    """Profile `model` as it will be trained, and say what could not be measured."""
+    """Profile `model` as it will be trained, and say what could not be measured.
+
+    Where a full step would have this process exceed `limit` bytes, on fewer examples; times are scaled then.
+    """
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     objective = Objective(model, classification_loss())
+    examples = fitting = int(batch[0].shape[0])
+    if limit is not None:
+        optimizers.build(optimizer, model.trainable_variables)
+        copied = bytes_of([*model.trainable_variables, *optimizers.variables_of(optimizer)])
+        step = CompiledStep(objective, optimizer, model.trainable_variables, [accuracy])
+        fitting = max(1, largest_batch(step, batch, copied, limit))
+        del step
+    if fitting < examples:
+        say(f"memory: the profile is measured on {fitting} of {examples} images, and its times are scaled")
+        batch = batch[0][:fitting], batch[1][:fitting]
     timings = profile_model(
         model, objective, batch, optimizer, metrics=(accuracy,), metadata=metadata, **options
     )
     timings = with_reuse_costs(timings, objective, optimizer, batch)
+    if fitting < examples:
+        timings = for_batch(timings, fitting, examples)
     for words, which in {
         "the loss does not depend on these tensors; they cannot be trained": ~timings.connected,
         "no op could be charged to these tensors; their time is estimated from FLOPs": timings.estimated,

@@ -1,6 +1,7 @@
 """Sizes as people write them: 2GB."""
 
 import re
+from typing import Optional
 
 from elastictrainer.errors import UsageError
 
@@ -13,3 +14,8 @@ def bytes_of(text: str) -> int:
     if not found or found[2] not in _UNITS:
         raise UsageError(f"{text!r} is no size. Valid: a number with kB, MB or GB, such as 500MB.")
     return int(float(found[1]) * _UNITS[found[2]])
+
+
+def limit_of(text: str) -> Optional[int]:
+    """The bytes that `text` means, None for "auto"; UsageError where it means none."""
+    return None if text == "auto" else bytes_of(text)

@@ -5,6 +5,8 @@ import gc
 from pathlib import Path
 from typing import Any, Optional
 
+from elastictrainer.runs.environment import memory_bytes
+
 _PROCESS = Path("/proc/self")
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # numbers of glibc's options, see man 3 mallopt
 _LARGE = 2**20  # bytes: a block of so many goes back to the system as soon as it is free
@@ -15,6 +17,15 @@ def resident_bytes() -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
+
+
+def available_bytes() -> int:
+    """What programs may still take of this machine's memory, or of a container's, without swapping."""
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    limit = memory_bytes()
+    return available if limit is None else min(available, max(0, limit - resident_bytes()))
 
 
 def reset_peak() -> bool:

@@ -25,6 +25,7 @@ from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.feed import Feed, Minibatch, Probe, Stream, unpacked
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
+from elastictrainer.training.memory_limit import MemoryLimit
 from elastictrainer.training.recorder import Recorder
 from elastictrainer.training.run_profile import able_to_record, made_profile
 from elastictrainer.training.state import RunState
@@ -54,6 +55,7 @@ class TrainFunction(tf.keras.callbacks.Callback):
         callbacks: Sequence[TrainerCallback],
         reuse: ReuseSettings,
         head: str = "keep",
+        memory: Optional[float] = None,
     ):
         """
         Args:
@@ -63,10 +65,11 @@ class TrainFunction(tf.keras.callbacks.Callback):
             probe: see Trainer.
             callbacks: told of selections, of the solved head, and when training goes on.
             reuse: how frozen work is recorded.
-            head: see Trainer.
+            head, memory: see Trainer.
         """
         super().__init__()
         self.timings = timings
+        self._memory = memory
         self.run_state = run_state
         self._scheme, self._settings, self._callbacks, self._reuse = scheme, settings, callbacks, reuse
         self.feed = Feed(run_state, probe, settings.importance_batches)
@@ -189,6 +192,12 @@ class TrainFunction(tf.keras.callbacks.Callback):
         by_clock = self._by_clock = self.open_ended and (recorded or state.deadline is not None)
         if state.rho is not None and self.timings is not None:
             require_reachable(state.rho, self.timings, recorded)
+        limit = None
+        if self._memory is not None and self.timings is not None:
+            limit = MemoryLimit(self._memory, self.timings, model, model.optimizer)
+            self.timings, self._reuse = limit.timings, limit.reuse(self._reuse)
+            for line in limit.lines():
+                state.say(line)
         run_plan = plan(
             self.timings,
             state.steps_per_epoch,
@@ -206,9 +215,10 @@ class TrainFunction(tf.keras.callbacks.Callback):
             run_plan,
             self._steps,
             state.watch,
-            self.feed.probe,
+            self.feed.probe if limit is None else limit.cut(self.feed.probe),
             self._note_selection,
             state.say,
+            None if limit is None else limit.for_steps,
         )
         # A head that is not solved says nothing of the tensors below it: full steps come first.
         self._opening = 0
@@ -218,7 +228,9 @@ class TrainFunction(tf.keras.callbacks.Callback):
         self._intervals = Intervals(
             state, self.feed, self._recorder if recorded else None, head, self._note_head
         )
-        self.budgeting = Budgeting(state, self.feed, self._steps, self._spec, recorded, head is not None)
+        self.budgeting = Budgeting(
+            state, self.feed, self._steps, self._spec, recorded, head is not None, limit
+        )
 
     def begin(self) -> None:
         """Set the budget of a run that is at its beginning, by full steps timed now."""

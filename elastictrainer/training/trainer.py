@@ -54,6 +54,7 @@ class Trainer:
         head: str = "keep",
         rates: Optional[RateSchedule] = None,
         deadline: Optional[Deadline] = None,
+        memory: Optional[float] = None,
         say: Optional[Callable[[str], None]] = None,
         **selection: Any,
     ):
@@ -77,6 +78,9 @@ class Trainer:
             rates: the learning rate over the run; None: the optimizer has its own, which should not depend on
                 the number of steps in a run by the clock.
             deadline: the time that the whole process may take; None: `rho` decides, or the epochs do.
+            memory: bytes that this process may have resident in all; None: as many as it takes. Tensors are
+                then selected within time and memory, full steps take fewer examples where they would not fit,
+                and what is recorded goes into a file beyond its share.
             say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
             selection: `rho` (0.5): training time asked for, over that of full training of the `epochs` given
                 to `fit`; how many epochs the run makes in it is a result. `interval`: epochs between two
@@ -96,8 +100,11 @@ class Trainer:
         self.selection = SelectionSettings(**selection)
         if workers is not None and deadline is not None:
             raise UsageError("a deadline is for one process: several end by their steps.")
+        if memory is not None and self.scheme.importance_metric is None:
+            raise UsageError(f"memory: the scheme {self.scheme_name} selects nothing, so nothing can be left out.")
         HEAD.check(head)
         self.head, self.rates, self.deadline = head, rates, deadline
+        self._memory = memory
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
         self._probe, self._workers, self._say = probe, workers, say
         self._short_runs = 0  # since `compile`
@@ -169,7 +176,7 @@ class Trainer:
             say(f"not recording: {reason}")
         self._note_short_run(epochs - given.get("initial_epoch", 0), say)
         loop = TrainFunction(
-            state, self.scheme, self.selection, self.timings, self._probe, ours, reuse, self.head
+            state, self.scheme, self.selection, self.timings, self._probe, ours, reuse, self.head, self._memory
         )
         if loop.open_ended:
             given["epochs"] = _MANY_EPOCHS
