@@ -13,7 +13,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.durations import seconds_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.models import augmentation
-from elastictrainer.profiler.memory_profile import bytes_of, largest_batch
+from elastictrainer.profiler.memory_profile import bytes_of, predicted
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.scaled import for_batch
 from elastictrainer.profiler.timings import TensorTimings
@@ -22,6 +22,7 @@ from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
+from elastictrainer.training.memory_limit import asked
 
 PROFILES = Path("profiles")
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
@@ -126,9 +127,9 @@ def obtain_profile(
 ) -> Optional[TensorTimings]:
     """The profile to train with, made and written if it is `wanted` and there is none.
 
-    See `find_profile` and `make_profile`, also for `limit`; `batch` makes the minibatch to profile with. A run that is gone on
-    with has its own profile at `kept`, which is made again where it is damaged or of something else: another
-    device, a container's limit, a power mode.
+    See `find_profile`, and `make_profile` also for `limit`; `batch` makes the minibatch to profile with. A
+    run that is gone on with has its own profile at `kept`, which is made again where it is damaged or of
+    something else: another device, a container's limit, a power mode.
     """
     why = "no profile of this model, shape, batch and device yet"
     if kept is None:
@@ -176,6 +177,24 @@ def require_writable(path: Path) -> None:
         raise UsageError(f"cannot write the profile {path}: {why}.")
 
 
+def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit: float) -> int:
+    """How many examples of `batch` a full step may have; UsageError, with the least, if not even one."""
+    variables = objective.model.trainable_variables
+    optimizers.build(optimizer, variables)
+    copied = bytes_of([*variables, *optimizers.variables_of(optimizer)])
+    memory = predicted(CompiledStep(objective, optimizer, variables), batch, copied)
+    if memory is None:
+        return int(batch[0].shape[0])
+    every = np.ones(len(variables), bool)
+    fitting = memory.largest_batch(every, limit)
+    if not fitting:
+        raise UsageError(
+            f"memory: {limit / 1e9:.2f} GB are too little to profile this model: a full step of one image "
+            f"takes {asked(memory.for_batch(1).total(every))}."
+        )
+    return fitting
+
+
 def make_profile(
     model: tf.keras.Model,
     batch: Tuple[Any, Any],
@@ -193,11 +212,7 @@ def make_profile(
     objective = Objective(model, classification_loss())
     examples = fitting = int(batch[0].shape[0])
     if limit is not None:
-        optimizers.build(optimizer, model.trainable_variables)
-        copied = bytes_of([*model.trainable_variables, *optimizers.variables_of(optimizer)])
-        step = CompiledStep(objective, optimizer, model.trainable_variables, [accuracy])
-        fitting = max(1, largest_batch(step, batch, copied, limit))
-        del step
+        fitting = _fitting(objective, optimizer, batch, limit)
     if fitting < examples:
         say(f"memory: the profile is measured on {fitting} of {examples} images, and its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]

@@ -65,22 +65,17 @@ def bytes_of(variables: Any) -> float:
     return float(sum(v.dtype.size * np.prod(v.shape.as_list()) for v in distinct.values()))
 
 
-def largest_batch(step: CompiledStep, batch: Any, copied: float, limit: float) -> int:
-    """Examples, up to those of `batch`, with which a full step fits that has not run yet; 0: not even one.
+def predicted(step: CompiledStep, batch: Any, copied: float) -> Optional[StepMemory]:
+    """The memory model of a full step that has not run yet; None on a GPU.
 
     Args:
         step: of all tensors; it is traced for that.
         batch: inputs and labels.
-        copied: bytes that are copied while it runs.
-        limit: bytes that the process may have resident.
+        copied: bytes that are copied while it runs; they count as loaded.
     """
     step.trace(*batch)
     resident.give_back()
-    memory = step_memory(step, batch, Measured(resident.resident_bytes() + copied))
-    examples = int(tf.nest.flatten(batch[0])[0].shape[0])
-    if memory is None:
-        return examples
-    return memory.largest_batch(np.array([g is not None for g in step.gradients]), limit)
+    return step_memory(step, batch, Measured(resident.resident_bytes() + copied))
 
 
 def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[StepMemory]:

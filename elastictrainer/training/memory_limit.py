@@ -79,7 +79,7 @@ class MemoryLimit:
         return _BESIDE + (_GRAPHS - 1) * float(memory.graph.amount.sum())
 
     def _scoring(self, memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
-        """Bytes that scoring takes: the full step, the graph of the gradients, and the state to go back to."""
+        """Bytes that scoring takes: a full step, the graph of the gradients, the state to go back to."""
         graph = float(memory.graph.amount.sum())
         return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
 

@@ -101,7 +101,9 @@ class Trainer:
         if workers is not None and deadline is not None:
             raise UsageError("a deadline is for one process: several end by their steps.")
         if memory is not None and self.scheme.importance_metric is None:
-            raise UsageError(f"memory: the scheme {self.scheme_name} selects nothing, so nothing can be left out.")
+            raise UsageError(
+                f"memory: the scheme {self.scheme_name} selects nothing, so nothing can be left out."
+            )
         HEAD.check(head)
         self.head, self.rates, self.deadline = head, rates, deadline
         self._memory = memory
@@ -176,7 +178,15 @@ class Trainer:
             say(f"not recording: {reason}")
         self._note_short_run(epochs - given.get("initial_epoch", 0), say)
         loop = TrainFunction(
-            state, self.scheme, self.selection, self.timings, self._probe, ours, reuse, self.head, self._memory
+            state,
+            self.scheme,
+            self.selection,
+            self.timings,
+            self._probe,
+            ours,
+            reuse,
+            self.head,
+            self._memory,
         )
         if loop.open_ended:
             given["epochs"] = _MANY_EPOCHS

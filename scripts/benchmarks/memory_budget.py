@@ -3,10 +3,10 @@
     python scripts/benchmarks/memory_budget.py --images path/to/images --weights path/to/mobilenet_v2.h5
     python scripts/benchmarks/memory_budget.py mobilenetv2 --runs --images path/to/images --weights ...
 
-Without --runs: for each model five selections, each in a process of its own: the peak of resident memory of six
-training steps above that of the process with model and optimizer, against the prediction of a profile made in
-another process. With --runs: et-train as it is, full and then under --memory at shares of full training's peak;
-the peak is that of the whole process, from its start to its end.
+Without --runs: for each model five selections, each in a process of its own: the peak of resident memory of
+six training steps above that of the process with model and optimizer, against the prediction of a profile that
+was made in another process. With --runs: et-train as it is, in full and then under --memory at shares of the
+peak of full training; the peak is that of the whole process, from its start to its end.
 """
 
 import json
@@ -27,7 +27,13 @@ from elastictrainer.runs.files import write_json
 
 _HERE = Path(__file__).parent
 _STEPS = 6
-SELECTIONS = ("full", "0.75", "0.5", "0.25", "random")  # shares: on the way from the cheapest step to the full one
+SELECTIONS = (
+    "full",
+    "0.75",
+    "0.5",
+    "0.25",
+    "random",
+)  # shares: on the way from the cheapest step to the full one
 # The last two are below: networks that no code of the package knows.
 MODELS = ("mobilenetv2", "resnet50", "vgg16", "vit", "memory_budget:joining", "memory_budget:gated")
 
@@ -55,7 +61,9 @@ def gated():
     inputs = tf.keras.Input((128, 128, 3))
     x = layers.Conv2D(32, 3, strides=2, padding="same")(layers.Rescaling(1 / 255)(inputs))
     for width in (32, 32, 64, 64, 128, 128):
-        y = layers.DepthwiseConv2D(3, padding="same")(layers.Activation("swish")(layers.LayerNormalization()(x)))
+        y = layers.DepthwiseConv2D(3, padding="same")(
+            layers.Activation("swish")(layers.LayerNormalization()(x))
+        )
         gate = layers.Dense(y.shape[-1], activation="sigmoid")(layers.GlobalAveragePooling2D()(y))
         y = layers.Multiply()([y, layers.Reshape((1, 1, -1))(gate)])
         if width != x.shape[-1]:
@@ -126,7 +134,9 @@ def peak(name: str, options: Any) -> Dict[str, Any]:
     resident.give_back()
     before = resident.resident_bytes()
     resident.reset_peak()
-    step = CompiledStep(objective, optimizer, [v for v, m in zip(model.trainable_variables, mask) if m], metrics)
+    step = CompiledStep(
+        objective, optimizer, [v for v, m in zip(model.trainable_variables, mask) if m], metrics
+    )
     for _ in range(_STEPS):
         float(step(*batch))
     above = resident.peak_bytes() - before
@@ -142,7 +152,10 @@ def predictions(options: Any) -> List[Dict[str, Any]]:
 
     def here(name: str, *extra: str) -> Any:
         shared = ["--images", options.images, "--weights", options.weights, "--output", str(part)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_HERE), os.environ.get("PYTHONPATH", "")])}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(_HERE), os.environ.get("PYTHONPATH", "")]),
+        }
         subprocess.run([sys.executable, __file__, name, *shared, *extra], check=True, env=environment)
         return json.loads(part.read_text())["result"]
 
@@ -165,7 +178,16 @@ def predictions(options: Any) -> List[Dict[str, Any]]:
 def run(name: str, options: Any, folder: str, *extra: str) -> Dict[str, Any]:
     """Train by et-train in a process of its own; its peak and what it reached."""
     weights = options.weights if name == "mobilenetv2" else "none"
-    settings = ["--model", name, "--dataset", options.images, "--weights", weights, "--epochs", str(options.epochs)]
+    settings = [
+        "--model",
+        name,
+        "--dataset",
+        options.images,
+        "--weights",
+        weights,
+        "--epochs",
+        str(options.epochs),
+    ]
     settings += ["--optimizer", "adam"] if name == "vit" else []
     settings += ["--calibration-seconds", "5", "--output", folder, "--overwrite"]
     command = [sys.executable, "-m", "elastictrainer.cli.train", *settings, *extra]
@@ -194,7 +216,11 @@ def runs(options: Any) -> List[Dict[str, Any]]:
             found = run(name, options, f"{folder}-{name}-{kind.replace(' ', '-')}", *extra)
             full = full or found.get("peak", 0.0)
             rows.append({"model": name, "run": kind, "limit": limit, **found})
-            shown = f"{found['peak'] / 1e6:>10.0f}{found['accuracy']:>10.1%}" if "peak" in found else found["said"]
+            shown = (
+                f"{found['peak'] / 1e6:>10.0f}{found['accuracy']:>10.1%}"
+                if "peak" in found
+                else found["said"]
+            )
             print(f"{name:<16}{kind:>12}{(limit or 0) / 1e6:>10.0f}{shown}", flush=True)
             write_json(options.output, {"rows": rows})
     return rows
