@@ -4,9 +4,9 @@
     python scripts/benchmarks/memory_budget.py mobilenetv2 --runs --images path/to/images --weights ...
 
 Without --runs: for each model five selections, each in a process of its own: the peak of resident memory of
-six training steps above that of the process with model and optimizer, against the prediction of a profile that
-was made in another process. With --runs: et-train as it is, in full and then under --memory at shares of the
-peak of full training; the peak is that of the whole process, from its start to its end.
+six training steps above that of the process with model and optimizer, against the prediction of a profile
+from another process. With --runs: et-train as it is, in full and then under --memory at shares of the peak of
+full training; the peak is that of the whole process, from its start to its end.
 """
 
 import json
