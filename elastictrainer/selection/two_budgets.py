@@ -10,10 +10,10 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.knapsack import solve_chain
 
 _CELLS = 500  # of the knapsack of both budgets together: its answer is a start, and is improved
-_HALVINGS = 4  # of the weight of one budget against the other
-_RAISES = (1.0, 1.3)  # of the budgets of a start: on parallel blocks the chain charges more than a step takes
-_ROUNDS = 4  # of exchanges at most
-_EFFORT = 2_000  # exchanges that are looked at in all, times N: few tensors are exchanged thoroughly
+_HALVINGS = 3  # of the weight of one budget against the other
+_RAISED = 1.3  # of the budgets, for one more start: on parallel blocks the chain charges more than steps take
+_ROUNDS = 3  # of exchanges at most
+_EFFORT = 1_200  # exchanges that are looked at in all, times N: few tensors are exchanged thoroughly
 _SLACK = 1 + 1e-12
 
 
@@ -132,15 +132,19 @@ class _Search:
             second = tried.pop(0) if tried else (low + high) / 2
             weights = np.array([1 - second, second])
             single, shared = ((weights @ part)[order] for part in (costs.single, costs.shared))
-            for raised in _RAISES:
+            at_depth = weights[0] * costs.at_depth[order]
+
+            def answer(budget: float) -> NDArray[Any]:
                 mask = np.zeros(len(order), bool)
-                mask[order] = solve_chain(
-                    single, shared, ranked, raised, _CELLS, weights[0] * costs.at_depth[order]
-                )
-                yield weights, mask
-                if raised == 1.0 and 0 < second < 1:
-                    time, memory = costs.cost(mask)
-                    low, high = (second, high) if memory > time else (low, second)
+                mask[order] = solve_chain(single, shared, ranked, budget, _CELLS, at_depth)  # noqa: B023
+                return mask
+
+            mask = answer(1.0)
+            yield weights, mask
+            if 0 < second < 1:
+                time, memory = costs.cost(mask)
+                low, high = (second, high) if memory > time else (low, second)
+        yield weights, answer(_RAISED)
 
     def cut_down(self, mask: NDArray[Any], kept: int = -1) -> NDArray[Any]:
         """Leave out what is worth least for what it gives back of an exceeded budget, until both are kept.
