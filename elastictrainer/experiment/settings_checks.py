@@ -23,6 +23,11 @@ def check_together(settings: TrainSettings) -> None:
             f"--memory {settings.memory} selects what fits, and {settings.scheme} selects nothing: leave it "
             "out, or take --scheme elastic."
         )
+    if settings.memory and settings.deterministic:
+        raise UsageError(
+            "--memory leaves out what does not fit beside what is resident, which differs from run to run; "
+            "--deterministic wants the same selections: leave one of them out."
+        )
     if settings.memory and settings.strategy != "none":
         raise UsageError("--memory is for one process: leave it out, or --strategy.")
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}

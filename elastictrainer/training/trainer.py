@@ -104,6 +104,8 @@ class Trainer:
             raise UsageError(
                 f"memory: the scheme {self.scheme_name} selects nothing, so nothing can be left out."
             )
+        if memory is not None and self.selection.deterministic:
+            raise UsageError("memory: what fits differs from run to run, which excludes deterministic=True.")
         HEAD.check(head)
         self.head, self.rates, self.deadline = head, rates, deadline
         self._memory = memory

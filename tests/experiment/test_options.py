@@ -158,6 +158,8 @@ def test_a_limit_of_memory_is_for_one_process_that_selects():
         check_together(read(["--memory", "1GB", "--scheme", "full"]))
     with pytest.raises(UsageError, match="--memory is for one process"):
         check_together(read(["--memory", "1GB", "--strategy", "mirrored"]))
+    with pytest.raises(UsageError, match="--memory leaves out .* --deterministic wants"):
+        check_together(read(["--memory", "1GB", "--deterministic"]))
 
 
 @pytest.mark.parametrize(

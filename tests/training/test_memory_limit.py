@@ -81,6 +81,11 @@ def test_a_scheme_that_does_not_select_has_nothing_to_leave_out(model):
         Trainer(model, scheme="full", memory=10**9)
 
 
+def test_what_fits_differs_from_run_to_run(model):
+    with pytest.raises(UsageError, match="excludes deterministic=True"):
+        Trainer(model, memory=10**9, deterministic=True)
+
+
 def test_what_is_asked_for_is_rounded_up():
     assert memory_limit.asked(1.301e9) == "1.35GB"
     assert memory_limit.asked(2e9) == "2GB"
