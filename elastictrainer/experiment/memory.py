@@ -8,6 +8,7 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs import resident
 from elastictrainer.runs.environment import memory_bytes
 from elastictrainer.steps.keras_compat import layers_inside
 from elastictrainer.training import memory_limit
@@ -20,6 +21,8 @@ _KEPT = 0.5
 def limit(asked: Optional[str]) -> Optional[float]:
     """The bytes that a run may take which was asked to with --memory; None: as many as it takes.
 
+    With a limit, this process gives large blocks of memory back from here on.
+
     Raises:
         UsageError: it is to train on a GPU, whose memory is another.
     """
@@ -27,6 +30,7 @@ def limit(asked: Optional[str]) -> Optional[float]:
         return None
     if tf.config.list_physical_devices("GPU"):
         raise UsageError(f"--memory {asked}: a step on a GPU takes the GPU's memory. Leave it out.")
+    resident.keep_nothing()  # from the profile on
     return memory_limit.auto() if asked == "auto" else bytes_of(asked)
 
 

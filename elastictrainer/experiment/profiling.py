@@ -25,6 +25,7 @@ from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.training.memory_limit import asked
 
 PROFILES = Path("profiles")
+_STEPS_BESIDE = 2  # compiled steps that are held beside the full one while selections are timed
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
 
@@ -186,11 +187,12 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     if memory is None:
         return int(batch[0].shape[0])
     every = np.ones(len(variables), bool)
-    fitting = memory.largest_batch(every, limit)
+    beside = _STEPS_BESIDE * (float(memory.graph.amount.sum()) + memory.always)
+    fitting = memory.largest_batch(every, limit - beside)
     if not fitting:
         raise UsageError(
-            f"memory: {limit / 1e9:.2f} GB are too little to profile this model: a full step of one image "
-            f"takes {asked(memory.for_batch(1).total(every))}."
+            f"memory: {limit / 1e9:.2f} GB are too little to profile this model: full steps of one image "
+            f"take {asked(memory.for_batch(1).total(every) + beside)}."
         )
     return fitting
 

@@ -44,7 +44,7 @@ def measured_steps(copied: float) -> Iterator[Measured]:
         copied: bytes that are copied while the steps run (see `snapshot.restored`) and count as none of
             theirs.
     """
-    resident.keep_nothing()
+    kept = resident.keep_nothing()
     resident.give_back()
     measured = Measured(resident.resident_bytes())
     counts = resident.reset_peak()
@@ -56,7 +56,8 @@ def measured_steps(copied: float) -> Iterator[Measured]:
         if peak is not None:
             measured.peak = max(0.0, peak - measured.loaded - copied)
     finally:
-        resident.keep_as_usual()
+        if kept:  # a run within a limit goes on like this
+            resident.keep_as_usual()
 
 
 def bytes_of(variables: Any) -> float:

@@ -10,6 +10,7 @@ from elastictrainer.runs.environment import memory_bytes
 _PROCESS = Path("/proc/self")
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # numbers of glibc's options, see man 3 mallopt
 _LARGE = 2**20  # bytes: a block of so many goes back to the system as soon as it is free
+_keeps = True  # whether malloc keeps such blocks
 
 
 def resident_bytes() -> int:
@@ -54,17 +55,22 @@ def give_back() -> None:
         trim(0)
 
 
-def keep_nothing() -> None:
-    """From here on, large blocks go back to the system as soon as they are free.
+def keep_nothing() -> bool:
+    """From here on, large blocks go back to the system as soon as they are free; False: they did already.
 
     By default glibc keeps blocks of up to 32 MB for later, in pieces: a step of MobileNetV2 then takes a
     quarter more memory, and is a little faster.
     """
+    global _keeps
+    kept, _keeps = _keeps, False
     _set_thresholds(_LARGE, _LARGE)
+    return kept
 
 
 def keep_as_usual() -> None:
     """Undo `keep_nothing`: thresholds as glibc itself sets them after the first large blocks."""
+    global _keeps
+    _keeps = True
     _set_thresholds(32 * 2**20, 64 * 2**20)
 
 

@@ -80,7 +80,8 @@ class Trainer:
             deadline: the time that the whole process may take; None: `rho` decides, or the epochs do.
             memory: bytes that this process may have resident in all; None: as many as it takes. Tensors are
                 then selected within time and memory, full steps take fewer examples where they would not fit,
-                and what is recorded goes into a file beyond its share.
+                and what is recorded goes into a file beyond its share. Malloc then gives large blocks back
+                at once for as long as the process lasts. Making a profile counts for nothing: pass `timings`.
             say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
             selection: `rho` (0.5): training time asked for, over that of full training of the `epochs` given
                 to `fit`; how many epochs the run makes in it is a result. `interval`: epochs between two

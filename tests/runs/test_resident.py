@@ -26,7 +26,9 @@ def test_a_system_that_does_not_tell_is_no_error(monkeypatch, tmp_path):
 
 
 def test_large_blocks_go_back_at_once_and_then_are_kept_as_usual():
-    resident.keep_nothing()
+    resident.keep_as_usual()
+    assert resident.keep_nothing()
+    assert not resident.keep_nothing(), "it does already"
     before = resident.resident_bytes()
     for _ in range(4):
         del_me = np.ones(8 * _MB, np.uint8)

@@ -31,7 +31,7 @@ def with_memory(timings, random):
 def random_case(seed):
     """A profile, importances, a feasible rho and a feasible memory."""
     random = np.random.default_rng(seed)
-    n = int(random.integers(5, 16))
+    n = int(random.integers(5, 25))
     if seed % 2:
         timings = random_timings(random, n=n, groups=n, frozen_saving=0.2 * (seed % 3))
     else:

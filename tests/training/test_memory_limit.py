@@ -28,6 +28,12 @@ def with_memory(timings, held=400 * _MB):
     return dataclasses.replace(timings, memory=each)
 
 
+@pytest.fixture(autouse=True)
+def as_usual_afterwards():
+    yield
+    resident.keep_as_usual()
+
+
 @pytest.fixture
 def model(tf):
     return small_network(tf)
