@@ -1,6 +1,6 @@
 """The exact optimum on the cost groups, as a mixed-integer program: what the selector is held against."""
 
-from typing import Any, Dict, FrozenSet, List
+from typing import Any, Dict, FrozenSet, List, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,11 @@ from elastictrainer.profiler.timings import TensorTimings
 
 
 def solve_groups(
-    timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], budget: float
+    timings: TensorTimings,
+    importance: NDArray[Any],
+    useful: NDArray[Any],
+    budget: float,
+    memory: Optional[float] = None,
 ) -> NDArray[Any]:
     """The exact optimum on the cost groups, by SciPy's HiGHS.
 
@@ -19,6 +23,7 @@ def solve_groups(
         importance: (N,) larger is better.
         useful: (N,) bool: the tensors that may be selected, at least one.
         budget: ms that a step may take.
+        memory: bytes that a process may have that takes such steps; None: any.
 
     Returns:
         (N,) bool.
@@ -37,9 +42,18 @@ def solve_groups(
         members = frozenset(place[i] for i in group.members if i in place)
         if members and group.ms > 0:
             merged[members] = merged.get(members, 0.0) + group.ms
+    taken: Dict[FrozenSet[int], float] = {}
+    if memory is not None:
+        assert timings.memory is not None
+        for members, size in timings.memory.groups.sets():
+            inside = frozenset(place[i] for i in members if i in place)
+            if inside:
+                taken[inside] = taken.get(inside, 0.0) + size
+                merged.setdefault(inside, 0.0)
     cost = timings.t_update[items].copy()
     for members in [m for m in merged if len(m) == 1]:
         cost[next(iter(members))] += merged.pop(members)
+    size_alone = np.array([taken.get(frozenset([i]), 0.0) for i in range(n)])
     sets = sorted(merged, key=len)
 
     # A group with a selected member is paid: paid[g] >= selected[i] for each member i. Groups are mostly
@@ -87,6 +101,11 @@ def solve_groups(
     room = budget - timings.forward_ms
     for tighten in (0.0, 1e-7, 1e-6, 1e-5):  # HiGHS may exceed a constraint by its tolerance of 1e-6
         constraints = [LinearConstraint(weights[None, :] / room, -np.inf, 1 - tighten)]
+        if memory is not None:
+            assert timings.memory is not None
+            sizes = np.concatenate([size_alone, [taken.get(m, 0.0) for m in sets], np.zeros(len(at_depth))])
+            left = timings.memory.room(memory)
+            constraints.append(LinearConstraint(sizes[None, :] / left, -np.inf, 1 - tighten))
         if rows:
             matrix = csr_matrix((values, (rows, columns)), shape=(row, len(weights)))
             constraints.append(LinearConstraint(matrix, 0, np.inf))
@@ -101,7 +120,8 @@ def solve_groups(
             raise UsageError(f"the exact solver found no selection: {result.message}")
         mask = np.zeros(len(timings), bool)
         mask[items[result.x[:n] > 0.5]] = True
-        if timings.step_time(mask) <= budget:
+        fits = memory is None or timings.memory.total(mask) <= memory
+        if timings.step_time(mask) <= budget and fits:
             return mask
     raise UsageError("the exact solver exceeded the budget; use solver='dp'.")
 

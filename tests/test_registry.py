@@ -31,6 +31,7 @@ MISTYPED = {
     "reuse_dtype": ("float61", "Did you mean 'float16'?"),
     "image_memory": ("much", "'much' is no size. Valid: a number with kB, MB or GB"),
     "reuse_memory": ("2 Gigs", "'2 Gigs' is no size. Valid: a number with kB, MB or GB"),
+    "memory": ("much", "'much' is no size. Valid: auto, or a number with kB, MB or GB"),
     "strategy": ("mirror", "Did you mean 'mirrored'?"),
     "replica_network": ("opne", "Did you mean 'open'?"),
     "cache": ("disc", "Did you mean 'disk'?"),

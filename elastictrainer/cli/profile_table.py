@@ -26,8 +26,20 @@ def _with_reuse(timings: TensorTimings) -> str:
     return f"; {timings.replaying.rho_min:.3f} for a step that replays recorded work"
 
 
+def _memory(timings: TensorTimings) -> List[str]:
+    """A line with the memory of a step; nothing in a profile that was not measured for that."""
+    memory = timings.memory
+    if memory is None:
+        return []
+    full, least = memory.step_bytes(timings.connected), memory.alone[timings.connected].min()
+    return [
+        f"memory        {full / 1e6:9.0f} MB    a full step, above the {memory.loaded / 1e6:.0f} MB of the "
+        f"loaded model; {least / 1e6:.0f} MB the cheapest selection"
+    ]
+
+
 def table(timings: TensorTimings) -> str:
-    """Full step, forward share, overlap, FLOPs, coverage, rho_min, and the tensors that take the most time.
+    """Full step, forward share, overlap, FLOPs, memory, coverage, rho_min, and the costliest tensors.
 
     A profile with measured selections (`et-profile --validate`) also gets their predicted and measured step
     times. Times are in ms. Tensors are in the order of dW plus dy time, the largest first.
@@ -44,6 +56,7 @@ def table(timings: TensorTimings) -> str:
         f"overlap       {100 * timings.overlap:9.1f} %   of the dW time of an unselected tensor is not saved "
         "(below 0: more than that time is saved)",
         *_flops(timings),
+        *_memory(timings),
         f"coverage      {100 * metadata['coverage']:9.1f} %   of the busy time is attributed",
         f"rho_min       {timings.rho_min:9.3f}     the smallest --rho with --reuse off"
         + _with_reuse(timings),

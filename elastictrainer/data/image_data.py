@@ -30,6 +30,7 @@ class ImageData:
         seed: of the order of training images.
         part: k and n: of every minibatch, only each n-th image from number k on; one process' share.
         val_split: what the best weights are chosen by; None: they are not chosen.
+        evaluated: images of a minibatch that is evaluated.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ImageData:
     seed: int = 0
     part: Tuple[int, int] = (0, 1)
     val_split: Optional[Split] = None
+    evaluated: int = 32
 
     def __post_init__(self) -> None:
         broken = [name for name in self.class_names if not name.strip() or not name.isprintable()]
@@ -141,20 +143,21 @@ class ImageData:
 
         yield from self._read(self._shuffled(seed, number).take(self.steps_per_epoch), self.train_split)
 
-    def test(self, every: int = 1, batch_size: int = 32) -> Iterator[Minibatch]:
+    def test(self, every: int = 1, batch_size: Optional[int] = None) -> Iterator[Minibatch]:
         """Read all test images as stored, or this process' part of them; the last minibatch may be smaller.
 
         `every`: read one of so many; what is stored by class then still has all classes.
         """
         yield from self.stored(self.test_split, batch_size, every)
 
-    def validation(self, batch_size: int = 32) -> Iterator[Minibatch]:
+    def validation(self, batch_size: Optional[int] = None) -> Iterator[Minibatch]:
         """As `test`, all images of the validation part, which there must be."""
         assert self.val_split is not None
         yield from self.stored(self.val_split, batch_size)
 
-    def stored(self, split: Split, batch_size: int = 32, every: int = 1) -> Iterator[Minibatch]:
+    def stored(self, split: Split, batch_size: Optional[int] = None, every: int = 1) -> Iterator[Minibatch]:
         """As `test`, the images of `split`."""
+        batch_size = batch_size or self.evaluated
         examples = split.ordered()(None).shard(every, 0).shard(self.part[1], self.part[0])
         yield from self._read(self._decoded(examples, split, batch_size), split)
 

@@ -1,17 +1,46 @@
 """Whether a training step can fit into this machine's memory, before TensorFlow ends the process over it."""
 
-from typing import Any, List
+from typing import Any, Callable, List, Optional
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.sizes import bytes_of
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs import resident
 from elastictrainer.runs.environment import memory_bytes
 from elastictrainer.steps.keras_compat import layers_inside
+from elastictrainer.training import memory_limit
 
 _FLOAT = 4  # bytes
 # Gradients need about half of what the layers give; the others are overwritten or computed again.
 _KEPT = 0.5
+
+
+def limit(asked: Optional[str]) -> Optional[float]:
+    """The bytes that a run may take which was asked to with --memory; None: as many as it takes.
+
+    With a limit, this process gives large blocks of memory back from here on.
+
+    Raises:
+        UsageError: it is to train on a GPU, whose memory is another.
+    """
+    if asked is None:
+        return None
+    if tf.config.list_physical_devices("GPU"):
+        raise UsageError(f"--memory {asked}: a step on a GPU takes the GPU's memory. Leave it out.")
+    resident.keep_nothing()  # from the profile on
+    return memory_limit.auto() if asked == "auto" else bytes_of(asked)
+
+
+def say_if_short(
+    timings: Optional[TensorTimings], limited: Optional[float], say: Callable[[str], None]
+) -> None:
+    """Say where a run without a limit will not fit into what is free, and what to ask for."""
+    remark = "" if limited is not None else memory_limit.remark(timings)
+    if remark:
+        say(remark)
 
 
 def require_enough(model: tf.keras.Model, batch_size: int) -> None:

@@ -13,13 +13,19 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.durations import seconds_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.models import augmentation
+from elastictrainer.profiler.memory_profile import bytes_of, predicted
 from elastictrainer.profiler.profile import profile_model
+from elastictrainer.profiler.scaled import for_batch
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs import environment
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
+from elastictrainer.training.memory_limit import asked
 
 PROFILES = Path("profiles")
+_STEPS_BESIDE = 2  # compiled steps that are held beside the full one while selections are timed
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
 
@@ -118,12 +124,13 @@ def obtain_profile(
     wanted: bool,
     say: Callable[[str], None],
     kept: Optional[Path] = None,
+    limit: Optional[float] = None,
 ) -> Optional[TensorTimings]:
     """The profile to train with, made and written if it is `wanted` and there is none.
 
-    See `find_profile` and `make_profile`; `batch` makes the minibatch to profile with. A run that is gone on
-    with has its own profile at `kept`, which is made again where it is damaged or of something else: another
-    device, a container's limit, a power mode.
+    See `find_profile`, and `make_profile` also for `limit`; `batch` makes the minibatch to profile with. A
+    run that is gone on with has its own profile at `kept`, which is made again where it is damaged or of
+    something else: another device, a container's limit, a power mode.
     """
     why = "no profile of this model, shape, batch and device yet"
     if kept is None:
@@ -139,7 +146,7 @@ def obtain_profile(
         say(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
             require_writable(path)
-        timings = make_profile(model, batch(), optimizer, metadata, say, **options)
+        timings = make_profile(model, batch(), optimizer, metadata, say, limit, **options)
         # A device may be too slow to calibrate in the time that there is.
         short |= bool(settings.calibration_seconds and not timings.metadata["calibration_seconds"])
         if not short:
@@ -178,21 +185,52 @@ def require_writable(path: Path) -> None:
         raise UsageError(f"cannot write the profile {path}: {why}.")
 
 
+def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit: float) -> int:
+    """How many examples of `batch` a full step may have; UsageError, with the least, if not even one."""
+    variables = objective.model.trainable_variables
+    optimizers.build(optimizer, variables)
+    copied = bytes_of([*variables, *optimizers.variables_of(optimizer)])
+    memory = predicted(CompiledStep(objective, optimizer, variables), batch, copied)
+    if memory is None:
+        return int(batch[0].shape[0])
+    every = np.ones(len(variables), bool)
+    beside = _STEPS_BESIDE * (float(memory.graph.amount.sum()) + memory.always)
+    fitting = memory.largest_batch(every, limit - beside)
+    if not fitting:
+        raise UsageError(
+            f"memory: {limit / 1e9:.2f} GB are too little to profile this model: full steps of one image "
+            f"take {asked(memory.for_batch(1).total(every) + beside)}."
+        )
+    return fitting
+
+
 def make_profile(
     model: tf.keras.Model,
     batch: Tuple[Any, Any],
     optimizer: Any,
     metadata: Dict[str, Any],
     say: Callable[[str], None] = lambda line: None,
+    limit: Optional[float] = None,
     **options: Any,
 ) -> TensorTimings:
-    """Profile `model` as it will be trained, and say what could not be measured."""
+    """Profile `model` as it will be trained, and say what could not be measured.
+
+    Where a full step would have this process exceed `limit` bytes, on fewer examples; times are scaled then.
+    """
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     objective = Objective(model, classification_loss())
+    examples = fitting = int(batch[0].shape[0])
+    if limit is not None:
+        fitting = _fitting(objective, optimizer, batch, limit)
+    if fitting < examples:
+        say(f"memory: the profile is measured on {fitting} of {examples} images, and its times are scaled")
+        batch = batch[0][:fitting], batch[1][:fitting]
     timings = profile_model(
         model, objective, batch, optimizer, metrics=(accuracy,), metadata=metadata, **options
     )
     timings = with_reuse_costs(timings, objective, optimizer, batch)
+    if fitting < examples:
+        timings = for_batch(timings, fitting, examples)
     for words, which in {
         "the loss does not depend on these tensors; they cannot be trained": ~timings.connected,
         "no op could be charged to these tensors; their time is estimated from FLOPs": timings.estimated,

@@ -110,13 +110,17 @@ def _train(
     keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
     weights = data.class_weights() if settings.class_weights == "balanced" else None
     kept = run.profile_path if resume and run.profile_path.exists() else None
-    timings = _profile(settings, kept, data, model, optimizer, group)
+    limit = memory.limit(settings.memory)
+    timings = _profile(settings, kept, data, model, optimizer, group, limit)
+    memory.say_if_short(timings, limit, print)
     sensor, source = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
     metered = sensor or settings.meter
     print(f"energy: {source}" if metered else f"energy is not measured: {source}")
 
     record = RunRecord(run, seed=settings.seed)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
+    if limit is not None:  # a forward pass of training fits; one of the usual 32 images may not
+        data = dataclasses.replace(data, evaluated=min(data.evaluated, settings.batch_size))
     evaluation_s = _evaluation_s(settings, data, timings)
     one_of = 1
     if settings.time and data.val_split is None:
@@ -138,6 +142,7 @@ def _train(
         head=_head(settings, run, resume, data, model),
         rates=rates,
         deadline=_deadline(settings, evaluation, evaluation_s, one_of, more),
+        memory=limit,
         say=record.say,
         **dataclasses.asdict(selection),
     )
@@ -301,6 +306,7 @@ def _profile(
     model: tf.keras.Model,
     optimizer: Any,
     group: Optional[Workers],
+    limit: Optional[float] = None,
 ) -> Optional[TensorTimings]:
     """The profile to train with, of what one process does; None where there is none and none is needed.
 
@@ -318,6 +324,7 @@ def _profile(
         schemes.create(settings.scheme).importance_metric is not None,
         print,
         kept,
+        limit,
     )
     if group is None:
         return obtain()

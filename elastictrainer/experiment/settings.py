@@ -162,6 +162,14 @@ class TrainSettings(CommonSettings):
         check_name=durations.seconds_of,
         metavar="TIME",
     )
+    memory: Optional[str] = setting(
+        None,
+        "elastic schemes: what the whole process may take of memory, beside --rho or --time: bytes, or with "
+        "kB, MB or GB; auto: three quarters of what is free",
+        check_name=sizes.limit_of,
+        metavar="SIZE",
+        names=("auto",),
+    )
     interval: Optional[int] = setting(
         None,
         "epochs between two selections; if not given, 4 with --reuse off, and as the time allows without",

@@ -7,6 +7,7 @@ from typing import Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
+from elastictrainer.registry import takes_rho
 
 
 def check_together(settings: TrainSettings) -> None:
@@ -17,6 +18,18 @@ def check_together(settings: TrainSettings) -> None:
         )
     if settings.time and settings.strategy != "none":
         raise UsageError("--time is for one process: with --strategy give --rho, or --epochs.")
+    if settings.memory and ":" not in settings.scheme and not takes_rho(settings.scheme):
+        raise UsageError(
+            f"--memory {settings.memory} selects what fits, and {settings.scheme} selects nothing: leave it "
+            "out, or take --scheme elastic."
+        )
+    if settings.memory and settings.deterministic:
+        raise UsageError(
+            "--memory leaves out what does not fit beside what is resident, which differs from run to run; "
+            "--deterministic wants the same selections: leave one of them out."
+        )
+    if settings.memory and settings.strategy != "none":
+        raise UsageError("--memory is for one process: leave it out, or --strategy.")
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
     for name in ("replicas", "replica_network"):
         value = getattr(settings, name)

@@ -1,6 +1,6 @@
 """Pictures of a profile: its times by layer, and predicted against measured step times."""
 
-from typing import Dict, List
+from typing import Callable, Dict, List
 
 import numpy as np
 
@@ -23,8 +23,8 @@ def timings(profile: TensorTimings) -> Drawing:
     """Each layer's part of a step's time (above), and what training from a layer on would take (below).
 
     Layers are in the order of the model, from the input (left) to the output. The dy time of a layer is the
-    time of the activation gradients that training it adds. The lower curve is the predicted step time if that
-    layer and all after it were trained, and nothing before.
+    time of the activation gradients that training it adds. The lower curves are the predicted step time, and
+    the memory, if that layer and all after it were trained, and nothing before.
     """
     layers = _layers(profile)
     names = list(layers)
@@ -47,8 +47,13 @@ def timings(profile: TensorTimings) -> Drawing:
         f"Where a training step of {profile.full_ms:.0f} ms goes, layer by layer",
         captions.profiled(profile.metadata),
     )
-    shares = 100 * _from_each_layer(profile, layers) / profile.full_ms
-    from_here.plot(range(len(names)), shares, ".-", color="#112288", markersize=3)
+    shares = 100 * _from_each_layer(layers, profile, profile.step_time) / profile.full_ms
+    from_here.plot(range(len(names)), shares, ".-", color="#112288", markersize=3, label="time")
+    if profile.memory is not None:
+        held = _from_each_layer(layers, profile, profile.memory.step_bytes)
+        held *= 100 / profile.memory.step_bytes(profile.connected)
+        from_here.plot(range(len(names)), held, ".-", color="#D55E00", markersize=3, label="memory")
+        from_here.legend(loc="lower left", frameon=False, fontsize=7)
     from_here.set_ylim(0, 105)
     from_here.set_ylabel("step that trains this layer\nand all after it (% of a full step)", fontsize=8)
     from_here.set_xlabel("layers, from the input (left) to the output", fontsize=8)
@@ -77,13 +82,15 @@ def _layers(profile: TensorTimings) -> Dict[str, List[int]]:
     return dict(reversed(list(layers.items())))
 
 
-def _from_each_layer(profile: TensorTimings, layers: Dict[str, List[int]]) -> np.ndarray:
-    """(layers,) ms: a step that trains that layer and all after it."""
-    mask, times = np.zeros(len(profile), bool), []
+def _from_each_layer(
+    layers: Dict[str, List[int]], profile: TensorTimings, cost: Callable[[np.ndarray], float]
+) -> np.ndarray:
+    """(layers,): the cost of a step that trains that layer and all after it."""
+    mask, costs = np.zeros(len(profile), bool), []
     for members in reversed(list(layers.values())):
         mask[members] = True
-        times.append(profile.step_time(mask))
-    return np.array(times[::-1])
+        costs.append(cost(mask & profile.connected))
+    return np.array(costs[::-1])
 
 
 def prediction(profiles: List[TensorTimings]) -> Drawing:

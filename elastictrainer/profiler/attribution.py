@@ -61,7 +61,7 @@ def attribute(
     gradient_at: Dict[Tuple[str, int], int] = {}
     for i, gradient in enumerate(gradients):
         for part in _parts(gradient):
-            gradient_at[_key(part)] = gradient_at.get(_key(part), 0) | 1 << i
+            gradient_at[key_of(part)] = gradient_at.get(key_of(part), 0) | 1 << i
             wanted_by[position[part.op.name]] |= 1 << i
     spread_to_inputs(wanted_by)
 
@@ -83,8 +83,8 @@ def attribute(
         written = 0
         for tensor in op.inputs:
             producer = position.get(tensor.op.name)
-            if _key(tensor) in gradient_at:
-                follows[k] |= gradient_at[_key(tensor)]
+            if key_of(tensor) in gradient_at:
+                follows[k] |= gradient_at[key_of(tensor)]
             elif producer is not None and not is_forward[producer]:
                 follows[k] |= follows[producer]
             written |= handle_bit.get(tensor.op.name, 0)
@@ -120,7 +120,8 @@ def _parts(gradient: Any) -> List[Any]:
     return [gradient]
 
 
-def _key(tensor: Any) -> Tuple[str, int]:
+def key_of(tensor: Any) -> Tuple[str, int]:
+    """The op's name and the number of its output, which tell a tensor from all others."""
     return tensor.op.name, getattr(tensor, "value_index", 0)
 
 

@@ -7,7 +7,7 @@ same names.
 
 import re
 from collections import defaultdict
-from typing import Any, Dict, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -126,6 +126,34 @@ def bodies_of(
         For each calling op, in graph order, what each op inside is to be charged to: the call; or a part of
         the call, `CALL#MEMBERS`, where not all of its outputs need the op. And the parts' charges.
     """
+    bodies: Bodies = {}
+    parts: Dict[str, Charge] = {}
+    for op, charge, _, labels in _labelled_calls(graph, charges, gradients):
+        bodies[op.name] = {}
+        for name, members in labels.items():
+            is_part = charge.kind == BACKWARD and members and members != charge.members
+            bodies[op.name][name] = f"{op.name}#{members:x}" if is_part else op.name
+            if is_part:
+                parts[bodies[op.name][name]] = Charge(BACKWARD, members)
+    return bodies, parts
+
+
+def read_by_calls(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]) -> Dict[str, List[int]]:
+    """Of each backward op that calls a function, for each input the tensors whose gradients need it, as bits.
+
+    `graph`, `charges` and `gradients` are as for `bodies_of`.
+    """
+    return {
+        op.name: inputs
+        for op, charge, inputs, _ in _labelled_calls(graph, charges, gradients)
+        if charge.kind == BACKWARD
+    }
+
+
+def _labelled_calls(
+    graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
+) -> Iterator[Tuple[Any, Charge, List[int], Labels]]:
+    """The ops that call functions, their charges, and what inputs and inner ops are wanted for."""
     operations = graph.get_operations()
     library = graph.as_graph_def().library
     functions = Functions(library)
@@ -141,19 +169,10 @@ def bodies_of(
             if tensor is not None:
                 key = tensor.op.name, tensor.value_index
                 wanted[key] = wanted.get(key, 0) | 1 << i
-    bodies: Bodies = {}
-    parts: Dict[str, Charge] = {}
     for op, charge in zip(operations, charges):
         if op.type in CALLS and op.get_attr("f").name in functions and op.get_attr("f").name not in compiled:
             outputs = [wanted.get((op.name, k), 0) for k in range(len(op.outputs))]
-            _, labels = functions.labelled(op.get_attr("f").name, outputs)
-            bodies[op.name] = {}
-            for name, members in labels.items():
-                is_part = charge.kind == BACKWARD and members and members != charge.members
-                bodies[op.name][name] = f"{op.name}#{members:x}" if is_part else op.name
-                if is_part:
-                    parts[bodies[op.name][name]] = Charge(BACKWARD, members)
-    return bodies, parts
+            yield (op, charge, *functions.labelled(op.get_attr("f").name, outputs))
 
 
 def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:

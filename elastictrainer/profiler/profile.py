@@ -11,6 +11,7 @@ from elastictrainer.profiler import calibration
 from elastictrainer.profiler.capture import SETTLED, capture, step_ms, warm_up
 from elastictrainer.profiler.charging import timings_from_trace
 from elastictrainer.profiler.interleaved import ratios_to_full
+from elastictrainer.profiler.memory_profile import bytes_of, measured_steps, step_memory
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.profiler.validation import validate_timings
 from elastictrainer.profiler.xla import refuse_compiled
@@ -22,6 +23,7 @@ from elastictrainer.steps.keras_compat import name_of
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import restored
 
+_MEASURED = 2  # steps after the first one, of whose memory the peak is taken
 _MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
 _LEAST_STEPS = 2  # traced on a device so slow that more would take too long
 _SHARE_OF_CAPTURES = 0.2  # of the time that a profile may take, for one capture
@@ -81,25 +83,29 @@ def profile_model(
     optimizers.build(optimizer, variables)
     objective = loss if isinstance(loss, Objective) else Objective(model, loss)
     step = CompiledStep(objective, optimizer, variables, metrics)
-    began = time.perf_counter()
-    step.trace(*batch)
-    traced_s = time.perf_counter() - began
-    refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
-    connected = np.array([g is not None for g in step.gradients])
-    if not connected.any():
-        raise UsageError(
-            "the loss depends on no trainable tensor of the model: there is no gradient to profile."
-        )
-    with restored([*step.state(), *variables, *optimizers.variables_of(optimizer)]):
+    state = [*variables, *optimizers.variables_of(optimizer)]
+    with measured_steps(copied=bytes_of(state)) as measured:
         began = time.perf_counter()
-        step(*batch).numpy()
-        graph_s = traced_s + time.perf_counter() - began
+        step.trace(*batch)
+        refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
+        connected = np.array([g is not None for g in step.gradients])
+        if not connected.any():
+            raise UsageError(
+                "the loss depends on no trainable tensor of the model: there is no gradient to profile."
+            )
+        with restored([*step.state(), *state]):
+            step(*batch).numpy()
+            graph_s = time.perf_counter() - began
+            for _ in range(_MEASURED):
+                step(*batch).numpy()
+    with restored([*step.state(), *state]):
         warmed = warm_up(step, batch, warmup)
         if np.isfinite(ends):  # a capture makes each step twice
             fitting = _SHARE_OF_CAPTURES * (ends - time.perf_counter()) / (2e-3 * step_ms(step, batch, 1)[0])
             steps = int(np.clip(fitting, _LEAST_STEPS, steps))
         trace, untraced = _quietest_capture(step, batch, steps, ends)
         timings = timings_from_trace(step, trace, float(np.median(untraced)))
+        timings.memory = step_memory(step, batch, measured)
         timings.metadata = {
             **(metadata or {}),
             **timings.metadata,

@@ -12,6 +12,7 @@ import numpy as np
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.reuse_costs import ReuseCosts
+from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.runs.files import write_json
 
 FORMAT = "elastictrainer-profile"
@@ -73,6 +74,7 @@ def to_json(timings: Any) -> Dict[str, Any]:
         "groups": {key: getattr(timings, key).to_json() for key in ("dw", "dy", "forward")},
         "flops": None if timings.flops is None else timings.flops.to_json("flops"),
         "reuse": timings.reuse and timings.reuse.to_json(),
+        "memory": timings.memory and timings.memory.to_json(),
         "validation": timings.validation,
     }
 
@@ -101,6 +103,7 @@ def fields(value: Any) -> Dict[str, Any]:
         overlap=float(value.get("overlap", 0.0)),
         flops=CostGroups.from_json(n, value["flops"], "flops") if value.get("flops") else None,
         reuse=ReuseCosts.from_json(n, value["reuse"]) if value.get("reuse") else None,
+        memory=StepMemory.from_json(n, value["memory"]) if value.get("memory") else None,
         metadata=value["metadata"],
         validation=value["validation"],
     )

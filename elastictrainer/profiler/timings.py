@@ -11,6 +11,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler import storage
 from elastictrainer.profiler.cost_groups import Amounts, CostGroups
 from elastictrainer.profiler.reuse_costs import ReuseCosts
+from elastictrainer.profiler.step_memory import StepMemory
 
 _LONGEST_STEP_MS = 1e9  # no step takes eleven days; such sums come from a damaged file
 
@@ -55,6 +56,7 @@ class TensorTimings:
             trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
         reuse: what frozen work costs that is done once; None where that was not measured.
+        memory: what a step takes of memory; None in a profile that was not measured for that.
         replays: frozen work was recorded before, and a step begins with what was recorded. All times of
             selections are then those of such a step.
         metadata: what was profiled, on what, and how much of it could be attributed.
@@ -73,6 +75,7 @@ class TensorTimings:
     overlap: float = 0.0
     flops: Optional[CostGroups] = None
     reuse: Optional[ReuseCosts] = None
+    memory: Optional[StepMemory] = None
     replays: bool = False
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)

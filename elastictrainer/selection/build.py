@@ -8,6 +8,7 @@ import numpy as np
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs import resident
 from elastictrainer.selection.clock import Clock
 from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.selection.fixed import FixedPolicy
@@ -31,6 +32,7 @@ def make_policy(
     log: Log,
     say: Callable[[str], None],
     evaluator: Optional[ImportanceEvaluator] = None,
+    memory: Optional[float] = None,
 ) -> Policy:
     """Make the policy that `scheme` asks for.
 
@@ -45,6 +47,8 @@ def make_policy(
         log: takes the record of each selection.
         say: takes a line for the user.
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
+        memory: bytes that the process may have resident in its steps; None: any. The graphs of scoring, and
+            those of old selections, are then not kept.
 
     Raises:
         UsageError: no profile where one is needed, or that of another model.
@@ -64,7 +68,16 @@ def make_policy(
     optimizers.let_rest(optimizer, model.trainable_variables)
 
     def score() -> np.ndarray:
-        return scored(itertools.islice(repeated(probe, policy.interval), settings.importance_batches))
+        free()
+        found = scored(itertools.islice(repeated(probe, policy.interval), settings.importance_batches))
+        free()
+        return found
+
+    def free() -> None:
+        if memory is not None:
+            steps.clear()
+            scored.release()
+            resident.give_back()
 
     def restart(mask: np.ndarray) -> None:
         resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
@@ -80,6 +93,7 @@ def make_policy(
         at_rest=restart,
         log=log,
         say=say,
+        memory=memory,
     )
     return policy
 

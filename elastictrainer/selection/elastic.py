@@ -29,6 +29,7 @@ class ElasticPolicy:
         at_rest: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
         log: Log = no_log,
         say: Callable[[str], None] = lambda line: None,
+        memory: Optional[float] = None,
     ):
         """
         Args:
@@ -41,6 +42,7 @@ class ElasticPolicy:
             at_rest: called with the mask whenever the tensors outside it cease to train.
             log: takes the record of each selection.
             say: takes a line for the user.
+            memory: see `select`.
         """
         self.timings: Optional[TensorTimings] = timings
         self.plan = plan
@@ -52,6 +54,7 @@ class ElasticPolicy:
         self._record: Dict[str, Any] = {}  # of the latest choice, for the log
         self._timings, self._score, self._clock, self._solver = timings, score, clock, solver
         self._at_rest, self._log, self._say = at_rest, log, say
+        self._memory = memory
 
     def begin(self, step: int, target: float, recorded: bool) -> NDArray[np.bool_]:
         """See `Policy.begin`."""
@@ -102,7 +105,7 @@ class ElasticPolicy:
         possible = self._timings.replaying if recorded else self._timings
         with self._clock.lap(SELECTION):
             target = float(np.clip(target, possible.rho_min, 1.0))
-            mask, exception = choose(possible, importance, target, self._solver, self.mask)
+            mask, exception = choose(possible, importance, target, self._solver, self.mask, self._memory)
         step_ms = possible.step_time(mask)
         self.mask = mask
         self._record = {
@@ -117,6 +120,8 @@ class ElasticPolicy:
             "over_budget": exception == OVER_BUDGET,
             "recorded": recorded,
         }
+        if possible.memory is not None:
+            self._record["predicted_bytes"] = possible.memory.total(mask)
         return mask
 
 

@@ -52,6 +52,10 @@ class ImportanceEvaluator:
         self.metric = metric
         self._steps = StepCache(objective, optimizer) if steps is None else steps
         self._momentum = momentum
+        self.release()
+
+    def release(self) -> None:
+        """Free the graphs; the next minibatch builds them anew."""
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
         self._of_gradient = tf.function(self._gradient_sizes, reduce_retracing=True)

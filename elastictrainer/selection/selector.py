@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.knapsack import solve_chain
+from elastictrainer.selection.two_budgets import solve_both
 
 KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
@@ -42,8 +43,11 @@ def select(
     solver: Union[str, Solver] = "dp",
     resolution: int = 10_000,
     recorded: bool = False,
+    memory: Optional[float] = None,
 ) -> Selection:
     """Choose the tensors with the largest summed importance whose step takes at most `rho` of the full step.
+
+    With `memory` a process that takes such steps stays within so many bytes, too.
 
     Maximises sum(importance[i] for selected i) subject to `timings.step_time(mask) <= rho * timings.full_ms`
     (paper Sec. 3.3). Tensors of importance zero or less are never selected; where none is positive the mask
@@ -59,13 +63,16 @@ def select(
         resolution: cells of time of the knapsack.
         recorded: the step replays frozen work that was recorded before; only with a profile that says what
             that costs, as those of et-profile and Trainer.fit do.
+        memory: bytes that the process may have resident (see `StepMemory.total`); None: as many as it takes.
+            Of the selection of a `Solver` the deepest tensors are then left out until it fits.
 
     Returns:
         The selection. Its mask is empty where no tensor of positive importance fits the budget.
 
     Raises:
         UsageError: rho out of range, an importance that is not finite, a wrong shape, an unknown solver,
-            `recorded` with a profile that cannot tell its time.
+            `recorded` with a profile that cannot tell its time, `memory` with one that cannot tell what a
+            step takes, or too little for any tensor.
     """
     importance = np.asarray(importance, np.float64)
     if importance.shape != (len(timings),):
@@ -96,13 +103,42 @@ def select(
     # rho_min x full_ms may come out a last digit below what the cheapest selection takes.
     budget = max(rho, rho_min) * timings.full_ms * (1 + 1e-12)
     useful = (importance > 0) & timings.connected
+    if memory is not None:
+        useful &= fitting(timings, memory)
     if not isinstance(solver, str):
         mask = timings.as_mask(solver(timings, importance, budget)) & timings.connected
-    elif timings.step_time(useful) <= budget:
+        if memory is not None:
+            mask = _without_deepest(timings, mask, memory)
+    elif timings.step_time(useful) <= budget and _fits(timings, useful, memory):
         mask = useful
     else:
         mask = _solve_chain_and_spend_rest(timings, importance, useful, budget, resolution)
+        if memory is not None and timings.memory is not None:
+            held, room = timings.memory.groups, timings.memory.room(memory)
+            both = solve_both(timings, importance, useful, budget, held, room)
+            if not _fits(timings, mask, memory) or importance[both].sum() > importance[mask].sum():
+                mask = both
     return Selection(mask, timings.step_time(mask), float(importance[mask].sum()))
+
+
+def fitting(timings: TensorTimings, memory: float) -> NDArray[Any]:
+    """(N,) bool: the tensors that a process of so many bytes can train, alone.
+
+    Raises:
+        UsageError: there is none, or the profile does not say what a step takes.
+    """
+    if timings.memory is None:
+        raise UsageError(
+            "the profile does not say what a step takes of memory: make a new one with et-profile, on a "
+            "device that trains on its processor."
+        )
+    total = np.where(timings.connected, timings.memory.loaded + timings.memory.alone, np.inf)
+    if total.min() > memory:
+        raise UsageError(
+            f"{memory / 1e9:.2f} GB of memory are too little to train any tensor: the cheapest one takes "
+            f"{total.min() / 1e9:.2f} GB."
+        )
+    return np.asarray(total <= memory)
 
 
 def choose(
@@ -111,11 +147,12 @@ def choose(
     rho: float,
     solver: Union[str, Solver] = "dp",
     previous: Optional[NDArray[Any]] = None,
+    memory: Optional[float] = None,
 ) -> Tuple[NDArray[Any], Optional[str]]:
     """`select`, or what to train where its answer is empty.
 
     Args:
-        timings, importance, rho, solver: see `select`.
+        timings, importance, rho, solver, memory: see `select`.
         previous: (N,) bool: the selection so far; kept where no importance is positive.
 
     Returns:
@@ -125,10 +162,12 @@ def choose(
     Raises:
         UsageError: as `select`; or no importance is positive, and there is no previous selection.
     """
-    mask = select(timings, importance, rho, solver=solver).mask
+    mask = select(timings, importance, rho, solver=solver, memory=memory).mask
     if mask.any():
         return mask, None
     useful = (importance > 0) & timings.connected
+    if memory is not None:
+        useful &= fitting(timings, memory)
     if useful.any():
         return np.arange(len(timings)) == np.argmin(np.where(useful, timings.alone_ms, np.inf)), OVER_BUDGET
     if previous is None:
@@ -148,6 +187,20 @@ def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float
         if timings.step_time(mask) <= budget:  # deeper ones may cost less where they record less
             best = mask.copy()
     return best
+
+
+def _fits(timings: TensorTimings, mask: NDArray[Any], memory: Optional[float]) -> bool:
+    return memory is None or timings.memory is None or timings.memory.total(mask) <= memory
+
+
+def _without_deepest(timings: TensorTimings, mask: NDArray[Any], memory: float) -> NDArray[Any]:
+    """Leave out the deepest tensors of a selection until a process that trains the others fits."""
+    mask = mask.copy()
+    for tensor in timings.order[::-1]:
+        if _fits(timings, mask, memory):
+            break
+        mask[tensor] = False
+    return mask
 
 
 def _solve_chain_and_spend_rest(

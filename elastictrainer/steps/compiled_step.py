@@ -104,6 +104,11 @@ class StepCache:
     def __len__(self) -> int:
         return len(self._steps)
 
+    def clear(self) -> None:
+        """Free all of them."""
+        self._steps.clear()
+        gc.collect()
+
     def has(self, mask: np.ndarray) -> bool:
         """Whether the step for `mask` (N,) bool is compiled."""
         return mask.tobytes() in self._steps

@@ -18,6 +18,7 @@ from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.forecast import Forecast, forecast
+from elastictrainer.training.memory_limit import MemoryLimit
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION
 
@@ -33,16 +34,25 @@ def full_epochs(state: RunState, timings: Optional[TensorTimings]) -> float:
 class Budgeting:
     """Times full steps, sets the budget of a run by the clock, and says what its parts will take."""
 
-    def __init__(self, run_state: RunState, feed: Feed, steps: StepCache, recorded: bool, head: bool):
+    def __init__(
+        self,
+        run_state: RunState,
+        feed: Feed,
+        steps: StepCache,
+        recorded: bool,
+        head: bool,
+        memory: Optional[MemoryLimit] = None,
+    ):
         """
         Args:
             run_state: of the run; its policy is made.
             feed: gives the minibatches that full steps are timed on.
             steps: the run's compiled steps.
             recorded, head: whether frozen work is recorded, and whether the head is solved.
+            memory: where it is limited: full steps are timed on minibatches that fit.
         """
         self._state, self._feed, self._steps = run_state, feed, steps
-        self._recorded, self._head = recorded, head
+        self._recorded, self._head, self._memory = recorded, head, memory
 
     def begin(self, by_clock: bool) -> None:
         """Set the budget of a run that is at its beginning, and say the plan; `by_clock`: it has seconds.
@@ -77,15 +87,19 @@ class Budgeting:
         with contextlib.ExitStack() as laps:
             if policy.selects:
                 full = self._steps.get(np.ones(len(model.trainable_variables), bool))
-                with state.watch.lap(FULL_TRACING):
-                    full.trace(*self._feed.spec)
+                if self._memory is None:
+                    with state.watch.lap(FULL_TRACING):
+                        full.trace(*self._feed.spec)
                 laps.enter_context(state.watch.lap(TIMING))
             else:
                 laps.enter_context(state.watch.lap(CALIBRATION))
                 objective = compiled.CompiledObjective(model, None)
                 variables = model.trainable_variables
                 full = CompiledStep(objective, model.optimizer, variables, self._steps.metrics)
-            state.progress.full_ms += time_steps(full, repeated(self._feed.probe, state.progress.step))
+            probe = self._feed.probe if self._memory is None else self._memory.cut(self._feed.probe)
+            scale = 1.0 if self._memory is None else self._memory.scale
+            timed = time_steps(full, repeated(probe, state.progress.step))
+            state.progress.full_ms += [scale * ms for ms in timed]
 
     def _say_plan(self, seconds: float) -> None:
         state, policy = self._state, self._state.policy

@@ -20,6 +20,7 @@ from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
 from elastictrainer.training.kept import Compiled, Kept, compile_steps, is_same, made_from
+from elastictrainer.training.memory_limit import MemoryLimit
 from elastictrainer.training.recorder import Recorder
 from elastictrainer.training.run_profile import able_to_record, made_profile
 from elastictrainer.training.state import RunState
@@ -38,6 +39,7 @@ class Wanted:
         head: "solve" or "keep"; see Trainer.
         on_selection, on_head: take the record of each selection, and what is known of the solved head.
         profiles: whether `timings` were made by an earlier call, and are made again for another model.
+        memory: bytes that the process may have resident; None: any.
     """
 
     scheme: Scheme
@@ -48,6 +50,7 @@ class Wanted:
     on_selection: Callable[[Dict[str, Any]], None]
     on_head: Callable[[Dict[str, Any]], None]
     profiles: bool
+    memory: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,12 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     by_clock = state.deadline is not None or (steered and recorded)
     if state.rho is not None and timings is not None:
         require_reachable(state.rho, timings, recorded)
+    reuse, limit = wanted.reuse, None
+    if wanted.memory is not None and timings is not None:
+        limit = MemoryLimit(wanted.memory, timings, model, model.optimizer)
+        timings, reuse = limit.timings, limit.reuse(reuse)
+        for line in limit.lines():
+            state.say(line)
     run_plan = plan(
         timings,
         state.steps_per_epoch,
@@ -137,24 +146,25 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         run_plan,
         parts.steps,
         state.watch,
-        feed.probe,
+        feed.probe if limit is None else limit.cut(feed.probe),
         wanted.on_selection,
         state.say,
         parts.evaluator if scheme is wanted.scheme else None,
+        None if limit is None else limit.for_steps,
     )
     if goes_on:
         state.policy.restore(kept.policy or {})
     opening = 0
     if state.policy.scores and head is None and not kept.steps:
         opening = max(1, min(_OPENING, state.steps_per_epoch // 4))
-    recorder = Recorder(state, feed, parts.steps, wanted.reuse)
+    recorder = Recorder(state, feed, parts.steps, reuse)
     return Prepared(
         timings,
         parts,
         BatchSource(state, feed, recorder, parts.steps),
         recorder,
         Intervals(state, feed, recorder if recorded else None, head, wanted.on_head),
-        Budgeting(state, feed, parts.steps, recorded, head is not None),
+        Budgeting(state, feed, parts.steps, recorded, head is not None, limit),
         opening,
         by_clock,
         goes_on,

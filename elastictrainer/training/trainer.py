@@ -57,6 +57,7 @@ class Trainer:
         head: str = "keep",
         rates: Optional[RateSchedule] = None,
         deadline: Optional[Deadline] = None,
+        memory: Optional[float] = None,
         say: Optional[Callable[[str], None]] = None,
         **selection: Any,
     ):
@@ -80,6 +81,10 @@ class Trainer:
             rates: the learning rate over the run; None: the optimizer has its own, which should not depend on
                 the number of steps in a run by the clock.
             deadline: the time that the whole process may take; None: `rho` decides, or the epochs do.
+            memory: bytes that this process may have resident in all; None: as many as it takes. Tensors are
+                then selected within time and memory, full steps take fewer examples where they would not fit,
+                and what is recorded goes into a file beyond its share. Malloc then gives large blocks back
+                at once for as long as the process lasts. Making a profile counts for nothing: pass `timings`.
             say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
             selection: `rho` (0.5): training time asked for, over that of full training of the `epochs` given
                 to `fit`; how many epochs the run makes in it is a result. `interval`: epochs between two
@@ -99,8 +104,15 @@ class Trainer:
         self.selection = SelectionSettings(**selection)
         if workers is not None and deadline is not None:
             raise UsageError("a deadline is for one process: several end by their steps.")
+        if memory is not None and self.scheme.importance_metric is None:
+            raise UsageError(
+                f"memory: the scheme {self.scheme_name} selects nothing, so nothing can be left out."
+            )
+        if memory is not None and self.selection.deterministic:
+            raise UsageError("memory: what fits differs from run to run, which excludes deterministic=True.")
         HEAD.check(head)
         self.head, self.rates, self.deadline = head, rates, deadline
+        self._memory = memory
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
         self._probe, self._workers, self._say = probe, workers, say
         self._kept = Kept()  # from one call of `fit` to the next
@@ -191,6 +203,7 @@ class Trainer:
                 functools.partial(_note_selection, state),
                 functools.partial(_note_head, state),
                 self._profiles,
+                self._memory,
             )
             with state.watch.lap(BUILDING):
                 prepared = prepare(state, feed, wanted, self._kept)

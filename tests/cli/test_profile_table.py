@@ -4,6 +4,8 @@ import numpy as np
 
 from elastictrainer import TensorTimings
 from elastictrainer.cli.profile_table import table
+from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.step_memory import StepMemory
 from reuse_builders import with_reuse
 
 
@@ -49,6 +51,17 @@ def test_the_lowest_ratio_of_a_run_that_records_is_told_where_it_is_known():
     lower = timings.replaying.rho_min
     assert lower < timings.rho_min
     assert line(table(timings), "rho_min").endswith(f"; {lower:.3f} for a step that replays recorded work")
+
+
+def test_the_memory_of_a_step_is_told_where_it_is_known():
+    timings = profile()
+    assert "memory" not in table(timings)
+    held = CostGroups.singletons(np.arange(12) * 1e6)
+    timings.memory = StepMemory(held, CostGroups.singletons(np.zeros(12)), 5e6, 2e6, 500e6, 4)
+    assert line(table(timings), "memory").split()[1:3] == ["71", "MB"]
+    assert line(table(timings), "memory").endswith(
+        "the 500 MB of the loaded model; 7 MB the cheapest selection"
+    )
 
 
 def test_the_ten_costliest_tensors_are_listed_in_order():

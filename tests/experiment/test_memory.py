@@ -6,6 +6,7 @@ pytest.importorskip("tensorflow")
 from elastictrainer import UsageError
 from elastictrainer.experiment import memory
 from elastictrainer.models import zoo
+from elastictrainer.runs import resident
 
 
 def test_the_outputs_of_all_layers_count(tf):
@@ -27,3 +28,26 @@ def test_what_cannot_fit_is_told_with_the_way_out(monkeypatch):
     memory.require_enough(model, 4)
     with pytest.raises(UsageError, match="a step of 1000000 images of 96x96 pixels.*Lower --batch-size"):
         memory.require_enough(model, 1_000_000)
+
+
+def test_a_limit_is_a_size_or_three_quarters_of_what_is_free(monkeypatch):
+    assert memory.limit(None) is None
+    monkeypatch.setattr(resident, "keep_nothing", lambda: True)  # it is for the rest of the process
+    assert memory.limit("1.5GB") == 1.5e9
+    monkeypatch.setattr(resident, "available_bytes", lambda: 3 * 10**9)
+    monkeypatch.setattr(resident, "resident_bytes", lambda: 10**9)
+    assert memory.limit("auto") == 3e9
+
+
+def test_a_limit_on_a_gpu_is_refused(tf, monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"])
+    with pytest.raises(UsageError, match="takes the GPU's memory. Leave it out"):
+        memory.limit("1GB")
+
+
+def test_only_a_run_without_a_limit_is_told_to_ask_for_one(monkeypatch):
+    monkeypatch.setattr(memory.memory_limit, "remark", lambda timings: "too much")
+    said = []
+    memory.say_if_short(None, 1e9, said.append)
+    memory.say_if_short(None, None, said.append)
+    assert said == ["too much"]

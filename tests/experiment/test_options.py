@@ -150,6 +150,18 @@ def test_settings_that_leave_no_room_for_each_other(arguments, message):
     check_together(read([*arguments[:2], "--strategy", "mirrored"]))
 
 
+def test_a_limit_of_memory_is_for_one_process_that_selects():
+    check_together(read(["--memory", "1GB"]))
+    check_together(read(["--memory", "auto", "--scheme", "freeze-below"]))
+    check_together(read(["--memory", "1GB", "--scheme", "my.module:Mine"]))
+    with pytest.raises(UsageError, match="--memory 1GB selects what fits, and full selects nothing"):
+        check_together(read(["--memory", "1GB", "--scheme", "full"]))
+    with pytest.raises(UsageError, match="--memory is for one process"):
+        check_together(read(["--memory", "1GB", "--strategy", "mirrored"]))
+    with pytest.raises(UsageError, match="--memory leaves out .* --deterministic wants"):
+        check_together(read(["--memory", "1GB", "--deterministic"]))
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -1,0 +1,113 @@
+"""Profile the memory of a model's full step: what its graph says, and what was measured of it."""
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Iterator, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.profiler.attribution import attribute, members_of
+from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.function_bodies import read_by_calls
+from elastictrainer.profiler.memory_groups import held
+from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.runs import resident
+from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.keras_compat import tf_variables
+
+# Where it cannot be measured, as MobileNetV2 was on x86 with TensorFlow 2.15: of an op's node in a graph, and
+# what a step takes beside what it holds.
+_PER_OP, _ALLOWANCE = 9e3, 45e6
+
+
+@dataclass
+class Measured:
+    """What the first steps of a process took, in bytes.
+
+    Attributes:
+        loaded: resident before them.
+        peak: the most above `loaded`; None where the system does not tell.
+        stays: what is resident above `loaded` after them: the graph, and what TensorFlow sets up once.
+    """
+
+    loaded: float
+    peak: Optional[float] = None
+    stays: float = 0.0
+
+
+@contextlib.contextmanager
+def measured_steps(copied: float) -> Iterator[Measured]:
+    """Measure what the block takes, which traces a step and runs it a few times.
+
+    Args:
+        copied: bytes that are copied while the steps run (see `snapshot.restored`) and count as none of
+            theirs.
+    """
+    kept = resident.keep_nothing()
+    resident.give_back()
+    measured = Measured(resident.resident_bytes())
+    counts = resident.reset_peak()
+    try:
+        yield measured
+        peak = resident.peak_bytes() if counts else None
+        resident.give_back()
+        measured.stays = max(0.0, resident.resident_bytes() - measured.loaded)
+        if peak is not None:
+            measured.peak = max(0.0, peak - measured.loaded - copied)
+    finally:
+        if kept:  # a run within a limit goes on like this
+            resident.keep_as_usual()
+
+
+def bytes_of(variables: Any) -> float:
+    """What the values of variables take."""
+    distinct = {id(variable): variable for variable in tf_variables(variables)}
+    return float(sum(v.dtype.size * np.prod(v.shape.as_list()) for v in distinct.values()))
+
+
+def predicted(step: CompiledStep, batch: Any, copied: float) -> Optional[StepMemory]:
+    """The memory model of a full step that has not run yet; None on a GPU.
+
+    Args:
+        step: of all tensors; it is traced for that.
+        batch: inputs and labels.
+        copied: bytes that are copied while it runs; they count as loaded.
+    """
+    step.trace(*batch)
+    resident.give_back()
+    return step_memory(step, batch, Measured(resident.resident_bytes() + copied))
+
+
+def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[StepMemory]:
+    """The memory model of the full step; None on a GPU, whose memory is another.
+
+    Args:
+        step: traced, of all tensors.
+        batch: inputs and labels.
+        measured: of the step's first runs.
+    """
+    if tf.config.list_physical_devices("GPU") or step.graph is None:
+        return None
+    operations, n = step.graph.get_operations(), len(step.variables)
+    examples = int(tf.nest.flatten(batch[0])[0].shape[0])
+    _, charges = attribute(operations, step.loss, step.gradients, step.handles)
+    calls = read_by_calls(step.graph, charges, step.gradients)
+    found = held(operations, charges, examples, calls)
+    counted = sum(found.ops.values())
+    per_op = _PER_OP if measured.peak is None else measured.stays / counted
+    allowance = _ALLOWANCE
+    if measured.peak is not None:
+        most = max(found.forward, sum(found.sizes.values()))
+        allowance = max(0.0, measured.peak - per_op * counted - most)
+    ops = {members: count for members, count in found.ops.items() if members}
+    return StepMemory(
+        CostGroups.from_sets(n, [members_of(m) for m in found.sizes], list(found.sizes.values())),
+        CostGroups.from_sets(n, [members_of(m) for m in ops], list(ops.values())).scaled(per_op),
+        always=per_op * found.ops.get(0, 0) + allowance,
+        forward=found.forward,
+        loaded=measured.loaded,
+        batch=examples,
+        measured=measured.peak,
+        unknown=found.unknown,
+    )

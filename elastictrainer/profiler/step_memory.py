@@ -1,0 +1,88 @@
+"""The memory model: what a training step takes under a selection of tensors. NumPy only."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Optional
+
+import numpy as np
+
+from elastictrainer.profiler.cost_groups import CostGroups
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """What a training step takes of memory on one device, in bytes.
+
+    A step holds, when its forward pass ends, every tensor that a backward op needs which runs under the
+    selection: like its time, a sum over groups of tensors.
+
+    Attributes:
+        held: forward results, by the tensors whose gradients need them, for `batch` examples.
+        graph: what the compiled step itself takes, by the tensors for which it has the ops.
+        always: what the ops of every step take, and an allowance that was measured: what TensorFlow holds
+            beside that, as the order of its ops and its kernels want it.
+        forward: the most that the forward pass holds while nothing is kept for gradients, for `batch`
+            examples.
+        loaded: resident memory of the process before its first step: TensorFlow, weights, slots.
+        batch: examples of the minibatch.
+        measured: the most that a full step took above `loaded`; None: the allowance is an estimate.
+        unknown: held tensors whose size the graph does not tell; the allowance alone has room for them.
+    """
+
+    held: CostGroups
+    graph: CostGroups
+    always: float
+    forward: float
+    loaded: float
+    batch: int
+    measured: Optional[float] = None
+    unknown: int = 0
+
+    def step_bytes(self, mask: np.ndarray) -> float:
+        """What a step under `mask` (N,) bool takes at most above `loaded`."""
+        held = float(self.held.amount[self.held.touched(mask)].sum())
+        graph = float(self.graph.amount[self.graph.touched(mask)].sum())
+        return self.always + graph + max(self.forward, held)
+
+    def total(self, mask: np.ndarray) -> float:
+        """Resident memory of a process that does nothing but steps under `mask` (N,) bool."""
+        return self.loaded + self.step_bytes(mask)
+
+    @property
+    def alone(self) -> np.ndarray:
+        """(N,) bytes that a step takes which trains this tensor only."""
+        held = np.maximum(self.forward, self.held.time_per_tensor())
+        return np.asarray(self.always + self.graph.time_per_tensor() + held)
+
+    def room(self, limit: float) -> float:
+        """Bytes that `groups` may add up to in a process of `limit`; 0 where not even a forward pass fits."""
+        left = limit - self.loaded - self.always
+        return left if left > self.forward else 0.0
+
+    @property
+    def groups(self) -> CostGroups:
+        """What a selection adds: `held` and `graph` together."""
+        return self.held.joined(self.graph)
+
+    def for_batch(self, batch: int) -> "StepMemory":
+        """The same for minibatches of so many examples."""
+        share = batch / self.batch
+        return replace(self, held=self.held.scaled(share), forward=self.forward * share, batch=batch)
+
+    def largest_batch(self, mask: np.ndarray, limit: float) -> int:
+        """Examples, up to `batch`, with which a step under `mask` stays within `limit`; 0: not with one."""
+        fitting = (n for n in range(self.batch, 0, -1) if self.for_batch(n).total(mask) <= limit)
+        return next(fitting, 0)
+
+    def to_json(self) -> Dict[str, Any]:
+        """Plain JSON values."""
+        groups = {name: getattr(self, name).to_json("bytes") for name in ("held", "graph")}
+        return {**groups, **{name: getattr(self, name) for name in _NUMBERS}}
+
+    @classmethod
+    def from_json(cls, tensors: int, value: Dict[str, Any]) -> "StepMemory":
+        """What `to_json` wrote, for so many tensors."""
+        held, graph = (CostGroups.from_json(tensors, value[name], "bytes") for name in ("held", "graph"))
+        return cls(held, graph, **{name: value[name] for name in _NUMBERS})
+
+
+_NUMBERS = ("always", "forward", "loaded", "batch", "measured", "unknown")

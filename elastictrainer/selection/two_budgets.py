@@ -1,0 +1,209 @@
+"""The most importance within two budgets, time and memory. NumPy only."""
+
+from typing import Any, Iterator, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.knapsack import solve_chain
+
+_CELLS = 500  # of the knapsack of both budgets together: its answer is a start, and is improved
+_HALVINGS = 3  # of the weight of one budget against the other
+_RAISED = 1.3  # of the budgets, for one more start: on parallel blocks the chain charges more than steps take
+_ROUNDS = 3  # of exchanges at most
+_EFFORT = 1_200  # exchanges that are looked at in all, times N: few tensors are exchanged thoroughly
+_SLACK = 1 + 1e-12
+
+
+class _Costs:
+    """What tensors cost of two budgets, as shares of them: 1 is all of a budget. Arrays are (2, ...).
+
+    Attributes:
+        single: (2, N) what each tensor costs alone.
+        shared: (2, N) what a group costs, at its member nearest the output.
+        at_depth: (N,) what the deepest selected tensor costs of the first budget.
+        order: (N,) tensors from the output inwards.
+    """
+
+    def __init__(self, timings: TensorTimings, time_ms: float, held: CostGroups, room: float):
+        self.order = timings.order
+        self.place = np.argsort(self.order)
+        self.single = np.stack([timings.t_dw / time_ms, np.zeros(len(timings))])
+        self.at_depth = timings.at_depth_ms / time_ms
+        parts = timings.shared.scaled(1 / time_ms), held.scaled(1 / room)
+        self.shared = np.stack([part.time_at_first_member(self.order) for part in parts])
+        bits, row = np.unique(np.concatenate([part.bits for part in parts]), axis=0, return_inverse=True)
+        amount = np.zeros((2, len(bits)))
+        first = len(parts[0])
+        np.add.at(amount[0], row.reshape(-1)[:first], parts[0].amount)
+        np.add.at(amount[1], row.reshape(-1)[first:], parts[1].amount)
+        self._amount = amount
+        self._members = np.unpackbits(bits, axis=1, count=len(timings)).astype(np.float64)
+
+    def cost(self, mask: NDArray[Any]) -> NDArray[Any]:
+        """(2,) of a selection."""
+        paid = self._members @ mask > 0
+        cost = self.single[:, mask].sum(axis=1) + self._amount[:, paid].sum(axis=1)
+        cost[0] += self._depth_costs(mask)[1]
+        return cost
+
+    def adding(self, mask: NDArray[Any]) -> Tuple[NDArray[Any], NDArray[Any]]:
+        """(2, N) what each tensor would add; and (N,) bool: whether it changes what others would add."""
+        new = (self._amount * (self._members @ mask == 0)) @ self._members
+        deepest, now, _ = self._depth_costs(mask)
+        deeper = self.place > deepest
+        costs = self.single + new
+        costs[0] += np.where(deeper, self.at_depth - now, 0.0)
+        return costs, new.any(axis=0) | (deeper & bool(self.at_depth.any()))
+
+    def freed(self, mask: NDArray[Any]) -> NDArray[Any]:
+        """(2, N) what the removal of each selected tensor would give back."""
+        freed: NDArray[Any] = self.single + (self._amount * (self._members @ mask == 1)) @ self._members
+        deepest, now, then = self._depth_costs(mask)
+        if deepest >= 0:
+            freed[0, self.order[deepest]] += now - then
+        return freed
+
+    def _depth_costs(self, mask: NDArray[Any]) -> Tuple[int, float, float]:
+        """The place of the deepest selected tensor, -1 if there is none; its cost, and that of the next."""
+        selected = np.flatnonzero(mask[self.order])
+        costs = [0.0, 0.0, *self.at_depth[self.order[selected[-2:]]]]
+        return int(selected[-1]) if len(selected) else -1, costs[-1], costs[-2] if len(selected) > 1 else 0.0
+
+
+def solve_both(
+    timings: TensorTimings,
+    importance: NDArray[Any],
+    useful: NDArray[Any],
+    budget_ms: float,
+    held: CostGroups,
+    room: float,
+) -> NDArray[Any]:
+    """The selection of most importance that was found within both budgets.
+
+    The two are added with weights, which makes them one budget that a knapsack on the chain is solved for;
+    the weights are halved towards the budget that the answer exceeds. Each answer is cut down to what fits by
+    the cost groups, and filled up. The best one is improved by exchanges of single tensors.
+
+    Args:
+        timings: the profile, N tensors.
+        importance: (N,) larger is better.
+        useful: (N,) bool: the tensors that may be selected.
+        budget_ms: what a step may take.
+        held: what a step holds in memory, in bytes, by the tensors any of which makes it hold that.
+        room: bytes for it.
+
+    Returns:
+        (N,) bool; empty where no useful tensor fits.
+    """
+    empty = np.zeros(len(timings), bool)
+    time_ms = budget_ms - timings.forward_ms
+    if time_ms <= 0 or room <= 0:
+        return empty
+    costs = _Costs(timings, time_ms, held, room)
+    useful = useful & (costs.adding(empty)[0] <= _SLACK).all(axis=0)
+    search = _Search(costs, importance, useful)
+    best = empty
+    for weights, start in search.starts():
+        mask = search.filled(weights, search.cut_down(start))
+        best = max(best, mask, key=search.worth)
+    return search.exchanged(best)
+
+
+class _Search:
+    """Looks for selections of much importance within both budgets."""
+
+    def __init__(self, costs: _Costs, importance: NDArray[Any], useful: NDArray[Any]):
+        self._costs, self._importance, self._useful = costs, importance, useful
+
+    def worth(self, mask: NDArray[Any]) -> float:
+        """The importance of a selection."""
+        return float(self._importance[mask].sum())
+
+    def starts(self) -> Iterator[Tuple[NDArray[Any], NDArray[Any]]]:
+        """Weights (2,) of the budgets, and the knapsack's answers for both together: some exceed one."""
+        costs, order = self._costs, self._costs.order
+        ranked = np.where(self._useful, self._importance, 0.0)[order]
+        low, high = 0.0, 1.0
+        tried = [0.0, 1.0]
+        for _ in range(len(tried) + _HALVINGS):
+            second = tried.pop(0) if tried else (low + high) / 2
+            weights = np.array([1 - second, second])
+            single, shared = ((weights @ part)[order] for part in (costs.single, costs.shared))
+            at_depth = weights[0] * costs.at_depth[order]
+
+            def answer(budget: float) -> NDArray[Any]:
+                mask = np.zeros(len(order), bool)
+                mask[order] = solve_chain(single, shared, ranked, budget, _CELLS, at_depth)  # noqa: B023
+                return mask
+
+            mask = answer(1.0)
+            yield weights, mask
+            if 0 < second < 1:
+                time, memory = costs.cost(mask)
+                low, high = (second, high) if memory > time else (low, second)
+        yield weights, answer(_RAISED)
+
+    def cut_down(self, mask: NDArray[Any], kept: int = -1) -> NDArray[Any]:
+        """Leave out what is worth least for what it gives back of an exceeded budget, until both are kept.
+
+        Tensor `kept`, which fits alone, is not left out.
+        """
+        mask = mask.copy()
+        while mask.any():
+            over = np.maximum(0.0, self._costs.cost(mask) - _SLACK)
+            if not over.any():
+                break
+            freed = np.minimum(1.0, self._costs.freed(mask) / np.maximum(over, 1e-9)[:, None])
+            value = self._importance / np.maximum(freed[over > 0].sum(axis=0), 1e-12)
+            chosen = np.flatnonzero(mask & (np.arange(len(mask)) != kept))
+            # Far above a budget several at once: what is left out too much comes back.
+            several = 1 if over.max() < 0.1 else 1 + len(chosen) // 10
+            mask[chosen[np.argsort(value[chosen])[:several]]] = False
+        return mask
+
+    def filled(self, weights: NDArray[Any], mask: NDArray[Any], but: int = -1) -> NDArray[Any]:
+        """Add tensors that fit, most importance for its weighted cost first; not tensor `but`."""
+        mask = mask.copy()
+        allowed = self._useful & (np.arange(len(mask)) != but)
+        while True:
+            adds, starts = self._costs.adding(mask)
+            left = _SLACK - self._costs.cost(mask)
+            fits = np.flatnonzero(allowed & ~mask & (adds <= left[:, None]).all(axis=0))
+            if not len(fits):
+                return mask
+            density = self._importance / np.maximum(weights @ adds, 1e-12)
+            # Those that leave the costs of the others as they are, then one that does not.
+            for i in fits[np.lexsort((-density[fits], starts[fits]))]:
+                if (adds[:, i] <= left).all():
+                    mask[i] = True
+                    left -= adds[:, i]
+                    if starts[i]:
+                        break
+
+    def exchanged(self, best: NDArray[Any]) -> NDArray[Any]:
+        """Improve a selection: one tensor in or out, and what then fits best."""
+        count = max(1, _EFFORT // len(best) // (2 * _ROUNDS))
+        for _ in range(_ROUNDS):
+            better = max(self._exchanges(best, count), key=self.worth, default=best)
+            if self.worth(better) <= self.worth(best) * _SLACK:
+                break
+            best = better
+        return best
+
+    def _exchanges(self, best: NDArray[Any], count: int) -> Iterator[NDArray[Any]]:
+        """Selections with a tensor more or less, and what that makes room for; `count` of each kind."""
+        even = np.array([0.5, 0.5])
+        outside = np.flatnonzero(self._useful & ~best)
+        for i in outside[np.argsort(-self._importance[outside])][:count]:
+            with_it = best.copy()
+            with_it[i] = True
+            yield self.filled(even, self.cut_down(with_it, i))
+        inside = np.flatnonzero(best)
+        value = self._importance / np.maximum(self._costs.freed(best).sum(axis=0), 1e-12)
+        for i in inside[np.argsort(value[inside])][:count]:
+            without = best.copy()
+            without[i] = False
+            yield self.filled(even, self.filled(even, without, but=i))

@@ -1,0 +1,140 @@
+"""The memory that a run may take: what is left of it for its steps, its minibatches and its recordings."""
+
+import dataclasses
+from typing import Any, Callable, Iterable, Iterator, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+from elastictrainer.profiler.memory_profile import bytes_of
+from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.runs import resident
+from elastictrainer.steps import optimizers
+
+# Bytes that a run takes beside its steps: minibatches read ahead, a checkpoint being written.
+_BESIDE = 50e6
+_GRAPHS = 2.0  # graphs of a step that a recording run holds at once: the whole one, and its two parts
+_RECORDED = 0.25  # of what is left beside the cheapest step, for recorded examples in memory
+_AUTO = 0.75  # of what is free
+_ROUNDED = 50e6  # a number to ask for is rounded up to this
+
+
+class MemoryLimit:
+    """Divides the memory that a run may take.
+
+    Attributes:
+        for_steps: bytes that the process may have resident in steps that select; None: any.
+        examples: of a minibatch that full steps are timed and tensors are scored on; None: all of it.
+        scale: what a full step takes of one on `examples` examples.
+    """
+
+    def __init__(self, limit: float, timings: TensorTimings, model: Any, optimizer: Any):
+        """
+        Args:
+            limit: bytes.
+            timings: the model's profile.
+            model, optimizer: of the run, built.
+
+        Raises:
+            UsageError: the profile does not say what a step takes, or the limit is too low for the run; with
+                the least.
+        """
+        resident.keep_nothing()
+        resident.give_back()
+        if timings.memory is None:
+            raise UsageError(
+                "memory: the profile does not say what a step takes. Make a new one with et-profile, on a "
+                "device that trains on its processor."
+            )
+        memory = dataclasses.replace(timings.memory, loaded=float(resident.resident_bytes()))
+        self.timings = dataclasses.replace(timings, memory=memory)
+        self._limit = limit
+        copied = bytes_of([*model.trainable_variables, *optimizers.variables_of(optimizer)])
+        updates = 2 * bytes_of(model.trainable_variables)  # the gradients at the new weights, and the updates
+        least = max(
+            _cheapest(memory, timings.connected) + self._beside(memory),
+            self._scoring(memory, timings.connected, 1, copied + updates),
+        )
+        if least > limit:
+            raise UsageError(
+                f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with the head alone "
+                f"in training, is {asked(least)}."
+            )
+        fitting = (
+            n
+            for n in range(memory.batch, 0, -1)
+            if self._scoring(memory, timings.connected, n, copied + updates) <= limit
+        )
+        self.examples = next(fitting, 1)
+        self.scale = memory.batch / self.examples
+        left = limit - _cheapest(memory, timings.connected) - self._beside(memory)
+        self.recorded = int(_RECORDED * left)
+        self.for_steps = limit - self._beside(memory) - self.recorded
+
+    def _beside(self, memory: StepMemory) -> float:
+        """What a run takes beside its steps: graphs, and minibatches."""
+        return _BESIDE + (_GRAPHS - 1) * float(memory.graph.amount.sum())
+
+    def _scoring(self, memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
+        """Bytes that scoring takes: a full step, the graph of the gradients, the state to go back to."""
+        graph = float(memory.graph.amount.sum())
+        return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
+
+    def reuse(self, settings: ReuseSettings) -> ReuseSettings:
+        """The settings of a recording, which has its share of the memory and goes into a file beyond it."""
+        return dataclasses.replace(settings, memory=min(settings.kept_bytes, self.recorded))
+
+    def cut(self, minibatches: Callable[[int], Iterable[Any]]) -> Callable[[int], Iterator[Any]]:
+        """`minibatches`, each with so few examples that a full step fits."""
+
+        def first(part: Any) -> Any:
+            return None if part is None else part[: self.examples]
+
+        return lambda number: (tf.nest.map_structure(first, one) for one in minibatches(number))
+
+    def lines(self) -> Iterator[str]:
+        """Say how the memory is divided."""
+        memory = self.timings.memory
+        assert memory is not None
+        yield (
+            f"memory: at most {self._limit / 1e9:.2f} GB, of which {memory.loaded / 1e9:.2f} GB are taken; a "
+            f"full step takes {memory.step_bytes(self.timings.connected) / 1e9:.2f} GB, recorded examples "
+            f"have {self.recorded / 1e9:.2f} GB"
+        )
+        if self.examples < memory.batch:
+            yield (
+                f"memory: full steps are timed and scored on {self.examples} of {memory.batch} images, and "
+                "their times scaled"
+            )
+
+
+def auto() -> float:
+    """The bytes that a run may have by itself: three quarters of what is free, this process included."""
+    return _AUTO * (resident.available_bytes() + resident.resident_bytes())
+
+
+def asked(size: float) -> str:
+    """A size to ask for, rounded up: "1.35GB"."""
+    return f"{np.ceil(size / _ROUNDED) * _ROUNDED / 1e9:g}GB"
+
+
+def remark(timings: Optional[TensorTimings]) -> str:
+    """Say that a run's full steps do not fit into what is free, and what to ask for; else an empty string."""
+    if timings is None or timings.memory is None:
+        return ""
+    free = resident.available_bytes() + resident.resident_bytes()
+    needed = resident.resident_bytes() + timings.memory.step_bytes(timings.connected)
+    if needed <= free:
+        return ""
+    return (
+        f"note: full steps take {needed / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free. "
+        f"--memory {int(_AUTO * free / 1e7) * 1e7 / 1e9:g}GB keeps the run within that."
+    )
+
+
+def _cheapest(memory: StepMemory, connected: Any) -> float:
+    """Resident memory of a process that trains the tensor that takes least."""
+    return memory.loaded + float(memory.alone[connected].min())

@@ -1,0 +1,246 @@
+"""Memory: predicted against measured, and whole runs under --memory.
+
+    python scripts/benchmarks/memory_budget.py --images path/to/images --weights path/to/mobilenet_v2.h5
+    python scripts/benchmarks/memory_budget.py mobilenetv2 --runs --images path/to/images --weights ...
+
+Without --runs: for each model five selections, each in a process of its own: the peak of resident memory of
+six training steps above that of the process with model and optimizer, against the prediction of a profile
+from another process. With --runs: et-train as it is, in full and then under --memory at shares of the peak of
+full training; the peak is that of the whole process, from its start to its end.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+
+import bench
+from elastictrainer import TensorTimings, profile_model, select
+from elastictrainer.runs import resident
+from elastictrainer.runs.files import write_json
+
+_HERE = Path(__file__).parent
+_STEPS = 6
+SELECTIONS = (
+    "full",
+    "0.75",
+    "0.5",
+    "0.25",
+    "random",
+)  # shares: on the way from the cheapest step to the full one
+# The last two are below: networks that no code of the package knows.
+MODELS = ("mobilenetv2", "resnet50", "vgg16", "vit", "memory_budget:joining", "memory_budget:gated")
+
+
+def joining():
+    """A network of 20 convolutions, each of which reads the outputs of several before it."""
+    import tensorflow as tf
+
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((128, 128, 3))
+    x = layers.Conv2D(24, 3, strides=2, padding="same", activation="relu")(layers.Rescaling(1 / 255)(inputs))
+    for _ in range(4):
+        for _ in range(5):
+            new = layers.Conv2D(12, 3, padding="same", activation="relu")(layers.BatchNormalization()(x))
+            x = layers.Concatenate()([x, new])
+        x = layers.AveragePooling2D()(layers.Conv2D(32, 1, activation="relu")(x))
+    return tf.keras.Model(inputs, layers.Dense(12)(layers.GlobalAveragePooling2D()(x)))
+
+
+def gated():
+    """A network with swish, depthwise convolutions and gates over channels."""
+    import tensorflow as tf
+
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((128, 128, 3))
+    x = layers.Conv2D(32, 3, strides=2, padding="same")(layers.Rescaling(1 / 255)(inputs))
+    for width in (32, 32, 64, 64, 128, 128):
+        y = layers.DepthwiseConv2D(3, padding="same")(
+            layers.Activation("swish")(layers.LayerNormalization()(x))
+        )
+        gate = layers.Dense(y.shape[-1], activation="sigmoid")(layers.GlobalAveragePooling2D()(y))
+        y = layers.Multiply()([y, layers.Reshape((1, 1, -1))(gate)])
+        if width != x.shape[-1]:
+            x, y = layers.MaxPooling2D()(layers.Conv2D(width, 1)(x)), layers.MaxPooling2D()(y)
+        x = layers.Add()([x, layers.Conv2D(width, 1)(y)])
+    return tf.keras.Model(inputs, layers.Dense(12)(layers.GlobalAveragePooling2D()(x)))
+
+
+def _made(name: str, options: Any) -> Any:
+    """Model, objective, optimizer, metrics and a minibatch, as et-train has them."""
+    import tensorflow as tf
+
+    from elastictrainer.experiment import assembly
+    from elastictrainer.experiment.settings import TrainSettings
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.objective import Objective, classification_loss
+
+    assembly.configure(0)
+    settings = TrainSettings(
+        model=name,
+        dataset=options.images,
+        weights=options.weights if name == "mobilenetv2" else "none" if ":" not in name else "imagenet",
+        batch_size=options.batch_size,
+        optimizer="adam" if name == "vit" else "sgd",
+    )
+    data = assembly.load_data(settings)
+    model = assembly.make_model(settings, len(data.class_names))
+    optimizer = assembly.make_optimizer(settings)
+    optimizers.build(optimizer, model.trainable_variables)
+    size = assembly.image_size(settings, model)
+    batch = (
+        tf.random.uniform((options.batch_size, *size, 3), 0, 255),
+        tf.random.uniform((options.batch_size,), 0, len(data.class_names), tf.int64),
+    )
+    metrics = (tf.keras.metrics.SparseCategoricalAccuracy(),)
+    return model, Objective(model, classification_loss()), optimizer, metrics, batch
+
+
+def profile(name: str, options: Any) -> Dict[str, Any]:
+    """Profile a model in this process: its memory exactly, its times roughly."""
+    _, objective, optimizer, metrics, batch = _made(name, options)
+    timings = profile_model(
+        objective.model, objective, batch, optimizer, metrics=metrics, warmup=1, steps=2, calibrate_s=0
+    )
+    return timings.to_json()
+
+
+def chosen(timings: TensorTimings, which: str) -> np.ndarray:
+    """(N,) bool: a selection of random importances; see SELECTIONS."""
+    random, memory = np.random.default_rng(0), timings.memory
+    if which == "full":
+        return timings.connected
+    if which == "random":
+        return timings.connected & (random.random(len(timings)) < 0.3)
+    least, most = memory.alone[timings.connected].min(), memory.step_bytes(timings.connected)
+    limit = memory.loaded + least + float(which) * (most - least)
+    return select(timings, random.lognormal(0, 2, len(timings)), 1.0, memory=limit).mask
+
+
+def peak(name: str, options: Any) -> Dict[str, Any]:
+    """Bytes that a few steps of a selection take in this process, and the prediction."""
+    from elastictrainer.steps.compiled_step import CompiledStep
+
+    timings = TensorTimings.from_json(json.loads(Path(options.profile).read_text())["result"])
+    mask = chosen(timings, options.selection)
+    model, objective, optimizer, metrics, batch = _made(name, options)
+    resident.keep_nothing()
+    resident.give_back()
+    before = resident.resident_bytes()
+    resident.reset_peak()
+    step = CompiledStep(
+        objective, optimizer, [v for v, m in zip(model.trainable_variables, mask) if m], metrics
+    )
+    for _ in range(_STEPS):
+        float(step(*batch))
+    above = resident.peak_bytes() - before
+    predicted = timings.memory.step_bytes(mask)
+    return {"tensors": int(mask.sum()), "before": before, "measured": above, "predicted": predicted}
+
+
+def predictions(options: Any) -> List[Dict[str, Any]]:
+    """The table of predicted and measured peaks."""
+    rows = []
+    part = Path(options.output).with_suffix(".part")
+    print(f"{'model':<24}{'selection':>10}{'tensors':>9}{'measured MB':>13}{'predicted MB':>14}{'error':>8}")
+
+    def here(name: str, *extra: str) -> Any:
+        shared = ["--images", options.images, "--weights", options.weights, "--output", str(part)]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(_HERE), os.environ.get("PYTHONPATH", "")]),
+        }
+        subprocess.run([sys.executable, __file__, name, *shared, *extra], check=True, env=environment)
+        return json.loads(part.read_text())["result"]
+
+    for name in options.models:
+        made = Path(options.output).with_suffix(f".{name.replace(':', '-')}.profile.json")
+        write_json(made, {"result": here(name, "--here", "profile")})
+        for which in SELECTIONS:
+            found = here(name, "--here", "peak", "--selection", which, "--profile", str(made))
+            error = found["predicted"] / found["measured"] - 1
+            rows.append({"model": name, "selection": which, **found, "error": error})
+            print(
+                f"{name:<24}{which:>10}{found['tensors']:>9}{found['measured'] / 1e6:>13.0f}"
+                f"{found['predicted'] / 1e6:>14.0f}{error:>+8.1%}",
+                flush=True,
+            )
+            write_json(options.output, {"rows": rows})
+    return rows
+
+
+def run(name: str, options: Any, folder: str, *extra: str) -> Dict[str, Any]:
+    """Train by et-train in a process of its own; its peak and what it reached."""
+    weights = options.weights if name == "mobilenetv2" else "none"
+    settings = [
+        "--model",
+        name,
+        "--dataset",
+        options.images,
+        "--weights",
+        weights,
+        "--epochs",
+        str(options.epochs),
+    ]
+    settings += ["--optimizer", "adam"] if name == "vit" else []
+    settings += ["--calibration-seconds", "5", "--output", folder, "--overwrite"]
+    command = [sys.executable, "-m", "elastictrainer.cli.train", *settings, *extra]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    summary = Path(folder, "summary.json")
+    if ended.returncode or not summary.exists():
+        return {"status": ended.returncode, "said": ended.stdout.strip().splitlines()[-1]}
+    value = json.loads(summary.read_text())
+    return {"status": 0, "peak": value["peak_rss_bytes"], "accuracy": value["accuracy"]}
+
+
+def runs(options: Any) -> List[Dict[str, Any]]:
+    """The table of whole runs."""
+    rows = []
+    print(f"{'model':<16}{'run':>12}{'limit MB':>10}{'peak MB':>10}{'accuracy':>10}")
+    for name in options.models:
+        folder = str(Path(options.output).with_suffix(""))
+        full = 0.0
+        kinds = [("full", ["--scheme", "full"]), ("no limit", [])]
+        kinds += [(str(share), []) for share in (0.7, 0.5, 0.35)]
+        for kind, extra in kinds:
+            limit = None
+            if kind[0].isdigit():
+                limit = int(float(kind) * full)
+                extra = ["--memory", f"{limit}B"]
+            found = run(name, options, f"{folder}-{name}-{kind.replace(' ', '-')}", *extra)
+            full = full or found.get("peak", 0.0)
+            rows.append({"model": name, "run": kind, "limit": limit, **found})
+            shown = (
+                f"{found['peak'] / 1e6:>10.0f}{found['accuracy']:>10.1%}"
+                if "peak" in found
+                else found["said"]
+            )
+            print(f"{name:<16}{kind:>12}{(limit or 0) / 1e6:>10.0f}{shown}", flush=True)
+            write_json(options.output, {"rows": rows})
+    return rows
+
+
+def main() -> None:
+    parser = bench.parser(__doc__, "memory_budget.json", MODELS)
+    parser.add_argument("--runs", action="store_true", help="whole runs under --memory")
+    parser.add_argument("--epochs", type=int, default=2, help="of these runs")
+    parser.add_argument("--here", choices=("profile", "peak"), help="measure in this process")
+    parser.add_argument("--selection", choices=SELECTIONS, help="what --here trains")
+    parser.add_argument("--profile", help="the profile that --here predicts by")
+    options = parser.parse_args()
+    if options.here:
+        result = (profile if options.here == "profile" else peak)(options.models[0], options)
+        write_json(options.output, {"result": result})
+        return
+    rows = runs(options) if options.runs else predictions(options)
+    write_json(options.output, {"rows": rows, "options": vars(options), **bench.environment.describe()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Time and memory together, against the exact optimum of random cases. No TensorFlow."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from builders import random_timings
+from elastictrainer import TensorTimings, UsageError, select
+from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.selection.selector import choose, freeze_below
+from milp_oracle import solve_groups
+
+
+def with_memory(timings, random):
+    """Each tensor holds something of its own, and something for all that lie deeper, with exceptions."""
+    n, place = len(timings), np.argsort(timings.order)
+    sets = [[i] for i in range(n)]
+    for k in range(n):
+        deeper = np.flatnonzero(place >= k)
+        if random.random() < 0.3:
+            deeper = deeper[random.random(len(deeper)) < 0.8]
+        sets.append(deeper)
+    sets = [members for members in sets if len(members)]
+    held = CostGroups.from_sets(n, sets, random.lognormal(0, 1, len(sets)))
+    graph = CostGroups.singletons(random.random(n) / 10)
+    return dataclasses.replace(timings, memory=StepMemory(held, graph, 3.0, 0.1, 20.0, 4))
+
+
+def random_case(seed):
+    """A profile, importances, a feasible rho and a feasible memory."""
+    random = np.random.default_rng(seed)
+    n = int(random.integers(5, 25))
+    if seed % 2:
+        timings = random_timings(random, n=n, groups=n, frozen_saving=0.2 * (seed % 3))
+    else:
+        times = random.random((2, n))
+        timings = TensorTimings.from_chain(list(map(str, range(n))), random.random() * n / 2, *times)
+    timings = with_memory(timings, random)
+    memory = timings.memory
+    least, most = memory.loaded + memory.alone.min(), memory.total(np.ones(n, bool))
+    importance = random.normal(0.7, 1, n)
+    importance[0] = abs(importance[0])
+    return timings, importance, random.uniform(timings.rho_min, 1), random.uniform(least, most)
+
+
+def test_200_random_cases_are_within_both_budgets_and_close_to_the_optimum():
+    shares = []
+    for seed in range(200):
+        timings, importance, rho, memory = random_case(seed)
+        selection = select(timings, importance, rho, memory=memory)
+        budget = rho * timings.full_ms * (1 + 1e-12)
+        assert timings.step_time(selection.mask) <= budget * (1 + 1e-11)
+        assert timings.memory.total(selection.mask) <= memory * (1 + 1e-11)
+        useful = (importance > 0) & timings.connected
+        exact = importance[solve_groups(timings, importance, useful, budget, memory)].sum()
+        if exact > 0:
+            shares.append(selection.importance / exact)
+    assert len(shares) > 150
+    assert np.mean(shares) >= 0.998 and min(shares) >= 0.98, (np.mean(shares), min(shares))
+
+
+def case():
+    """Two tensors of which the first, the deeper one, is worth more and holds more."""
+    timings = TensorTimings.from_chain(["deep", "near"], 1.0, [1.0, 1.0], [1.0, 1.0])
+    held = CostGroups.from_sets(2, [[0], [0, 1]], [100.0, 10.0])
+    return dataclasses.replace(timings, memory=StepMemory(held, CostGroups.singletons([0, 0]), 5, 1, 1000, 4))
+
+
+def test_what_does_not_fit_is_not_selected():
+    assert select(case(), [9.0, 1.0], 1.0, memory=1115).mask.tolist() == [True, True]
+    assert select(case(), [9.0, 1.0], 1.0, memory=1114).mask.tolist() == [False, True]
+    assert select(case(), [9.0, 1.0], 1.0).mask.tolist() == [True, True]
+
+
+def test_too_little_for_any_tensor_is_told_with_the_least():
+    with pytest.raises(UsageError, match=r"too little to train any tensor: the cheapest one takes 0\.00 GB"):
+        select(case(), [9.0, 1.0], 1.0, memory=1014)
+
+
+def test_a_profile_without_memory_is_told_how_to_get_one():
+    timings = dataclasses.replace(case(), memory=None)
+    with pytest.raises(UsageError, match="make a new one with et-profile"):
+        select(timings, [9.0, 1.0], 1.0, memory=10**9)
+
+
+def test_a_solver_of_ones_own_is_cut_from_below():
+    assert select(case(), [9.0, 1.0], 1.0, freeze_below, memory=1114).mask.tolist() == [False, True]
+    assert select(case(), [9.0, 1.0], 1.0, freeze_below, memory=1115).mask.tolist() == [True, True]
+
+
+def test_where_the_time_is_too_short_for_what_is_useful_it_must_still_fit():
+    timings = case()
+    mask, remark = choose(timings, np.array([-1.0, 3.0]), timings.rho_min, memory=1020)
+    assert mask.tolist() == [False, True] and remark is None
+    with pytest.raises(UsageError, match="no tensor's update promises"):
+        choose(timings, np.array([3.0, -1.0]), 1.0, memory=1020)
+    mask, _ = choose(timings, np.array([3.0, -1.0]), 1.0, previous=np.array([False, True]), memory=1020)
+    assert mask.tolist() == [False, True]

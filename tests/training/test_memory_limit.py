@@ -1,0 +1,138 @@
+"""A run within a limit of memory: what it does less of, what it says, and what it refuses."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+from builders import ArrayData, image_batch, invented_timings, small_network, train_classifier
+from elastictrainer import Trainer, UsageError
+from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.runs import resident
+from elastictrainer.steps import optimizers
+from elastictrainer.training import memory_limit
+from elastictrainer.training.memory_limit import MemoryLimit
+
+_MB = 1e6
+
+
+def with_memory(timings, held=400 * _MB):
+    """A profile under which every tensor holds the same, the rest of a step nothing."""
+    n = len(timings)
+    each = StepMemory(
+        CostGroups.singletons(np.full(n, held / n)), CostGroups.singletons(np.zeros(n)), 0.0, 0.0, 1.0, 4
+    )
+    return dataclasses.replace(timings, memory=each)
+
+
+@pytest.fixture(autouse=True)
+def as_usual_afterwards():
+    yield
+    resident.keep_as_usual()
+
+
+@pytest.fixture
+def model(tf):
+    return small_network(tf)
+
+
+def limit_of(model, above, **options):
+    """A limit of so many bytes above what the process has now."""
+    optimizer = optimizers.make("sgd")
+    optimizers.build(optimizer, model.trainable_variables)
+    resident.give_back()
+    timings = with_memory(invented_timings(model), **options)
+    return MemoryLimit(resident.resident_bytes() + above, timings, model, optimizer)
+
+
+def test_the_process_as_it_is_counts_as_taken(model):
+    limit = limit_of(model, 1000 * _MB)
+    assert limit.timings.memory.loaded == pytest.approx(resident.resident_bytes(), rel=0.05)
+    assert limit.examples == 4 and limit.scale == 1
+
+
+def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scaled(model, tf):
+    limit = limit_of(model, 280 * _MB)  # of 400 MB a half fits, with 50 MB beside it
+    assert limit.examples == 2 and limit.scale == 2
+    images = tf.ones((4, 8, 8, 3))
+    x, (y, weights) = next(limit.cut(lambda number: [(images, (tf.ones((4,)), None))])(0))
+    assert x.shape[0] == y.shape[0] == 2 and weights is None
+    assert any("scored on 2 of 4 images" in line for line in limit.lines())
+
+
+def test_recordings_and_steps_share_what_is_left(model):
+    limit = limit_of(model, 1000 * _MB)
+    left = 1000 * _MB - 40 * _MB - 50 * _MB  # without the cheapest tensor, and what is beside the steps
+    assert limit.recorded == pytest.approx(left / 4, rel=0.02)
+    assert limit.reuse(ReuseSettings()).kept_bytes == limit.recorded
+    assert limit.reuse(ReuseSettings(memory=5)).kept_bytes == 5
+    assert limit.for_steps + limit.recorded + 50 * _MB == pytest.approx(limit._limit)
+
+
+def test_too_little_is_refused_with_the_least_to_ask_for(model):
+    with pytest.raises(UsageError, match=r"The least, with the head alone in training, is [\d.]+GB\."):
+        limit_of(model, 60 * _MB)
+
+
+def test_a_profile_without_memory_is_refused(model):
+    with pytest.raises(UsageError, match="Make a new one with et-profile"):
+        MemoryLimit(1e12, invented_timings(model), model, optimizers.make("sgd"))
+
+
+def test_a_scheme_that_does_not_select_has_nothing_to_leave_out(model):
+    with pytest.raises(UsageError, match="full selects nothing"):
+        Trainer(model, scheme="full", memory=10**9)
+
+
+def test_what_fits_differs_from_run_to_run(model):
+    with pytest.raises(UsageError, match="excludes deterministic=True"):
+        Trainer(model, memory=10**9, deterministic=True)
+
+
+def test_what_is_asked_for_is_rounded_up():
+    assert memory_limit.asked(1.301e9) == "1.35GB"
+    assert memory_limit.asked(2e9) == "2GB"
+
+
+def test_a_run_that_will_not_fit_is_told_what_to_ask_for(model, monkeypatch):
+    monkeypatch.setattr(resident, "available_bytes", lambda: 200 * _MB)
+    remark = memory_limit.remark(with_memory(invented_timings(model)))
+    assert "--memory" in remark and "are free" in remark
+    monkeypatch.setattr(resident, "available_bytes", lambda: 500 * _MB)
+    assert memory_limit.remark(with_memory(invented_timings(model))) == ""
+
+
+def test_a_run_selects_only_what_fits_and_scores_on_what_fits(tf):
+    """Ten tensors of 40 MB each: with 190 MB beside the run's own 50, three may train."""
+    model = small_network(tf)
+    data = ArrayData(tf)
+    timings = with_memory(invented_timings(model))
+    resident.give_back()
+    history = train_classifier(
+        tf,
+        model,
+        data,
+        timings=timings,
+        epochs=2,
+        rho=1.0,
+        reuse="off",
+        memory=resident.resident_bytes() + 290 * _MB,
+    )
+    for selection in history.selections:
+        assert 1 <= len(selection["selected"]) <= 5
+        assert selection["predicted_bytes"] <= resident.resident_bytes() + 290 * _MB
+
+
+def test_the_network_is_profiled_with_its_memory(tf):
+    from builders import quick_profile
+
+    timings = quick_profile(small_network(tf), image_batch(tf))
+    memory = timings.memory
+    assert memory.batch == 2
+    full = np.ones(len(timings), bool)
+    assert memory.measured is None or memory.step_bytes(full) == pytest.approx(memory.measured, rel=0.3)
+    one = np.arange(len(timings)) == len(timings) - 1
+    assert memory.step_bytes(one) < memory.step_bytes(full)
