@@ -129,16 +129,10 @@ def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages
 def _old(run: RunFolder, each: int, size: Tuple[int, int], say: Say) -> KeptImages:
     """`each` images of every class of the earlier run, or as many as there are, seen from that run."""
     settings = load(TrainSettings, run.config_path)
-    stored = kept_images.read(run.kept_path) if run.kept_path.exists() else None
-    if stored is not None and stored.images.shape[1:3] != size:
-        sides = "x".join(map(str, stored.images.shape[1:3]))
-        raise UsageError(
-            f"{run.kept_path} holds images of {sides} pixels, and the model takes {size[0]}x{size[1]}: it is "
-            "not of this run. Put back the file that belongs there, or delete it."
-        )
+    stored, names = _stored(run, size), tuple(_classes_of(run))
     if stored is not None and (settings.keep or 0) >= each:
         return stored.limited(each)
-    names, parts = tuple(_classes_of(run)), [] if stored is None else [stored]
+    parts = [] if stored is None else [stored]
     try:
         data = earlier_data.images_of(run, "train")
         # The same draw as when the run was trained: it begins with the images that are stored.
@@ -156,13 +150,25 @@ def _old(run: RunFolder, each: int, size: Tuple[int, int], say: Say) -> KeptImag
     return kept_images.joined(parts).limited(each)
 
 
+def _stored(run: RunFolder, size: Tuple[int, int]) -> Optional[KeptImages]:
+    """What a run stored; None: nothing. UsageError where it is damaged, or of another run."""
+    if not run.kept_path.exists():
+        return None
+    stored = kept_images.read(run.kept_path)
+    if stored.images.shape[1:3] != size or set(stored.class_names) != set(_classes_of(run)):
+        sides = "x".join(map(str, stored.images.shape[1:3]))
+        raise UsageError(
+            f"{run.kept_path} is of another run: {sides} pixels, {len(stored.class_names)} classes. "
+            "Put back the file that belongs there, or delete it."
+        )
+    return stored
+
+
 def _classes_of(run: RunFolder) -> List[str]:
     return run.environment().get("class_names") or []
 
 
-def _drawn(
-    split: Any, names: Sequence[str], each: int, size: Tuple[int, int], seed: int
-) -> KeptImages:
+def _drawn(split: Any, names: Sequence[str], each: int, size: Tuple[int, int], seed: int) -> KeptImages:
     try:
         return kept_images.drawn(split, names, each, size, seed)
     except tf.errors.OpError as error:

@@ -178,9 +178,15 @@ def test_data_that_is_not_there_as_it_was_is_not_taken(tf, first, going_on, tmp_
         keeping.kept_of(going_on, run, False, data_of(going_on), print)
 
 
+def test_stored_images_of_other_classes_are_refused(tf, first, going_on, tmp_path):
+    first.write_environment({**first.environment(), "class_names": ["x", "z"]})
+    with pytest.raises(UsageError, match="kept.npz is of another run"):
+        keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data_of(going_on), print)
+
+
 def test_stored_images_of_another_size_are_refused(tf, first, going_on, tmp_path):
     data = dataclasses.replace(data_of(going_on), image_size=(8, 8))
-    with pytest.raises(UsageError, match="kept.npz holds images of 4x4 pixels"):
+    with pytest.raises(UsageError, match="kept.npz is of another run: 4x4 pixels"):
         keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data, print)
 
 
