@@ -1,6 +1,8 @@
 """et-train: fine-tune a model at a chosen speed."""
 
 import argparse
+import dataclasses
+import datetime
 import sys
 from typing import Any, Dict, Optional, Sequence
 
@@ -9,16 +11,17 @@ from elastictrainer.cli.output import unfailing
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.applicability import refuse_inapplicable
 from elastictrainer.experiment.continuation import settings_of
-from elastictrainer.experiment.durations import seconds_of
+from elastictrainer.experiment.durations import seconds_of, seconds_until
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_names
 from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.training.deadline import process_age_s
 
 _DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
-_USAGE = """et-train [--dataset DATA] [--model NAME] [--time TIME | --rho X] [--output DIR] [OPTION ...]
-       et-train --resume RUN [--time TIME]"""
+_USAGE = """et-train [--dataset DATA] [--model NAME] [--time TIME | --until CLOCK | --rho X] [OPTION ...]
+       et-train --resume RUN [--time TIME | --until CLOCK]"""
 _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.5"
 
 
@@ -40,9 +43,19 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         action="store_true",
         help="with --resume or --init-from: run the code that the settings of a run that is not yours name",
     )
+    parser.add_argument(
+        "--until", metavar="CLOCK", help="be done when the clock next shows this, such as 18:00: see --time"
+    )
     # An option of the published code: the model is always saved.
     parser.add_argument("--save_model", nargs="?", help=argparse.SUPPRESS)
     settings, options = parse(TrainSettings, arguments, parser)
+    if options.until is not None:
+        if hasattr(options, "time"):
+            raise UsageError("--time and --until both say when the run ends: leave one of them out.")
+        # --time counts from the start of the process.
+        seconds = seconds_until(options.until, datetime.datetime.now()) + process_age_s()
+        options.time = f"{seconds:.1f}s"
+        settings = dataclasses.replace(settings, time=options.time)
 
     if options.resume is None:
         check_names(settings)

@@ -143,12 +143,13 @@ class ImageData:
 
         yield from self._read(self._shuffled(seed, number).take(self.steps_per_epoch), self.train_split)
 
-    def test(self, batch_size: int = 32) -> Iterator[Tuple[Any, ...]]:
-        """All test images as stored, or this process' part of them; the last minibatch may be smaller.
+    def test(self, every: int = 1, batch_size: int = 32) -> Iterator[Tuple[Any, ...]]:
+        """Read all test images as stored, or this process' part of them; the last minibatch may be smaller.
 
-        Where there are `old` ones, too, each minibatch says as its third item whether it is of these.
+        `every`: read one of so many; what is stored by class then still has all classes. Where
+        there are `old` ones, too, each minibatch says as its third item whether it is of these.
         """
-        yield from self._evaluated("test", batch_size)
+        yield from self._evaluated("test", batch_size, every)
 
     def validation(self, batch_size: int = 32) -> Iterator[Tuple[Any, ...]]:
         """As `test`, all images of the validation part, which there must be."""
@@ -158,18 +159,18 @@ class ImageData:
         """The number of images of a part that are evaluated on, those of earlier runs' data included."""
         return self.splits[part].count + (self.old[part].count if part in self.old else 0)
 
-    def _evaluated(self, part: str, batch_size: int) -> Iterator[Tuple[Any, ...]]:
+    def _evaluated(self, part: str, batch_size: int, every: int = 1) -> Iterator[Tuple[Any, ...]]:
         new, old = self.splits[part], self.old.get(part)
         if old is None:
-            yield from self.stored(new, batch_size)
+            yield from self.stored(new, batch_size, every)
             return
         for is_old, split in ((False, new), (True, old)):
-            for images, labels in self.stored(split, batch_size):
+            for images, labels in self.stored(split, batch_size, every):
                 yield images, labels, is_old
 
-    def stored(self, split: Split, batch_size: int = 32) -> Iterator[Minibatch]:
-        """As `test`, all images of `split`."""
-        examples = split.ordered()(None).shard(self.part[1], self.part[0])
+    def stored(self, split: Split, batch_size: int = 32, every: int = 1) -> Iterator[Minibatch]:
+        """As `test`, the images of `split`."""
+        examples = split.ordered()(None).shard(every, 0).shard(self.part[1], self.part[0])
         yield from self._read(self._decoded(examples, split, batch_size), split)
 
     def _shuffled(

@@ -1,5 +1,6 @@
-"""Times as people write them: 10m."""
+"""Times as people write them: 10m, or until 18:00."""
 
+import datetime
 import re
 
 from elastictrainer.errors import UsageError
@@ -13,3 +14,16 @@ def seconds_of(text: str) -> float:
     if not found or found[2] not in _UNITS or not float(found[1]):
         raise UsageError(f"{text!r} is no time. Valid: a number with s, m or h, such as 90s, 10m or 1.5h.")
     return float(found[1]) * _UNITS[found[2]]
+
+
+def seconds_until(text: str, now: datetime.datetime) -> float:
+    """Return the seconds from `now` until the clock next shows `text`, such as "18:00".
+
+    Raises:
+        UsageError: it is no time of day.
+    """
+    found = re.fullmatch(r"\s*(\d{1,2}):(\d\d)\s*", str(text))
+    if not found or int(found[1]) > 23 or int(found[2]) > 59:
+        raise UsageError(f"--until {text!r} is no time of day. Valid: hours and minutes, such as 18:00.")
+    then = now.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
+    return ((then - now).total_seconds() - 1) % 86400 + 1  # never zero: this minute is tomorrow's

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import sys
 from pathlib import Path
@@ -54,6 +55,7 @@ from elastictrainer.training.workers import Workers
 _ENDING_S = 4.0  # to write the model and the summary, and to leave Python
 _EVALUATION = 0.75  # of the forward pass of training: measured, MobileNetV2 at 224x224
 _EXPORT_S = 15.0  # for each format
+_HEAD_SHARE = 0.03  # of the time that the solved head may be evaluated in: on a part of the images if need be
 
 
 def train(
@@ -125,7 +127,11 @@ def _train(
 
     record = RunRecord(run, seed=settings.seed)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
-    evaluation = _evaluation(settings, data, run, checkpointing)
+    evaluation_s = _evaluation_s(settings, data, timings)
+    one_of = 1
+    if settings.time and data.val_split is None:
+        one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * seconds_of(settings.time))))
+    evaluation = _evaluation(settings, data, run, checkpointing, one_of)
     trainer = Trainer(
         model,
         scheme=settings.scheme,
@@ -141,7 +147,7 @@ def _train(
         ),
         head=_head(settings, run, resume, data, model),
         rates=rates,
-        deadline=_deadline(settings, data, timings, evaluation, more),
+        deadline=_deadline(settings, evaluation, evaluation_s, one_of, more),
         say=record.say,
         **dataclasses.asdict(selection),
     )
@@ -191,11 +197,14 @@ def _what_is_kept(data: ImageData) -> str:
 
 
 def _evaluation(
-    settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing
+    settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing, one_of: int
 ) -> Union[Evaluation, BestWeights]:
-    """What is evaluated between epochs: the validation part, or the test part where there is none."""
+    """What is evaluated between epochs: the validation part, or the test part where there is none.
+
+    `one_of`: the solved head is tested on one of so many images.
+    """
     if data.val_split is None:
-        return Evaluation(data.test, checkpointing.stop_if_asked, settings.validation_freq)
+        return Evaluation(data.test, checkpointing.stop_if_asked, settings.validation_freq, one_of)
     return BestWeights(
         data.validation,
         data.test,
@@ -225,32 +234,39 @@ def _head(
     return "solve"
 
 
+def _evaluation_s(settings: TrainSettings, data: ImageData, timings: Optional[TensorTimings]) -> float:
+    """Return what an evaluation is expected to take, in seconds; 0 without a profile."""
+    if timings is None:
+        return 0.0
+    images = data.evaluated_count("test" if data.val_split is None else "val")
+    pass_s = 1e-3 * images / settings.batch_size * timings.full_ms * timings.forward_share
+    return _EVALUATION * pass_s
+
+
 def _deadline(
     settings: TrainSettings,
-    data: ImageData,
-    timings: Optional[TensorTimings],
     evaluation: Union[Evaluation, BestWeights],
+    evaluation_s: float,
+    one_of: int,
     more: Optional[str],
 ) -> Optional[Deadline]:
     """Return the time that this process may take; None without --time.
 
-    `more`: what a run that is gone on with is given beyond what it had taken.
+    Args:
+        settings: of the run.
+        evaluation: tells what an evaluation takes once it has made one; `evaluation_s`: until then.
+        one_of: the solved head is evaluated on one of so many images.
+        more: what a run that is gone on with is given beyond what it had taken.
     """
     if not settings.time:
         return None
     exports = settings.export.split(",") if settings.export else []
-    # An evaluation is a forward pass of inference, until one has been timed.
-    expected_s = 0.0
-    if timings is not None:
-        images = data.evaluated_count("test" if data.val_split is None else "val")
-        pass_s = 1e-3 * images / settings.batch_size * timings.full_ms * timings.forward_share
-        expected_s = _EVALUATION * pass_s
 
     def reserve_s() -> float:
-        return (evaluation.seconds or expected_s) + _ENDING_S + _EXPORT_S * len(exports)
+        return (evaluation.seconds or evaluation_s) + _ENDING_S + _EXPORT_S * len(exports)
 
     more_s = seconds_of(more) if more else 0.0
-    return Deadline(seconds_of(settings.time), reserve_s, more_s, check_s=expected_s)
+    return Deadline(seconds_of(settings.time), reserve_s, more_s, check_s=evaluation_s / one_of)
 
 
 def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], None]) -> None:

@@ -30,6 +30,7 @@ def make_policy(
     probe: Callable[[int], Iterator[Any]],
     log: Log,
     say: Callable[[str], None],
+    evaluator: Optional[ImportanceEvaluator] = None,
 ) -> Policy:
     """Make the policy that `scheme` asks for.
 
@@ -43,6 +44,7 @@ def make_policy(
         probe: from the number of the interval to the probe minibatches, on which the tensors are scored.
         log: takes the record of each selection.
         say: takes a line for the user.
+        evaluator: scores the tensors, by the scheme's metric; None: one is made.
 
     Raises:
         UsageError: no profile where one is needed, or that of another model.
@@ -58,14 +60,11 @@ def make_policy(
         raise UsageError(
             "an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile."
         )
-    evaluator = ImportanceEvaluator(
-        steps.objective, optimizer, scheme.importance_metric, steps, momentum=False
-    )
-
+    scored = evaluator or evaluator_of(scheme, steps)
     optimizers.let_rest(optimizer, model.trainable_variables)
 
     def score() -> np.ndarray:
-        return evaluator(itertools.islice(repeated(probe, policy.interval), settings.importance_batches))
+        return scored(itertools.islice(repeated(probe, policy.interval), settings.importance_batches))
 
     def restart(mask: np.ndarray) -> None:
         resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
@@ -83,6 +82,14 @@ def make_policy(
         say=say,
     )
     return policy
+
+
+def evaluator_of(scheme: Scheme, steps: StepCache) -> ImportanceEvaluator:
+    """Return what scores tensors by the metric of `scheme`, which selects; it compiles its graphs once."""
+    assert scheme.importance_metric is not None
+    return ImportanceEvaluator(
+        steps.objective, steps.optimizer, scheme.importance_metric, steps, momentum=False
+    )
 
 
 def _checked(scheme: Scheme, model: Any, tensors: int) -> np.ndarray:

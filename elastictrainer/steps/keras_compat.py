@@ -278,6 +278,11 @@ def is_compiled(model: tf.keras.Model) -> bool:
     return bool(getattr(model, "compiled" if KERAS_3 else "_is_compiled", False))
 
 
+def compilation(model: tf.keras.Model) -> Any:
+    """Return an object that `Model.compile` makes anew each time; None of a model that is not compiled."""
+    return getattr(model, "_compile_config", None)
+
+
 def steps_per_execution(model: tf.keras.Model) -> int:
     """As the model was compiled; 0 where Keras 2 is to find out how many."""
     if getattr(model, "autotune_steps_per_execution", False):
@@ -400,34 +405,79 @@ def without_optionals(data: Any) -> Any:
     )
 
 
-def one_epoch(model: tf.keras.Model, given: Dict[str, Any]) -> Iterator[Any]:
-    """Read the data that `Model.fit` was given, once, in minibatches as `fit` would make them.
+class FitData:
+    """The data that `Model.fit` is given, read epoch after epoch, in minibatches as `fit` makes them.
 
-    Args:
-        model: the one that is trained.
-        given: arguments of its `fit` by name. Of a `validation_split`, the training part is read.
+    Attributes:
+        steps: minibatches of an epoch; None: unknown before the data was read once.
+        spec: tf.TensorSpecs of a minibatch; None before the first.
     """
-    names = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "class_weight")
-    options = {name: given[name] for name in names if given.get(name) is not None}
-    options["shuffle"] = given.get("shuffle", True)
-    if given.get("validation_split") and given.get("validation_data") is None:
-        home = "trainers.data_adapters.array_slicing" if KERAS_3 else "engine.data_adapter"
-        split = importlib.import_module(f"keras.src.{home}").train_validation_split
-        parts = tuple(options.get(name) for name in names[:3])
-        options.update(zip(names[:3], split(parts, given["validation_split"])[0]))
+
+    def __init__(self, model: tf.keras.Model, given: Dict[str, Any]):
+        """
+        Args:
+            model: the one that is trained.
+            given: arguments of its `fit` by name, without a validation part (see `validation_split_off`).
+        """
+        names = ["x", "y", "sample_weight", "batch_size", "steps_per_epoch", "class_weight"]
+        if not KERAS_3:
+            names += ["max_queue_size", "workers", "use_multiprocessing"]
+        options = {name: given[name] for name in names if given.get(name) is not None}
+        options["shuffle"] = given.get("shuffle", True)
+        self.spec: Any = None
+        if KERAS_3:
+            trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
+            strategy = tf.distribute.get_strategy()
+            self._keras = trainer.TFEpochIterator(distribute_strategy=strategy, **options)
+            self.steps: Optional[int] = self._keras.num_batches
+        else:
+            handlers = importlib.import_module("keras.src.engine.data_adapter")
+            self._keras = handlers.get_data_handler(**options, epochs=sys.maxsize, model=model)
+            self._epochs = self._keras.enumerate_epochs()
+            self.steps = self._keras.inferred_steps
+
+    def epoch(self) -> Iterator[Any]:
+        """Read the minibatches of the next epoch, all of them that there are.
+
+        What Keras does between two epochs is done here as well: read on after the last minibatch.
+        """
+        iterator: Any = None
+        if KERAS_3:
+            for _, _, iterator in self._keras:
+                self.spec = iterator.element_spec
+                yield from _next_of(iterator)
+            return
+        _, iterator = next(self._epochs)
+        self.spec = iterator.element_spec
+        for _ in self._keras.steps():
+            yield from _next_of(iterator)
+
+
+def _next_of(iterator: Iterator[Any]) -> List[Any]:
+    """Return what comes next, alone in a list; an empty one at the end of the data."""
+    try:
+        return [next(iterator)]
+    except (StopIteration, tf.errors.OutOfRangeError):
+        return []
+
+
+def validation_split_off(given: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the arguments of `Model.fit`, by name, with `validation_data` in place of `validation_split`."""
+    share = given.get("validation_split")
+    if not share or given.get("validation_data") is not None:
+        return given
+    home = "trainers.data_adapters.array_slicing" if KERAS_3 else "engine.data_adapter"
+    split = importlib.import_module(f"keras.src.{home}").train_validation_split
+    names = ("x", "y", "sample_weight")
+    train, validation = split(tuple(given.get(name) for name in names), share)
+    return {**given, **dict(zip(names, train)), "validation_data": validation}
+
+
+def initial_epoch(model: tf.keras.Model, epoch: int, steps: int) -> int:
+    """Return the epoch to begin with: the one given, or where BackupAndRestore has put the model back to."""
     if KERAS_3:
-        trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
-        for _, _, iterator in trainer.TFEpochIterator(
-            distribute_strategy=tf.distribute.get_strategy(), **options
-        ):
-            yield next(iterator)
-        return
-    handler = importlib.import_module("keras.src.engine.data_adapter").get_data_handler(
-        **options, epochs=1, model=model
-    )
-    for _, iterator in handler.enumerate_epochs():
-        for _ in handler.steps():
-            yield next(iterator)
+        return int(getattr(model, "_initial_epoch", None) or epoch)
+    return int(model._maybe_load_initial_counters_from_ckpt(steps, epoch)[0])
 
 
 def load_model(path: Union[str, Path], safe_mode: bool = True) -> tf.keras.Model:

@@ -1,18 +1,23 @@
 """Gives a run its budget: by its deadline, or by full steps that are timed at its start."""
 
 import contextlib
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection import schemes
 from elastictrainer.selection.build import repeated
 from elastictrainer.selection.clock import FULL_TRACING, TIMING
+from elastictrainer.selection.importance import STATIC
+from elastictrainer.selection.plan import Plan
+from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.feed import Feed
-from elastictrainer.training.forecast import forecast
+from elastictrainer.training.forecast import Forecast, forecast
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION
 
@@ -28,18 +33,15 @@ def full_epochs(state: RunState, timings: Optional[TensorTimings]) -> float:
 class Budgeting:
     """Times full steps, sets the budget of a run by the clock, and says what its parts will take."""
 
-    def __init__(
-        self, run_state: RunState, feed: Feed, steps: StepCache, spec: Any, recorded: bool, head: bool
-    ):
+    def __init__(self, run_state: RunState, feed: Feed, steps: StepCache, recorded: bool, head: bool):
         """
         Args:
             run_state: of the run; its policy is made.
             feed: gives the minibatches that full steps are timed on.
             steps: the run's compiled steps.
-            spec: tf.TensorSpecs of any minibatch.
             recorded, head: whether frozen work is recorded, and whether the head is solved.
         """
-        self._state, self._feed, self._steps, self._spec = run_state, feed, steps, spec
+        self._state, self._feed, self._steps = run_state, feed, steps
         self._recorded, self._head = recorded, head
 
     def begin(self, by_clock: bool) -> None:
@@ -61,21 +63,22 @@ class Budgeting:
         assert state.budget.seconds is not None
         self._say_plan(state.budget.seconds)
 
-    def calibrate(self) -> None:
+    def calibrate(self, again: bool = False) -> None:
         """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
 
-        Where their time decides how long the run may take, it is a part of the run.
+        Where their time decides how long the run may take, it is a part of the run. `again`: although some
+        were timed.
         """
         state, model, policy = self._state, self._state.model, self._state.policy
         if policy is None or (not policy.selects and (policy.mask is None or policy.mask.all())):
             return
-        if state.deadline is not None or (policy.selects and state.progress.full_ms):
+        if state.deadline is not None or (state.progress.full_ms and not again):
             return  # the budget does not depend on it, or is set
         with contextlib.ExitStack() as laps:
             if policy.selects:
                 full = self._steps.get(np.ones(len(model.trainable_variables), bool))
                 with state.watch.lap(FULL_TRACING):
-                    full.trace(*self._spec)
+                    full.trace(*self._feed.spec)
                 laps.enter_context(state.watch.lap(TIMING))
             else:
                 laps.enter_context(state.watch.lap(CALIBRATION))
@@ -87,18 +90,9 @@ class Budgeting:
     def _say_plan(self, seconds: float) -> None:
         state, policy = self._state, self._state.policy
         assert policy is not None
-        ending_s = 0.0 if state.deadline is None else state.deadline.reserve_s()
-        expected = forecast(
-            policy.timings,
-            policy.plan,
-            state.full_step_ms(),
-            self._recorded,
-            policy.selects,
-            self._head,
-            seconds + ending_s,
-            state.spent_s(),
-            ending_s,
-            state.deadline.check_s if state.deadline is not None and self._head else 0.0,
+        mask = None if policy.selects else policy.mask
+        expected = expected_parts(
+            state, policy.timings, policy.plan, self._recorded, mask, policy.scores, self._head, seconds
         )
         if expected is None:
             return
@@ -106,3 +100,71 @@ class Budgeting:
             expected.require_enough()
         for line in expected.lines():
             state.say(line)
+
+
+def expected_parts(
+    state: RunState,
+    timings: Optional[TensorTimings],
+    plan: Plan,
+    recorded: bool,
+    mask: Optional[NDArray[np.bool_]],
+    scores: bool,
+    head: bool,
+    seconds: Optional[float] = None,
+) -> Optional[Forecast]:
+    """Forecast a run as it stands; see `forecast` for the arguments.
+
+    `seconds`: after which the last step is done; None: its deadline tells.
+    """
+    deadline = state.deadline
+    ending_s = 0.0 if deadline is None else deadline.reserve_s()
+    if seconds is None:
+        assert deadline is not None
+        seconds = deadline.for_training_s()
+    return forecast(
+        timings,
+        plan,
+        state.full_step_ms(),
+        recorded,
+        mask,
+        scores,
+        head,
+        seconds + ending_s,
+        state.spent_s(),
+        ending_s,
+        deadline.check_s if deadline is not None and head else 0.0,
+    )
+
+
+def affordable(
+    state: RunState,
+    scheme: Scheme,
+    timings: Optional[TensorTimings],
+    plan: Plan,
+    recorded: bool,
+    head: bool,
+) -> Scheme:
+    """Return the scheme that a deadline leaves time for: the one asked for, or one that prepares less.
+
+    Without scores the last layers train, as deep as the time allows; then the head alone, where it is solved.
+    """
+    if state.deadline is None or scheme.importance_metric is None:
+        return scheme
+    for other in (None, "freeze-below"):
+        tried = scheme if other is None else schemes.create(other)
+        scores = tried.importance_metric not in STATIC
+        expected = expected_parts(state, timings, plan, recorded, None, scores, head)
+        if expected is None or expected.enough:
+            if other:
+                state.say("there is no time to score tensors: the last layers train")
+            return tried
+    assert expected is not None
+    alone = schemes.create("traditional-tl")
+    parts = expected_parts(state, timings, plan, recorded, alone.mask(state.model), False, head)
+    if not head or parts is None or not parts.enough:
+        return scheme
+    state.say(
+        "the time allows the head alone, which is solved on the features of the images. With --time "
+        f"{1.1 * expected.least_s:.0f}s or more other layers train as well"
+    )
+    return alone

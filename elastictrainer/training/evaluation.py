@@ -28,18 +28,21 @@ class Evaluation(TrainerCallback):
 
     def __init__(
         self,
-        test: Callable[[], Minibatches],
+        test: Callable[..., Minibatches],
         before_each: Callable[[], None] = lambda: None,
         every: Optional[int] = None,
+        one_of: int = 1,
     ) -> None:
         """
         Args:
             test: makes the minibatches (images, integer labels) to evaluate on, or this process' part. Unless
-                the model ends in a softmax, its outputs are logits.
+                the model ends in a softmax, its outputs are logits. Called with a number k: every k-th image.
             before_each: called before each minibatch; what it raises ends the evaluation.
             every: evaluate after so many epochs, and after the last one; None: see `Due`.
+            one_of: the solved head is evaluated on one of so many images.
         """
         super().__init__()
+        self._one_of = one_of
         self._test, self._before_each = test, before_each
         self._due = Due(every)
         self._evaluator: Optional[Evaluator] = None
@@ -57,23 +60,28 @@ class Evaluation(TrainerCallback):
 
     def on_head(self, record: Dict[str, Any]) -> None:
         """See `TrainerCallback`: evaluate the solved head."""
-        record["test_loss"], record["test_accuracy"] = self._evaluate(0)
+        record["test_loss"], record["test_accuracy"] = self._evaluate(0, self._one_of)
+        record["one_of"] = self._one_of
 
     @property
     def seconds(self) -> float:
-        """What the latest evaluation took; 0 before the first."""
+        """What an evaluation takes by the latest one, in seconds; 0 before the first."""
         return self._due.cost_s
 
-    def _evaluate(self, epoch: int) -> Tuple[float, float]:
+    def _evaluate(self, epoch: int, one_of: int = 1) -> Tuple[float, float]:
         state = self.run_state
         if self._evaluator is None:
             self._evaluator = Evaluator(state.model, state.workers)
         with state.watch.lap(VALIDATION), self._due.evaluating(state):
-            loss, accuracy = self._evaluator(self._test(), self._before_each)
+            images = self._test() if one_of == 1 else self._test(one_of)
+            loss, accuracy = self._evaluator(images, self._before_each)
         if not math.isfinite(loss):
             raise state.diverged(f"the test loss is {loss}")
-        apart = self._evaluator.apart
-        self._results.append((epoch, loss, accuracy, digest(state.model.variables), apart))
+        if one_of == 1:
+            weights, apart = digest(state.model.variables), self._evaluator.apart
+            self._results.append((epoch, loss, accuracy, weights, apart))
+        else:
+            self._due.cost_s *= one_of
         return loss, accuracy
 
     def state(self) -> List[List[Any]]:

@@ -9,50 +9,44 @@ import tensorflow as tf
 from elastictrainer.errors import DataError, UsageError, reason
 from elastictrainer.steps.compiled import Targets
 from elastictrainer.steps.keras_compat import without_optionals
+from elastictrainer.training.fit_data import RunData
 from elastictrainer.training.state import RunState
 
 Minibatch = Tuple[Any, Targets]  # inputs; labels and sample weights
 Probe = Callable[[int], Iterable[Any]]
-Stream = Callable[[int, int], tf.data.Dataset]
 
 
 class Feed:
     """Reads the minibatches to train on, to record, and to score tensors on.
 
     Attributes:
-        endless: whether the data must not end; Keras would end the run there.
+        first_epoch: the run's first, as Keras and the data count.
     """
 
-    def __init__(self, run_state: RunState, probe: Optional[Probe], kept: int):
+    def __init__(self, run_state: RunState, data: RunData, probe: Optional[Probe], kept: int):
         """
         Args:
             run_state: of the run.
+            data: what is read.
             probe: see Trainer.
             kept: how many minibatches are scored on without a `probe`.
         """
-        self.endless = False
-        self._run_state, self._probe = run_state, probe
-        self._kept = kept
+        self.first_epoch = 0
+        self._run_state, self._data, self._probe, self._kept = run_state, data, probe, kept
         self._recent: Deque[Minibatch] = deque(maxlen=kept)
         self._size: Optional[int] = None  # of a full minibatch
-        self._stream: Optional[Stream] = None
-        self._first_epoch = 0
-        self._own: Optional[Iterator[Any]] = None  # on the stream
-        self._again: Optional[Callable[[], Iterator[Any]]] = None
+        self._open: Optional[Iterator[Any]] = None  # reads on
         self._at: Tuple[int, int] = (-1, 0)  # epoch and number of its next minibatch
-
-    def follow(self, stream: Stream, first_epoch: int) -> None:
-        """Fetch from `stream`, wherever the run is: what is replayed is not read."""
-        self._stream, self._first_epoch = stream, first_epoch
-
-    def read_by(self, again: Optional[Callable[[], Iterator[Any]]]) -> None:
-        """Read passes over the data by `again` where no stream is followed; None: it can be read once."""
-        self._again = again
 
     @property
     def can_pass(self) -> bool:
         """Whether the data can be read in passes of their own."""
-        return self._stream is not None or self._again is not None
+        return self._data.repeatable
+
+    @property
+    def spec(self) -> Any:
+        """Return the tf.TensorSpecs of any minibatch, once one was read."""
+        return unpacked(self._data.spec)
 
     @property
     def batch_size(self) -> int:
@@ -60,28 +54,23 @@ class Feed:
         assert self._size is not None, "a minibatch has been seen before"
         return self._size
 
-    def one_pass(self, count: int, first: int = 0, epoch: Optional[int] = None) -> Iterator[Minibatch]:
-        """Read minibatches from number `first` up to `count` of an epoch's data, which is not trained on.
+    def one_pass(self, count: int, epoch: Optional[int] = None) -> Iterator[Minibatch]:
+        """Read the first minibatches of an epoch's data, which are not trained on.
 
         In a run by the clock it ends earlier where half of the time is used up, after one minibatch at least.
 
         Args:
-            count: minibatches, those before `first` included.
-            first: number of the first one.
+            count: minibatches.
             epoch: whose order; None: of the epoch going on.
 
         Raises:
             DataError: the data cannot be read.
         """
         state = self._run_state
-        if self._stream is not None:
-            epoch = state.progress.epoch if epoch is None else epoch
-            data = minibatches(self._stream(self._first_epoch + epoch, first).take(count - first))
-        else:
-            assert self._again is not None
-            data = minibatches(itertools.islice(self._again(), first, count))
+        epoch = state.progress.epoch if epoch is None else epoch
+        data = self._data.again(self.first_epoch + epoch, count)
         ends_s = state.pass_ends_s()
-        for number, minibatch in enumerate(data, first + 1):
+        for number, minibatch in enumerate(minibatches(data), 1):
             yield minibatch
             if number < count and ends_s is not None and state.spent_s() > ends_s:
                 state.say(f"the time allows {number} of {count} minibatches in this pass")
@@ -89,42 +78,51 @@ class Feed:
 
     def rest(self) -> None:
         """Read nothing ahead until the next `fetch`."""
-        self._own = None
+        self._open = None
 
-    def fetch(self, iterator: Iterator[Any]) -> Minibatch:
-        """The next minibatch, of `iterator` where no stream is followed.
+    def peek(self) -> Minibatch:
+        """Return the minibatch that `fetch` gives next; see there."""
+        minibatch = self.fetch()
+        assert self._open is not None
+        self._open = itertools.chain([minibatch], self._open)
+        self._at = self._next()
+        return minibatch
+
+    def fetch(self) -> Minibatch:
+        """Return the minibatch of the step to come.
 
         Raises:
-            StopIteration, tf.errors.OutOfRangeError: the data has ended.
+            StopIteration: the data has ended.
             UsageError: it has, and must not.
             DataError: it cannot be read.
         """
-        progress, wanted = self._run_state.progress, (0, 0)
-        if self._stream is not None:
-            wanted = self._first_epoch + progress.epoch, progress.batch
-            if self._own is None or self._at != wanted:
-                self._own = iter(self._stream(*wanted))
-            iterator = self._own
-        try:
-            minibatch = unpacked(next(iterator))
-        except (StopIteration, tf.errors.OutOfRangeError):
-            self.check_end()
-            raise
-        except tf.errors.OpError as error:
-            raise _unreadable(error) from error
+        wanted = self._next()
+        if self._open is None or self._at != wanted:
+            self._open = minibatches(self._data.read(*wanted))
+        minibatch = next(self._open, None)
+        progress, steps = self._run_state.progress, self._run_state.steps_per_epoch
+        if minibatch is None:
+            if self._data.goes_on:
+                raise UsageError(
+                    f"the data ended in epoch {progress.epoch + 1}, before its minibatch "
+                    f"{progress.batch + 1} of {steps}. What a function gives must go on through all epochs "
+                    "to come: see Trainer.fit."
+                )
+            raise StopIteration
         epoch, batch = wanted
-        last = batch + 1 == self._run_state.steps_per_epoch
-        self._at = (epoch + 1, 0) if last else (epoch, batch + 1)
+        self._at = (epoch + 1, 0) if batch + 1 == steps else (epoch, batch + 1)
         return minibatch
 
-    def check_end(self) -> None:
-        """UsageError where the data has ended, within an epoch, and must not."""
-        progress, steps = self._run_state.progress, self._run_state.steps_per_epoch
-        if self.endless and progress.batch < steps:
-            raise UsageError(
-                f"the data ended in epoch {progress.epoch + 1}, before its minibatch {progress.batch + 1} of "
-                f"{steps}. What a function gives must go on through all epochs to come: see Trainer.fit."
-            ) from None
+    def end_epoch(self) -> None:
+        """Read on behind an epoch's last minibatch, where each epoch is read by itself."""
+        if self._open is not None and not self._data.goes_on:
+            next(self._open, None)
+            self._open = None
+
+    def _next(self) -> Tuple[int, int]:
+        """Return epoch and number of the minibatch of the step to come."""
+        progress = self._run_state.progress
+        return self.first_epoch + progress.epoch, progress.batch
 
     def is_full(self, minibatch: Minibatch) -> bool:
         """Whether it has as many examples as the first one; the last of an epoch may have fewer."""
@@ -155,11 +153,7 @@ def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:
     try:
         yield from map(unpacked, data)
     except tf.errors.OpError as error:
-        raise _unreadable(error) from error
-
-
-def _unreadable(error: tf.errors.OpError) -> DataError:
-    return DataError(f"reading the training data failed: {reason(error)}")
+        raise DataError(f"reading the training data failed: {reason(error)}") from error
 
 
 def unpacked(data: Any) -> Minibatch:

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import List, Optional
 
+import numpy as np
+from numpy.typing import NDArray
+
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.plan import Plan
 
-_SELECTION_STEPS = 50.0  # that a selection takes, in full steps: scores, and graphs to build
-_LEAST_EPOCHS = 1.0  # of training after the head: below that nothing but the head is worth its time
+# What a selection takes, in full steps: to build its graphs; to score the tensors as well.
+_GRAPH_STEPS, _SCORING_STEPS = 20.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Forecast:
         spent_s: counted so far.
         passes_s: the passes over the images that give features and record.
         selections_s: scoring, choosing, and building graphs.
-        cheapest_epoch_s: an epoch of the cheapest selection.
+        least_training_s: training that takes less is not worth what comes before it.
         ending_s: what comes after the last step and counts: evaluation, writing the model.
         intervals: of the plan.
         check_s: evaluating the solved head.
@@ -30,7 +33,7 @@ class Forecast:
     spent_s: float
     passes_s: float
     selections_s: float
-    cheapest_epoch_s: float
+    least_training_s: float
     ending_s: float
     intervals: int
     check_s: float
@@ -44,7 +47,7 @@ class Forecast:
     @property
     def least_s(self) -> float:
         """The least budget that makes sense."""
-        return self.budget_s - self.training_s + _LEAST_EPOCHS * self.cheapest_epoch_s
+        return self.budget_s - self.training_s + self.least_training_s
 
     def lines(self) -> List[str]:
         """Return the plan, a line for each part."""
@@ -58,13 +61,18 @@ class Forecast:
             + (f"; then {self.ending_s:.0f} s to evaluate and write the model" if self.ending_s else ""),
         ]
 
+    @property
+    def enough(self) -> bool:
+        """Return whether the time for training is worth what comes before it."""
+        return self.training_s >= self.least_training_s
+
     def require_enough(self) -> None:
         """Refuse a budget in which nothing could be trained; the message has the least one.
 
         Raises:
             UsageError: it is too small.
         """
-        if self.training_s < _LEAST_EPOCHS * self.cheapest_epoch_s:
+        if not self.enough:
             raise UsageError(
                 f"{self.budget_s:.0f} s are too little: {self.spent_s:.0f} s were spent on loading and "
                 f"profile, the images take about {self.passes_s:.0f} s, a selection {self.selections_s:.0f} "
@@ -78,7 +86,8 @@ def forecast(
     plan: Plan,
     full_ms: Optional[float],
     recorded: bool,
-    selects: bool,
+    mask: Optional[NDArray[np.bool_]],
+    scores: bool,
     head: bool,
     budget_s: float,
     spent_s: float,
@@ -91,7 +100,9 @@ def forecast(
         timings: the profile.
         plan: the run's intervals.
         full_ms: what a full step takes now; None: what the profile says.
-        recorded, selects, head: whether frozen work is recorded, tensors are selected, the head is solved.
+        recorded: whether frozen work is recorded.
+        mask: (N,) bool: what trains all the time; None: it is selected.
+        scores, head: whether tensors are scored for the selection, and whether the head is solved.
         budget_s, spent_s, ending_s, check_s: see `Forecast`.
     """
     if timings is None:
@@ -99,15 +110,17 @@ def forecast(
     full_s = 1e-3 * (full_ms or timings.full_ms)
     intervals = len(plan.starts)
     pass_s = plan.steps_per_epoch * full_s * timings.forward_share
+    selects = mask is None
     passes = intervals if recorded and selects else float(head)
     cheapest = timings.replaying if recorded and selects else timings
-    ratio = cheapest.rho_min if selects else 1.0
+    # An epoch at least, of the cheapest selection. A head that is solved is worth its time alone.
+    least = 0.0 if mask is not None and head else cheapest.rho_min if mask is None else 1.0
     return Forecast(
         budget_s,
         spent_s,
         passes * pass_s,
-        intervals * _SELECTION_STEPS * full_s * selects,
-        plan.steps_per_epoch * full_s * ratio,
+        intervals * (_GRAPH_STEPS * selects + _SCORING_STEPS * scores) * full_s,
+        plan.steps_per_epoch * full_s * least,
         ending_s,
         intervals,
         check_s,

@@ -25,17 +25,15 @@ from elastictrainer.training.stopwatch import CALIBRATION
 class Recorder:
     """Records what is frozen in an interval, and takes its steps."""
 
-    def __init__(self, run_state: RunState, feed: Feed, steps: StepCache, spec: Any, settings: ReuseSettings):
+    def __init__(self, run_state: RunState, feed: Feed, steps: StepCache, settings: ReuseSettings):
         """
         Args:
             run_state: of the run.
             feed: reads the data.
             steps: the run's compiled steps; model and optimizer are theirs.
-            spec: tf.TensorSpecs of any minibatch.
             settings: how to record.
         """
-        self._run_state, self._feed, self._steps = run_state, feed, steps
-        self._spec, self._settings = spec, settings
+        self._run_state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
         self._work: Optional[FrozenWork] = None
         self._forward: Optional[ForwardPass] = None
 
@@ -176,5 +174,5 @@ class Recorder:
         timings = None if state.policy is None else state.policy.timings
         capacity = len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch
         return FrozenWork(
-            step, minibatch, self._spec, capacity, self._settings, self._forward, timings, features
+            step, minibatch, self._feed.spec, capacity, self._settings, self._forward, timings, features
         )

@@ -113,6 +113,7 @@ class RunRecord(TrainerCallback):
             "step": 0,
             "train_loss": record["loss"],
             "images": record["images"],
+            "tested_one_of": record.get("one_of"),
             "train_seconds": trained_s,
             "train_seconds_total": trained_s,
             **{key: record.get(key) for key in ("test_loss", "test_accuracy")},
@@ -120,7 +121,8 @@ class RunRecord(TrainerCallback):
         }
         for part, words in (("test", "test"), ("val", "validation")):
             if line.get(f"{part}_accuracy") is not None:
-                self.say(f"solved head: {words} accuracy {100 * line[f'{part}_accuracy']:.1f} %")
+                some = f" (one of {record['one_of']} images)" if record.get("one_of", 1) > 1 else ""
+                self.say(f"solved head: {words} accuracy {100 * line[f'{part}_accuracy']:.1f} %{some}")
         self.run_state.progress.trained_s = trained_s
         if self._run:
             with self.run_state.watch.lap(CHECKPOINT):

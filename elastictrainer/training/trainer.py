@@ -1,9 +1,10 @@
 """Train in the conventions of Keras: compile, then fit."""
 
 import contextlib
+import dataclasses
 import functools
 import inspect
-from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Union
 
 import tensorflow as tf
 
@@ -12,28 +13,30 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.registry import HEAD
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection import schemes
+from elastictrainer.selection.clock import BUILDING
 from elastictrainer.selection.plan import require_reachable
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
-from elastictrainer.steps.keras_compat import one_epoch
+from elastictrainer.steps.keras_compat import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import keras_callbacks, recorded_data
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
-from elastictrainer.training.feed import Probe, Stream
-from elastictrainer.training.loop import TrainFunction
+from elastictrainer.training.feed import Feed, Probe
+from elastictrainer.training.fit_data import run_data
+from elastictrainer.training.kept import Kept
+from elastictrainer.training.loop import Loop
+from elastictrainer.training.prepared import Wanted, prepare
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopping import StopTogether
 from elastictrainer.training.workers import Workers
-
-_MANY_EPOCHS = 1_000_000  # more than a run by the clock can make: it ends by itself
 
 
 class Trainer:
     """Trains a Keras model by one of the schemes, where `Model.fit` would train all of it.
 
-    Keras' own loop runs: its data formats, callbacks, metrics and validation. The training step is replaced.
+    Keras' data formats, callbacks, metrics and validation work as in `Model.fit`; loop and step are others.
 
     Examples:
         >>> trainer = Trainer(model, rho=0.5, interval=3)  # doctest: +SKIP
@@ -100,7 +103,7 @@ class Trainer:
         self.head, self.rates, self.deadline = head, rates, deadline
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
         self._probe, self._workers, self._say = probe, workers, say
-        self._short_runs = 0  # since `compile`
+        self._kept = Kept()  # from one call of `fit` to the next
         if model.built:
             self._check_model()
 
@@ -122,7 +125,7 @@ class Trainer:
         """
         if self._profiles:
             self.timings = None
-        self._short_runs = 0
+        self._kept = Kept()
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
             options = {"jit_compile": False, **options}
@@ -156,6 +159,8 @@ class Trainer:
         epochs = given.setdefault("epochs", 1)
         if epochs < 1:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
+        if any(saver.resume for saver in savers) and not callable(given.get("x")):
+            raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         say = self._say or (_silence if given.get("verbose") == 0 else _print)
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
         rho = self.selection.rho if selects and (self.deadline is None or self.reuse.reuse == "off") else None
@@ -164,143 +169,85 @@ class Trainer:
         for callback in ours:
             callback.run_state = state
         state.callbacks = ours
+        given = validation_split_off(given)
         reuse, reason = recorded_data.settled(self.reuse, given)
         if reason:
             say(f"not recording: {reason}")
-        self._note_short_run(epochs - given.get("initial_epoch", 0), say)
-        loop = TrainFunction(
-            state, self.scheme, self.selection, self.timings, self._probe, ours, reuse, self.head
-        )
-        if loop.open_ended:
-            given["epochs"] = _MANY_EPOCHS
+        first_epoch = given.get("initial_epoch", 0)
         reads_more = reuse.reuse != "off" or self.head == "solve"
-        if reads_more and not callable(given.get("x")) and not recorded_data.is_read_once(given["x"]):
-            loop.feed.read_by(functools.partial(one_epoch, self.model, dict(given)))
-        epoch_done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
-        # The loop notes the end of training before others look; what is saved is that an epoch is done.
-        others = [callback for callback in callbacks if callback not in savers]
-        together = [StopTogether(self._workers)] if self._workers else []
-        given["callbacks"] = [loop, *others, *together, epoch_done, *savers]
+        data = run_data(self.model, given, reads_more and not recorded_data.is_read_once(given["x"]))
+        state.steps_per_epoch, state.epochs = data.steps, epochs - first_epoch
+        feed = Feed(state, data, self._probe, self.selection.importance_batches)
+        feed.first_epoch = first_epoch
         with contextlib.ExitStack() as stack:
-            stack.callback(loop.close)
             for callback in ours:
                 stack.enter_context(callback.fitting())
-            self.model.train_function = loop
+            wanted = Wanted(
+                self.scheme,
+                self.selection,
+                self.timings,
+                reuse,
+                self.head,
+                functools.partial(_note_selection, state),
+                functools.partial(_note_head, state),
+                self._profiles,
+            )
+            with state.watch.lap(BUILDING):
+                prepared = prepare(state, feed, wanted, self._kept)
+            stack.callback(prepared.recorder.end)
+            for saver in savers:
+                if saver.resume:
+                    saver.restore_run()
+            # The loop notes the end of training before others look; what is saved is that an epoch is done.
+            others = [callback for callback in callbacks if callback not in savers]
+            together = [StopTogether(self._workers)] if self._workers else []
+            done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
             stack.callback(setattr, self.model, "train_function", None)
-            if callable(given.get("x")):
-                history = self._fit_stream(loop, given, savers)
-            elif any(saver.resume for saver in savers):
-                raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
-            else:
-                history = self.model.fit(**given)
-            if not self.scheme.importance_metric:
-                loop.budgeting.calibrate()  # again: the machine may have changed since the start
+            loop = Loop(state, feed, prepared, given, [*others, *together, done, *savers], ours)
+            history = loop.run()
+            if not selects and not self._kept.full_ms:
+                prepared.budgeting.calibrate(again=True)  # the machine may have changed since the start
             figures = state.figures()
             for callback in ours:
                 figures.update(callback.figures())
             for callback in ours:
                 callback.finished(figures)
         history.elastic, history.selections = figures, state.selections
-        self.timings = loop.timings or self.timings
+        self.timings = prepared.timings or self.timings
+        self._kept = Kept.after(prepared.compiled, state, self._kept)
         return history
 
-    def _note_short_run(self, epochs: int, say: Callable[[str], None]) -> None:
-        """Say how to train on where `fit` is called for epoch after epoch."""
-        self._short_runs = self._short_runs + 1 if epochs == 1 else 0
-        if self._short_runs == 2:
-            say(
-                "each call of fit is a run of its own: it compiles its steps, and selects and records from "
-                "the start. Pass all epochs in one call, and what is to be done "
-                "between them as a callback."
-            )
+    def state(self) -> Dict[str, Any]:
+        """Return what `restore` needs, as JSON values: the profile, and the selection with its scores.
 
-    def _fit_stream(
-        self, loop: TrainFunction, given: Dict[str, Any], savers: List[Checkpointing]
-    ) -> tf.keras.callbacks.History:
-        """Fit on a `Stream`; what is left of a run, where one is resumed."""
-        stream: Stream = given.pop("x")
-        if given.get("class_weight") is not None:
-            raise UsageError(
-                "class_weight cannot go with data that comes from a function: let it give minibatches of "
-                "(inputs, labels, sample weights)."
-            )
-        state, first_epoch = loop.run_state, given.get("initial_epoch", 0)
-        state.steps_per_epoch = given.pop("steps_per_epoch", None) or 0
-        if not state.steps_per_epoch:
-            raise UsageError("data that comes from a function has no length: pass steps_per_epoch.")
-        given["shuffle"] = False  # Keras 3 warns that it leaves the order as it is
-        loop.start_at(first_epoch)
-        loop.build_on(stream(first_epoch, 0))
-        for saver in savers:
-            if saver.resume:
-                saver.restore_run()
-        loop.resume(stream)
-        history = tf.keras.callbacks.History()
-        history.epoch, history.history = [], {}
-        history.set_model(self.model)
-        for part in self._parts(loop, stream, first_epoch, given):
-            history.set_params(part.params)
-            history.epoch += part.epoch
-            for name, values in part.history.items():
-                history.history.setdefault(name, []).extend(values)
-        return history
+        Weights and optimizer are not in it: save the model.
+        """
+        kept = dataclasses.replace(self._kept, compiled=None)
+        return {"timings": self.timings and self.timings.to_json(), **dataclasses.asdict(kept)}
 
-    def _parts(
-        self, loop: TrainFunction, stream: Stream, first_epoch: int, given: Dict[str, Any]
-    ) -> Iterator[tf.keras.callbacks.History]:
-        """Fit what is left of the epoch going on, then the epochs after it."""
-        state, steps = loop.run_state, loop.run_state.steps_per_epoch
-        epoch, batch = first_epoch + state.progress.epoch, state.progress.batch
-        if batch and (batch == steps or state.stopped):  # interrupted while it was evaluated
-            yield self._end_epoch(loop, epoch, given)
-        elif batch:
-            part = {**given, "initial_epoch": epoch, "epochs": epoch + 1, "steps_per_epoch": steps - batch}
-            yield self.model.fit(stream(epoch, batch), **part)
-        epoch += bool(batch)
-        if epoch < given["epochs"] and not (state.stopped or batch and self.model.stop_training):
-            part = {**given, "initial_epoch": epoch, "steps_per_epoch": steps}
-            yield self.model.fit(stream(epoch, 0), **part)
+    def restore(self, state: Dict[str, Any]) -> None:
+        """Go on from `state` of another trainer, of the same model with the same weights, compiled alike.
 
-    def _end_epoch(
-        self, loop: TrainFunction, epoch: int, given: Dict[str, Any]
-    ) -> tf.keras.callbacks.History:
-        """What Keras does at the end of an epoch whose steps are all done."""
-        self.model.stop_training = False
-        history = tf.keras.callbacks.History()
-        listed = tf.keras.callbacks.CallbackList(
-            [history, *given["callbacks"]],
-            model=self.model,
-            epochs=epoch + 1,
-            steps=loop.run_state.steps_per_epoch,
-        )
-        listed.on_train_begin()
-        listed.on_epoch_begin(epoch)
-        logs = {name: float(value) for name, value in loop.metrics.results().items()}
-        logs.update(self._validated(epoch, given, listed))
-        listed.on_epoch_end(epoch, logs)
-        listed.on_train_end(logs)
-        return history
+        With other weights tensors are scored again by the next `fit`.
+        """
+        values = dict(state)
+        timings = values.pop("timings")
+        self.timings = TensorTimings.from_json(timings) if timings else self.timings
+        self._kept = Kept(**values)
 
-    def _validated(
-        self, epoch: int, given: Dict[str, Any], callbacks: tf.keras.callbacks.CallbackList
-    ) -> Dict[str, float]:
-        """What Keras' own validation adds to an epoch's logs, where it was asked for."""
-        data, every = given.get("validation_data"), given.get("validation_freq") or 1
-        due = (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
-        if data is None or not due:
-            return {}
-        x, y, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
-        results = self.model.evaluate(
-            x,
-            y,
-            sample_weight=weights,
-            batch_size=given.get("validation_batch_size"),
-            steps=given.get("validation_steps"),
-            callbacks=callbacks,
-            verbose=0,
-            return_dict=True,
-        )
-        return {f"val_{name}": float(value) for name, value in results.items()}
+
+def _note_selection(state: RunState, record: Dict[str, Any]) -> None:
+    """Keep the record of a selection, and tell the callbacks."""
+    record = {"epoch": state.progress.epoch, **record}
+    state.selections.append(record)
+    for callback in state.callbacks:
+        callback.on_selection(record)
+
+
+def _note_head(state: RunState, record: Dict[str, Any]) -> None:
+    """Tell the callbacks of the solved head."""
+    for callback in state.callbacks:
+        callback.on_head(record)
 
 
 def _as_list(callbacks: Any) -> List[Any]:

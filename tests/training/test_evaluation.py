@@ -174,3 +174,21 @@ def test_what_a_softmax_gives_are_probabilities(tf, last):
     }[last]()
     model = tf.keras.Sequential([tf.keras.Input((3,)), ending])
     assert Evaluator(model)(minibatches(tf)) == pytest.approx(expected(tf), rel=1e-4)
+
+
+def test_a_head_is_tested_on_a_part_of_the_images_which_is_no_result(tf, model):
+    asked = []
+
+    def test(every=1):
+        asked.append(every)
+        return minibatches(tf) if every == 1 else minibatches(tf, (3,))
+
+    model.compile("sgd", "mse")
+    evaluation, record = Evaluation(test, one_of=4), {}
+    evaluation.run_state = RunState(model, "full", None, 2, print)
+    evaluation.on_head(record)
+    took_s = evaluation.seconds
+    assert asked == [4] and record["one_of"] == 4 and 0 <= record["test_accuracy"] <= 1
+    assert took_s > 3 * evaluation.run_state.watch.of("validation") > 0, "what all images will take"
+    evaluation.run_state.progress.epoch_done(1.0)
+    assert evaluation.figures()["accuracy"] == pytest.approx(expected(tf)[1]) and asked == [4, 1]

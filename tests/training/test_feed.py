@@ -6,10 +6,12 @@ import numpy as np
 
 from builders import ArrayData
 from elastictrainer.training.feed import Feed
+from elastictrainer.training.fit_data import StreamData
 from elastictrainer.training.progress import Progress
 
 
-def feed_of(ends_s=None, spent_s=lambda: 0.0, said=None, **progress):
+def feed_of(data, ends_s=None, spent_s=lambda: 0.0, said=None, **progress):
+    """`data`: a function of (epoch, first); None: it can be read once only."""
     state = SimpleNamespace(
         progress=Progress(**progress),
         steps_per_epoch=6,
@@ -17,34 +19,30 @@ def feed_of(ends_s=None, spent_s=lambda: 0.0, said=None, **progress):
         spent_s=spent_s,
         say=(said if said is not None else []).append,
     )
-    return Feed(state, None, 3)
+    return Feed(state, StreamData(data, 6) if data else SimpleNamespace(repeatable=False), None, 3)
 
 
 def test_a_pass_reads_the_epoch_going_on_or_another_one(tf):
     data = ArrayData(tf, steps=6)
-    feed = feed_of(epoch=2)
-    assert not feed.can_pass
-    feed.follow(data.stream, 0)
+    feed = feed_of(data.stream, epoch=2)
     assert feed.can_pass
     for read, epoch in ((feed.one_pass(6), 2), (feed.one_pass(6, epoch=1), 1)):
         for (x, _), (other, _) in zip(read, data.train(epoch)):
             np.testing.assert_array_equal(x, other)
-    assert len(list(feed.one_pass(6, first=4))) == 2
+    assert len(list(feed.one_pass(2))) == 2
 
 
 def test_a_pass_ends_where_half_of_the_time_is_used(tf):
     seconds, said = iter(range(100)), []
-    feed = feed_of(3.5, lambda: float(next(seconds)), said)
-    feed.follow(ArrayData(tf, steps=6).stream, 0)
+    feed = feed_of(ArrayData(tf, steps=6).stream, 3.5, lambda: float(next(seconds)), said)
     assert len(list(feed.one_pass(6))) == 5
     assert said == ["the time allows 5 of 6 minibatches in this pass"]
 
 
 def test_tensors_are_scored_on_the_first_minibatches_of_the_epoch(tf):
     data = ArrayData(tf, steps=6)
-    feed = feed_of(epoch=3)
+    feed = feed_of(data.stream, epoch=3)
     feed.is_full(next(data.train(0)) + (None,))
-    feed.follow(data.stream, 0)
     scored, expected = list(feed.probe(0)), list(data.train(3))[:3]
     assert len(scored) == 3
     for (x, _), (other, _) in zip(scored, expected):
@@ -52,7 +50,21 @@ def test_tensors_are_scored_on_the_first_minibatches_of_the_epoch(tf):
 
 
 def test_data_that_can_be_read_once_is_scored_on_by_what_was_trained_on(tf):
-    feed = feed_of()
+    feed = feed_of(None)
+    assert not feed.can_pass
     for x, y in ArrayData(tf, steps=5).train(0):
         feed.keep((x, (y, None)))
     assert len(list(feed.probe(0))) == 3
+
+
+def test_a_first_look_takes_nothing_away_and_a_stream_begins_where_the_run_is(tf):
+    data = ArrayData(tf, steps=6)
+    feed = feed_of(data.stream)
+    feed._run_state.progress.epoch = 1
+    seen, (expected, _) = feed.peek(), next(data.train(1))
+    read = feed.fetch()
+    for x in (seen[0], read[0]):
+        np.testing.assert_array_equal(x, expected)
+    feed._run_state.progress.batch = 4
+    (x, _), (expected, _) = feed.fetch(), list(data.train(1))[4]
+    np.testing.assert_array_equal(x, expected)

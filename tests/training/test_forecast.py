@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from elastictrainer import TensorTimings, UsageError
@@ -11,13 +12,15 @@ from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30.
 CHAIN = reusable_chain(TensorTimings.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
+ALL = np.ones(4, bool)
 
 
 def of(budget_s=200.0, intervals=2, **changes):
     usual = {
         "full_ms": None,
         "recorded": True,
-        "selects": True,
+        "mask": None,
+        "scores": True,
         "head": True,
         "spent_s": 10.0,
         "ending_s": 5.0,
@@ -31,8 +34,9 @@ def test_the_parts_add_up_to_the_budget():
     assert parts.passes_s == pytest.approx(2 * 30.0) and parts.selections_s == pytest.approx(2 * 5.0)
     assert parts.training_s == pytest.approx(200 - 10 - 60 - 10 - 5)
     assert of(full_ms=200.0).passes_s == pytest.approx(120.0), "a device that is twice as slow as its profile"
-    assert of(selects=False, recorded=False).selections_s == 0 and of(selects=False).passes_s == 30.0
-    assert of(selects=False, head=False).passes_s == 0
+    assert of(mask=ALL, scores=False, recorded=False).selections_s == 0 and of(mask=ALL).passes_s == 30.0
+    assert of(mask=ALL, head=False).passes_s == 0
+    assert of(scores=False).selections_s == pytest.approx(2 * 2.0), "what is not scored costs less to select"
     assert of(check_s=20.0).training_s == of().training_s - 20, "evaluating the head takes time from training"
     assert "and 20 s to evaluate the head" in of(check_s=20.0).lines()[1]
 
@@ -57,5 +61,5 @@ def test_too_little_time_is_refused_with_what_each_part_takes_and_a_time_that_is
 
 
 def test_without_a_profile_nothing_is_said():
-    assert forecast(None, Plan([0.0], 1.0, 5), None, False, False, True, 60.0, 1.0) is None
+    assert forecast(None, Plan([0.0], 1.0, 5), None, False, None, False, True, 60.0, 1.0) is None
     assert dataclasses.is_dataclass(of())

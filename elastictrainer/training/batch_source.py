@@ -1,0 +1,76 @@
+"""The next minibatch of a run, fresh or recorded, with the step that trains on it."""
+
+from dataclasses import dataclass
+from typing import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastictrainer.selection.clock import FULL_TRACING, LOOP, TRACING
+from elastictrainer.selection.policy import FULL, PLAIN, REPLAY
+from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.training.feed import Feed
+from elastictrainer.training.recorder import Recorder
+from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import STEPS
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A minibatch to train on.
+
+    Attributes:
+        kind: FULL, PLAIN or REPLAY.
+        lap: what the time of the step is spent on.
+        train: trains on it; returns the loss.
+        timed: whether the step takes what others of its kind take. Not so the first one of a graph, and that
+            of an epoch's smaller last minibatch.
+    """
+
+    kind: str
+    lap: str
+    train: Callable[[], float]
+    timed: bool
+
+
+class BatchSource:
+    """Gives the minibatches of a run; what is recorded takes the place of what would be read."""
+
+    def __init__(self, run_state: RunState, feed: Feed, recorder: Recorder, steps: StepCache):
+        """
+        Args:
+            run_state: of the run.
+            feed: reads the data.
+            recorder: has what is recorded, if anything is.
+            steps: the run's compiled steps.
+        """
+        self._state, self._feed, self._recorder, self._steps = run_state, feed, recorder, steps
+
+    def next(self, mask: NDArray[np.bool_]) -> Batch:
+        """Return the next minibatch; the tensors of `mask`, (N,) bool, train on it.
+
+        Raises:
+            StopIteration: the data has ended.
+            UsageError, DataError: see `Feed.fetch`.
+        """
+        first = not self._state.progress.batch  # of the epoch
+        if self._recorder.replays:
+            self._feed.rest()
+            # The first one builds its graph, or finds cold caches.
+            return Batch(REPLAY, REPLAY, self._recorder.step, timed=not first)
+        watch = self._state.watch
+        with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
+            minibatch = self._feed.fetch()
+        kind, tracing = (FULL, FULL_TRACING) if mask.all() else (PLAIN, TRACING)
+        new, step = not self._steps.has(mask), self._steps.get(mask)
+        if new:
+            with watch.lap(tracing):
+                step.trace(*self._feed.spec)
+        full = self._feed.is_full(minibatch)
+        if full:
+            self._feed.keep(minibatch)
+
+        def train() -> float:
+            return float(step(*minibatch))
+
+        return Batch(kind, tracing if new else STEPS, train, timed=full and not new)

@@ -1,0 +1,112 @@
+"""The data of a run: what Keras' `fit` takes, or a function that can begin anywhere."""
+
+import itertools
+from typing import Any, Callable, Dict, Iterator, Optional, Protocol
+
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+from elastictrainer.steps.keras_compat import FitData
+
+Stream = Callable[[int, int], tf.data.Dataset]  # from an epoch and the number of its first minibatch
+
+
+class RunData(Protocol):
+    """Gives minibatches, as Keras takes them.
+
+    Attributes:
+        steps: minibatches of an epoch.
+        goes_on: whether one iterator goes on from epoch to epoch, and must not end.
+        repeatable: whether `again` can be called.
+    """
+
+    steps: int
+    goes_on: bool
+    repeatable: bool
+
+    @property
+    def spec(self) -> Any:
+        """Return the tf.TensorSpecs of a minibatch, once one was read."""
+
+    def read(self, epoch: int, first: int) -> Iterator[Any]:
+        """Return the minibatches to train on from number `first` of `epoch` on."""
+
+    def again(self, epoch: int, count: int) -> Iterator[Any]:
+        """Return the first `count` minibatches of `epoch`, which are not trained on."""
+
+
+class StreamData:
+    """A function of (epoch, first), which gives the same whenever it is called; see `Trainer.fit`."""
+
+    goes_on = repeatable = True
+
+    def __init__(self, stream: Stream, steps: int):
+        """`steps`: minibatches of an epoch."""
+        self.steps, self._stream = steps, stream
+        self.spec: Any = None
+
+    def read(self, epoch: int, first: int) -> Iterator[Any]:
+        """See `RunData`."""
+        data = self._stream(epoch, first)
+        self.spec = data.element_spec
+        return iter(data)
+
+    def again(self, epoch: int, count: int) -> Iterator[Any]:
+        """See `RunData`."""
+        return iter(self._stream(epoch, 0).take(count))
+
+
+class KerasData:
+    """Data in one of Keras' forms. Each epoch begins when it is read, and cannot begin in its middle."""
+
+    goes_on = False
+
+    def __init__(self, model: tf.keras.Model, given: Dict[str, Any], repeatable: bool):
+        """
+        Args:
+            model: the one that is trained.
+            given: arguments of its `fit` by name.
+            repeatable: whether the data may be read in passes beside those that train.
+
+        Raises:
+            UsageError: how long an epoch is cannot be told.
+        """
+        self.repeatable, self._model, self._given = repeatable, model, given
+        self._data = FitData(model, given)
+        steps: Optional[int] = self._data.steps
+        if steps is None:
+            raise UsageError(
+                "how many minibatches make an epoch cannot be told from the data: pass steps_per_epoch."
+            )
+        self.steps = steps
+
+    @property
+    def spec(self) -> Any:
+        """See `RunData`."""
+        return self._data.spec
+
+    def read(self, epoch: int, first: int) -> Iterator[Any]:
+        """See `RunData`: the next epoch, whatever its number."""
+        return self._data.epoch()
+
+    def again(self, epoch: int, count: int) -> Iterator[Any]:
+        """See `RunData`; the order is a new one."""
+        return itertools.islice(FitData(self._model, self._given).epoch(), count)
+
+
+def run_data(model: tf.keras.Model, given: Dict[str, Any], repeatable: bool) -> RunData:
+    """Return the data that `Trainer.fit` was given, by the arguments' names; see `KerasData`.
+
+    Raises:
+        UsageError: what a function gives has no length, or class weights.
+    """
+    if not callable(given.get("x")):
+        return KerasData(model, given, repeatable)
+    if given.get("class_weight") is not None:
+        raise UsageError(
+            "class_weight cannot go with data that comes from a function: let it give minibatches of "
+            "(inputs, labels, sample weights)."
+        )
+    if not given.get("steps_per_epoch"):
+        raise UsageError("data that comes from a function has no length: pass steps_per_epoch.")
+    return StreamData(given["x"], given["steps_per_epoch"])

@@ -1,0 +1,107 @@
+"""What one call of `fit` leaves to the next: compiled graphs, the profile, the selection."""
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Optional
+
+import tensorflow as tf
+
+from elastictrainer.selection.build import evaluator_of
+from elastictrainer.selection.importance import ImportanceEvaluator
+from elastictrainer.selection.schemes import Scheme
+from elastictrainer.steps import compiled
+from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.keras_compat import compilation, count_step
+from elastictrainer.steps.snapshot import digest
+from elastictrainer.training.state import RunState
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The graphs of a model's training. They hold as long as what they were made from does.
+
+    Attributes:
+        steps: compiled steps, with objective, optimizer and metrics.
+        count_step: counts a step where Keras does, and returns the metrics so far by name.
+        evaluator: scores the tensors; None where the scheme does not select.
+        made_from: objects that these depend on; see `made_from`.
+    """
+
+    steps: StepCache
+    count_step: Callable[[], Dict[str, Any]]
+    evaluator: Optional[ImportanceEvaluator]
+    made_from: List[Any]
+
+
+@dataclass
+class Kept:
+    """What a `Trainer` keeps between two calls of `fit`.
+
+    Attributes:
+        compiled: graphs; None: none yet, or of an earlier process.
+        policy: the state of the policy that selected; None: nothing was selected, or it holds no more.
+        steps: steps made since the latest selection.
+        weights: digest of the model's variables, as the latest call left them; 0: not known.
+        full_ms: times of full steps measured for comparison.
+    """
+
+    compiled: Optional[Compiled] = None
+    policy: Optional[Dict[str, Any]] = None
+    steps: int = 0
+    weights: int = 0
+    full_ms: List[float] = field(default_factory=list)
+
+    @classmethod
+    def after(cls, parts: Compiled, state: RunState, before: "Kept") -> "Kept":
+        """Return what a run leaves that has ended; `before`: what it found."""
+        policy = state.policy
+        assert policy is not None
+        made = [record["step"] for record in state.selections if "selected" in record]
+        steps = state.progress.step - made[-1] if made else before.steps + state.progress.step
+        selected = policy.state() if policy.selects else None
+        return cls(parts, selected, steps, digest(state.model.variables), state.progress.full_ms)
+
+
+def made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
+    """Return what compiled graphs depend on: what trains, how it was compiled, what minibatches look like."""
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    return [
+        compilation(model),
+        model.optimizer,
+        *tf.nest.flatten(spec),
+        len(model.trainable_variables),
+        *variables,
+    ]
+
+
+def is_same(now: List[Any], before: List[Any]) -> bool:
+    """Return whether two results of `made_from` are of the same objects, and of equal specs."""
+
+    def same(one: Any, other: Any) -> bool:
+        return one is other or (isinstance(one, (int, tf.TypeSpec)) and one == other)
+
+    return len(now) == len(before) and all(map(same, now, before))
+
+
+def compile_steps(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -> Compiled:
+    """Prepare the graphs of a built model's training; each is traced when it first runs.
+
+    Args:
+        model: compiled and built, as is its optimizer.
+        scheme: which tensors train.
+        spec: tf.TensorSpecs of any minibatch.
+        mean: averages over processes; see Objective.
+    """
+    metrics = compiled.CompiledMetrics(model)
+    objective = compiled.CompiledObjective(model, None, scheme.penalty(model), mean)
+    steps = StepCache(objective, model.optimizer, [metrics])
+
+    def counted() -> Dict[str, Any]:
+        count_step(model)
+        return metrics.results()
+
+    return Compiled(
+        steps,
+        tf.function(counted),  # a graph takes half the time of the ops one by one
+        evaluator_of(scheme, steps) if scheme.importance_metric is not None else None,
+        made_from(model, spec),
+    )

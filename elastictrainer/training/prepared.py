@@ -1,0 +1,190 @@
+"""What a run trains with, made on its first minibatch: profile, plan, policy, compiled steps."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional
+
+from elastictrainer.errors import UsageError
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.selection.budget import Budget
+from elastictrainer.selection.build import make_policy
+from elastictrainer.selection.plan import PLAIN_INTERVAL, plan, require_reachable
+from elastictrainer.selection.schemes import Scheme
+from elastictrainer.selection.settings import SelectionSettings
+from elastictrainer.steps import compiled, optimizers
+from elastictrainer.steps.snapshot import digest
+from elastictrainer.training.batch_source import BatchSource
+from elastictrainer.training.budgeting import Budgeting, affordable, full_epochs
+from elastictrainer.training.feed import Feed, Minibatch
+from elastictrainer.training.head_pass import HeadPass
+from elastictrainer.training.intervals import Intervals
+from elastictrainer.training.kept import Compiled, Kept, compile_steps, is_same, made_from
+from elastictrainer.training.recorder import Recorder
+from elastictrainer.training.run_profile import able_to_record, made_profile
+from elastictrainer.training.state import RunState
+
+_OPENING = 48  # full steps before the first selection where the head is not solved
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What `Trainer` was asked for.
+
+    Attributes:
+        scheme, selection: which tensors train.
+        timings: the model's profile; None: it is made where the scheme selects.
+        reuse: how frozen work is recorded.
+        head: "solve" or "keep"; see Trainer.
+        on_selection, on_head: take the record of each selection, and what is known of the solved head.
+        profiles: whether `timings` were made by an earlier call, and are made again for another model.
+    """
+
+    scheme: Scheme
+    selection: SelectionSettings
+    timings: Optional[TensorTimings]
+    reuse: ReuseSettings
+    head: str
+    on_selection: Callable[[Dict[str, Any]], None]
+    on_head: Callable[[Dict[str, Any]], None]
+    profiles: bool
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run trains with.
+
+    Attributes:
+        timings: the model's profile.
+        compiled: graphs, which the next run may use.
+        source: gives the minibatches.
+        recorder: records frozen work.
+        intervals: begins the intervals.
+        budgeting: sets the budget.
+        opening: full steps before the first selection: a head that is not solved says nothing of the tensors
+            below it.
+        by_clock: whether the clock is to end the run.
+        goes_on: whether the selection of an earlier run is trained on.
+    """
+
+    timings: Optional[TensorTimings]
+    compiled: Compiled
+    source: BatchSource
+    recorder: Recorder
+    intervals: Intervals
+    budgeting: Budgeting
+    opening: int
+    by_clock: bool
+    goes_on: bool
+
+
+def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared:
+    """Make every variable, the profile and the policy, on the first minibatch; the policy is `state`'s then.
+
+    What an earlier run has left is used where it still holds.
+
+    Raises:
+        UsageError: nothing to train, a time that cannot be had, or a head that cannot be solved.
+        DataError: the first minibatch cannot be read.
+    """
+    model, scheme = state.model, wanted.scheme
+    minibatch = feed.peek()
+    if feed.is_full(minibatch):
+        feed.keep(minibatch)
+    parts, timings = kept.compiled, wanted.timings
+    if parts is None or not is_same(made_from(model, feed.spec), parts.made_from):
+        if parts is not None:
+            state.say(
+                "the model, its optimizer, its loss or the shape of the data has changed: compiling again"
+            )
+            kept, timings = Kept(), None if wanted.profiles else timings
+        parts = _compiled(state, scheme, minibatch, feed.spec)
+    else:
+        state.progress.full_ms = list(kept.full_ms)
+    selects, objective = scheme.importance_metric is not None, parts.steps.objective
+    if selects and timings is None:
+        timings = made_profile(state, objective, minibatch, parts.steps.metrics[0])
+    # One epoch would record for nothing, and a head that was solved has learned more since.
+    short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
+    recorded = wanted.reuse.reuse != "off" and not (short and selects)
+    if recorded:
+        recorded, timings = able_to_record(
+            state, timings, objective, minibatch, feed.spec, wanted.selection.deterministic
+        )
+    head = _head_pass(state, feed) if wanted.head == "solve" and kept.compiled is None else None
+    steered = selects and not wanted.selection.deterministic and not state.workers
+    by_clock = state.deadline is not None or (steered and recorded)
+    if state.rho is not None and timings is not None:
+        require_reachable(state.rho, timings, recorded)
+    run_plan = plan(
+        timings,
+        state.steps_per_epoch,
+        state.epochs,
+        full_epochs(state, timings),
+        recorded and selects,  # others have intervals for what they do by themselves, such as pruning
+        wanted.selection.interval,
+        by_clock,
+    )
+    goes_on = bool(short and kept.policy and _still_holds(state, kept))
+    if goes_on:
+        run_plan = dataclasses.replace(run_plan, starts=[])
+    scheme = affordable(state, scheme, timings, run_plan, recorded, head is not None)
+    state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
+    state.policy = make_policy(
+        scheme,
+        wanted.selection,
+        timings,
+        run_plan,
+        parts.steps,
+        state.watch,
+        feed.probe,
+        wanted.on_selection,
+        state.say,
+        parts.evaluator if scheme is wanted.scheme else None,
+    )
+    if goes_on:
+        state.policy.restore(kept.policy or {})
+    opening = 0
+    if state.policy.scores and head is None and not kept.steps:
+        opening = max(1, min(_OPENING, state.steps_per_epoch // 4))
+    recorder = Recorder(state, feed, parts.steps, wanted.reuse)
+    return Prepared(
+        timings,
+        parts,
+        BatchSource(state, feed, recorder, parts.steps),
+        recorder,
+        Intervals(state, feed, recorder if recorded else None, head, wanted.on_head),
+        Budgeting(state, feed, parts.steps, recorded, head is not None),
+        opening,
+        by_clock,
+        goes_on,
+    )
+
+
+def _compiled(state: RunState, scheme: Scheme, minibatch: Minibatch, spec: Any) -> Compiled:
+    """Make every variable of model and optimizer on a minibatch, and prepare their graphs."""
+    model = state.model
+    compiled.build(model, *minibatch)
+    if not model.trainable_variables:
+        raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
+    optimizers.build(model.optimizer, model.trainable_variables)
+    return compile_steps(model, scheme, spec, state.workers.mean if state.workers else None)
+
+
+def _head_pass(state: RunState, feed: Feed) -> HeadPass:
+    if not feed.can_pass:
+        raise UsageError(
+            "the head cannot be solved: the data can be read once only. Pass arrays, or a "
+            "tf.data.Dataset of known length."
+        )
+    return HeadPass(state, feed)
+
+
+def _still_holds(state: RunState, kept: Kept) -> bool:
+    """Return whether the selection of an earlier run is to be trained on; a line says why not."""
+    if kept.steps >= PLAIN_INTERVAL * state.steps_per_epoch:
+        return False
+    if kept.weights != digest(state.model.variables):
+        state.say("weights were changed since the last call of fit: tensors are scored again")
+        return False
+    return True

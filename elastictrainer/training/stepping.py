@@ -1,0 +1,110 @@
+"""One training step of a run: its interval, its rate, its minibatch, its time."""
+
+import time
+from typing import Any, Dict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastictrainer.errors import UsageError
+from elastictrainer.selection.policy import REPLAY
+from elastictrainer.steps import optimizers
+from elastictrainer.training.batch_source import Batch
+from elastictrainer.training.prepared import Prepared
+from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import SUSPENDED
+
+_SUSPENDED = 10  # times the median: a step that takes longer was not training all the time
+_KNOWN = 20  # steps whose median is worth something
+
+TWO_FITS = "call Trainer.fit twice, and between the two change the model and compile it."
+
+
+class Stepping:
+    """Takes the steps of a run, and accounts for them."""
+
+    def __init__(self, run_state: RunState, prepared: Prepared):
+        """`prepared`: what `run_state` trains with."""
+        self._state, self._prepared = run_state, prepared
+        self._trainable = self._trainable_now()
+
+    def step(self) -> Dict[str, Any]:
+        """Train on the next minibatch; returns the metrics of the epoch so far, by name.
+
+        Raises:
+            StopIteration: the data has ended.
+            UsageError: a callback has changed what can be trained.
+        """
+        state, progress = self._state, self._state.progress
+        self._begin()
+        if state.rates is not None:
+            optimizers.set_rate(state.model.optimizer, state.rates.rate(state.share()))
+        mask = self._mask()
+        start = time.perf_counter()
+        batch = self._prepared.source.next(mask)
+        if not progress.batch:
+            start = time.perf_counter()  # an epoch's first wait is not a part of its steps
+        with state.watch.lap(batch.lap):
+            loss = batch.train()
+        ms = 1e3 * (time.perf_counter() - start)
+        if batch.timed:
+            progress.step_took(self._while_awake(ms, batch.lap))
+        self._predict(mask, batch)
+        progress.step_done(loss)
+        state.loss, state.step_ms = loss, ms
+        if state.by_clock and state.ends():
+            state.model.stop_training = True
+        results: Dict[str, Any] = self._prepared.compiled.count_step()
+        return results
+
+    def _begin(self) -> None:
+        """Begin an interval, or go on with it, if it is time to."""
+        state, progress, policy = self._state, self._state.progress, self._state.policy
+        assert policy is not None
+        if not progress.batch and self._trainable_now() != self._trainable:  # asking takes time
+            raise UsageError(f"a callback froze or unfroze a layer during training: {TWO_FITS}")
+        opening = self._prepared.opening
+        if progress.step >= opening and (not progress.batch or progress.step == opening):
+            if policy.plan.due(policy.interval, state.share()):
+                self._prepared.intervals.begin()
+            elif not progress.batch:
+                self._prepared.intervals.go_on()
+        if not progress.step:
+            state.budget.began_s = state.spent_s()
+
+    def _mask(self) -> NDArray[np.bool_]:
+        """Return what trains now, (N,) bool."""
+        state, policy = self._state, self._state.policy
+        assert policy is not None
+        if state.progress.step < self._prepared.opening or policy.mask is None:
+            return np.ones(len(self._trainable), bool)
+        return policy.mask
+
+    def _trainable_now(self) -> Any:
+        return [id(v) for v in self._state.model.trainable_variables]
+
+    def _while_awake(self, ms: float, lap: str) -> float:
+        """Return what a step took, or the median where it took far longer: then the machine slept."""
+        state = self._state
+        recent_ms = state.progress.recent_ms[-100:]
+        if len(recent_ms) < _KNOWN:
+            return ms
+        usual_ms = float(np.median(recent_ms))
+        if ms <= _SUSPENDED * usual_ms:
+            return ms
+        lost_s = 1e-3 * (ms - usual_ms)
+        state.watch.move(lost_s, lap, SUSPENDED)
+        if state.deadline is not None:
+            state.deadline.lost_s += lost_s
+        return usual_ms
+
+    def _predict(self, mask: NDArray[np.bool_], batch: Batch) -> None:
+        """Add up what the profile says of a step."""
+        policy, progress = self._state.policy, self._state.progress
+        if policy is None or policy.timings is None:
+            return
+        timings = policy.timings
+        predicted = timings.replay_time if batch.kind == REPLAY else timings.step_time
+        progress.predicted_ratio += predicted(mask) / timings.full_ms
+        flops = timings.replay_flops if batch.kind == REPLAY else timings.step_flops
+        progress.flops += flops(mask) or 0.0

@@ -1,0 +1,67 @@
+"""What a deadline leaves time for, by a profile made by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from elastictrainer import TensorTimings
+from elastictrainer.selection import schemes
+from elastictrainer.selection.plan import Plan
+from elastictrainer.training.budgeting import affordable
+from elastictrainer.training.deadline import Deadline
+from reuse_builders import reusable_chain
+
+# A full step takes 100 ms, its forward pass 30: a pass over 1,000 minibatches 30 s. A selection takes 50 full
+# steps, or 20 without scores: 5 or 2 s.
+CHAIN = reusable_chain(TensorTimings.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
+PLAN = Plan([0.0], 6.0, 1000)
+
+
+@pytest.fixture
+def model(tf):
+    return tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(3), tf.keras.layers.Dense(2)])
+
+
+def scheme_for(model, seconds, scheme="elastic", head=True):
+    """The scheme that `seconds` leave time for, and what was said; 10 s are spent, 5 s are kept."""
+    said = []
+    state = SimpleNamespace(
+        model=model,
+        deadline=seconds and Deadline(seconds, lambda: 5.0),
+        full_step_ms=lambda: None,
+        spent_s=lambda: 10.0,
+        say=said.append,
+    )
+    return affordable(state, schemes.create(scheme), CHAIN, PLAN, True, head), " ".join(said)
+
+
+def kinds(model, **options):
+    """By seconds, from 30 to 120: the kind of the scheme."""
+    found = {s: scheme_for(model, float(s), **options)[0] for s in range(30, 121)}
+    return {s: getattr(scheme, "importance_metric", None) for s, scheme in found.items()}
+
+
+def test_less_and_less_is_prepared_in_less_and_less_time(tf, model):
+    by_seconds = kinds(model)
+    scored = min(s for s, kind in by_seconds.items() if kind == "update" and s > 50)
+    last_layers = min(s for s, kind in by_seconds.items() if kind == "weight-magnitude")
+    head = min(s for s, kind in by_seconds.items() if kind is None)
+    assert head < last_layers < scored and scored - last_layers == 3, "the scores take 3 s"
+    assert all(by_seconds[s] == "update" for s in range(scored, 121))
+    # What is refused afterwards is refused for what was asked for.
+    assert head >= 45 and by_seconds[head - 1] == "update"
+
+
+def test_it_is_said(tf, model):
+    by_seconds = kinds(model)
+    head = min(s for s, kind in by_seconds.items() if kind is None)
+    enough = float(scheme_for(model, head)[1].split("--time ")[1].split("s")[0])
+    assert scheme_for(model, enough)[0].importance_metric is not None
+    assert "no time to score tensors" in scheme_for(model, enough / 1.1 + 0.5)[1]
+    assert scheme_for(model, 120.0)[1] == ""
+
+
+def test_a_head_that_is_not_solved_is_no_result_and_rho_drops_nothing(tf, model):
+    assert None not in kinds(model, head=False).values()
+    assert scheme_for(model, None)[0].importance_metric == "update"
+    assert scheme_for(model, 50.0, scheme="full")[0].importance_metric is None

@@ -1,0 +1,108 @@
+"""Calls of `fit` one after the other: what the next one need not make again."""
+
+import json
+
+import numpy as np
+import pytest
+
+from builders import invented_timings
+from elastictrainer import Trainer
+from networks import residual
+
+
+def images(count=32, seed=0):
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 3, count)
+    return random.normal(size=(count, 8, 8, 3)).astype(np.float32) + labels[:, None, None, None], labels
+
+
+def trainer_of(tf, model=None, said=None, **options):
+    tf.keras.utils.set_random_seed(1)
+    model = model or residual(tf)
+    options = {"rho": 0.8, "timings": invented_timings(model), "importance_batches": 1, **options}
+    trainer = Trainer(model, say=(said if said is not None else []).append, **options)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile(tf.keras.optimizers.SGD(0.01, momentum=0.9), loss, metrics=["accuracy"])
+    return trainer
+
+
+def fit(trainer, seed=0, **options):
+    """One epoch of four minibatches; returns its figures and selections."""
+    history = trainer.fit(*images(seed=seed), batch_size=8, **{"epochs": 1, "verbose": 0, **options})
+    return history.elastic, history.selections
+
+
+def tracing(figures):
+    return figures["trace_seconds"] + figures["seconds"].get("building", 0.0)
+
+
+def test_a_second_call_trains_on_by_the_same_graphs_and_selection(tf):
+    trainer = trainer_of(tf)
+    first, selected = fit(trainer)
+    assert len(selected) == 1 and first["replayed_share"] == 0, "one epoch would record for nothing"
+    for seed in (1, 2, 3, 4):
+        figures, selections = fit(trainer, seed)
+        assert figures["steps"] == 4 and figures["trace_seconds"] == figures["importance_seconds"] == 0
+        assert not selections and tracing(figures) < tracing(first) / 3
+    # After as many steps as an interval has, tensors are scored again.
+    assert len(fit(trainer, 5)[1]) == 1
+
+
+def test_only_what_was_selected_trains_in_the_calls_that_follow(tf):
+    trainer = trainer_of(tf)
+    (record,) = fit(trainer)[1]
+    before = [v.numpy() for v in trainer.model.trainable_variables]
+    fit(trainer, 1)
+    changed = {
+        k for k, v in enumerate(trainer.model.trainable_variables) if not np.array_equal(v.numpy(), before[k])
+    }
+    assert changed == set(record["selected"]) and len(changed) < len(before)
+
+
+@pytest.mark.parametrize("change", ["frozen", "loss", "batch shape", "weights"])
+def test_what_has_changed_is_noticed_and_told(tf, change):
+    said = []
+    trainer = trainer_of(tf, said=said)
+    model = trainer.model
+    fit(trainer)
+    data = images(seed=1)
+    if change == "frozen":
+        model.layers[1].trainable = False
+        trainer.timings = invented_timings(model)
+    elif change == "loss":
+        model.compile(model.optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    elif change == "batch shape":
+        data = data[0].astype(np.float64), data[1]
+    else:
+        model.set_weights([value + 0.01 for value in model.get_weights()])
+    assert not [line for line in said if "again" in line]
+    history = trainer.fit(*data, batch_size=8, epochs=1, verbose=0)
+    expected = "weights were changed" if change == "weights" else "compiling again"
+    if change != "batch shape":  # Keras may cast it
+        assert len([line for line in said if expected in line]) == 1
+        assert len(history.selections) == 1, "scored again"
+    assert np.isfinite(history.history["loss"][0])
+
+
+def test_a_selection_outlives_the_process(tf, tmp_path):
+    trainer = trainer_of(tf)
+    (record,) = fit(trainer)[1]
+    saved = json.loads(json.dumps(trainer.state()))
+    weights = trainer.model.get_weights()
+    other = trainer_of(tf, timings=None)
+    other.restore(saved)
+    assert len(other.timings) == len(trainer.timings)
+    fit_other = other.fit(*images(seed=1), batch_size=8, epochs=1, verbose=0)
+    assert len(fit_other.selections) == 1, "other weights: scored again"
+    third = trainer_of(tf, timings=None)
+    third.model.set_weights(weights)
+    third.restore(saved)
+    history = third.fit(*images(seed=1), batch_size=8, epochs=1, verbose=0)
+    assert not history.selections and history.history["selected"] == [len(record["selected"])]
+
+
+def test_a_long_call_after_a_short_one_selects_and_records_for_itself(tf):
+    trainer = trainer_of(tf, scheme="full")
+    first, _ = fit(trainer)
+    second, _ = fit(trainer, 1, epochs=3)
+    assert second["steps"] == 12 and tracing(second) < tracing(first) / 3
