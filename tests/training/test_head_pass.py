@@ -185,8 +185,8 @@ def test_without_being_asked_for_the_head_stays(tf):
 def test_columns_that_are_held_stay(tf, reuse, monkeypatch):
     from elastictrainer.models.solved_head import hold
 
-    def held(tf):
-        model = residual(tf)
+    def held(tf, made=residual):
+        model = made(tf)
         kernel, *bias = model.layers[-1].get_weights()
         model.layers[-1].set_weights([np.full_like(kernel, 0.25), *bias])
         hold(model, 2)
