@@ -99,8 +99,8 @@ def _print_summary(summary: Dict[str, Any]) -> None:
         f"{_accuracy(summary)}\n"
         f"took: head and recording {head_s:.0f} s, selection "
         f"{selecting_s:.0f} s, training {steps_s:.0f} s; {summary['train_seconds']:.0f} s in all, and "
-        f"{seconds.get('validation', 0.0):.0f} s of evaluation\n"
-        f"ratio to full training: {', '.join(ratios)}"
+        f"{seconds.get('validation', 0.0):.0f} s of evaluation"
+        + (f"\nratio to full training: {', '.join(ratios)}" if ratios else "")
         + (
             f"\nenergy of training: {summary['energy_joules']:.0f} J"
             if summary.get("energy_joules") is not None

@@ -8,7 +8,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.snapshot import restored
 
-_STEPS = 12  # the noise of their mean is a third of a step's
+_STEPS = 6  # the noise of their mean is less than half of a step's
 _WARM_UP = 2  # the first run builds the graph, the second one still allocates
 
 

@@ -505,6 +505,11 @@ BAD = {
         ("et-plot", "curves", "run", "--y", "time"),
         "unknown --y 'time'. Valid: accuracy, loss, flops.",
     ),
+    "until": (("et-train", *SMALL, "--until", "25:00"), "--until '25:00' is no time of day. Valid: hours"),
+    "until and time": (
+        ("et-train", *SMALL, "--until", "18:00", "--time", "5m"),
+        "--time and --until both say when the run ends: leave one of them out.",
+    ),
     "plot x": (("et-plot", "bars", "run", "--x", "time"), "--x goes with curves, not with bars"),
     "plot flops": (("et-plot", "prediction", "profile.json"), "holds no measured selection"),
     "report format": (("et-plot", "report", "run", "--output", "x.png"), "valid endings: .html .htm"),

@@ -1,0 +1,82 @@
+"""What a call of `fit` costs beside its steps when it is called again and again, and whether memory grows.
+
+    python scripts/benchmarks/repeated_fit.py --weights path/to/mobilenet_v2.h5
+    python scripts/benchmarks/repeated_fit.py --model demo --calls 30
+
+Each call trains one epoch of a few new minibatches. "beside" is the call's time without that of its steps.
+"""
+
+import argparse
+import json
+import statistics
+import time
+
+import numpy as np
+
+
+def resident_mb():
+    """Return the resident memory of this process."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="mobilenetv2")
+    parser.add_argument("--weights", default="none")
+    parser.add_argument("--scheme", default="elastic")
+    parser.add_argument("--calls", type=int, default=100)
+    parser.add_argument("--minibatches", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--output", default="repeated-fit.json")
+    options = parser.parse_args()
+    import tensorflow as tf
+
+    from elastictrainer import Trainer
+    from elastictrainer.models import zoo
+
+    size, random = zoo.default_image_size(options.model), np.random.default_rng(0)
+    model = zoo.create(options.model, 10, size, options.weights, "zeros")
+    trainer = Trainer(model, scheme=options.scheme, rho=0.5, say=lambda line: None)
+    trainer.compile(
+        tf.keras.optimizers.SGD(1e-4, momentum=0.9),
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    count, rows = options.minibatches * options.batch_size, []
+    for number in range(options.calls):
+        x = random.uniform(0, 255, (count, size, size, 3)).astype(np.float32)
+        y = random.integers(0, 10, count)
+        began = time.perf_counter()
+        figures = trainer.fit(x, y, batch_size=options.batch_size, epochs=1, verbose=0).elastic
+        seconds = time.perf_counter() - began
+        steps_s = figures["seconds"].get("steps", 0.0) + figures["seconds"].get("replay", 0.0)
+        rows.append(
+            {
+                "call": number + 1,
+                "seconds": seconds,
+                "beside_s": seconds - steps_s,
+                "traced_s": figures["trace_seconds"],
+                "scored_s": figures["importance_seconds"],
+                "resident_mb": resident_mb(),
+            }
+        )
+    later = [row for row in rows[1:] if not row["scored_s"]]
+    scoring = [row["beside_s"] for row in rows[1:] if row["scored_s"]]
+    early = rows[min(len(rows) // 5, len(rows) - 1)]["resident_mb"]
+    print(f"{options.model}, {options.scheme}, {options.calls} calls of {options.minibatches} minibatches")
+    print(f"first call           {rows[0]['beside_s']:8.2f} s beside its steps")
+    print(f"later calls          {statistics.median(row['beside_s'] for row in later):8.2f} s (median)")
+    if scoring:
+        print(f"those that score     {statistics.median(scoring):8.2f} s (median of {len(scoring)})")
+    print(f"later calls trace    {max(row['traced_s'] for row in later):8.2f} s at most")
+    last = rows[-1]["resident_mb"]
+    print(f"resident memory      {early:8.0f} MB after a fifth of the calls, {last:.0f} MB at the end")
+    with open(options.output, "w", encoding="utf-8") as file:
+        json.dump({"options": vars(options), "rows": rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
