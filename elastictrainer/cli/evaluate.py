@@ -56,7 +56,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     load_tensorflow()
     from elastictrainer.data.pictures import MEMORY
     from elastictrainer.data.reading import Reading
-    from elastictrainer.experiment import evaluation_folder, labelled, scoring
+    from elastictrainer.experiment import earlier_data, evaluation_folder, labelled, scoring
     from elastictrainer.models import predictor
     from elastictrainer.plotting import drawing, mistakes
 
@@ -70,6 +70,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             RunFolder(options.model), options.part, options.data_dir, options.image_memory
         )
     )
+    if is_run:
+        data = earlier_data.told_apart(RunFolder(options.model), data, options.dataset is None, print)
     classifier = predictor.load(options.model, options.weights, options.trust_model)
     scores = scoring.score(classifier, data, options.image_size)
     for line in _lines(scores):
@@ -95,6 +97,9 @@ def _lines(scores: "Scores") -> List[str]:
         + (f", top-5 {100 * top_5:.2f} %" if top_5 is not None else "")
         + f", F1 {scores.summary()['macro_f1']:.3f} (mean of the classes)",
     ]
+    if scores.apart:
+        old, new = (100 * scores.apart[f"accuracy_{which}"] for which in ("old", "new"))
+        lines.append(f"of what the run knew before {old:.2f} %, of what it learned {new:.2f} %")
     there = sorted((row for row in scores.by_class if row["images"]), key=lambda row: row["f1"])
     if there[0]["f1"] < 1:
         worst = ", ".join(f"{row['class']} {row['f1']:.3f}" for row in there[:_WORST] if row["f1"] < 1)

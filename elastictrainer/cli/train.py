@@ -112,11 +112,19 @@ def _print_summary(summary: Dict[str, Any]) -> None:
 def _accuracy(summary: Dict[str, Any]) -> str:
     if summary.get("val_accuracy") is None:
         best, last = 100 * summary["accuracy_best"], 100 * summary["accuracy_last"]
-        return f"test accuracy: best {best:.2f} %, last {last:.2f} %"
+        return f"test accuracy: best {best:.2f} %, last {last:.2f} %{_apart(summary)}"
     return (
         f"test accuracy: {100 * summary['accuracy']:.2f} % with {summary['kept_weights']}, the weights of "
         f"epoch {summary['kept_epoch']} (validation accuracy {100 * summary['val_accuracy']:.2f} %)"
+        f"{_apart(summary)}"
     )
+
+
+def _apart(summary: Dict[str, Any]) -> str:
+    if summary.get("accuracy_old") is None:
+        return ""
+    old, new = 100 * summary["accuracy_old"], 100 * summary["accuracy_new"]
+    return f"; of the old data {old:.2f} %, of the new {new:.2f} %"
 
 
 if __name__ == "__main__":

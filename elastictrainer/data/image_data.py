@@ -1,8 +1,8 @@
 """Images as minibatches: one input pipeline for all data sets."""
 
 import os
-from dataclasses import dataclass, replace
-from typing import Callable, Dict, Iterator, List, Optional, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +31,7 @@ class ImageData:
         part: k and n: of every minibatch, only each n-th image from number k on; one process' share.
         val_split: what the best weights are chosen by; None: they are not chosen.
         evaluated: images of a minibatch that is evaluated.
+        old: images of earlier runs' data to evaluate on as well, by part (test, val).
     """
 
     name: str
@@ -43,6 +44,7 @@ class ImageData:
     part: Tuple[int, int] = (0, 1)
     val_split: Optional[Split] = None
     evaluated: int = 32
+    old: Mapping[str, Split] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         broken = [name for name in self.class_names if not name.strip() or not name.isprintable()]
@@ -143,17 +145,32 @@ class ImageData:
 
         yield from self._read(self._shuffled(seed, number).take(self.steps_per_epoch), self.train_split)
 
-    def test(self, every: int = 1, batch_size: Optional[int] = None) -> Iterator[Minibatch]:
+    def test(self, every: int = 1, batch_size: Optional[int] = None) -> Iterator[Tuple[Any, ...]]:
         """Read all test images as stored, or this process' part of them; the last minibatch may be smaller.
 
-        `every`: read one of so many; what is stored by class then still has all classes.
+        `every`: read one of so many; what is stored by class then still has all classes. Where
+        there are `old` ones, too, each minibatch says as its third item whether it is of these.
         """
-        yield from self.stored(self.test_split, batch_size, every)
+        yield from self._evaluated("test", batch_size, every)
 
-    def validation(self, batch_size: Optional[int] = None) -> Iterator[Minibatch]:
+    def validation(self, batch_size: Optional[int] = None) -> Iterator[Tuple[Any, ...]]:
         """As `test`, all images of the validation part, which there must be."""
-        assert self.val_split is not None
-        yield from self.stored(self.val_split, batch_size)
+        yield from self._evaluated("val", batch_size)
+
+    def evaluated_count(self, part: str) -> int:
+        """The number of images of a part that are evaluated on, those of earlier runs' data included."""
+        return self.splits[part].count + (self.old[part].count if part in self.old else 0)
+
+    def _evaluated(
+        self, part: str, batch_size: Optional[int] = None, every: int = 1
+    ) -> Iterator[Tuple[Any, ...]]:
+        new, old = self.splits[part], self.old.get(part)
+        if old is None:
+            yield from self.stored(new, batch_size, every)
+            return
+        for is_old, split in ((False, new), (True, old)):
+            for images, labels in self.stored(split, batch_size, every):
+                yield images, labels, is_old
 
     def stored(self, split: Split, batch_size: Optional[int] = None, every: int = 1) -> Iterator[Minibatch]:
         """As `test`, the images of `split`."""

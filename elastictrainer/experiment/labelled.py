@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
+import numpy as np
+
 from elastictrainer.data import datasets, fingerprint, gone
 from elastictrainer.data.parts import UNDIVIDED, divided
 from elastictrainer.data.reading import Reading, abbreviated
@@ -25,12 +27,14 @@ class Labelled:
         part: test, val or train; empty where the data has no parts.
         class_names: by label.
         split: the images.
+        old: (n,) bool, which of them a run knew before its own data; None: it knew none, or it is not asked.
     """
 
     name: str
     part: str
     class_names: Sequence[str]
     split: Divisible
+    old: Optional[np.ndarray] = None
 
     @functools.cached_property
     def image_names(self) -> List[str]:

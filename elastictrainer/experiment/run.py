@@ -13,10 +13,18 @@ import tensorflow as tf
 
 from elastictrainer.data import fingerprint, gone
 from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.kept_images import KeptImages
 from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
-from elastictrainer.experiment import assembly, damaged_images, memory, profiling, user_callbacks
+from elastictrainer.experiment import (
+    assembly,
+    damaged_images,
+    keeping,
+    memory,
+    profiling,
+    user_callbacks,
+)
 from elastictrainer.experiment.durations import seconds_of
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
@@ -24,7 +32,7 @@ from elastictrainer.experiment.settings_checks import check_together, require_re
 from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
-from elastictrainer.models.solved_head import SolvableHead
+from elastictrainer.models.solved_head import hold
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment, ownership
@@ -95,7 +103,7 @@ def _train(
         _require_unchanged(data, run, print)
         data = gone.without(data, print)
     noteworthy = [*remarks(data), *damaged_images.remarks(reading)]
-    data, model = _prepared(settings, run, resume, data, group)
+    data, model, kept_images = _prepared(settings, run, resume, data, group)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, "
         f"{_counts(data)} images, {len(model.trainable_weights)} trainable tensors"
@@ -109,6 +117,8 @@ def _train(
     rates = rate_schedule(settings)
     keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
     weights = data.class_weights() if settings.class_weights == "balanced" else None
+    if weights is None and settings.init_from and settings.keep:
+        weights = keeping.class_weights(data)
     kept = run.profile_path if resume and run.profile_path.exists() else None
     limit = memory.limit(settings.memory)
     timings = _profile(settings, kept, data, model, optimizer, group, limit)
@@ -156,7 +166,8 @@ def _train(
         *users,
         checkpointing,
     ]
-    _begin(settings, run, resume, timings, {"data": about_data, "damaged": reading.record()})
+    about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
+    _begin(settings, run, resume, timings, about, kept_images)
     exempt_from_collection()
     try:
         history = trainer.fit(
@@ -221,7 +232,7 @@ def _head(
     if settings.init_from and warm_start.knows(RunFolder(settings.init_from), data.class_names):
         return "keep"
     try:
-        SolvableHead(model)
+        hold(model, keeping.old_classes(settings))
     except UsageError as error:
         print(f"note: {error}")
         return "keep"
@@ -232,7 +243,7 @@ def _evaluation_s(settings: TrainSettings, data: ImageData, timings: Optional[Te
     """Return what an evaluation is expected to take, in seconds; 0 without a profile."""
     if timings is None:
         return 0.0
-    images = data.test_split.count if data.val_split is None else data.val_split.count
+    images = data.evaluated_count("test" if data.val_split is None else "val")
     pass_s = 1e-3 * images / settings.batch_size * timings.full_ms * timings.forward_share
     return _EVALUATION * pass_s
 
@@ -282,21 +293,24 @@ def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], Non
 
 def _prepared(
     settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
-) -> Tuple[ImageData, tf.keras.Model]:
-    """The images, or this process' share of every minibatch, and the model, the same in all processes."""
+) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages]]:
+    """The images, or this process' share of every minibatch; the model, the same in all processes; and the
+    images that are kept."""
     if settings.init_from:
-        model = warm_start.model_of(RunFolder(settings.init_from), data.class_names, settings.trust_model)
+        names = keeping.class_names(settings, data)
+        model = warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
     else:
         if resume and ownership.checkpoints(run.checkpoints_path):
             settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
         model = assembly.make_model(settings, len(data.class_names))
     data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
-    data = data.cached(settings.cache, print)
+    kept = keeping.kept_of(settings, run, resume, data, print)
+    data = keeping.with_old(settings, data.cached(settings.cache, print), kept, print)
     if group:
         data = dataclasses.replace(data, part=(group.rank, group.count))
         group.broadcast_variables(model.variables)
         workers.decorrelate(model, group.rank)
-    return data, model
+    return data, model, kept
 
 
 def _profile(
@@ -344,12 +358,15 @@ def _begin(
     resume: bool,
     timings: Optional[TensorTimings],
     about: Dict[str, Any],
+    kept: Optional[KeptImages],
 ) -> None:
     """Write what a run can be resumed by, and what it ran on."""
     if not resume:
         run.begin()
         # From here on it can be resumed. As --config of another run it must not replace this one.
         run.write_config({**dataclasses.asdict(settings), "overwrite": False})
+    if kept is not None and not run.kept_path.exists():
+        kept.save(run.kept_path)
     if timings is not None and not run.profile_path.exists():
         timings.save(run.profile_path)
     if not run.environment_path.exists():
@@ -357,7 +374,6 @@ def _begin(
             "seed": settings.seed,
             "arguments": sys.argv[1:],
             "directory": os.getcwd(),
-            "class_names": about["data"]["class_names"],
         }
         run.write_environment({**environment.describe(), **started, **about})
 

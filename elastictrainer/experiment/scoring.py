@@ -88,6 +88,18 @@ class Scores:
         return float((self.predicted == self.labels).mean())
 
     @property
+    def apart(self) -> Dict[str, float]:
+        """`accuracy_old` and `accuracy_new`, of what the classifier knew before and of the rest.
+
+        Empty where the images are all of one kind.
+        """
+        old = self.data.old
+        if old is None or old.all() or not old.any():
+            return {}
+        right = self.predicted == self.labels
+        return {"accuracy_old": float(right[old].mean()), "accuracy_new": float(right[~old].mean())}
+
+    @property
     def top_5_accuracy(self) -> Optional[float]:
         """The share of images whose class is among the five most probable; None for five classes or fewer."""
         from sklearn.metrics import top_k_accuracy_score
@@ -133,6 +145,7 @@ class Scores:
             "images": len(self.labels),
             "classes": len(self.class_names),
             "accuracy": self.accuracy,
+            **self.apart,
             "top_5_accuracy": self.top_5_accuracy,
             **{
                 f"macro_{key}": float(np.mean([r[key] for r in there]))

@@ -145,6 +145,15 @@ class TrainSettings(CommonSettings):
         group="model",
         metavar="RUN",
     )
+    keep: Optional[int] = setting(
+        None,
+        "store so many training images of each class in the run folder, for runs that start from it; with "
+        "--init-from also keep that run's classes, and mix so many old images of each into training; 0: "
+        "keep its classes, but no images",
+        0,
+        10_000,
+        metavar="N",
+    )
     scheme: str = setting(
         "elastic",
         f"{', '.join(schemes.SCHEMES)}, or your own: package.module:Class",

@@ -12,6 +12,7 @@ from elastictrainer.steps.keras_compat import layers_before, tf_variable
 # Strength of the L2 penalty, times the number of examples, on features whose mean squared norm is 1.
 # docs/results.md compares it with the best of a grid.
 PENALTY = 0.03
+_HELD = "held_classes"  # an attribute of the layer; it is not saved
 _ITERATIONS = 100
 _TOLERANCE = 1e-6  # of the objective, relative; the test accuracy no longer changes there
 
@@ -22,6 +23,7 @@ class SolvableHead:
     Attributes:
         layer: the layer.
         features: from the model's inputs to what reaches the layer, (batch, width), in inference mode.
+        held: how many columns, the first ones, stay as they are; see `hold`.
     """
 
     def __init__(self, model: tf.keras.Model):
@@ -54,6 +56,7 @@ class SolvableHead:
         if not last.trainable or last.kernel_constraint or last.bias_constraint:
             raise UsageError(f"the head cannot be solved: {last.name} is frozen, or its weights constrained.")
         self.layer = last
+        self.held: int = getattr(last, _HELD, 0)
         network = tf.keras.Model(model.inputs, last.input)
         self.features: Callable[[Any], tf.Tensor] = tf.function(
             lambda inputs: tf.cast(network(inputs, training=False), tf.float32), reduce_retracing=True
@@ -63,6 +66,13 @@ class SolvableHead:
     def classes(self) -> int:
         """The number of logits."""
         return int(self.layer.units)
+
+    def held_columns(self) -> Optional[Tuple[NDArray[Any], NDArray[Any]]]:
+        """(width, held) kernel and (held,) bias of the columns that stay as they are; None: no such."""
+        if not self.held:
+            return None
+        kernel, bias = (*self.layer.get_weights(), np.zeros(self.classes, np.float32))[:2]
+        return kernel[:, : self.held], bias[: self.held]
 
     @property
     def kernel(self) -> tf.Variable:
@@ -74,11 +84,23 @@ class SolvableHead:
         self.layer.set_weights([kernel, bias][: 1 + bool(self.layer.use_bias)])
 
 
+def hold(model: tf.keras.Model, classes: int) -> None:
+    """Let the columns of the first `classes` stay as they are when the model's head is solved.
+
+    They were trained on many images, of which few are left: solved on these anew, they are worse.
+
+    Raises:
+        UsageError: the head cannot be solved.
+    """
+    setattr(SolvableHead(model).layer, _HELD, classes)
+
+
 def solve(
     features: NDArray[Any],
     targets: NDArray[Any],
     weights: Optional[NDArray[Any]] = None,
     use_bias: bool = True,
+    held: Optional[Tuple[NDArray[Any], NDArray[Any]]] = None,
 ) -> Tuple[NDArray[np.float32], NDArray[np.float32], float]:
     """Fit a linear classifier by L-BFGS (SciPy).
 
@@ -90,6 +112,7 @@ def solve(
         targets: (n, classes) float; each row adds up to 1. A class without examples gets low logits.
         weights: (n,) of the examples; None: all count alike.
         use_bias: False: the bias is zero.
+        held: (width, k) kernel and (k,) bias of the first k classes, which are not fitted; None: all are.
 
     Returns:
         (width, classes) kernel and (classes,) bias, float32; and the mean loss of the examples, without the
@@ -109,18 +132,22 @@ def solve(
     centred = np.asarray(features - centre, np.float32)
     scale = max(float(np.sqrt(np.square(centred).sum(axis=1).mean())), 1e-12)
     centred /= scale
+    held_kernel, held_bias = held or (np.zeros((width, 0)), np.zeros(0))
+    known = (features @ held_kernel + held_bias).astype(np.float32)  # (n, k) logits
+    fitted = classes - known.shape[1]
     share = np.full(count, 1 / count) if weights is None else np.asarray(weights, np.float64) / count
-    penalty, split = PENALTY / count, width * classes
+    penalty, split = PENALTY / count, width * fitted
 
     def loss_and_residual(values: NDArray[np.float64]) -> Tuple[float, NDArray[Any]]:
-        """Return the mean loss, and (n, classes) its gradient by the logits."""
+        """Return the mean loss, and (n, fitted) its gradient by the logits that are fitted."""
         narrow = values.astype(np.float32)  # half the time of float64, and exact enough for a gradient
-        logits = centred @ narrow[:split].reshape(width, classes) + narrow[split:]
+        logits = np.hstack([known, centred @ narrow[:split].reshape(width, fitted) + narrow[split:]])
         logits -= logits.max(axis=1, keepdims=True)
         exponentials = np.exp(logits)
         total = exponentials.sum(axis=1, keepdims=True)
         losses = np.log(total[:, 0]) - np.einsum("ij,ij->i", targets, logits)
-        return float(losses @ share), (exponentials / total - targets) * share[:, None].astype(np.float32)
+        residual = (exponentials / total - targets)[:, classes - fitted :]
+        return float(losses @ share), residual * share[:, None].astype(np.float32)
 
     def objective(values: NDArray[np.float64]) -> Tuple[float, NDArray[np.float64]]:
         kernel = values[:split]
@@ -131,7 +158,8 @@ def solve(
         return loss + 0.5 * penalty * float(kernel @ kernel), gradient
 
     options = {"maxiter": _ITERATIONS, "ftol": _TOLERANCE, "gtol": 0.0}
-    found = minimize(objective, np.zeros(split + classes), jac=True, method="L-BFGS-B", options=options).x
-    kernel = found[:split].reshape(width, classes) / scale
-    bias = found[split:] - centre @ kernel
+    found = minimize(objective, np.zeros(split + fitted), jac=True, method="L-BFGS-B", options=options).x
+    kernel = found[:split].reshape(width, fitted) / scale
+    bias = np.concatenate([held_bias, found[split:] - centre @ kernel])
+    kernel = np.hstack([held_kernel, kernel])
     return kernel.astype(np.float32), bias.astype(np.float32), loss_and_residual(found)[0]

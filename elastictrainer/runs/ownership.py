@@ -20,6 +20,7 @@ FILES = (
     "profile.json",
     "model.keras",
     "best.keras",
+    "kept.npz",
 )
 EVALUATION = (
     "summary.json",

@@ -28,7 +28,7 @@ _FILES = {
         {"scheme": _WORD},
         {
             **_each("model dataset weights optimizer reuse", _WORD),
-            **_each("rho epochs interval seed batch_size image_size", _NUMBER),
+            **_each("rho epochs interval seed keep batch_size image_size", _NUMBER),
         },
     ),
     "environment.json": _schema(
@@ -69,6 +69,7 @@ _FILES = {
             **_each("accuracy_best accuracy_last", _NUMBER),  # of a run that was evaluated
             **_each("replayed_share recorded_bytes recording_seconds replay_seconds", _NUMBER),
             **_each("flops_total energy_joules peak_rss_bytes", _NUMBER),
+            **_each("accuracy_old accuracy_new", _NUMBER),
             **_each("accuracy loss val_accuracy val_loss val_accuracy_last kept_epoch", _NUMBER),
             "kept_weights": _WORD,
             "stopped": {**_WORD, "type": ["string", "null"]},

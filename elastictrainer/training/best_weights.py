@@ -20,7 +20,7 @@ from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.evaluation import Due, Evaluator
 from elastictrainer.training.stopwatch import VALIDATION
 
-Minibatches = Iterable[Tuple[Any, Any]]
+Minibatches = Iterable[Tuple[Any, ...]]  # see `Evaluator`
 _WEIGHTS = "model.weights.h5"  # in a Keras archive
 
 
@@ -144,10 +144,12 @@ class BestWeights(TrainerCallback):
         assert self._best is not None
         with self.run_state.watch.lap(VALIDATION), self._best_in_model():
             loss, accuracy = self._evaluate(self._test)
+        assert self._evaluator is not None
         return {
             "kept_weights": self._run.best_path.name,
             "kept_epoch": self._best.epoch,
             "accuracy": accuracy,
+            **self._evaluator.apart,
             "loss": loss,
             "val_accuracy": self._best.accuracy,
             "val_loss": self._best.loss,

@@ -5,6 +5,7 @@ import math
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from elastictrainer.models.user_models import activation_of
@@ -15,7 +16,7 @@ from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import VALIDATION
 from elastictrainer.training.workers import Workers
 
-Minibatches = Iterable[Tuple[Any, Any]]
+Minibatches = Iterable[Tuple[Any, ...]]  # images, labels, and perhaps whether they are old
 
 
 class Evaluation(TrainerCallback):
@@ -45,8 +46,8 @@ class Evaluation(TrainerCallback):
         self._test, self._before_each = test, before_each
         self._due = Due(every)
         self._evaluator: Optional[Evaluator] = None
-        # Of each evaluation: epoch (from 1), loss, accuracy, digest of the weights.
-        self._results: List[Tuple[int, float, float, int]] = []
+        # Of each evaluation: epoch (from 1), loss, accuracy, digest of the weights, accuracies apart.
+        self._results: List[Tuple[int, float, float, int, Dict[str, float]]] = []
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Evaluate, where it is time to."""
@@ -77,18 +78,20 @@ class Evaluation(TrainerCallback):
         if not math.isfinite(loss):
             raise state.diverged(f"the test loss is {loss}")
         if one_of == 1:
-            self._results.append((epoch, loss, accuracy, digest(state.model.variables)))
+            weights, apart = digest(state.model.variables), self._evaluator.apart
+            self._results.append((epoch, loss, accuracy, weights, apart))
         else:
             self._due.cost_s *= one_of
         return loss, accuracy
 
-    def state(self) -> List[List[float]]:
+    def state(self) -> List[List[Any]]:
         """See `TrainerCallback`."""
         return [list(result) for result in self._results]
 
     def restore(self, state: Optional[List[Any]]) -> None:
         """See `TrainerCallback`."""
-        self._results = [(epoch, loss, accuracy, weights) for epoch, loss, accuracy, weights in state or []]
+        # A checkpoint of an earlier version has no accuracies apart.
+        self._results = [(*result[:4], dict(*result[4:])) for result in state or []]
 
     def figures(self) -> Dict[str, Any]:
         """See `TrainerCallback`."""
@@ -97,13 +100,14 @@ class Evaluation(TrainerCallback):
             return {}
         # A callback may have ended the run after an epoch whose turn it was not, or put other weights back.
         weights = digest(self.run_state.model.variables)
-        if all(evaluated != weights for *_, evaluated in self._results):
+        if all(result[3] != weights for result in self._results):
             self._evaluate(trained)
-        kept, loss, accuracy, _ = [result for result in self._results if result[3] == weights][-1]
+        kept, loss, accuracy, _, apart = [result for result in self._results if result[3] == weights][-1]
         return {
             "kept_weights": "model.keras",
             "kept_epoch": kept,
             "accuracy": accuracy,
+            **apart,
             "loss": loss,
             "accuracy_best": max(result[2] for result in self._results),
             "accuracy_last": accuracy,
@@ -154,12 +158,17 @@ class Evaluator:
     """Mean cross-entropy and top-1 accuracy of a classifier; compiled once.
 
     It gives logits, or probabilities if it ends in a softmax.
+
+    Attributes:
+        apart: of the latest evaluation, `accuracy_old` and `accuracy_new` (0..1), of what its minibatches
+            called old images and of the others; empty where they call none so.
     """
 
     def __init__(self, model: tf.keras.Model, workers: Optional[Workers] = None):
         """`workers` evaluate together, each its part of the data; None: this process is alone."""
         self._objective = Objective(model, _cross_entropy)
         self._workers = workers
+        self.apart: Dict[str, float] = {}
         self._function = tf.function(self._minibatch, reduce_retracing=True)
 
     def _minibatch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
@@ -171,13 +180,18 @@ class Evaluator:
     def __call__(
         self, minibatches: Minibatches, before_each: Callable[[], None] = lambda: None
     ) -> Tuple[float, float]:
-        """(mean loss, accuracy in 0..1) over (images, integer labels); `before_each` may raise."""
-        sums = [0.0, 0.0, 0.0]  # loss, correct, count
-        for x, y in minibatches:
+        """(mean loss, accuracy in 0..1) over all images of `minibatches`; `before_each` may raise."""
+        sums = np.zeros((2, 3))  # of new and old images: loss, correct, count
+        for x, y, *is_old in minibatches:
             before_each()
             loss, correct = self._function(x, y)
             count = int(y.shape[0])
-            sums = [sums[0] + float(loss) * count, sums[1] + int(correct), sums[2] + count]
+            sums[int(any(is_old))] += float(loss) * count, int(correct), count
         if self._workers:
-            sums = self._workers.gather(sums).sum(axis=0).tolist()
-        return sums[0] / sums[2], sums[1] / sums[2]
+            sums = self._workers.gather(sums.ravel().tolist()).sum(axis=0).reshape(2, 3)
+        (_, new, new_count), (_, old, old_count) = sums.tolist()
+        self.apart = {}
+        if old_count and new_count:
+            self.apart = {"accuracy_old": old / old_count, "accuracy_new": new / new_count}
+        loss_sum, correct, count = sums.sum(axis=0).tolist()
+        return loss_sum / count, correct / count

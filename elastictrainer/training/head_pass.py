@@ -96,7 +96,8 @@ class HeadPass:
             targets = targets * (1 - self._smoothing) + self._smoothing / targets.shape[1]
         counted = None if (weights == 1).all() else weights
         layer = self.head.layer
-        kernel, bias, loss = solve(features, targets, counted, bool(layer.use_bias))
+        held = self.head.held_columns()
+        kernel, bias, loss = solve(features, targets, counted, bool(layer.use_bias), held)
         self.head.assign(kernel, bias)
         if workers:
             workers.broadcast_variables(layer.weights)

@@ -6,7 +6,7 @@ import pytest
 from builders import small_network
 from elastictrainer import UsageError
 from elastictrainer.models import zoo
-from elastictrainer.models.solved_head import PENALTY, SolvableHead, solve
+from elastictrainer.models.solved_head import PENALTY, SolvableHead, hold, solve
 
 
 def problem(count=240, width=12, classes=4, seed=0):
@@ -128,3 +128,26 @@ def test_on_real_photographs_the_solved_head_is_far_above_chance(tf, flowers12, 
     kernel, bias, _ = solve(parts["train"][0], np.eye(12, dtype=np.float32)[parts["train"][1]])
     features, labels = parts["test"]
     assert ((features @ kernel + bias).argmax(axis=1) == labels).mean() > 0.85
+
+
+def test_held_columns_stay_and_the_others_are_fitted_around_them():
+    features, targets, labels = problem()
+    all_kernel, all_bias, all_loss = solve(features, targets)
+    kernel, bias, loss = solve(features, targets, held=(all_kernel[:, :2], all_bias[:2]))
+    np.testing.assert_array_equal(kernel[:, :2], all_kernel[:, :2])
+    np.testing.assert_array_equal(bias[:2], all_bias[:2])
+    assert loss == pytest.approx(all_loss, rel=0.02), "what fits best is what was held"
+    assert ((features @ kernel + bias).argmax(axis=1) == labels).mean() > 0.9
+    far = solve(features, targets, held=(all_kernel[:, :2], all_bias[:2] + 5))
+    assert far[1][2:].min() > bias[2:].max(), "the others make up for it"
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_a_model_is_marked_for_it(tf, use_bias):
+    head = tf.keras.layers.Dense(3, use_bias=use_bias)
+    model = tf.keras.Sequential([tf.keras.Input((4,)), head])
+    assert SolvableHead(model).held_columns() is None
+    hold(model, 2)
+    kernel, bias = SolvableHead(model).held_columns()
+    np.testing.assert_array_equal(kernel, head.get_weights()[0][:, :2])
+    assert bias.shape == (2,)

@@ -253,15 +253,19 @@ def test_networks_that_are_no_chains_are_fine_tuned(tf, script, tmp_path, monkey
     assert float(rows[2]["achieved"]) > 0  # so short a run is mostly graphs to build
 
 
-def test_looks_change_and_classes_are_halved(script):
-    drift = script("drift")
-    images = np.full((8, 2, 2, 3), 200, np.uint8)
-    labels = np.repeat(np.arange(4), 2)
-    found = drift.drifts((images, labels), (images, labels))
-    old_train, _, new_train, _ = found["classes"]
-    assert old_train[1].tolist() == [0, 0, 1, 1] and new_train[1].tolist() == [2, 2, 3, 3]
-    _, _, new_train, _ = found["looks"]
-    assert new_train[0][0, 0, 0].tolist() == [120, 90, 72] and new_train[1].tolist() == labels.tolist()
-    kept = drift.reminders((images, labels), 1)
-    assert kept[1].tolist() == [0, 1, 2, 3]
-    assert drift.joined(kept, new_train)[0].shape == (12, 2, 2, 3)
+def test_classes_are_halved_and_looks_change(script, tmp_path):
+    from PIL import Image
+
+    continual = script("continual")
+    for part in ("train", "test"):
+        for name in "abcd":
+            (tmp_path / "all" / part / name).mkdir(parents=True)
+            Image.new("RGB", (2, 2), (200,) * 3).save(tmp_path / "all" / part / name / "1.png")
+    continual.link(tmp_path / "all", tmp_path)
+    continual.change_looks(tmp_path)
+    halves = {
+        half: sorted(p.name for p in (tmp_path / half / "test").iterdir()) for half in ("first", "second")
+    }
+    assert halves == {"first": ["a", "b"], "second": ["c", "d"]}
+    changed = sorted((tmp_path / "looks").glob("*/*/*"))
+    assert len(changed) == 4 and Image.open(changed[0]).getpixel((0, 0)) == (120, 90, 72)

@@ -42,6 +42,32 @@ def test_processes_add_up_their_parts(tf, model):
     assert Evaluator(model, alike)(minibatches(tf)) == pytest.approx(Evaluator(model)(minibatches(tf)))
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_old_images_are_told_apart(tf, model, processes):
+    told = [(x, y, k == 1) for k, (x, y) in enumerate(minibatches(tf))]
+    right = [int((x.numpy().argmax(axis=1) == y.numpy()).sum()) for x, y, _ in told]
+    workers = SimpleNamespace(gather=lambda sums: np.array([sums] * processes)) if processes > 1 else None
+    evaluator = Evaluator(model, workers)
+    assert evaluator(told) == pytest.approx(Evaluator(model)(minibatches(tf)))
+    assert evaluator.apart == {"accuracy_old": right[1] / 4, "accuracy_new": (right[0] + right[2]) / 5}
+    evaluator(minibatches(tf))
+    assert evaluator.apart == {}
+
+
+def test_figures_tell_old_from_new_also_after_a_resumption(tf, model):
+    told = [(x, y, k == 1) for k, (x, y) in enumerate(minibatches(tf))]
+    evaluation = make(model, told)
+    train(evaluation, 1)
+    expected = {"accuracy_old", "accuracy_new"}
+    assert expected < set(evaluation.figures())
+    resumed = make(model, told)
+    resumed.run_state.progress = evaluation.run_state.progress
+    resumed.restore(json.loads(json.dumps(evaluation.state())))
+    assert resumed.figures() == evaluation.figures()
+    resumed.restore([result[:4] for result in evaluation.state()])
+    assert not expected & set(resumed.figures()), "a checkpoint of an earlier version"
+
+
 def test_what_is_called_before_each_minibatch_may_end_it(tf, model):
     calls = itertools.count(1)
 

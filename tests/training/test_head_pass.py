@@ -179,3 +179,20 @@ def test_without_being_asked_for_the_head_stays(tf):
     assert not noting.records and not any("head" in line for line in said)
     with pytest.raises(UsageError, match="keep, solve"):
         Trainer(residual(tf), head="solved")
+
+
+@pytest.mark.parametrize("reuse", ["auto", "off"])
+def test_columns_that_are_held_stay(tf, reuse, monkeypatch):
+    from elastictrainer.models.solved_head import hold
+
+    def held(tf, made=residual):
+        model = made(tf)
+        kernel, *bias = model.layers[-1].get_weights()
+        model.layers[-1].set_weights([np.full_like(kernel, 0.25), *bias])
+        hold(model, 2)
+        return model
+
+    monkeypatch.setitem(run_of.__globals__, "residual", held)
+    _, _, _, noting = run_of(tf, reuse=reuse, epochs=1)
+    (kernel,) = noting.kernels
+    assert (kernel[:, :2] == 0.25).all() and (kernel[:, 2] != 0.25).all()

@@ -1,0 +1,142 @@
+"""Images of each class that a run keeps for later ones: chosen, stored in one file, read again."""
+
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+
+from elastictrainer.data.splits import ArraySplit, Divisible, stored
+from elastictrainer.errors import UsageError
+from elastictrainer.runs.files import written_beside
+
+_ARRAYS = ("images", "labels", "ages", "class_names")
+
+
+@dataclass(frozen=True)
+class KeptImages:
+    """A few images of each class, as the network takes them.
+
+    Attributes:
+        images: (n, H, W, 3) uint8.
+        labels: (n,) int64.
+        ages: (n,) int64: 0 for images of the latest run's data, 1 for those of the run before it, and so on.
+        class_names: by label.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    ages: np.ndarray
+    class_names: Tuple[str, ...]
+
+    def split(self) -> ArraySplit:
+        """The images to train on."""
+        return ArraySplit(self.images, self.labels)
+
+    def subset(self, chosen: np.ndarray) -> "KeptImages":
+        """The images that `chosen`, (n,) bool or int, names."""
+        return replace(self, images=self.images[chosen], labels=self.labels[chosen], ages=self.ages[chosen])
+
+    def older(self) -> "KeptImages":
+        """The same images, seen from the next run."""
+        return replace(self, ages=self.ages + 1)
+
+    def renamed(self, class_names: Sequence[str]) -> "KeptImages":
+        """The same images with labels by `class_names`, which holds all their classes."""
+        label_of = np.array([list(class_names).index(name) for name in self.class_names], np.int64)
+        return replace(self, labels=label_of[self.labels], class_names=tuple(class_names))
+
+    def limited(self, each: int) -> "KeptImages":
+        """At most `each` images of a class, in equal shares of the runs that it came in, the latest first.
+
+        Of one run's images of a class the first stay: they are in the order in which they were chosen.
+        """
+        rank = np.zeros(len(self.labels), np.int64)  # of an image among those of its class and run
+        for pair in set(zip(self.labels.tolist(), self.ages.tolist())):
+            members = np.flatnonzero((self.labels == pair[0]) & (self.ages == pair[1]))
+            rank[members] = np.arange(len(members))
+        order = np.lexsort((self.ages, rank, self.labels))
+        first = np.searchsorted(self.labels[order], self.labels[order])
+        return self.subset(np.sort(order[np.arange(len(order)) - first < each]))
+
+    def save(self, path: Path) -> None:
+        """Write all into an `.npz` file, completely or not at all."""
+        with written_beside(path) as beside, open(beside, "wb") as file:
+            names = np.array(self.class_names, dtype=np.str_)
+            arrays = dict(zip(_ARRAYS, (self.images, self.labels, self.ages, names)))
+            np.savez_compressed(file, **arrays)
+
+
+def joined(parts: Sequence[KeptImages]) -> KeptImages:
+    """The images of all `parts`, which have the same class names and image size."""
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS[:3]}
+    return KeptImages(class_names=parts[0].class_names, **arrays)
+
+
+def drawn(
+    split: Divisible, class_names: Sequence[str], each: int, size: Tuple[int, int], seed: int
+) -> KeptImages:
+    """Draw `each` images of every class by chance, or as many as there are.
+
+    Args:
+        split: to draw from.
+        class_names: by its labels.
+        each: images of a class.
+        size: height and width to store them at.
+        seed: of the draw; of two numbers, the larger draws the images of the smaller and more.
+
+    Returns:
+        Images of age 0. Which stand first is by chance, too.
+
+    Raises:
+        tf.errors.OpError: one cannot be decoded; see `splits.unreadable`.
+    """
+    labels = np.asarray(split.labels)
+    orders: List[np.ndarray] = []
+    for label in range(len(class_names)):
+        members = np.flatnonzero(labels == label)
+        orders.append(np.random.default_rng([seed, label]).permutation(members)[:each])
+    numbers = np.concatenate([*orders, np.zeros(0, np.int64)]).astype(np.int64)
+    chosen = np.zeros(len(labels), bool)
+    chosen[numbers] = True
+    images = np.zeros((len(numbers), *size, 3), np.uint8)
+    place = np.argsort(np.argsort(numbers))  # the split gives them in its own order
+    for k, (image, _) in enumerate(stored(split.subset(chosen), size, workers=1)):
+        images[k] = np.rint(image.numpy()).clip(0, 255).astype(np.uint8)
+    return KeptImages(
+        images[place], labels[numbers].astype(np.int64), np.zeros(len(numbers), np.int64), tuple(class_names)
+    )
+
+
+def read(path: Path) -> KeptImages:
+    """What `KeptImages.save` wrote.
+
+    Raises:
+        UsageError: the file cannot be read, is damaged, or holds something else.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays: Dict[str, Any] = {name: file[name] for name in _ARRAYS}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+        raise UsageError(
+            f"{path} cannot be read as kept images ({type(error).__name__}: {str(error)[:100]}). "
+            "Put it back from a copy; or delete it, and they are taken from the run's data, if that is there."
+        ) from None
+    images, labels, ages, names = (arrays[name] for name in _ARRAYS)
+    whole = (
+        images.dtype == np.uint8
+        and images.ndim == 4
+        and images.shape[-1] == 3
+        and labels.dtype.kind == ages.dtype.kind == "i"
+        and labels.shape == ages.shape == images.shape[:1]
+        and names.dtype.kind == "U"
+        and names.ndim == 1
+        and bool((labels >= 0).all() and (labels < len(names)).all() and (ages >= 0).all())
+    )
+    if not whole:
+        raise UsageError(
+            f"{path} does not hold kept images. Put it back from a copy; or delete it, and they are taken "
+            "from the run's data, if that is there."
+        )
+    return KeptImages(images, labels, ages, tuple(map(str, names)))

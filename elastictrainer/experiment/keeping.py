@@ -1,0 +1,175 @@
+"""What a run takes over from the one before it, and stores for the next: classes, and images of each."""
+
+from dataclasses import replace
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.data import kept_images
+from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.joined_splits import JoinedSplit, RelabelledSplit, labels_in
+from elastictrainer.data.kept_images import KeptImages
+from elastictrainer.data.reading import abbreviated
+from elastictrainer.data.splits import IndexedSplit, Split, unreadable
+from elastictrainer.errors import UsageError
+from elastictrainer.experiment import earlier_data
+from elastictrainer.experiment.options import load
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.runs.run_folder import RunFolder
+
+Say = Callable[[str], None]
+
+
+def class_names(settings: TrainSettings, data: ImageData) -> Tuple[str, ...]:
+    """The classes of a run's head, by label: with --keep those of the earlier run, then the new ones."""
+    if settings.init_from is None or settings.keep is None:
+        return data.class_names
+    known = _classes_of(RunFolder(settings.init_from))
+    return (*known, *(name for name in data.class_names if name not in known))
+
+
+def old_classes(settings: TrainSettings) -> int:
+    """How many of the head's classes, the first ones, are kept of the earlier run."""
+    return (
+        0
+        if settings.keep is None or not settings.init_from
+        else len(_classes_of(RunFolder(settings.init_from)))
+    )
+
+
+def class_weights(data: ImageData) -> List[float]:
+    """By label, what an image counts so that few old images of a class weigh as much as many new ones.
+
+    Their mean over the training images is 1; a class without images has the weight 1.
+    """
+    counts = np.bincount(data.train_split.labels, minlength=len(data.class_names))
+    each = counts.sum() / np.count_nonzero(counts)
+    return [float(each / count) if count else 1.0 for count in counts]
+
+
+def kept_of(
+    settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, say: Say
+) -> Optional[KeptImages]:
+    """The images that a run keeps: those it takes from the earlier run, and its own; None: none.
+
+    Args:
+        settings: of the run.
+        run: its folder; a resumed run has them there.
+        resume: whether it is resumed.
+        data: the new data, before the old is added.
+        say: takes a line for the user.
+
+    Returns:
+        Images labelled by `class_names`, at the size of `data`; those of age 0 are of the new data.
+
+    Raises:
+        UsageError: the earlier run stored none and its data is not there as it was, or what it stored is
+            damaged or of another size.
+        DataError: an image cannot be decoded.
+    """
+    if not settings.keep:
+        return None
+    if resume and run.kept_path.exists():
+        return kept_images.read(run.kept_path)
+    names = class_names(settings, data)
+    own = _drawn(data.train_split, data.class_names, settings.keep, data.image_size, settings.seed)
+    parts = [own.renamed(names)]
+    if settings.init_from:
+        old = _old(RunFolder(settings.init_from), settings.keep, data.image_size, say)
+        parts.append(old.older().renamed(names))
+        lacking = [names[k] for k in range(len(names)) if not any((part.labels == k).any() for part in parts)]
+        if lacking:
+            say(f"note: no image is left of {abbreviated(lacking)}: they will be forgotten")
+    return kept_images.joined(parts)
+
+
+def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages], say: Say) -> ImageData:
+    """The data with what a run takes over from the earlier one: classes, images to train and to test on.
+
+    Args:
+        settings: of the run.
+        data: the new data.
+        kept: what `kept_of` gave.
+        say: takes a line for the user.
+
+    Raises:
+        UsageError: the new data comes as a stream, into which no images can be mixed.
+    """
+    if settings.init_from is None or settings.keep is None:
+        return data
+    names, earlier = class_names(settings, data), RunFolder(settings.init_from)
+    label_of = labels_in(names, data.class_names)
+    train, sources = data.train_split, [earlier, *earlier_data.earlier_runs(earlier)]
+    old = None if kept is None else kept.subset(kept.ages > 0)
+    if old is None or not len(old.labels):
+        mixed: Split = RelabelledSplit(train, label_of)
+    elif not isinstance(train, IndexedSplit):
+        raise UsageError(
+            f"--keep {settings.keep}: {data.name} is read as a stream, and no images can be mixed into that. "
+            "Give the images as a folder, a .csv table or .npz arrays."
+        )
+    else:
+        labels = np.concatenate([label_of[train.labels], old.labels])
+        mixed = JoinedSplit([train, old.split()], labels)
+        say(f"kept: {len(old.labels)} old images of {len(set(old.labels.tolist()))} classes are mixed in")
+    tested = {
+        part: earlier_data.evaluated(sources, part, names, say) for part in data.splits if part != "train"
+    }
+    return replace(
+        data,
+        class_names=names,
+        train_split=mixed,
+        test_split=RelabelledSplit(data.test_split, label_of),
+        val_split=data.val_split and RelabelledSplit(data.val_split, label_of),
+        old={part: found.split for part, found in tested.items() if found is not None},
+    )
+
+
+def _old(run: RunFolder, each: int, size: Tuple[int, int], say: Say) -> KeptImages:
+    """`each` images of every class of the earlier run, or as many as there are, seen from that run."""
+    settings = load(TrainSettings, run.config_path)
+    stored, names = _stored(run, size), tuple(_classes_of(run))
+    if stored is not None and (settings.keep or 0) >= each:
+        return stored.limited(each)
+    parts = [] if stored is None else [stored]
+    try:
+        data = earlier_data.images_of(run, "train")
+        # The same draw as when the run was trained: it begins with the images that are stored.
+        own = _drawn(data.split, data.class_names, each, size, settings.seed).renamed(names)
+        parts = [own, *(part.subset(part.ages > 0) for part in parts)]
+    except UsageError as error:
+        if stored is None:
+            raise UsageError(
+                f"--keep {each}: {run.path} stored no images (it was trained without --keep), and its data "
+                f"cannot be used: {error} Put the data back, or keep the classes without images: --keep 0."
+            ) from None
+        say(
+            f"note: {run.path} stored {settings.keep} images of each class, fewer than --keep {each}: {error}"
+        )
+    return kept_images.joined(parts).limited(each)
+
+
+def _stored(run: RunFolder, size: Tuple[int, int]) -> Optional[KeptImages]:
+    """What a run stored; None: nothing. UsageError where it is damaged, or of another run."""
+    if not run.kept_path.exists():
+        return None
+    stored = kept_images.read(run.kept_path)
+    if stored.images.shape[1:3] != size or set(stored.class_names) != set(_classes_of(run)):
+        sides = "x".join(map(str, stored.images.shape[1:3]))
+        raise UsageError(
+            f"{run.kept_path} is of another run: {sides} pixels, {len(stored.class_names)} classes. "
+            "Put back the file that belongs there, or delete it."
+        )
+    return stored
+
+
+def _classes_of(run: RunFolder) -> List[str]:
+    return run.environment().get("class_names") or []
+
+
+def _drawn(split: Any, names: Sequence[str], each: int, size: Tuple[int, int], seed: int) -> KeptImages:
+    try:
+        return kept_images.drawn(split, names, each, size, seed)
+    except tf.errors.OpError as error:
+        raise unreadable(split, error) from None

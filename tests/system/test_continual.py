@@ -1,0 +1,99 @@
+"""docs/continual.md: its commands, in their order, on small data."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elastictrainer.cli import evaluate, train
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "continual.md"
+COLOURS = {
+    "birds": {"black": (10, 10, 10), "grey": (120, 120, 120)},
+    "gulls": {"red": (240, 10, 10), "grey": (150, 150, 150)},
+    "owls": {"blue": (10, 10, 240), "green": (10, 240, 10)},
+}
+QUICK = ["--epochs", "2", "--learning-rate", "0.01", "--scheme", "traditional-tl"]
+
+
+def draw(home):
+    """Make the folders that the page names: images of one colour each, a little lighter one by one."""
+    from PIL import Image
+
+    for name, classes in COLOURS.items():
+        for part, count in {"train": 12, "test": 3}.items():
+            for label, colour in classes.items():
+                folder = home / name / part / label
+                folder.mkdir(parents=True)
+                for k in range(count):
+                    lighter = tuple(value + k + 12 * (part == "test") for value in colour)
+                    Image.new("RGB", (24, 24), lighter).save(folder / f"{k}.png")
+
+
+@pytest.fixture(scope="module")
+def home(tf, tmp_path_factory):
+    """A folder in which the page's commands were run."""
+    home = tmp_path_factory.mktemp("page")
+    draw(home)
+    block = re.search(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL).group(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        for command, *words in map(shlex.split, block.splitlines()):
+            if command == "et-train":
+                model = [] if "--init-from" in words else ["--model", "demo", "--image-size", "24"]
+                assert train.main([*words, *model, *QUICK]) == 0
+            else:
+                assert command == "et-evaluate" and evaluate.main(words) == 0
+    return home
+
+
+def of(run, name):
+    return json.loads((run / name).read_text())
+
+
+def test_each_run_keeps_the_classes_before_it_and_images_of_them(home):
+    names = [of(home / "runs" / name, "environment.json")["class_names"] for name in COLOURS]
+    assert names == [
+        ["black", "grey"],
+        ["black", "grey", "red"],
+        ["black", "grey", "red", "blue", "green"],
+    ]
+    with np.load(home / "runs" / "owls" / "kept.npz") as kept:
+        counts = np.bincount(kept["labels"])
+        assert counts.tolist() == [5] * 5
+        assert kept["images"].shape[1:] == (24, 24, 3)
+        assert sorted(kept["ages"][kept["labels"] == 1].tolist()) == [1, 1, 1, 2, 2], "grey came twice"
+
+
+def test_old_and_new_accuracy_are_told_apart(home):
+    first, last = (of(home / "runs" / name, "summary.json") for name in ("birds", "owls"))
+    assert "accuracy_old" not in first
+    counts = {"old": 12, "new": 6}
+    correct = sum(count * last[f"accuracy_{which}"] for which, count in counts.items())
+    assert correct == pytest.approx(18 * last["accuracy"])
+    evaluated = of(home / "runs" / "owls" / "evaluation", "summary.json")
+    assert evaluated["images"] == 18
+    assert [evaluated[f"accuracy_{which}"] for which in counts] == [
+        pytest.approx(last[f"accuracy_{which}"]) for which in counts
+    ]
+    assert of(home / "evaluation-of-birds", "summary.json")["images"] == 6
+
+
+def test_what_cannot_be_kept_is_told(home, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # the earlier run's data is not found from here
+    run = home / "runs" / "birds"
+    kept = (run / "kept.npz").read_bytes()
+    arguments = ["--init-from", str(run), "--dataset", str(home / "gulls"), "--output", "new", *QUICK]
+    try:
+        (run / "kept.npz").unlink()
+        assert train.main([*arguments, "--keep", "5"]) == 2
+        assert "stored no images" in capsys.readouterr().err
+        (run / "kept.npz").write_bytes(b"something else")
+        assert train.main([*arguments, "--keep", "5"]) == 2
+        assert "kept.npz cannot be read as kept images" in capsys.readouterr().err
+    finally:
+        (run / "kept.npz").write_bytes(kept)
+    assert not Path("new").exists()
