@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.knapsack import solve_chain
+from elastictrainer.selection.memory import fits, fitting, without_deepest
 from elastictrainer.selection.two_budgets import solve_both
 
 KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
@@ -108,37 +109,17 @@ def select(
     if not isinstance(solver, str):
         mask = timings.as_mask(solver(timings, importance, budget)) & timings.connected
         if memory is not None:
-            mask = _without_deepest(timings, mask, memory)
-    elif timings.step_time(useful) <= budget and _fits(timings, useful, memory):
+            mask = without_deepest(timings, mask, memory)
+    elif timings.step_time(useful) <= budget and fits(timings, useful, memory):
         mask = useful
     else:
         mask = _solve_chain_and_spend_rest(timings, importance, useful, budget, resolution)
         if memory is not None and timings.memory is not None:
             held, room = timings.memory.groups, timings.memory.room(memory)
             both = solve_both(timings, importance, useful, budget, held, room)
-            if not _fits(timings, mask, memory) or importance[both].sum() > importance[mask].sum():
+            if not fits(timings, mask, memory) or importance[both].sum() > importance[mask].sum():
                 mask = both
     return Selection(mask, timings.step_time(mask), float(importance[mask].sum()))
-
-
-def fitting(timings: TensorTimings, memory: float) -> NDArray[Any]:
-    """(N,) bool: the tensors that a process of so many bytes can train, alone.
-
-    Raises:
-        UsageError: there is none, or the profile does not say what a step takes.
-    """
-    if timings.memory is None:
-        raise UsageError(
-            "the profile does not say what a step takes of memory: make a new one with et-profile, on a "
-            "device that trains on its processor."
-        )
-    total = np.where(timings.connected, timings.memory.loaded + timings.memory.alone, np.inf)
-    if total.min() > memory:
-        raise UsageError(
-            f"{memory / 1e9:.2f} GB of memory are too little to train any tensor: the cheapest one takes "
-            f"{total.min() / 1e9:.2f} GB."
-        )
-    return np.asarray(total <= memory)
 
 
 def choose(
@@ -187,20 +168,6 @@ def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float
         if timings.step_time(mask) <= budget:  # deeper ones may cost less where they record less
             best = mask.copy()
     return best
-
-
-def _fits(timings: TensorTimings, mask: NDArray[Any], memory: Optional[float]) -> bool:
-    return memory is None or timings.memory is None or timings.memory.total(mask) <= memory
-
-
-def _without_deepest(timings: TensorTimings, mask: NDArray[Any], memory: float) -> NDArray[Any]:
-    """Leave out the deepest tensors of a selection until a process that trains the others fits."""
-    mask = mask.copy()
-    for tensor in timings.order[::-1]:
-        if _fits(timings, mask, memory):
-            break
-        mask[tensor] = False
-    return mask
 
 
 def _solve_chain_and_spend_rest(
