@@ -1,6 +1,7 @@
 """Measure what frozen work costs that is done once: how much of it can be, and what its recording takes."""
 
 import dataclasses
+import gc
 import itertools
 import time
 from typing import Any, Callable, Dict, Sequence, Tuple
@@ -44,6 +45,17 @@ def with_reuse_costs(
         optimizer: built for all its trainable tensors.
         batch: inputs and labels of the size to train with.
     """
+    reuse = _measured(timings, objective, optimizer, batch)
+    gc.collect()  # the graphs of what was measured are in each other's way otherwise
+    timings = dataclasses.replace(timings, reuse=reuse)
+    seconds = float(timings.metadata.get("calibration_seconds", 0.0))
+    return _calibrated(timings, objective, optimizer, batch, seconds / 2)
+
+
+def _measured(
+    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
+) -> ReuseCosts:
+    """What frozen work costs that is done once, as far as one step tells; see `with_reuse_costs`."""
     forward = ForwardPass(objective, optimizer, batch)
     traced, members, op_cost = forward.traced, forward.members, forward.op_costs(timings)
     operations, frozen = traced.ops.operations, traced.ops.frozen
@@ -57,7 +69,7 @@ def with_reuse_costs(
     (write_ms, write_ms_per_mb), (read_ms, read_ms_per_mb) = _transfer_ms(len(tf.nest.flatten(batch[0])[0]))
     cut_mb, recompute_ms = _cuts(timings, traced, members, op_cost, read_ms_per_mb, batch)
     n = len(timings)
-    reuse = ReuseCosts(
+    return ReuseCosts(
         CostGroups.from_sets(n, [members_of(m) for m in once], list(once.values())),
         CostGroups.from_sets(n, [members_of(m) for m in counted], list(counted.values())),
         cut_mb,
@@ -67,9 +79,6 @@ def with_reuse_costs(
         read_ms,
         read_ms_per_mb,
     )
-    timings = dataclasses.replace(timings, reuse=reuse)
-    seconds = float(timings.metadata.get("calibration_seconds", 0.0))
-    return _calibrated(timings, objective, optimizer, batch, seconds / 2)
 
 
 def _calibrated(

@@ -1,7 +1,7 @@
 """A training step in two: the prefix, which is recorded, and the suffix, which is replayed."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ from tensorflow.python.ops import op_selector
 
 from elastictrainer.reuse.cut import Cut, downstream, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
-from elastictrainer.reuse.storable import is_storable
+from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.snapshot import restored
@@ -18,6 +18,7 @@ from elastictrainer.steps.snapshot import restored
 # What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
 # or another number of rows.
 ALIKE, MIXES, FOLDS = "alike", "mixes", "folds"
+_HELD = 128e6  # bytes of tensors that are compared at once
 _ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
 
 
@@ -180,8 +181,16 @@ class TracedStep:
             for tensor in self.ops.operations[k].outputs
             if is_storable(tensor, batch)
         ]
-        if batch == 1 or not tensors:
+        if batch == 1:
             return
+        for part in _parts_of(tensors, batch):
+            self._compare_examples(part, inputs, known)
+
+    def _compare_examples(
+        self, tensors: Sequence[Any], inputs: Sequence[tf.Tensor], known: Dict[str, str]
+    ) -> None:
+        """Add to `known` what the ops of `tensors` do with examples; see `stop_where_examples_mix`."""
+        batch = int(inputs[0].shape[0])
         every, states = self.prefix(tensors)
 
         @tf.function
@@ -260,6 +269,21 @@ class TracedStep:
         except op_selector.UnliftableError as error:  # an order of ops that goes through the frozen part
             raise Unusable(f"the step cannot be taken apart ({str(error).splitlines()[0]})") from None
         return lambda *values: part(*values, *_tensors([count() for _, count in counted]))[0]
+
+
+def _parts_of(tensors: Sequence[Any], batch: int) -> Iterator[List[Any]]:
+    """Divide tensors into parts of few bytes each: a function holds all that it returns until it ends."""
+    part: List[Any] = []
+    held = 0.0
+    for tensor in tensors:
+        size = batch * row_bytes(tensor, "float32")
+        if part and held + size > _HELD:
+            yield part
+            part, held = [], 0.0
+        part.append(tensor)
+        held += size
+    if part:
+        yield part
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:

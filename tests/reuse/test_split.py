@@ -101,7 +101,9 @@ def test_several_inputs_and_outputs(tf):
     assert len(split.prefix(*x)) == len(split.cut.tensors) >= 1
 
 
-def test_statistics_that_are_updated_stop_the_prefix(tf):
+@pytest.mark.parametrize("held", [128e6, 1.0], ids=["together", "one by one"])
+def test_statistics_that_are_updated_stop_the_prefix(tf, monkeypatch, held):
+    monkeypatch.setattr("elastictrainer.reuse.split._HELD", held)
     model = updating_statistics(tf)
     x = inputs_of(tf, model)
     step = trained_step(tf, model, ["head"])
@@ -111,6 +113,17 @@ def test_statistics_that_are_updated_stop_the_prefix(tf):
     once = {traced.ops.operations[k].name for k in cut.done_once}
     assert any("c1" in name for name in once)
     assert not any("c2" in name or "norm" in name for name in once)
+
+
+def test_tensors_are_compared_in_parts_of_few_bytes(tf, monkeypatch):
+    from elastictrainer.reuse import split
+
+    monkeypatch.setattr(split, "_HELD", 400.0)
+    graph = tf.Graph()
+    with graph.as_default():
+        tensors = [tf.zeros((4, width)) for width in (5, 15, 10, 30, 2, 3)]  # 80, 240, 160, 480, 32, 48 bytes
+    widths = [[int(t.shape[1]) for t in part] for part in split._parts_of(tensors, 4)]
+    assert widths == [[5, 15], [10], [30], [2, 3]]
 
 
 def test_augmentation_and_an_inner_dropout_are_done_once_and_the_outer_one_is_not(tf):
