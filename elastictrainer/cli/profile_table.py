@@ -27,7 +27,7 @@ def _with_reuse(timings: TensorTimings) -> str:
 
 
 def _memory(timings: TensorTimings) -> List[str]:
-    """A line with the memory of a step; nothing in a profile that was not measured for that."""
+    """Return a line with the memory of a step; nothing in a profile that was not measured for that."""
     memory = timings.memory
     if memory is None:
         return []
@@ -39,7 +39,7 @@ def _memory(timings: TensorTimings) -> List[str]:
 
 
 def table(timings: TensorTimings) -> str:
-    """Full step, forward share, overlap, FLOPs, memory, coverage, rho_min, and the costliest tensors.
+    """Return full step, forward share, overlap, FLOPs, memory, coverage, rho_min, and the costliest tensors.
 
     A profile with measured selections (`et-profile --validate`) also gets their predicted and measured step
     times. Times are in ms. Tensors are in the order of dW plus dy time, the largest first.

@@ -158,7 +158,7 @@ class ImageData:
         yield from self._evaluated("val", batch_size)
 
     def evaluated_count(self, part: str) -> int:
-        """The number of images of a part that are evaluated on, those of earlier runs' data included."""
+        """Return how many images of a part are evaluated, those of earlier runs' data included."""
         return self.splits[part].count + (self.old[part].count if part in self.old else 0)
 
     def _evaluated(

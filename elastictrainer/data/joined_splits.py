@@ -71,7 +71,7 @@ class JoinedSplit(IndexedSplit):
 
     @property
     def files(self) -> np.ndarray:
-        """(n,) str, paths; AttributeError where not all images are files."""
+        """Return (n,) str, paths; AttributeError where not all images are files."""
         return np.concatenate([split.files for split in self.splits])
 
     def subset(self, chosen: np.ndarray) -> "JoinedSplit":

@@ -31,24 +31,24 @@ class KeptImages:
     class_names: Tuple[str, ...]
 
     def split(self) -> ArraySplit:
-        """The images to train on."""
+        """Return the images to train on."""
         return ArraySplit(self.images, self.labels)
 
     def subset(self, chosen: np.ndarray) -> "KeptImages":
-        """The images that `chosen`, (n,) bool or int, names."""
+        """Return the images that `chosen`, (n,) bool or int, names."""
         return replace(self, images=self.images[chosen], labels=self.labels[chosen], ages=self.ages[chosen])
 
     def older(self) -> "KeptImages":
-        """The same images, seen from the next run."""
+        """Return the same images, seen from the next run."""
         return replace(self, ages=self.ages + 1)
 
     def renamed(self, class_names: Sequence[str]) -> "KeptImages":
-        """The same images with labels by `class_names`, which holds all their classes."""
+        """Return the same images with labels by `class_names`, which holds all their classes."""
         label_of = np.array([list(class_names).index(name) for name in self.class_names], np.int64)
         return replace(self, labels=label_of[self.labels], class_names=tuple(class_names))
 
     def limited(self, each: int) -> "KeptImages":
-        """At most `each` images of a class, in equal shares of the runs that it came in, the latest first.
+        """Return at most `each` images of a class, in equal shares of its runs, the latest first.
 
         Of one run's images of a class the first stay: they are in the order in which they were chosen.
         """
@@ -69,7 +69,7 @@ class KeptImages:
 
 
 def joined(parts: Sequence[KeptImages]) -> KeptImages:
-    """The images of all `parts`, which have the same class names and image size."""
+    """Return the images of all `parts`, which have the same class names and image size."""
     arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS[:3]}
     return KeptImages(class_names=parts[0].class_names, **arrays)
 
@@ -110,7 +110,7 @@ def drawn(
 
 
 def read(path: Path) -> KeptImages:
-    """What `KeptImages.save` wrote.
+    """Return what `KeptImages.save` wrote.
 
     Raises:
         UsageError: the file cannot be read, is damaged, or holds something else.

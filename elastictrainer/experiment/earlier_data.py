@@ -18,7 +18,7 @@ from elastictrainer.runs.run_folder import RunFolder
 
 
 def earlier_runs(run: RunFolder) -> Iterator[RunFolder]:
-    """The runs whose classes `run` kept, the latest first.
+    """Return the runs whose classes `run` kept, the latest first.
 
     Raises:
         UsageError: the settings of one cannot be read.
@@ -36,7 +36,7 @@ def earlier_runs(run: RunFolder) -> Iterator[RunFolder]:
 
 
 def images_of(run: RunFolder, part: str) -> Labelled:
-    """The images of a part (train, test, val) of a run's own data.
+    """Return the images of a part (train, test, val) of a run's own data.
 
     Raises:
         UsageError: they are not there any more, or not as they were, or come as a stream.
@@ -87,7 +87,7 @@ def told_apart(run: RunFolder, data: Labelled, is_own: bool, say: Callable[[str]
 def evaluated(
     runs: Sequence[RunFolder], part: str, class_names: Sequence[str], say: Callable[[str], None]
 ) -> Optional[Labelled]:
-    """The images of a part of the data of several runs, to evaluate on; None where there are none.
+    """Return the images of a part of the data of several runs, to evaluate on; None where there are none.
 
     Args:
         runs: the runs; what is not there is left out, and `say` tells so.

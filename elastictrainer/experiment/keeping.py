@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 
 def class_names(settings: TrainSettings, data: ImageData) -> Tuple[str, ...]:
-    """The classes of a run's head, by label: with --keep those of the earlier run, then the new ones."""
+    """Return the classes of a run's head, by label: with --keep first those of the earlier run."""
     if settings.init_from is None or settings.keep is None:
         return data.class_names
     known = _classes_of(RunFolder(settings.init_from))
@@ -30,7 +30,7 @@ def class_names(settings: TrainSettings, data: ImageData) -> Tuple[str, ...]:
 
 
 def old_classes(settings: TrainSettings) -> int:
-    """How many of the head's classes, the first ones, are kept of the earlier run."""
+    """Return how many of the head's classes, the first ones, are kept of the earlier run."""
     return (
         0
         if settings.keep is None or not settings.init_from
@@ -39,7 +39,7 @@ def old_classes(settings: TrainSettings) -> int:
 
 
 def class_weights(data: ImageData) -> List[float]:
-    """By label, what an image counts so that few old images of a class weigh as much as many new ones.
+    """Return by label, what an image counts so that few old images of a class weigh as much as many new ones.
 
     Their mean over the training images is 1; a class without images has the weight 1.
     """
@@ -51,7 +51,7 @@ def class_weights(data: ImageData) -> List[float]:
 def kept_of(
     settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, say: Say
 ) -> Optional[KeptImages]:
-    """The images that a run keeps: those it takes from the earlier run, and its own; None: none.
+    """Return the images that a run keeps: those it takes from the earlier run, and its own; None: none.
 
     Args:
         settings: of the run.
@@ -85,7 +85,7 @@ def kept_of(
 
 
 def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages], say: Say) -> ImageData:
-    """The data with what a run takes over from the earlier one: classes, images to train and to test on.
+    """Return the data with what the earlier run adds: classes, images to train and to test on.
 
     Args:
         settings: of the run.
@@ -151,7 +151,7 @@ def _old(run: RunFolder, each: int, size: Tuple[int, int], say: Say) -> KeptImag
 
 
 def _stored(run: RunFolder, size: Tuple[int, int]) -> Optional[KeptImages]:
-    """What a run stored; None: nothing. UsageError where it is damaged, or of another run."""
+    """Return what a run stored; None: nothing. UsageError where it is damaged, or of another run."""
     if not run.kept_path.exists():
         return None
     stored = kept_images.read(run.kept_path)

@@ -19,7 +19,7 @@ _KEPT = 0.5
 
 
 def limit(asked: Optional[str]) -> Optional[float]:
-    """The bytes that a run may take which was asked to with --memory; None: as many as it takes.
+    """Return the bytes that a run may take which was asked to with --memory; None: as many as it takes.
 
     With a limit, this process gives large blocks of memory back from here on.
 

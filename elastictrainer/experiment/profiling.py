@@ -25,7 +25,7 @@ from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.training.memory_limit import asked
 
 PROFILES = Path("profiles")
-_STEPS_BESIDE = 2  # compiled steps that are held beside the full one while selections are timed
+_OTHER_STEPS = 2  # compiled steps that are held together with the full one while selections are timed
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
 
@@ -186,7 +186,7 @@ def require_writable(path: Path) -> None:
 
 
 def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit: float) -> int:
-    """How many examples of `batch` a full step may have; UsageError, with the least, if not even one."""
+    """Return how many examples of `batch` a full step may have; UsageError with the least if none."""
     variables = objective.model.trainable_variables
     optimizers.build(optimizer, variables)
     copied = bytes_of([*variables, *optimizers.variables_of(optimizer)])
@@ -194,7 +194,7 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     if memory is None:
         return int(batch[0].shape[0])
     every = np.ones(len(variables), bool)
-    beside = _STEPS_BESIDE * (float(memory.graph.amount.sum()) + memory.always)
+    beside = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
     fitting = memory.largest_batch(every, limit - beside)
     if not fitting:
         raise UsageError(

@@ -204,7 +204,7 @@ def _what_is_kept(data: ImageData) -> str:
 def _evaluation(
     settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing, one_of: int
 ) -> Union[Evaluation, BestWeights]:
-    """What is evaluated between epochs: the validation part, or the test part where there is none.
+    """Return what is evaluated between epochs: the validation part, or the test part where there is none.
 
     `one_of`: the solved head is tested on one of so many images.
     """

@@ -173,7 +173,7 @@ class TrainSettings(CommonSettings):
     )
     memory: Optional[str] = setting(
         None,
-        "elastic schemes: what the whole process may take of memory, beside --rho or --time: bytes, or with "
+        "elastic schemes: what the whole process may take of memory, with --rho or --time: bytes, or with "
         "kB, MB or GB; auto: three quarters of what is free",
         check_name=sizes.limit_of,
         metavar="SIZE",

@@ -25,8 +25,8 @@ def check_together(settings: TrainSettings) -> None:
         )
     if settings.memory and settings.deterministic:
         raise UsageError(
-            "--memory leaves out what does not fit beside what is resident, which differs from run to run; "
-            "--deterministic wants the same selections: leave one of them out."
+            "--memory leaves out what does not fit together with what is resident, which differs from run "
+            "to run; --deterministic wants the same selections: leave one of them out."
         )
     if settings.memory and settings.strategy != "none":
         raise UsageError("--memory is for one process: leave it out, or --strategy.")

@@ -9,7 +9,7 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
 def bytes_of(text: str, or_else: str = "") -> int:
-    """The bytes that `text` means, such as "2GB", "500 MB" or "0"; UsageError where it means none.
+    """Return the bytes that `text` means, such as "2GB", "500 MB" or "0"; UsageError where it means none.
 
     `or_else` is what else would have been valid, for the message.
     """
@@ -20,5 +20,5 @@ def bytes_of(text: str, or_else: str = "") -> int:
 
 
 def limit_of(text: str) -> Optional[int]:
-    """The bytes that `text` means, None for "auto"; UsageError where it means none."""
+    """Return the bytes that `text` means, None for "auto"; UsageError where it means none."""
     return None if text == "auto" else bytes_of(text, "auto, or ")

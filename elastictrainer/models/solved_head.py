@@ -68,7 +68,7 @@ class SolvableHead:
         return int(self.layer.units)
 
     def held_columns(self) -> Optional[Tuple[NDArray[Any], NDArray[Any]]]:
-        """(width, held) kernel and (held,) bias of the columns that stay as they are; None: no such."""
+        """Return (width, held) kernel and (held,) bias of the columns that stay; None: no such."""
         if not self.held:
             return None
         kernel, bias = (*self.layer.get_weights(), np.zeros(self.classes, np.float32))[:2]
@@ -87,7 +87,7 @@ class SolvableHead:
 def hold(model: tf.keras.Model, classes: int) -> None:
     """Let the columns of the first `classes` stay as they are when the model's head is solved.
 
-    They were trained on many images, of which few are left: solved on these anew, they are worse.
+    They were trained on many images, of which few are left: solved on these again, they are worse.
 
     Raises:
         UsageError: the head cannot be solved.

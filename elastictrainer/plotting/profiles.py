@@ -85,7 +85,7 @@ def _layers(profile: TensorTimings) -> Dict[str, List[int]]:
 def _from_each_layer(
     layers: Dict[str, List[int]], profile: TensorTimings, cost: Callable[[np.ndarray], float]
 ) -> np.ndarray:
-    """(layers,): the cost of a step that trains that layer and all after it."""
+    """Return (layers,): the cost of a step that trains that layer and all after it."""
     mask, costs = np.zeros(len(profile), bool), []
     for members in reversed(list(layers.values())):
         mask[members] = True

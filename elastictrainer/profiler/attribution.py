@@ -121,7 +121,7 @@ def _parts(gradient: Any) -> List[Any]:
 
 
 def key_of(tensor: Any) -> Tuple[str, int]:
-    """The op's name and the number of its output, which tell a tensor from all others."""
+    """Return the op's name and the number of its output, which tell a tensor from all others."""
     return tensor.op.name, getattr(tensor, "value_index", 0)
 
 

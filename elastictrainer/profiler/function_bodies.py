@@ -153,7 +153,7 @@ def read_by_calls(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any
 def _labelled_calls(
     graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
 ) -> Iterator[Tuple[Any, Charge, List[int], Labels]]:
-    """The ops that call functions, their charges, and what inputs and inner ops are wanted for."""
+    """Return the ops that call functions, their charges, and what inputs and inner ops are wanted for."""
     operations = graph.get_operations()
     library = graph.as_graph_def().library
     functions = Functions(library)

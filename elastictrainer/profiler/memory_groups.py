@@ -30,7 +30,7 @@ class Held(NamedTuple):
 def held(
     operations: Sequence[Any], charges: Sequence[Charge], batch: int, read_by_calls: Mapping[str, List[int]]
 ) -> Held:
-    """What a traced training step holds, by plain reachability in its graph.
+    """Return what a traced training step holds, by plain reachability in its graph.
 
     An op that needs forward results alone has run when the forward pass ends, wherever it stands: its result
     is held then instead of what it is made from. (Shapes, of which many gradients want nothing else.)
@@ -76,7 +76,7 @@ def held(
 
 
 def _most_of_forward(operations: Sequence[Any], charges: Sequence[Charge], batch: int) -> float:
-    """The most bytes that the forward ops hold at once, one after the other, if nothing else reads them."""
+    """Return the most bytes that the forward ops hold at once, if nothing else reads them."""
     run = [op for op, charge in zip(operations, charges) if charge.kind == FORWARD]
     last_use = {key_of(_owner(tensor)): k for k, op in enumerate(run) for tensor in op.inputs}
     freed: Dict[int, float] = defaultdict(float)
@@ -93,7 +93,7 @@ def _most_of_forward(operations: Sequence[Any], charges: Sequence[Charge], batch
 
 
 def _bytes_of(tensor: Any, batch: int) -> Any:
-    """Bytes that a symbolic tensor takes of a step's memory; None where the graph does not tell."""
+    """Return bytes that a symbolic tensor takes of a step's memory; None where the graph does not tell."""
     if tensor.op.type in _THERE_ALREADY or tensor.dtype.name == "resource":
         return 0.0
     if tensor.op.type == "FusedBatchNormV3" and tensor.value_index == 5:  # empty but on a GPU
@@ -109,7 +109,7 @@ def _bytes_of(tensor: Any, batch: int) -> Any:
 
 
 def _owner(tensor: Any) -> Any:
-    """The tensor whose memory `tensor` is."""
+    """Return the tensor whose memory `tensor` is."""
     while tensor.op.type in _ALIASES and tensor.op.inputs:
         tensor = tensor.op.inputs[tensor.value_index if tensor.op.type == "IdentityN" else 0]
     return tensor

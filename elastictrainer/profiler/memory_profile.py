@@ -61,13 +61,13 @@ def measured_steps(copied: float) -> Iterator[Measured]:
 
 
 def bytes_of(variables: Any) -> float:
-    """What the values of variables take."""
+    """Return what the values of variables take."""
     distinct = {id(variable): variable for variable in tf_variables(variables)}
     return float(sum(v.dtype.size * np.prod(v.shape.as_list()) for v in distinct.values()))
 
 
 def predicted(step: CompiledStep, batch: Any, copied: float) -> Optional[StepMemory]:
-    """The memory model of a full step that has not run yet; None on a GPU.
+    """Return the memory model of a full step that has not run yet; None on a GPU.
 
     Args:
         step: of all tensors; it is traced for that.
@@ -80,7 +80,7 @@ def predicted(step: CompiledStep, batch: Any, copied: float) -> Optional[StepMem
 
 
 def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[StepMemory]:
-    """The memory model of the full step; None on a GPU, whose memory is another.
+    """Return the memory model of the full step; None on a GPU, whose memory is another.
 
     Args:
         step: traced, of all tensors.

@@ -6,7 +6,7 @@ from elastictrainer.profiler.timings import TensorTimings
 
 
 def for_batch(timings: TensorTimings, measured: int, batch: int) -> TensorTimings:
-    """The profile of minibatches of `batch` examples, from one of `measured`: every time grows alike.
+    """Return the profile of minibatches of `batch` examples, from one of `measured`: every time grows alike.
 
     That is too much for the updates, and for what a step costs however small it is. The metadata says so
     (`measured_examples`).

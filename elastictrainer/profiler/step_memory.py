@@ -38,7 +38,7 @@ class StepMemory:
     unknown: int = 0
 
     def step_bytes(self, mask: np.ndarray) -> float:
-        """What a step under `mask` (N,) bool takes at most above `loaded`."""
+        """Return what a step under `mask` (N,) bool takes at most above `loaded`."""
         held = float(self.held.amount[self.held.touched(mask)].sum())
         graph = float(self.graph.amount[self.graph.touched(mask)].sum())
         return self.always + graph + max(self.forward, held)
@@ -49,22 +49,22 @@ class StepMemory:
 
     @property
     def alone(self) -> np.ndarray:
-        """(N,) bytes that a step takes which trains this tensor only."""
+        """Return (N,) bytes that a step takes which trains this tensor only."""
         held = np.maximum(self.forward, self.held.time_per_tensor())
         return np.asarray(self.always + self.graph.time_per_tensor() + held)
 
     def room(self, limit: float) -> float:
-        """Bytes that `groups` may add up to in a process of `limit`; 0 where not even a forward pass fits."""
+        """Return the bytes that `groups` may have in a process of `limit`; 0: no forward pass fits."""
         left = limit - self.loaded - self.always
         return left if left > self.forward else 0.0
 
     @property
     def groups(self) -> CostGroups:
-        """What a selection adds: `held` and `graph` together."""
+        """Return what a selection adds: `held` and `graph` together."""
         return self.held.joined(self.graph)
 
     def for_batch(self, batch: int) -> "StepMemory":
-        """The same for minibatches of so many examples."""
+        """Return the same for minibatches of so many examples."""
         share = batch / self.batch
         return replace(self, held=self.held.scaled(share), forward=self.forward * share, batch=batch)
 
@@ -80,7 +80,7 @@ class StepMemory:
 
     @classmethod
     def from_json(cls, tensors: int, value: Dict[str, Any]) -> "StepMemory":
-        """What `to_json` wrote, for so many tensors."""
+        """Return what `to_json` wrote, for so many tensors."""
         held, graph = (CostGroups.from_json(tensors, value[name], "bytes") for name in ("held", "graph"))
         return cls(held, graph, **{name: value[name] for name in _NUMBERS})
 

@@ -55,7 +55,7 @@ def with_reuse_costs(
 def _measured(
     timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
 ) -> ReuseCosts:
-    """What frozen work costs that is done once, as far as one step tells; see `with_reuse_costs`."""
+    """Return what frozen work costs that is done once, as far as one step tells; see `with_reuse_costs`."""
     forward = ForwardPass(objective, optimizer, batch)
     traced, members, op_cost = forward.traced, forward.members, forward.op_costs(timings)
     operations, frozen = traced.ops.operations, traced.ops.frozen

@@ -14,14 +14,14 @@ _keeps = True  # whether malloc keeps such blocks
 
 
 def resident_bytes() -> int:
-    """The memory of this process that is in RAM now."""
+    """Return the memory of this process that is in RAM now."""
     import psutil
 
     return int(psutil.Process().memory_info().rss)
 
 
 def available_bytes() -> int:
-    """What programs may still take of this machine's memory, or of a container's, without swapping."""
+    """Return what programs may still take of this machine's memory, or of a container's, without swapping."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
@@ -39,7 +39,7 @@ def reset_peak() -> bool:
 
 
 def peak_bytes() -> Optional[int]:
-    """The largest resident memory since `reset_peak`, or since the process began; None where nobody tells."""
+    """Return the largest resident memory since `reset_peak`, in bytes; None where nobody tells."""
     try:
         lines = (_PROCESS / "status").read_text().splitlines()
     except OSError:
@@ -56,7 +56,7 @@ def give_back() -> None:
 
 
 def keep_nothing() -> bool:
-    """From here on, large blocks go back to the system as soon as they are free; False: they did already.
+    """Let large blocks go back to the system as soon as they are free; False: they did already.
 
     By default glibc keeps blocks of up to 32 MB for later, in pieces: a step of MobileNetV2 then takes a
     quarter more memory, and is a little faster.

@@ -55,7 +55,7 @@ class ImportanceEvaluator:
         self.release()
 
     def release(self) -> None:
-        """Free the graphs; the next minibatch builds them anew."""
+        """Free the graphs; the next minibatch builds them again."""
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
         self._of_gradient = tf.function(self._gradient_sizes, reduce_retracing=True)

@@ -10,7 +10,7 @@ from elastictrainer.profiler.timings import TensorTimings
 
 
 def fitting(timings: TensorTimings, memory: float) -> NDArray[Any]:
-    """(N,) bool: the tensors that a process of so many bytes can train, alone.
+    """Return (N,) bool: the tensors that a process of so many bytes can train, alone.
 
     Raises:
         UsageError: there is none, or the profile does not say what a step takes.
@@ -30,7 +30,7 @@ def fitting(timings: TensorTimings, memory: float) -> NDArray[Any]:
 
 
 def fits(timings: TensorTimings, mask: NDArray[Any], memory: Optional[float]) -> bool:
-    """Whether a process of so many bytes can train a selection; None: of any."""
+    """Return whether a process of so many bytes can train a selection; None: of any."""
     return memory is None or timings.memory is None or timings.memory.total(mask) <= memory
 
 

@@ -43,14 +43,14 @@ class _Costs:
         self._members = np.unpackbits(bits, axis=1, count=len(timings)).astype(np.float64)
 
     def cost(self, mask: NDArray[Any]) -> NDArray[Any]:
-        """(2,) of a selection."""
+        """Return (2,) of a selection."""
         paid = self._members @ mask > 0
         cost = self.single[:, mask].sum(axis=1) + self._amount[:, paid].sum(axis=1)
         cost[0] += self._depth_costs(mask)[1]
         return cost
 
     def adding(self, mask: NDArray[Any]) -> Tuple[NDArray[Any], NDArray[Any]]:
-        """(2, N) what each tensor would add; and (N,) bool: whether it changes what others would add."""
+        """Return (2, N) what each tensor would add; and (N,) bool: whether that changes for others."""
         new = (self._amount * (self._members @ mask == 0)) @ self._members
         deepest, now, _ = self._depth_costs(mask)
         deeper = self.place > deepest
@@ -59,7 +59,7 @@ class _Costs:
         return costs, new.any(axis=0) | (deeper & bool(self.at_depth.any()))
 
     def freed(self, mask: NDArray[Any]) -> NDArray[Any]:
-        """(2, N) what the removal of each selected tensor would give back."""
+        """Return (2, N) what the removal of each selected tensor would give back."""
         freed: NDArray[Any] = self.single + (self._amount * (self._members @ mask == 1)) @ self._members
         deepest, now, then = self._depth_costs(mask)
         if deepest >= 0:
@@ -67,7 +67,7 @@ class _Costs:
         return freed
 
     def _depth_costs(self, mask: NDArray[Any]) -> Tuple[int, float, float]:
-        """The place of the deepest selected tensor, -1 if there is none; its cost, and that of the next."""
+        """Return the place of the deepest selected tensor (-1: none), its cost, and that of the next."""
         selected = np.flatnonzero(mask[self.order])
         costs = [0.0, 0.0, *self.at_depth[self.order[selected[-2:]]]]
         return int(selected[-1]) if len(selected) else -1, costs[-1], costs[-2] if len(selected) > 1 else 0.0
@@ -81,7 +81,7 @@ def solve_both(
     held: CostGroups,
     room: float,
 ) -> NDArray[Any]:
-    """The selection of most importance that was found within both budgets.
+    """Return the selection of most importance that was found within both budgets.
 
     The two are added with weights, which makes them one budget that a knapsack on the chain is solved for;
     the weights are halved towards the budget that the answer exceeds. Each answer is cut down to what fits by
@@ -119,7 +119,7 @@ class _Search:
         self._costs, self._importance, self._useful = costs, importance, useful
 
     def worth(self, mask: NDArray[Any]) -> float:
-        """The importance of a selection."""
+        """Return the importance of a selection."""
         return float(self._importance[mask].sum())
 
     def starts(self) -> Iterator[Tuple[NDArray[Any], NDArray[Any]]]:

@@ -279,7 +279,7 @@ def is_compiled(model: tf.keras.Model) -> bool:
 
 
 def compilation(model: tf.keras.Model) -> Any:
-    """Return an object that `Model.compile` makes anew each time; None of a model that is not compiled."""
+    """Return an object that each `Model.compile` replaces; None of a model that is not compiled."""
     return getattr(model, "_compile_config", None)
 
 

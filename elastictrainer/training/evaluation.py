@@ -65,7 +65,7 @@ class Evaluation(TrainerCallback):
 
     @property
     def seconds(self) -> float:
-        """What an evaluation takes by the latest one, in seconds; 0 before the first."""
+        """Return what an evaluation takes by the latest one, in seconds; 0 before the first."""
         return self._due.cost_s
 
     def _evaluate(self, epoch: int, one_of: int = 1) -> Tuple[float, float]:
@@ -188,7 +188,7 @@ class Evaluator:
     def __call__(
         self, minibatches: Minibatches, before_each: Callable[[], None] = lambda: None
     ) -> Tuple[float, float]:
-        """(mean loss, accuracy in 0..1) over all images of `minibatches`; `before_each` may raise."""
+        """Return (mean loss, accuracy in 0..1) over all images of `minibatches`; `before_each` may raise."""
         sums = np.zeros((2, 3))  # of new and old images: loss, correct, count
         for x, y, *is_old in minibatches:
             before_each()

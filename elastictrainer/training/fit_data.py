@@ -66,7 +66,7 @@ class KerasData:
         Args:
             model: the one that is trained.
             given: arguments of its `fit` by name.
-            repeatable: whether the data may be read in passes beside those that train.
+            repeatable: whether the data may be read in passes that do not train.
 
         Raises:
             UsageError: how long an epoch is cannot be told.

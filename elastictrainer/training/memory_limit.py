@@ -14,10 +14,10 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
 
-# Bytes that a run takes beside its steps: minibatches read ahead, a checkpoint being written.
+# Bytes that a run takes in addition to its steps: minibatches read ahead, a checkpoint being written.
 _BESIDE = 50e6
 _GRAPHS = 2.0  # graphs of a step that a recording run holds at once: the whole one, and its two parts
-_RECORDED = 0.25  # of what is left beside the cheapest step, for recorded examples in memory
+_RECORDED = 0.25  # of what the cheapest step leaves, for recorded examples in memory
 _AUTO = 0.75  # of what is free
 _ROUNDED = 50e6  # a number to ask for is rounded up to this
 
@@ -75,16 +75,16 @@ class MemoryLimit:
         self.for_steps = limit - self._beside(memory) - self.recorded
 
     def _beside(self, memory: StepMemory) -> float:
-        """What a run takes beside its steps: graphs, and minibatches."""
+        """Return the bytes that a run takes in addition to its steps: graphs, and minibatches."""
         return _BESIDE + (_GRAPHS - 1) * float(memory.graph.amount.sum())
 
     def _scoring(self, memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
-        """Bytes that scoring takes: a full step, the graph of the gradients, the state to go back to."""
+        """Return the bytes that scoring takes: a full step, a graph of gradients, a copy of the state."""
         graph = float(memory.graph.amount.sum())
         return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
 
     def reuse(self, settings: ReuseSettings) -> ReuseSettings:
-        """The settings of a recording, which has its share of the memory and goes into a file beyond it."""
+        """Return the settings of a recording, which goes into a file beyond its share of the memory."""
         return dataclasses.replace(settings, memory=min(settings.kept_bytes, self.recorded))
 
     def cut(self, minibatches: Callable[[int], Iterable[Any]]) -> Callable[[int], Iterator[Any]]:
@@ -112,7 +112,7 @@ class MemoryLimit:
 
 
 def auto() -> float:
-    """The bytes that a run may have by itself: three quarters of what is free, this process included."""
+    """Return the bytes that a run may take: three quarters of what is free, this process included."""
     return _AUTO * (resident.available_bytes() + resident.resident_bytes())
 
 

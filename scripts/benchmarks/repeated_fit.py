@@ -1,9 +1,9 @@
-"""What a call of `fit` costs beside its steps when it is called again and again, and whether memory grows.
+"""Time what calls of `fit`, one after the other, cost in addition to their steps; watch the memory.
 
     python scripts/benchmarks/repeated_fit.py --weights path/to/mobilenet_v2.h5
     python scripts/benchmarks/repeated_fit.py --model demo --calls 30
 
-Each call trains one epoch of a few new minibatches. "beside" is the call's time without that of its steps.
+Each call trains one epoch of a few new minibatches. "overhead" is the call's time without that of its steps.
 """
 
 import argparse
@@ -57,18 +57,18 @@ def main():
             {
                 "call": number + 1,
                 "seconds": seconds,
-                "beside_s": seconds - steps_s,
+                "overhead_s": seconds - steps_s,
                 "traced_s": figures["trace_seconds"],
                 "scored_s": figures["importance_seconds"],
                 "resident_mb": resident_mb(),
             }
         )
     later = [row for row in rows[1:] if not row["scored_s"]]
-    scoring = [row["beside_s"] for row in rows[1:] if row["scored_s"]]
+    scoring = [row["overhead_s"] for row in rows[1:] if row["scored_s"]]
     early = rows[min(len(rows) // 5, len(rows) - 1)]["resident_mb"]
     print(f"{options.model}, {options.scheme}, {options.calls} calls of {options.minibatches} minibatches")
-    print(f"first call           {rows[0]['beside_s']:8.2f} s beside its steps")
-    print(f"later calls          {statistics.median(row['beside_s'] for row in later):8.2f} s (median)")
+    print(f"first call           {rows[0]['overhead_s']:8.2f} s in addition to its steps")
+    print(f"later calls          {statistics.median(row['overhead_s'] for row in later):8.2f} s (median)")
     if scoring:
         print(f"those that score     {statistics.median(scoring):8.2f} s (median of {len(scoring)})")
     print(f"later calls trace    {max(row['traced_s'] for row in later):8.2f} s at most")
