@@ -91,9 +91,15 @@ def rate_variables(optimizer: Any) -> List[Any]:
 
 def set_learning_rate(optimizer: Any, rate: float, decay_per_rate: float) -> None:
     """Set the learning rate; and the decay of TensorFlow Addons' optimizers, which does not follow it."""
-    if is_legacy(optimizer) and "weight_decay" in optimizer._hyper:
-        optimizer._set_hyper("weight_decay", rate * decay_per_rate)
-    optimizer.learning_rate = rate
+    if not is_legacy(optimizer):
+        optimizer.learning_rate = rate
+        return
+    for name, value in (("learning_rate", rate), ("weight_decay", rate * decay_per_rate)):
+        hyper = optimizer._hyper.get(name)
+        if isinstance(hyper, tf.Variable):  # a built optimizer's; setting it through Keras takes far longer
+            hyper.assign(value)
+        elif hyper is not None:
+            optimizer._set_hyper(name, value)
 
 
 def untracked_variables(optimizer: Any) -> List[tf.Variable]:

@@ -1,20 +1,31 @@
 """The wall-clock time that a whole process may take."""
 
+import functools
 import os
 import time
-from typing import Callable
+from typing import Callable, Optional
 
 _TICKS = "SC_CLK_TCK"
 
 
 def process_age_s() -> float:
-    """Return the seconds since this process started; since the first call where the system does not tell."""
+    """Return the seconds since this process started; since this was imported where no system tells."""
+    started_s = _started_s()
+    if started_s is None:
+        return time.monotonic() - _FIRST_SEEN
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
+
+
+@functools.lru_cache(maxsize=None)  # every step asks
+def _started_s() -> Optional[float]:
+    """Return when this process started, in seconds after the system; None where the system does not tell."""
     try:
         with open("/proc/self/stat", encoding="ascii") as file:
             started = float(file.read().rpartition(")")[2].split()[19]) / os.sysconf(_TICKS)
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+        time.clock_gettime(time.CLOCK_BOOTTIME)
     except (OSError, ValueError, AttributeError, IndexError):
-        return time.monotonic() - _FIRST_SEEN
+        return None
+    return started
 
 
 _FIRST_SEEN = time.monotonic()

@@ -1,7 +1,7 @@
 """One training step of a run: its interval, its rate, its minibatch, its time."""
 
 import time
-from typing import Any, Dict
+from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from elastictrainer.errors import UsageError
 from elastictrainer.selection.policy import REPLAY
 from elastictrainer.steps import optimizers
-from elastictrainer.training.batch_source import Batch
 from elastictrainer.training.prepared import Prepared
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import SUSPENDED
@@ -27,6 +26,8 @@ class Stepping:
         """`prepared`: what `run_state` trains with."""
         self._state, self._prepared = run_state, prepared
         self._trainable = self._trainable_now()
+        self._predicted_step: Optional[Tuple[str, bytes]] = None  # the latest step's kind and mask
+        self._predicted = (0.0, 0.0)  # its time over a full step's, and its operations
 
     def step(self) -> Dict[str, Any]:
         """Train on the next minibatch; returns the metrics of the epoch so far, by name.
@@ -49,7 +50,7 @@ class Stepping:
         ms = 1e3 * (time.perf_counter() - start)
         if batch.timed:
             progress.step_took(self._while_awake(ms, batch.lap))
-        self._predict(mask, batch)
+        self._predict(mask, batch.kind)
         progress.step_done(loss)
         state.loss, state.step_ms = loss, ms
         if state.by_clock and state.ends():
@@ -98,13 +99,16 @@ class Stepping:
             state.deadline.lost_s += lost_s
         return usual_ms
 
-    def _predict(self, mask: NDArray[np.bool_], batch: Batch) -> None:
+    def _predict(self, mask: NDArray[np.bool_], kind: str) -> None:
         """Add up what the profile says of a step."""
         policy, progress = self._state.policy, self._state.progress
         if policy is None or policy.timings is None:
             return
-        timings = policy.timings
-        predicted = timings.replay_time if batch.kind == REPLAY else timings.step_time
-        progress.predicted_ratio += predicted(mask) / timings.full_ms
-        flops = timings.replay_flops if batch.kind == REPLAY else timings.step_flops
-        progress.flops += flops(mask) or 0.0
+        step = (kind, mask.tobytes())
+        if step != self._predicted_step:
+            timings = policy.timings
+            time_ms = timings.replay_time(mask) if kind == REPLAY else timings.step_time(mask)
+            flops = timings.replay_flops(mask) if kind == REPLAY else timings.step_flops(mask)
+            self._predicted_step, self._predicted = step, (time_ms / timings.full_ms, flops or 0.0)
+        progress.predicted_ratio += self._predicted[0]
+        progress.flops += self._predicted[1]

