@@ -1,12 +1,12 @@
-"""Compare the rule that divides a run's time (selection/plan.py) with fixed numbers of intervals and of epochs.
+"""Compare the rule that divides a run's time (selection/plan.py) with fixed intervals and epochs.
 
     python scripts/study/plan_grid.py plan-grid.csv --group mobilenetv2-cub100 -- \
         --model mobilenetv2 --weights path/to/mobilenet_v2.h5 --dataset path/to/cub100
     python scripts/study/plan_grid.py plan-grid.csv
 
-Each run trains a share of the time of 12 full epochs. "rule" lets the program decide; a row such as 2x6 has two
-intervals, whose selections plan six epochs each. With options for et-train, rows that the file lacks are added;
-without, the table is printed: accuracy at the end, and what the rule has below the best of its group.
+Each run trains a share of the time of 12 full epochs. "rule" lets the program decide; a row such as 2x6 has
+two intervals, whose selections plan six epochs each. With options for et-train, rows that the file lacks are
+added. Then the table is printed: accuracy at the end, and what the rule has below the best of its group.
 """
 
 import argparse
