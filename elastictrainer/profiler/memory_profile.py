@@ -94,12 +94,12 @@ def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[
     _, charges = attribute(operations, step.loss, step.gradients, step.handles)
     calls = read_by_calls(step.graph, charges, step.gradients)
     found = held(operations, charges, examples, calls)
-    counted = sum(found.ops.values())
-    per_op = _PER_OP if measured.peak is None else measured.stays / counted
-    allowance = _ALLOWANCE
+    counted, most = sum(found.ops.values()), max(found.forward, sum(found.sizes.values()))
+    per_op, allowance = _PER_OP, _ALLOWANCE
     if measured.peak is not None:
-        most = max(found.forward, sum(found.sizes.values()))
-        allowance = max(0.0, measured.peak - per_op * counted - most)
+        # Some of what stays held the step's results before: malloc does not give all of it back.
+        stays = min(measured.stays, max(0.0, measured.peak - most))
+        per_op, allowance = stays / counted, max(0.0, measured.peak - stays - most)
     ops = {members: count for members, count in found.ops.items() if members}
     return StepMemory(
         CostGroups.from_sets(n, [members_of(m) for m in found.sizes], list(found.sizes.values())),

@@ -8,6 +8,7 @@ from builders import traced_step
 from elastictrainer.profiler.attribution import attribute, members_of
 from elastictrainer.profiler.function_bodies import read_by_calls
 from elastictrainer.profiler.memory_groups import held
+from elastictrainer.profiler.memory_profile import Measured, step_memory
 
 
 def held_of(tf, model, batch):
@@ -98,3 +99,11 @@ def test_a_loop_in_a_function_is_looked_into(tf):
     assert under(sizes, 3) > under(sizes, 7)
     assert under(sizes, *range(8)) >= under(sizes, 3)
     assert np.isfinite(list(sizes.values())).all()
+
+
+@pytest.mark.parametrize("stays", [0.0, 2e5, 1e9])
+def test_a_full_step_is_predicted_as_it_was_measured_whatever_stays_afterwards(tf, stays):
+    batch = tf.ones((8, 50)), tf.zeros((8,), tf.int64)
+    step = traced_step(tf, dense_chain(tf), batch)
+    memory = step_memory(step, batch, Measured(loaded=5e8, peak=1e6, stays=stays))
+    assert memory.step_bytes(np.ones(3, bool)) == pytest.approx(1e6)
