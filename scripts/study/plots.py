@@ -96,6 +96,15 @@ def branches():
     return {label: {name: found[name] for name in order} for label, found in lines.items()}, None
 
 
+def forgetting():
+    """Accuracy of old and new classes over the number of stored images of each old class."""
+    with open(FOLDER / "held-columns-cub100.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["choice"] == "by chance"]
+    rows = [row for row in rows if row["head"] == "old columns held"]
+    lines = {f"{age} classes": {row["kept"]: [float(row[age])] for row in rows} for age in ("old", "new")}
+    return lines, "stored images of each old class; solved head, before training"
+
+
 def draw(lines, x_label, path, least=None):
     """Draw lines over numbers in their order, equally spaced; or points over names if `x_label` is None."""
     figure, axes = pyplot.subplots(figsize=(6, 3.4), layout="constrained")
@@ -130,6 +139,7 @@ def main():
     draw(*intervals(), folder / "study-interval.png")
     draw(*minibatches(), folder / "study-minibatches.png")
     draw(*epochs(), folder / "study-epochs.png")
+    draw(*forgetting(), folder / "study-forgetting.png")
     draw(*branches(), folder / "study-branches.png")
 
 
