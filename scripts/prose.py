@@ -45,7 +45,7 @@ def prose(text: str) -> str:
     text = re.sub(r"`[^`\n]*`", lambda code: next(names), text)
     text = re.sub(r"!\[[^]]*\]\([^)]*\)", "", text)
     text = re.sub(r"\[([^]\n]*)\]\([^)\n]*\)", r"\1", text)
-    text = re.sub(r"<[^>\n]*>|\bhttps?://\S+|\S*[./]\S*/\S*", "", text)
+    text = re.sub(r"<[^>\n]*>|\S*/\S*|\b[\w-]+\.(csv|md|png|py|sh)\b", "", text)
     # Proselint reads a size of images as a product, and words of two table cells as one sentence.
     text = re.sub(r"\b\d+x\d+(x\d+)?\b", "size", text)
     text = re.sub(r"^(#+ .*)$", r"\1: heading", text, flags=re.M)
