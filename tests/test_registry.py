@@ -32,8 +32,7 @@ MISTYPED = {
     "image_memory": ("much", "'much' is no size. Valid: a number with kB, MB or GB"),
     "reuse_memory": ("2 Gigs", "'2 Gigs' is no size. Valid: a number with kB, MB or GB"),
     "memory": ("much", "'much' is no size. Valid: auto, or a number with kB, MB or GB"),
-    "strategy": ("mirror", "Did you mean 'mirrored'?"),
-    "replica_network": ("opne", "Did you mean 'open'?"),
+    "strategy": ("multiworker", "Did you mean 'multi-worker'?"),
     "cache": ("disc", "Did you mean 'disk'?"),
     "export": ("tflite,sved_model", "unknown export format 'sved_model'. Did you mean 'saved_model'?"),
 }

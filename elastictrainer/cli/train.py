@@ -64,7 +64,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             settings = settings_of(settings, chosen, options.trust_run)
         else:
             refuse_inapplicable(settings, chosen, print)
-        summary = start(settings, sys.argv[1:] if arguments is None else arguments)
+        summary = start(settings)
     else:
         more = getattr(options, "time", None)
         others = [option for option in given(TrainSettings, options) if option != "--time"]
@@ -77,8 +77,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         if more is not None:
             seconds_of(more)
         summary = resume(run_folder, options.trust_run, more)
-    if summary is not None:
-        _print_summary(summary)
+    _print_summary(summary)
 
 
 def _print_summary(summary: Dict[str, Any]) -> None:

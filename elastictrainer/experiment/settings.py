@@ -246,17 +246,10 @@ class TrainSettings(CommonSettings):
     )
     strategy: str = setting(
         "none",
-        "mirrored: a process for each GPU of this machine trains on a share of each minibatch; multi-worker: "
-        "you start the processes and name them in TF_CONFIG; none",
+        "multi-worker: several processes, each on a share of every minibatch; you start them and name them "
+        "in TF_CONFIG; none",
         check_name=registry.STRATEGY.check,
         group="several devices",
-    )
-    replicas: Optional[int] = setting(None, "mirrored: how many processes; one for each GPU if not given", 2)
-    replica_network: str = setting(
-        "private",
-        "mirrored: private: replicas are in a network of their own, and reach no other; open: anyone who can "
-        "reach this machine can command TensorFlow's server",
-        check_name=registry.REPLICA_NETWORK.check,
     )
     cache: str = setting(
         "none",

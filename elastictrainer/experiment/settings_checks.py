@@ -30,12 +30,8 @@ def check_together(settings: TrainSettings) -> None:
         )
     if settings.memory and settings.strategy != "none":
         raise UsageError("--memory is for one process: leave it out, or --strategy.")
-    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-    for name in ("replicas", "replica_network"):
-        value = getattr(settings, name)
-        if settings.strategy != "mirrored" and value != defaults[name]:
-            raise UsageError(f"--{name.replace('_', '-')} {value} goes with --strategy mirrored alone.")
-    if settings.optimizer == "adam" and settings.weight_decay not in (0, defaults["weight_decay"]):
+    (default_decay,) = (f.default for f in dataclasses.fields(settings) if f.name == "weight_decay")
+    if settings.optimizer == "adam" and settings.weight_decay not in (0, default_decay):
         raise UsageError(
             f"adam has no --weight-decay ({settings.weight_decay:g}): leave it out, or take --optimizer "
             "adamw."

@@ -11,7 +11,6 @@ import tensorflow as tf
 from elastictrainer.errors import RunError, UsageError
 from elastictrainer.registry import STRATEGY
 from elastictrainer.steps.keras_compat import random_states, tf_variables
-from elastictrainer.training import launcher
 from elastictrainer.training.rendezvous import wait_for_peers
 
 _FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
@@ -122,9 +121,6 @@ def create(strategy: str) -> Optional[Workers]:
         UsageError: an unknown strategy, a TF_CONFIG that is missing or wrong.
     """
     STRATEGY.check(strategy)
-    if strategy == "mirrored":
-        launcher.end_with_launcher()
-        launcher.divide_processors()
     return Workers() if strategy != "none" else None
 
 
