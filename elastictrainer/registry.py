@@ -102,7 +102,7 @@ STRATEGY = Choice(
     ("none", "multi-worker"),
     hint="For several GPUs of one machine, start a process for each with --strategy multi-worker.",
 )
-CACHE = Choice("cache", ("none", "memory", "disk"))
+CACHE = Choice("cache", ("none", "memory"))
 EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras"))
 
 

@@ -33,7 +33,7 @@ MISTYPED = {
     "reuse_memory": ("2 Gigs", "'2 Gigs' is no size. Valid: a number with kB, MB or GB"),
     "memory": ("much", "'much' is no size. Valid: auto, or a number with kB, MB or GB"),
     "strategy": ("multiworker", "Did you mean 'multi-worker'?"),
-    "cache": ("disc", "Did you mean 'disk'?"),
+    "cache": ("memry", "Did you mean 'memory'?"),
     "export": ("tflite,sved_model", "unknown export format 'sved_model'. Did you mean 'saved_model'?"),
 }
 SOUND = TrainSettings(dataset="demo")

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.cached_images import CachedSplit, require_cacheable, require_room
+from elastictrainer.data.cached_images import CachedSplit, require_cacheable
 from elastictrainer.data.splits import IndexedSplit, Split, unreadable
 from elastictrainer.errors import UsageError
 
@@ -95,19 +95,12 @@ class ImageData:
             )
         return compute_class_weight("balanced", classes=np.arange(len(self.class_names)), y=labels).tolist()
 
-    def cached(self, place: str, say: Callable[[str], None]) -> "ImageData":
-        """The same data, its images decoded once and kept in "memory" or on "disk"; "none": as it is.
-
-        See `CachedSplit`, which says what it does through `say`.
-        """
-        require_cacheable(place, self.train_split)
+    def cached(self, place: str) -> "ImageData":
+        """The same data, its images decoded once and kept in "memory"; "none": unchanged."""
+        require_cacheable(place, self.splits.values(), self.image_size)
         if place == "none":
             return self
-        require_room(place, self.splits.values(), self.image_size)
-        kept = {
-            part: CachedSplit(split, self.image_size, place, _workers(), say)
-            for part, split in self.splits.items()
-        }
+        kept = {part: CachedSplit(split, self.image_size, _workers()) for part, split in self.splits.items()}
         return replace(self, train_split=kept["train"], test_split=kept["test"], val_split=kept.get("val"))
 
     @property

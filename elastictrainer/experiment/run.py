@@ -305,7 +305,7 @@ def _prepared(
         model = assembly.make_model(settings, len(data.class_names))
     data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
     kept = keeping.kept_of(settings, run, resume, data, print)
-    data = keeping.with_old(settings, data.cached(settings.cache, print), kept, print)
+    data = keeping.with_old(settings, data.cached(settings.cache), kept, print)
     if group:
         data = dataclasses.replace(data, part=(group.rank, group.count))
         group.broadcast_variables(model.variables)

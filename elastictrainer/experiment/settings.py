@@ -253,7 +253,7 @@ class TrainSettings(CommonSettings):
     )
     cache: str = setting(
         "none",
-        "keep decoded images of a folder or table: none, memory, or disk (in cache/, for later runs too)",
+        "keep decoded images of a folder or table: none or memory",
         check_name=registry.CACHE.check,
         group="data",
     )
