@@ -286,7 +286,6 @@ BAD = {
         "--calibration-seconds -1 is out of range; allowed: at least 0",
     ),
     "validate": (("et-profile", *SMALL, "--validate", "-1"), "--validate -1 is out of range"),
-    "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "cannot read the meter's log"),
     "recordings nowhere": (
         ("et-train", *PROFILED, "--reuse-dir", "profile.json"),
         "--reuse-dir 'profile.json': no file can be made there (",
