@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run
-from elastictrainer.experiment.applicability import refuse_inapplicable
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import ProfileSettings
-from elastictrainer.experiment.settings_checks import check_names
+from elastictrainer.experiment.settings_checks import check_names, refuse_inapplicable
 from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = (

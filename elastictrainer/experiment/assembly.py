@@ -10,9 +10,9 @@ from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.reading import Reading
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.experiment.rates import learning_rate
 from elastictrainer.experiment.settings import CommonSettings
-from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import zoo
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder

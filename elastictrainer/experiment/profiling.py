@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.durations import seconds_of
+from elastictrainer.experiment.quantities import seconds_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.models import augmentation
 from elastictrainer.profiler.memory_profile import bytes_of, predicted

@@ -22,13 +22,11 @@ from elastictrainer.experiment import (
     keeping,
     memory,
     profiling,
-    user_callbacks,
 )
-from elastictrainer.experiment.durations import seconds_of
+from elastictrainer.experiment.quantities import bytes_of, seconds_of
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_recordable
-from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
 from elastictrainer.models.solved_head import hold
@@ -80,7 +78,7 @@ def _train(
     check_together(settings)
     if not resume:  # then it cannot be named anew: such a run goes on without recording
         require_recordable(settings)
-    users = user_callbacks.create(settings.callback)
+    users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     assembly.note_precision(settings, print)
     reading = assembly.reading(settings, run if resume else None)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from elastictrainer import registry
-from elastictrainer.experiment import durations, sizes
+from elastictrainer.experiment import quantities
 from elastictrainer.experiment.setting import setting
 from elastictrainer.selection import schemes
 
@@ -81,7 +81,7 @@ class CommonSettings:
     image_memory: str = setting(
         "256MB",
         "what decoding an image may take: a larger image is refused; bytes, or with kB, MB or GB",
-        check_name=sizes.bytes_of,
+        check_name=quantities.bytes_of,
         metavar="SIZE",
     )
     image_size: Optional[int] = setting(
@@ -168,14 +168,14 @@ class TrainSettings(CommonSettings):
         None,
         "what the whole command may take, from its start to the finished run folder: 90s, 10m, 1.5h; instead "
         "of --rho and --epochs",
-        check_name=durations.seconds_of,
+        check_name=quantities.seconds_of,
         metavar="TIME",
     )
     memory: Optional[str] = setting(
         None,
         "elastic schemes: what the whole process may take of memory, with --rho or --time: bytes, or with "
         "kB, MB or GB; auto: three quarters of what is free",
-        check_name=sizes.limit_of,
+        check_name=quantities.limit_of,
         metavar="SIZE",
         names=("auto",),
     )
@@ -238,7 +238,7 @@ class TrainSettings(CommonSettings):
         None,
         "a larger recording goes into a file; bytes, or with kB, MB or GB; 2GB if not given, or a quarter of "
         "this machine's memory where that is less",
-        check_name=sizes.bytes_of,
+        check_name=quantities.bytes_of,
         metavar="SIZE",
     )
     reuse_dir: Optional[str] = setting(
