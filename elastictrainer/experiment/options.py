@@ -75,8 +75,7 @@ def parse(
             extra.update(action="append")
         extra.update(dest=name, default=argparse.SUPPRESS)
         option = f"--{name.replace('_', '-')}"
-        action: Any = groups[group].add_argument(option, help=metadata["help"] + default, **extra)
-        action.names, action.open = _names(metadata)  # for a shell to complete
+        groups[group].add_argument(option, help=metadata["help"] + default, **extra)
         if field.default is False:  # for what a file may have set
             negative: Dict[str, Any] = {"action": "store_false", "dest": name, "default": argparse.SUPPRESS}
             parser.add_argument(f"--no-{name.replace('_', '-')}", help=argparse.SUPPRESS, **negative)
@@ -131,19 +130,11 @@ def _plain(kind: Any) -> Any:
     return next((a for a in typing.get_args(kind) if a is not type(None)), kind)
 
 
-def _names(metadata: Any) -> typing.Tuple[typing.Tuple[str, ...], bool]:
-    """The names that a setting can have, and whether there are other values: files, places in code."""
-    choice = getattr(metadata["check_name"], "__self__", None)
-    if isinstance(choice, registry.Choice):
-        return choice.names, choice.open
-    return metadata["names"], True
-
-
 def _metavar(kind: Any, metadata: Any) -> str:
     """What stands for a value in `--help`: the names there are where there are no others."""
-    names, is_open = _names(metadata)
-    if names and not is_open:
-        return "{" + ",".join(names) + "}"
+    choice = getattr(metadata["check_name"], "__self__", None)
+    if isinstance(choice, registry.Choice) and not choice.open:
+        return "{" + ",".join(choice.names) + "}"
     return {int: "N", float: "X"}.get(kind, "NAME")
 
 

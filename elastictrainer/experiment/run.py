@@ -270,9 +270,7 @@ def _deadline(
 def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], None]) -> None:
     """UsageError where a run's data is no longer what it was at its start."""
     before, now = run.environment().get("data"), fingerprint.fingerprint(data)
-    if before is None:
-        if ownership.checkpoints(run.checkpoints_path):
-            say(f"note: {run.environment_path} does not tell whether {data.name} is as it was at the start")
+    if before is None:  # it was killed before it had begun
         return
     found = fingerprint.changes(before, now)
     if found:

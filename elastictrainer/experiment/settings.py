@@ -26,7 +26,6 @@ class CommonSettings:
         "imagenet",
         "imagenet (downloaded once), none, or a weights file",
         metavar="FILE",
-        names=("imagenet", "none"),
     )
     head_init: str = setting(
         "solve",
@@ -158,7 +157,6 @@ class TrainSettings(CommonSettings):
         "elastic",
         f"{', '.join(schemes.SCHEMES)}, or your own: package.module:Class",
         check_name=schemes.check_name,
-        names=tuple(schemes.SCHEMES),
         group="speed",
     )
     rho: float = setting(
@@ -177,7 +175,6 @@ class TrainSettings(CommonSettings):
         "kB, MB or GB; auto: three quarters of what is free",
         check_name=quantities.limit_of,
         metavar="SIZE",
-        names=("auto",),
     )
     interval: Optional[int] = setting(
         None,
@@ -272,7 +269,6 @@ class TrainSettings(CommonSettings):
         f"write the model for use when done: {', '.join(registry.EXPORT.names)}; may be repeated",
         check_name=lambda formats: registry.EXPORT.check_each(formats.split(",")),
         metavar="FORMAT",
-        names=registry.EXPORT.names,
         repeated=True,
     )
     callback: Optional[str] = setting(
