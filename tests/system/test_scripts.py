@@ -55,7 +55,7 @@ def test_a_figure_without_a_valid_name_is_status_2_and_the_names_are_listed(tmp_
 def test_shellcheck_is_content():
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not on this machine")
-    scripts = [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("benchmarks/*.sh")]
+    scripts = [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("benchmarks/*.sh"), *SCRIPTS.parent.glob("studies/*.sh")]
     result = subprocess.run(
         ["shellcheck", *map(str, scripts)], cwd=SCRIPTS.parent, capture_output=True, text=True
     )
@@ -270,7 +270,7 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
         "SCHEMES": "elastic study_schemes:Size",
         "ONLY": "seed?/[efS]*[19]",  # full-1, elastic-0.9, Size-0.9
         "OUTPUT": "out",
-        "PYTHONPATH": f"{Path(__file__).parents[1]}:{SCRIPTS / 'study'}",
+        "PYTHONPATH": f"{Path(__file__).parents[1]}:{SCRIPTS.parent / 'studies'}",
     }
     options = ("--image-size", "16", "--learning-rate", "0.003", "--calibration-seconds", "2")
     said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", arguments=options, **settings)

@@ -16,7 +16,7 @@ from elastictrainer import TensorTimings
 from elastictrainer.steps.keras_compat import name_of
 from reuse_builders import reusable_chain
 
-FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "study"
+FOLDER = Path(__file__).resolve().parents[2] / "studies"
 
 
 @pytest.fixture
