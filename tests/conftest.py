@@ -22,7 +22,7 @@ SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
 def pytest_collection_modifyitems(items):
     """Files with slow tests first: a test of minutes must not begin when the other processes are done."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("long")}
     items.sort(key=lambda item: item.path not in slow)
 
 

@@ -218,11 +218,11 @@ def test_a_setting_that_cannot_be_honoured_is_status_2(tmp_path, setting, messag
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
-    """A folder with a fifth of the embedded data; all figures draw from the same runs, each trained once."""
+    """A folder with a fifteenth of the embedded data; all figures draw from the same runs, each trained once."""
     from elastictrainer.data.demo_digits import digits
 
     folder = tmp_path_factory.mktemp("figures")
-    arrays = {f"{kind}_{part}": a[::5] for part in ("train", "test") for kind, a in zip("xy", digits(part))}
+    arrays = {f"{kind}_{part}": a[::15] for part in ("train", "test") for kind, a in zip("xy", digits(part))}
     np.savez(folder / "digits.npz", **arrays)
     return folder
 
@@ -231,7 +231,13 @@ QUICK = {"QUICK": "1", "EPOCHS": "1", "DATASET": "digits.npz", "RHO": "0.5", "RH
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FIGURES if os.environ.get("ALL_FIGURES") else ["figure22", "table2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "table2" else pytest.mark.long)
+        for name in FIGURES
+    ],
+)
 def test_figure_on_the_embedded_data(output, name):
     said = figure(name, output, **QUICK)
     written = json.loads((output / "figures-output" / f"{name}.json").read_text())
@@ -251,14 +257,15 @@ def test_figure_on_the_embedded_data(output, name):
 
 @pytest.mark.slow
 def test_finished_runs_are_used_again_and_a_failed_one_is_named(output):
-    said = figure("figure22", output, **QUICK)
+    said = figure("figure22", output, **QUICK)  # of runs that table 2 has trained
     assert "kept:" in said and "epoch 1/1" not in said
+    assert (output / "figures-output" / "figure22.png").exists()
     shutil.copytree(output / "figures-output" / "profiles", output / "broken" / "profiles")
     said = figure("figure22", output, status=1, **{**QUICK, "EPOCHS": "0"}, OUTPUT="broken")
     assert "--epochs 0 is out of range" in said and "failed: broken/runs/digits-npz_demo_full" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_seeds_are_averaged_on_real_images(tmp_path):
     make_images(tmp_path / "images", train=24)
     settings = {
@@ -311,7 +318,7 @@ def test_rows_of_runs_are_summarised_and_drawn(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["no pip", "no interpreter"])
+@pytest.mark.parametrize("damage", ["no pip", pytest.param("no interpreter", marks=pytest.mark.long)])
 def test_an_environment_that_was_left_half_made_is_completed(tmp_path, damage):
     """As after Debian's python without its venv package, an interrupt, or an upgrade of the system."""
     repository = tmp_path / "a path with spaces"

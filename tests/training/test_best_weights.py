@@ -152,7 +152,7 @@ class InterruptedAt(TrainerCallback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("epoch", [3, *(pytest.param(e, marks=pytest.mark.slow) for e in (2, 4))])
+@pytest.mark.parametrize("epoch", [3, *(pytest.param(e, marks=pytest.mark.long) for e in (2, 4))])
 def test_an_interrupted_run_keeps_and_ends_as_one_that_was_not(tf, tmp_path, epoch):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -102,12 +102,12 @@ def sigint():
     signal.signal(signal.SIGINT, before)
 
 
-QUICK = ("elastic", "full")  # with selections and without
+QUICK = ("elastic", "prunetrain")  # with selections, and with work of its own at each interval
 
 
 @pytest.mark.usefixtures("sigint")
 @pytest.mark.parametrize(
-    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.slow) for s in SCHEMES]
+    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.long) for s in SCHEMES]
 )
 def test_resumed_equals_uninterrupted(tf, timings, tmp_path, scheme):
     whole = Run(tf, timings, tmp_path / "whole", scheme)
