@@ -151,16 +151,6 @@ def first(folder):
     return folder / "train" / "dark" / "0.jpg"
 
 
-def link_loop(folder):
-    first(folder).unlink()
-    first(folder).symlink_to(first(folder))
-
-
-def split_loop(folder):
-    shutil.rmtree(folder / "test")
-    (folder / "test").symlink_to(folder / "test")
-
-
 def fifo(folder):
     first(folder).unlink()
     os.mkfifo(first(folder))

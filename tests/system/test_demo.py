@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.slow
 def test_the_demo_compares_elastic_training_with_its_rivals(tmp_path):
-    """With few epochs and a fifth of its images: what they reach is a benchmark's to say (docs/results.md)."""
+    """With few epochs and images: what they reach is a benchmark's to say (docs/results.md)."""
     arrays = {f"{kind}_{part}": a[::5] for part in ("train", "test") for kind, a in zip("xy", digits(part))}
     np.savez(tmp_path / "digits.npz", **arrays)
     as_a_user = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}

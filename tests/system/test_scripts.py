@@ -218,7 +218,7 @@ def test_a_setting_that_cannot_be_honoured_is_status_2(tmp_path, setting, messag
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
-    """A folder with a fifteenth of the embedded data; all figures draw from the same runs, each trained once."""
+    """A folder with a fifteenth of the embedded data; figures draw from the same runs, each trained once."""
     from elastictrainer.data.demo_digits import digits
 
     folder = tmp_path_factory.mktemp("figures")
@@ -230,7 +230,6 @@ def output(tmp_path_factory):
 QUICK = {"QUICK": "1", "EPOCHS": "1", "DATASET": "digits.npz", "RHO": "0.5", "RHOS": "0.5"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
