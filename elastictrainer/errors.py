@@ -40,6 +40,12 @@ def unknown(kind: str, value: str, allowed: Iterable[str], listed: Optional[str]
     return UsageError(f"unknown {kind} {value!r}.{hint} Valid: {listed or ', '.join(allowed)}.")
 
 
+def shortened(text: str, most: int) -> str:
+    """Return the text in one line, cut to so many characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[:most] + "..."
+
+
 def reason(error: Exception) -> str:
     """Return the first line of an error's message, without the names of TensorFlow's ops and devices."""
     text = re.sub(

@@ -5,6 +5,7 @@ from typing import Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import load
+from elastictrainer.experiment.setting import option_of
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -58,14 +59,10 @@ def inherit_settings(settings: TrainSettings, given: Sequence[str], trust: bool 
             f"--init-from {settings.init_from}: there is no finished run "
             f"(no {run.model_path.name} and {run.config_path.name})."
         )
-    refused = [option for option in map(_option, _REFUSED) if option in given]
+    refused = [option for option in map(option_of, _REFUSED) if option in given]
     if refused:
         raise UsageError(
             f"--init-from takes model and weights from {settings.init_from}; leave out {', '.join(refused)}."
         )
     earlier = load_trusted_settings(run, trust)
     return dataclasses.replace(settings, **{name: getattr(earlier, name) for name in _SAVED_WITH_THE_MODEL})
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

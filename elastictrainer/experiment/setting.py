@@ -36,3 +36,8 @@ def setting(
         "repeated": repeated,
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def option_of(name: str) -> str:
+    """Return the option of a setting, as it is typed: "--batch-size"."""
+    return f"--{name.replace('_', '-')}"

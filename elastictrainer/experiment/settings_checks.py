@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Callable, Sequence
 
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.setting import option_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.registry import MODEL, takes_rho
 
@@ -93,9 +94,9 @@ def refuse_inapplicable(settings: CommonSettings, given: Sequence[str], say: Cal
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
     special = [name for name in _OF_BUILT_IN_MODELS if getattr(settings, name) not in _OF_ANY.get(name, ())]
     changed = [name for name in special if getattr(settings, name) != defaults[name]]
-    typed = [option for option in map(_option, special) if option in given]
+    typed = [option for option in map(option_of, special) if option in given]
     of_another = "--config" in given and "--model" in given
-    refused = typed or ([] if of_another else [_option(name) for name in changed])
+    refused = typed or ([] if of_another else [option_of(name) for name in changed])
     if refused:
         raise UsageError(
             f"{', '.join(refused)}: not for {settings.model}, a model of your own: its weights, head and "
@@ -103,7 +104,3 @@ def refuse_inapplicable(settings: CommonSettings, given: Sequence[str], say: Cal
         )
     if changed:
         say(f"note: {', '.join(changed)} of the settings file: not for {settings.model}, and left out")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-
-def tflite(tf, path, pixels):
-    interpreter = tf.lite.Interpreter(model_path=str(path))
-    given, got = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
-    interpreter.resize_tensor_input(given["index"], pixels.shape)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(given["index"], pixels)
-    interpreter.invoke()
-    return interpreter.get_tensor(got["index"])
+from builders import tflite
 
 
 @pytest.mark.slow

@@ -94,14 +94,6 @@ class Run:
         return [v.numpy() for v in variables], metrics, self.folder.selections()
 
 
-@pytest.fixture
-def sigint():
-    """Python's own handling of SIGINT, also where pytest was started in the background, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 QUICK = ("elastic", "prunetrain")  # with selections, and with work of its own at each interval
 
 
