@@ -23,7 +23,8 @@ train() { # train NAME OPTION...
 }
 
 echo; echo "== et-profile"
-et-profile --config "$config" --validate 4 --output profile.json --plot timings.png ${options[@]+"${options[@]}"}
+et-profile --config "$config" --validate 4 --output profile.json ${options[@]+"${options[@]}"}
+et-plot timings profile.json --output timings.png
 full=() shorter=() elastic=()
 for seed in "${seeds[@]}"; do
     suffix=$([ "${#seeds[@]}" = 1 ] || echo "-$seed")

@@ -63,11 +63,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     print(table(timings))
     timings.save(path)
     print(f"profile: {path}")
-    if settings.plot:
-        from elastictrainer.plotting import drawing, profiles
-
-        drawing.save(profiles.timings(timings), settings.plot)
-        print(f"plot: {settings.plot}")
 
 
 if __name__ == "__main__":

@@ -130,7 +130,6 @@ class ProfileSettings(CommonSettings):
     output: Optional[str] = setting(
         None, "where to write the profile (profiles/MODEL_....json)", metavar="FILE"
     )
-    plot: Optional[str] = setting(None, "draw the timings into this file (.png, .pdf, .svg)", metavar="FILE")
 
 
 @dataclass
