@@ -14,7 +14,7 @@ _DESCRIPTION = (
     "Measure how much of a training step each tensor takes on this device, and write the profile to a file."
 )
 _USAGE = "et-profile [--dataset DATA | --classes N] [--model NAME] [--output FILE] [OPTION ...]"
-_EXAMPLE = "example: et-profile --model resnet50 --validate 12 --plot timings.png"
+_EXAMPLE = "example: et-profile --model resnet50 --validate 12"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
