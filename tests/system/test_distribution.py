@@ -156,7 +156,7 @@ def test_two_workers_reach_the_weights_and_selections_of_one_process(workshop):
     assert chosen[0] == chosen[1] == chosen[2] and 0 < len(chosen[0][-1]) < len(weights(workshop / "both"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_callback_of_one_worker_ends_the_run_of_both(workshop):
     stopping = ("--callback", "usercallbacks:FirstOfAllStops", "--output", "stopped")
     train(workshop, *options("full"), *SHARED_OUT, *stopping)
@@ -214,8 +214,12 @@ def test_workers_record_and_replay_their_own_shares(workshop, recording):
 
 @pytest.mark.slow
 def test_workers_killed_while_they_replay_go_on_as_if_they_were_not(workshop, recording):
+    lines = (recording[0] / "selections.jsonl").read_text().splitlines()
+    interval = [json.loads(line)["recorded"] for line in lines].index(True)
     both = start(workshop, [(*RECORDING, "--output", "shares")] * 2)
-    wait_for_step(workshop / "shares", both[0], 12 * 3 + 5)  # in the fourth epoch of 12 steps
+    wait_for_step(
+        workshop / "shares", both[0], 12 * (4 * interval + 2) + 5
+    )  # of 12 steps in each of 4 epochs
     both[1].kill()
     said = both[0].said()
     assert both[0].poll() == 1 and "--resume" in said, said
@@ -227,7 +231,7 @@ def test_workers_killed_while_they_replay_go_on_as_if_they_were_not(workshop, re
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_give_up_recording_together(workshop, recording):
     """The second one has no room for its share; both do all work in every step from there on."""
     full = ("--callback", "usercallbacks:no_room_in_the_second", "--output", "together")
