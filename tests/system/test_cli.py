@@ -140,7 +140,7 @@ def test_bad_input_is_one_clear_line_and_status_2(workshop, name, arguments, mes
     assert message in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_finished_run_survives_a_bad_request_to_replace_it(workshop):
     folder = workshop[0]
     before = (folder / "elastic" / "summary.json").read_text()

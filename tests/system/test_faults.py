@@ -141,13 +141,8 @@ def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(works
     ]
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(number, marks=pytest.mark.slow if number == signal.SIGHUP else pytest.mark.long)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_says_how_to_go_on(workshop, number):
     output = f"stopped{number}"
     process = start(workshop, *SMALL, "--scheme", "full", "--epochs", "5000", "--output", output)
