@@ -90,8 +90,6 @@ def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
     assert profiling.profile_path(plain) != profiling.profile_path(metadata)
     (said,) = profiling.differences(timings, model, plain)
     assert said == "precision: profile mixed_bfloat16, here float32"
-    del timings.metadata["precision"]
-    assert not profiling.differences(timings, model, plain), "a profile of an earlier version is float32"
 
 
 @pytest.mark.parametrize(
