@@ -221,7 +221,13 @@ def test_a_callback_sees_the_run(settings, run, monkeypatch):
     assert usercallbacks.SEEN == [*steps, ("epoch", 0, logs), *steps, ("epoch", 1, logs), ("end",)]
 
 
-@pytest.mark.parametrize("place, steps", [("stops_after_an_epoch", 6), ("stops_after_three_steps", 3)])
+@pytest.mark.parametrize(
+    "place, steps",
+    [
+        ("stops_after_three_steps", 3),
+        pytest.param("stops_after_an_epoch", 6, marks=pytest.mark.long),
+    ],
+)
 def test_a_callback_can_end_a_run(settings, run, place, steps):
     chosen = settings(callback=f"usercallbacks:{place}", epochs=3)
     summary = train(chosen, run, resume=False)
@@ -261,7 +267,7 @@ def test_a_callback_that_does_not_fit_is_refused_before_anything_is_written(sett
     assert not run.config_path.exists()
 
 
-@pytest.mark.parametrize("validated", [False, True])
+@pytest.mark.parametrize("validated", [pytest.param(False, marks=pytest.mark.long), True])
 def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings, run, validated):
     """The learning rate is so high that the network soon becomes worse."""
     from elastictrainer.experiment.scoring import score
