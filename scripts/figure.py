@@ -18,6 +18,7 @@ If a run fails, the others go on and it is named at the end. Ctrl-C stops all; t
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,8 @@ class Figure:
         self._runs: List[str] = []
         self._failed: List[str] = []
         self._plan: List[List[str]] = []  # of a dry run: the profile and the options of each run
+        self._stopped = False  # by Ctrl-C, which the running command gets, too, and saves its work
+        signal.signal(signal.SIGINT, self._note)
         self._profiles: Dict[Path, bool] = {}  # those that were asked for: whether they are there
 
     def profile(self, dataset: str, model: str) -> Tuple[Path, bool]:
@@ -173,6 +176,9 @@ class Figure:
             print(f"failed: {failed}", file=sys.stderr)
         return 1 if self._failed else 0
 
+    def _note(self, *_: object) -> None:
+        self._stopped = True
+
     def _common(self, dataset: str, model: str) -> List[str]:
         """The options that et-profile and et-train share."""
         own = CONFIGS / f"paper-{model}.yaml"
@@ -191,7 +197,7 @@ class Figure:
             print(shlex.join(command))
             return True
         status = subprocess.run(command).returncode
-        if status == _INTERRUPTED:
+        if status == _INTERRUPTED or self._stopped:
             print("stopped; the same command goes on from here", file=sys.stderr)
             raise SystemExit(_INTERRUPTED)
         if status:
@@ -306,9 +312,6 @@ def main(arguments: Sequence[str]) -> int:
     except UsageError as error:
         print(f"figure.py: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        return _INTERRUPTED
 
 
 if __name__ == "__main__":
