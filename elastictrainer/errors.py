@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from typing import Iterable, Optional, Sequence
+from typing import Iterable, Optional
 
 
 class UsageError(ValueError):
@@ -18,19 +18,7 @@ class DataError(RunError):
 
 
 class DamagedImages(DataError):
-    """Images cannot be decoded. `files` names those that are files of their own."""
-
-    def __init__(self, message: str, files: Sequence[str] = ()):
-        super().__init__(message)
-        self.files = list(files)
-
-
-class UnreadableImages(UsageError):
-    """Images are missing or damaged, as was seen before any was decoded. `files` names them."""
-
-    def __init__(self, message: str, files: Sequence[str] = ()):
-        super().__init__(message)
-        self.files = list(files)
+    """Images cannot be decoded."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -50,6 +38,12 @@ def unknown(kind: str, value: str, allowed: Iterable[str], listed: Optional[str]
     near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return UsageError(f"unknown {kind} {value!r}.{hint} Valid: {listed or ', '.join(allowed)}.")
+
+
+def shortened(text: str, most: int) -> str:
+    """Return the text in one line, cut to so many characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[:most] + "..."
 
 
 def reason(error: Exception) -> str:

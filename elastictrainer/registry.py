@@ -97,9 +97,12 @@ SCHEDULE = Choice("schedule", ("cosine", "constant"))
 CLASS_WEIGHTS = Choice("class-weights", ("none", "balanced"))
 REUSE = Choice("reuse", ("auto", "off"))
 REUSE_DTYPE = Choice("reuse-dtype", ("float16", "float32"))
-STRATEGY = Choice("strategy", ("none", "multi-worker", "mirrored"))
-REPLICA_NETWORK = Choice("replica network", ("private", "open"))
-CACHE = Choice("cache", ("none", "memory", "disk"))
+STRATEGY = Choice(
+    "strategy",
+    ("none", "multi-worker"),
+    hint="For several GPUs of one machine, start a process for each with --strategy multi-worker.",
+)
+CACHE = Choice("cache", ("none", "memory"))
 EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras"))
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Profile and train the embedded task, elastic against full, and print accuracy and time side by side.
-#     bash scripts/demo.sh
+#     bash scripts/demo.sh [OPTION...]      options go to et-profile and et-train
 # Everything it makes is in demo-output/. RHO, EPOCHS and SEEDS ("0 1 2 3 4") may be set.
 set -euo pipefail
+options=("$@")
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 prepare_environment ""
 
@@ -18,11 +19,12 @@ cd "$output"
 train() { # train NAME OPTION...
     local name=$1
     shift
-    et-train --config "$config" --profile profile.json --seed "$seed" --output "$name" --overwrite "$@"
+    et-train --config "$config" --profile profile.json --seed "$seed" --output "$name" --overwrite ${options[@]+"${options[@]}"} "$@"
 }
 
 echo; echo "== et-profile"
-et-profile --config "$config" --validate 4 --output profile.json --plot timings.png
+et-profile --config "$config" --validate 4 --output profile.json ${options[@]+"${options[@]}"}
+et-plot timings profile.json --output timings.png
 full=() shorter=() elastic=()
 for seed in "${seeds[@]}"; do
     suffix=$([ "${#seeds[@]}" = 1 ] || echo "-$seed")

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by demo.sh, test.sh, lint.sh and docs.sh: a virtual environment in .venv with this package in it.
+# Sourced by demo.sh, test.sh, lint.sh, docs.sh and build.sh: a virtual environment in .venv with this package in it.
 # PYTHON names the interpreter to use; without it the first that runs is taken, 3.11 before the others.
 # STACK=keras3 makes .venv-keras3 instead, with the versions that 64-bit Arm gets (TensorFlow 2.21, Keras 3).
 

@@ -1,7 +1,6 @@
-"""What the figure scripts ask about profiles and runs.
+"""The numbers of a figure's runs and the paper's.
 
-python scripts/figure_data.py affordable PROFILE RHO    exit status 1 where the device cannot have the ratio
-python scripts/figure_data.py table FIGURE RUN... --output FILE   the numbers of a figure and the paper's
+python scripts/figure_data.py FIGURE RUN... [--output FILE]
 """
 
 import argparse
@@ -12,24 +11,16 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 
 import paper_numbers
-from elastictrainer import TensorTimings, UsageError
+from elastictrainer import UsageError
 from elastictrainer.plotting.replicates import replicates, spread, what_counts
 from elastictrainer.runs.files import write_json
 from elastictrainer.runs.run_folder import RunFolder, find_runs
 
 UNITS = {"accuracy": "%", "hours": "h", "tflops": "TFLOPs", "joules": "J", "peak_gb": "GB"}
 
-_OUT_OF_REACH = 3  # an exit status; figure.sh tells it from a failure
 
-
-def affordable(profile: str, rho: float) -> int:
-    rho_min = TensorTimings.load(profile).rho_min
-    if rho < rho_min:
-        print(f"left out: rho {rho:g} is below what this device can have ({rho_min:.3f})")
-    return _OUT_OF_REACH if rho < rho_min else 0
-
-
-def table(figure: str, paths: List[str], output: Optional[str]) -> int:
+def table(figure: str, paths: List[str], output: Optional[str]) -> None:
+    """Print the numbers of the runs in `paths`, and write them as JSON."""
     runs = find_runs(paths)
     rows = [_row(members, name, figure) for name, members in _named(runs)]
     for row in rows:
@@ -51,7 +42,6 @@ def table(figure: str, paths: List[str], output: Optional[str]) -> int:
         result["speedups"] = _speedups(runs, entry["speedups"])
     if output:
         write_json(output, result)
-    return 0
 
 
 def _place(row: Dict[str, Any]) -> tuple:
@@ -209,17 +199,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("affordable", "table"))
-    parser.add_argument("subject", help="a profile, or a figure's name")
-    arguments, rest = parser.parse_known_args()
+    parser.add_argument("figure")
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("--output", metavar="FILE")
+    arguments = parser.parse_args()
     try:
-        if arguments.what == "affordable":
-            return affordable(arguments.subject, float(rest[0]))
-        output = rest[rest.index("--output") + 1] if "--output" in rest else None
-        return table(arguments.subject, rest[: rest.index("--output")] if output else rest, output)
+        table(arguments.figure, arguments.runs, arguments.output)
     except UsageError as error:
         print(f"figure_data.py: {error}", file=sys.stderr)
         return 2
+    return 0
 
 
 if __name__ == "__main__":

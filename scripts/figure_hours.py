@@ -1,15 +1,11 @@
-"""How long a figure's runs take: on the paper's devices by its own numbers, and here by the profile.
-
-python scripts/figure_hours.py FIGURE [--run PROFILE OPTION...]...   the et-train options of each run
-"""
+"""How long a figure's runs take: on the paper's devices by its own numbers, and here by the profile."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import paper_numbers
-from elastictrainer import TensorTimings, UsageError
+from elastictrainer import TensorTimings
 from elastictrainer.experiment.options import parse
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.registry import takes_rho
@@ -19,7 +15,10 @@ HERE = "here"
 
 
 def rows(figure: str, runs: List[List[str]]) -> List[Dict[str, Any]]:
-    """A row for each run but for its seed: name, count, and hours of one run by device."""
+    """A row for each run but for its seed: name, count, and hours of one run by device.
+
+    `runs`: of each run its profile, then its et-train options.
+    """
     result: Dict[str, Dict[str, Any]] = {}
     for profile, *options in runs:
         asked, _ = parse(TrainSettings, options, argparse.ArgumentParser(allow_abbrev=False))
@@ -95,23 +94,3 @@ def text(figure: str, runs: List[List[str]]) -> str:
     if "says" in entry:
         left_out.append(f"paper: {entry['says']}")
     return "\n".join([*lines, *left_out])
-
-
-def main(arguments: List[str]) -> int:
-    """Print the table for the runs that `arguments` name."""
-    runs: List[List[str]] = []
-    for argument in arguments[1:]:
-        if argument == "--run":
-            runs.append([])
-        else:
-            runs[-1].append(argument)
-    try:
-        print(text(arguments[0], runs))
-    except UsageError as error:
-        print(f"figure_hours.py: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

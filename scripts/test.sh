@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Set up and run the tests; arguments go to pytest.
-#     bash scripts/test.sh                         what a change needs
-#     bash scripts/test.sh -m "slow or not slow"   everything
+#     bash scripts/test.sh                          what a change needs
+#     bash scripts/test.sh -m "not long"            what CI runs
+#     bash scripts/test.sh -m "long or not long"    everything, before a release
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 prepare_environment test

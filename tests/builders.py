@@ -241,3 +241,14 @@ def tiny_pets(folder, second="test", label="label", labelled=True):
                     yield k, {"image": image, label: k % 2 if labelled else -1}
 
     return TinyPets(data_dir=str(folder))
+
+
+def tflite(tf, path, pixels):
+    """What a TFLite file gives for (n, H, W, 3) pixels."""
+    interpreter = tf.lite.Interpreter(model_path=str(path))
+    given, got = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    interpreter.resize_tensor_input(given["index"], pixels.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(given["index"], pixels)
+    interpreter.invoke()
+    return interpreter.get_tensor(got["index"])

@@ -1,4 +1,5 @@
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -22,8 +23,16 @@ SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
 def pytest_collection_modifyitems(items):
     """Files with slow tests first: a test of minutes must not begin when the other processes are done."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("long")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture
+def sigint():
+    """Python's own handling of SIGINT, also where pytest was started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import traceback
 from typing import Any, Callable, Optional, Sequence
 
 from elastictrainer import __version__
-from elastictrainer.cli.completion import CompletingParser
 from elastictrainer.cli.output import prepare
 from elastictrainer.errors import RunError, UsageError
 
@@ -22,7 +21,9 @@ def make_parser(
     name: str, description: str, example: str, usage: Optional[str] = None
 ) -> argparse.ArgumentParser:
     """A parser with the options that every command has; `usage` is shown where there are too many of them."""
-    parser = CompletingParser(name, usage=usage, description=description, epilog=example, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        name, usage=usage, description=description, epilog=example, allow_abbrev=False
+    )
     parser.add_argument("--version", action="version", version=f"{name} {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser

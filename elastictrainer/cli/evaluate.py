@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.sizes import bytes_of
+from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.runs import ownership
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
@@ -56,11 +56,11 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     load_tensorflow()
     from elastictrainer.data.pictures import MEMORY
     from elastictrainer.data.reading import Reading
-    from elastictrainer.experiment import earlier_data, evaluation_folder, labelled, scoring
+    from elastictrainer.experiment import earlier_data, labelled, scoring
     from elastictrainer.models import predictor
     from elastictrainer.plotting import drawing, mistakes
 
-    evaluation_folder.require_free(folder, options.overwrite)
+    scoring.require_free(folder, options.overwrite)
     memory = bytes_of(options.image_memory) if options.image_memory else MEMORY
     reading = Reading(memory, label_column=options.label_column)
     data = (
@@ -76,7 +76,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     scores = scoring.score(classifier, data, options.image_size)
     for line in _lines(scores):
         print(line)
-    written = evaluation_folder.write(scores, folder)
+    written = scoring.write_tables(scores, folder)
     pictures = {"confusion.png": mistakes.confusion}
     if len(scores.worst(1)):
         pictures["mistakes.png"] = mistakes.mistakes

@@ -1,7 +1,7 @@
 """et-export: write the model of a finished run in formats for use elsewhere."""
 
 import sys
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
 from elastictrainer.cli.command import add_weights, make_parser, run
 from elastictrainer.registry import EXPORT
@@ -23,13 +23,12 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         _EXAMPLE,
     )
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    formats_given: Any = parser.add_argument(
+    parser.add_argument(
         "--format",
         action="append",
         metavar="{" + ",".join(EXPORT.names) + "}",
         help="may be repeated (default: tflite)",
     )
-    formats_given.names, formats_given.open = EXPORT.names, False  # for a shell to complete
     parser.add_argument("--output", metavar="DIR", help="where to write (default: RUN/export)")
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist there")
     parser.add_argument(

@@ -9,7 +9,7 @@ from typing import Dict, Iterator, Optional, Sequence
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import RunError, UsageError
-from elastictrainer.experiment.sizes import bytes_of
+from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = "Say what is in pictures, by a trained model: class and probability, a line for each picture."

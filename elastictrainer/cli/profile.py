@@ -5,17 +5,16 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run
-from elastictrainer.experiment.applicability import refuse_inapplicable
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import ProfileSettings
-from elastictrainer.experiment.settings_checks import check_names
+from elastictrainer.experiment.settings_checks import check_names, refuse_inapplicable
 from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = (
     "Measure how much of a training step each tensor takes on this device, and write the profile to a file."
 )
 _USAGE = "et-profile [--dataset DATA | --classes N] [--model NAME] [--output FILE] [OPTION ...]"
-_EXAMPLE = "example: et-profile --model resnet50 --validate 12 --plot timings.png"
+_EXAMPLE = "example: et-profile --model resnet50 --validate 12"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -64,11 +63,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     print(table(timings))
     timings.save(path)
     print(f"profile: {path}")
-    if settings.plot:
-        from elastictrainer.plotting import drawing, profiles
-
-        drawing.save(profiles.timings(timings), settings.plot)
-        print(f"plot: {settings.plot}")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ from typing import Any, Dict, Optional, Sequence
 from elastictrainer.cli.command import make_parser, run
 from elastictrainer.cli.output import unfailing
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.applicability import refuse_inapplicable
-from elastictrainer.experiment.continuation import settings_of
-from elastictrainer.experiment.durations import seconds_of, seconds_until
 from elastictrainer.experiment.options import given, parse
+from elastictrainer.experiment.quantities import seconds_of, seconds_until
+from elastictrainer.experiment.run_settings import inherit_settings
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import check_names
+from elastictrainer.experiment.settings_checks import check_names, refuse_inapplicable
 from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training.deadline import process_age_s
@@ -61,10 +60,10 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         check_names(settings)
         chosen = given(TrainSettings, options)
         if settings.init_from:
-            settings = settings_of(settings, chosen, options.trust_run)
+            settings = inherit_settings(settings, chosen, options.trust_run)
         else:
             refuse_inapplicable(settings, chosen, print)
-        summary = start(settings, sys.argv[1:] if arguments is None else arguments)
+        summary = start(settings)
     else:
         more = getattr(options, "time", None)
         others = [option for option in given(TrainSettings, options) if option != "--time"]
@@ -77,8 +76,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         if more is not None:
             seconds_of(more)
         summary = resume(run_folder, options.trust_run, more)
-    if summary is not None:
-        _print_summary(summary)
+    _print_summary(summary)
 
 
 def _print_summary(summary: Dict[str, Any]) -> None:

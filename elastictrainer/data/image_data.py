@@ -1,15 +1,15 @@
 """Images as minibatches: one input pipeline for all data sets."""
 
-import os
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.cached_images import CachedSplit, require_cacheable, require_room
+from elastictrainer.data.cached_images import CachedSplit, require_cacheable
 from elastictrainer.data.splits import IndexedSplit, Split, unreadable
 from elastictrainer.errors import UsageError
+from elastictrainer.runs.environment import processors
 
 Minibatch = Tuple[tf.Tensor, tf.Tensor]  # images (batch, H, W, 3) float32 in 0..255, labels (batch,) int64
 
@@ -95,18 +95,13 @@ class ImageData:
             )
         return compute_class_weight("balanced", classes=np.arange(len(self.class_names)), y=labels).tolist()
 
-    def cached(self, place: str, say: Callable[[str], None]) -> "ImageData":
-        """The same data, its images decoded once and kept in "memory" or on "disk"; "none": as it is.
-
-        See `CachedSplit`, which says what it does through `say`.
-        """
-        require_cacheable(place, self.train_split)
+    def cached(self, place: str) -> "ImageData":
+        """The same data, its images decoded once and kept in "memory"; "none": unchanged."""
+        require_cacheable(place, self.splits.values(), self.image_size)
         if place == "none":
             return self
-        require_room(place, self.splits.values(), self.image_size)
         kept = {
-            part: CachedSplit(split, self.image_size, place, _workers(), say)
-            for part, split in self.splits.items()
+            part: CachedSplit(split, self.image_size, processors()) for part, split in self.splits.items()
         }
         return replace(self, train_split=kept["train"], test_split=kept["test"], val_split=kept.get("val"))
 
@@ -196,7 +191,7 @@ class ImageData:
         self, examples: tf.data.Dataset, split: Split, batch_size: int, drop_remainder: bool = False
     ) -> tf.data.Dataset:
         """Minibatches of undecoded examples."""
-        dataset = examples.map(split.decoder(self.image_size), num_parallel_calls=_workers())
+        dataset = examples.map(split.decoder(self.image_size), num_parallel_calls=processors())
         dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
         options = tf.data.Options()
         options.autotune.enabled = False  # its thread stalls the end of an epoch by up to a minute
@@ -208,8 +203,3 @@ class ImageData:
             yield from dataset
         except tf.errors.OpError as error:
             raise unreadable(split, error) from None
-
-
-def _workers() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

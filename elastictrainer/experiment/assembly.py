@@ -10,11 +10,10 @@ from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.reading import Reading
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.experiment.rates import learning_rate
 from elastictrainer.experiment.settings import CommonSettings
-from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import zoo
-from elastictrainer.registry import MODEL
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
@@ -53,18 +52,6 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     elif settings.classes and dataset_given and Path(settings.dataset).exists():
         _agree(settings, datasets.classes_of(settings.dataset, settings.data_dir, reading(settings)))
     return settings.classes or datasets.classes_of(settings.dataset, settings.data_dir, reading(settings))
-
-
-def fetch(settings: CommonSettings) -> None:
-    """Bring what has to come over a network to this machine: pre-trained weights, a data set of a collection.
-
-    Raises:
-        UsageError: it is not here and cannot be fetched.
-    """
-    if settings.weights == "imagenet" and settings.model in MODEL.names:
-        zoo.fetch(settings.model)
-    if datasets.is_fetched(settings.dataset):
-        load_data(settings)
 
 
 def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.sizes import bytes_of
+from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import resident
 from elastictrainer.runs.environment import memory_bytes

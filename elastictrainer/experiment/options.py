@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
 from elastictrainer import registry
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import UsageError, shortened
+from elastictrainer.experiment.setting import option_of
 from elastictrainer.experiment.settings import CommonSettings, ProfileSettings, TrainSettings
 from elastictrainer.runs import flat_yaml
 
@@ -74,9 +75,8 @@ def parse(
         if metadata["repeated"]:
             extra.update(action="append")
         extra.update(dest=name, default=argparse.SUPPRESS)
-        option = f"--{name.replace('_', '-')}"
-        action: Any = groups[group].add_argument(option, help=metadata["help"] + default, **extra)
-        action.names, action.open = _names(metadata)  # for a shell to complete
+        option = option_of(name)
+        groups[group].add_argument(option, help=metadata["help"] + default, **extra)
         if field.default is False:  # for what a file may have set
             negative: Dict[str, Any] = {"action": "store_false", "dest": name, "default": argparse.SUPPRESS}
             parser.add_argument(f"--no-{name.replace('_', '-')}", help=argparse.SUPPRESS, **negative)
@@ -114,7 +114,7 @@ def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
         parsed: what `parse` returned beside the settings.
     """
     names = [field.name for field in dataclasses.fields(settings) if hasattr(parsed, field.name)]
-    return ["--" + name.replace("_", "-") for name in names] + (["--config"] if parsed.config else [])
+    return [option_of(name) for name in names] + (["--config"] if parsed.config else [])
 
 
 def _converted(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
@@ -131,19 +131,11 @@ def _plain(kind: Any) -> Any:
     return next((a for a in typing.get_args(kind) if a is not type(None)), kind)
 
 
-def _names(metadata: Any) -> typing.Tuple[typing.Tuple[str, ...], bool]:
-    """The names that a setting can have, and whether there are other values: files, places in code."""
-    choice = getattr(metadata["check_name"], "__self__", None)
-    if isinstance(choice, registry.Choice):
-        return choice.names, choice.open
-    return metadata["names"], True
-
-
 def _metavar(kind: Any, metadata: Any) -> str:
     """What stands for a value in `--help`: the names there are where there are no others."""
-    names, is_open = _names(metadata)
-    if names and not is_open:
-        return "{" + ",".join(names) + "}"
+    choice = getattr(metadata["check_name"], "__self__", None)
+    if isinstance(choice, registry.Choice) and not choice.open:
+        return "{" + ",".join(choice.names) + "}"
     return {int: "N", float: "X"}.get(kind, "NAME")
 
 
@@ -179,7 +171,7 @@ def _other_settings() -> List[str]:
 
 
 def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
-    option = "--" + name.replace("_", "-")
+    option = option_of(name)
     plain = _plain(kind)
     if value is None and plain is not kind:
         return None
@@ -195,7 +187,7 @@ def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
         number = plain(value)
     except ValueError:
         what = {int: "a whole number", float: "a number"}[plain]
-        raise UsageError(f"{option} must be {what}, not {_short(value)!r}.") from None
+        raise UsageError(f"{option} must be {what}, not {shortened(value, 40)!r}.") from None
     low, high = metadata["low"], metadata["high"]
     if (
         (plain is float and not math.isfinite(number))
@@ -203,9 +195,5 @@ def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
         or not (high is None or number <= high)
     ):
         allowed = f"{low} to {high}" if high is not None and low is not None else f"at least {low}"
-        raise UsageError(f"{option} {_short(value)} is out of range; allowed: {allowed}.")
+        raise UsageError(f"{option} {shortened(value, 40)} is out of range; allowed: {allowed}.")
     return number
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= 40 else value[:40] + "..."

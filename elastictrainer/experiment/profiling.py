@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.durations import seconds_of
+from elastictrainer.experiment.quantities import seconds_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.models import augmentation
 from elastictrainer.profiler.memory_profile import bytes_of, predicted
@@ -58,7 +58,7 @@ def profile_path(metadata: Dict[str, Any]) -> Path:
 def differences(timings: TensorTimings, model: tf.keras.Model, metadata: Dict[str, Any]) -> List[str]:
     """In what a profile is not of this model, data shape, optimizer and device; empty where it is."""
     wanted = {**metadata, "device": environment.device(), "threads": environment.threads()}
-    found = {"precision": "float32", **timings.metadata}  # older profiles do not say
+    found = timings.metadata
     differing = [
         f"{key}: profile {found.get(key)}, here {value}"
         for key, value in wanted.items()

@@ -11,25 +11,22 @@ from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 import tensorflow as tf
 
-from elastictrainer.data import fingerprint, gone
+from elastictrainer.data import fingerprint
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.kept_images import KeptImages
 from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.remarks import remarks
-from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
+from elastictrainer.errors import DataError, UsageError
 from elastictrainer.experiment import (
     assembly,
-    damaged_images,
     keeping,
     memory,
     profiling,
-    user_callbacks,
 )
-from elastictrainer.experiment.durations import seconds_of
+from elastictrainer.experiment.quantities import bytes_of, seconds_of
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_recordable
-from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
 from elastictrainer.models.solved_head import hold
@@ -52,6 +49,7 @@ from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
 from elastictrainer.training.workers import Workers
 
+_ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
 _ENDING_S = 4.0  # to write the model and the summary, and to leave Python
 _EVALUATION = 0.75  # of the forward pass of training: measured, MobileNetV2 at 224x224
 _EXPORT_S = 15.0  # for each format
@@ -64,11 +62,7 @@ def train(
     """Train into the folder `run`, alone or as one of several processes; returns the summary."""
     group = workers.create(settings.strategy)
     with group.explaining_lost_peers() if group else contextlib.nullcontext():
-        try:
-            return _train(settings, run, resume, group, more)
-        except (DamagedImages, UnreadableImages) as error:
-            damaged_images.note(run, error.files)
-            raise
+        return _train(settings, run, resume, group, more)
 
 
 def _train(
@@ -80,16 +74,16 @@ def _train(
         importance_batches=settings.importance_batches,
         deterministic=settings.deterministic,
     )
-    if settings.meter:
-        energy.from_log(settings.meter, [])  # what is wrong with it is said now
     schemes.check_name(settings.scheme)
     check_together(settings)
     if not resume:  # then it cannot be named anew: such a run goes on without recording
         require_recordable(settings)
-    users = user_callbacks.create(settings.callback)
+    users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     assembly.note_precision(settings, print)
-    reading = damaged_images.reading(settings, run, resume)
+    reading = assembly.reading(settings, run if resume else None)
+    if not resume:
+        reading.skip_damaged, reading.advice = settings.skip_damaged, _ADVICE
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
         # Alone, it makes the test part where the data has none.
@@ -101,8 +95,10 @@ def _train(
     about_data = fingerprint.fingerprint(data)
     if resume:
         _require_unchanged(data, run, print)
-        data = gone.without(data, print)
-    noteworthy = [*remarks(data), *damaged_images.remarks(reading)]
+    noteworthy = remarks(data)
+    if reading.left_out:
+        files = abbreviated(reading.left_out)
+        noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {files}")
     data, model, kept_images = _prepared(settings, run, resume, data, group)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, "
@@ -123,9 +119,8 @@ def _train(
     limit = memory.limit(settings.memory)
     timings = _profile(settings, kept, data, model, optimizer, group, limit)
     memory.say_if_short(timings, limit, print)
-    sensor, source = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
-    metered = sensor or settings.meter
-    print(f"energy: {source}" if metered else f"energy is not measured: {source}")
+    sensor, source = energy.find_sensor()
+    print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 
     record = RunRecord(run, seed=settings.seed)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
@@ -181,8 +176,6 @@ def _train(
     except DataError as error:
         raise data.train_split.culprit() or error from None
     summary: Dict[str, Any] = history.elastic
-    if settings.meter:
-        summary = _with_metered_energy(summary, settings.meter, run)
     if settings.export and not (group and group.rank):
         for path in export_run(run, settings.export.split(","), trust=True):  # it was just written
             print(f"written: {path}")
@@ -277,11 +270,9 @@ def _deadline(
 def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], None]) -> None:
     """UsageError where a run's data is no longer what it was at its start."""
     before, now = run.environment().get("data"), fingerprint.fingerprint(data)
-    if before is None:
-        if ownership.checkpoints(run.checkpoints_path):
-            say(f"note: {run.environment_path} does not tell whether {data.name} is as it was at the start")
+    if before is None:  # it was killed before it had begun
         return
-    found = fingerprint.changes(before, now, bool(run.environment().get("damaged", {}).get("damaged")))
+    found = fingerprint.changes(before, now)
     if found:
         raise UsageError(
             f"{data.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as it "
@@ -305,7 +296,7 @@ def _prepared(
         model = assembly.make_model(settings, len(data.class_names))
     data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
     kept = keeping.kept_of(settings, run, resume, data, print)
-    data = keeping.with_old(settings, data.cached(settings.cache, print), kept, print)
+    data = keeping.with_old(settings, data.cached(settings.cache), kept, print)
     if group:
         data = dataclasses.replace(data, part=(group.rank, group.count))
         group.broadcast_variables(model.variables)
@@ -376,15 +367,3 @@ def _begin(
             "directory": os.getcwd(),
         }
         run.write_environment({**environment.describe(), **started, **about})
-
-
-def _with_metered_energy(summary: Dict[str, Any], meter: str, run: RunFolder) -> Dict[str, Any]:
-    """The summary with the energy that an external meter logged; as it was where the log is no good."""
-    try:
-        joules = energy.from_log(meter, summary["training_intervals"])
-    except UsageError as error:  # the run itself is fine
-        print(f"no energy: {error}", file=sys.stderr)
-        return summary
-    summary = {**summary, "energy_joules": joules, "energy_source": f"log {meter}"}
-    run.write_summary(summary)
-    return summary

@@ -1,7 +1,7 @@
 """One setting of a command: a dataclass field that knows its option."""
 
 import dataclasses
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional
 
 
 def setting(
@@ -13,7 +13,6 @@ def setting(
     metavar: Optional[str] = None,
     group: str = "",
     repeated: bool = False,
-    names: Sequence[str] = (),
 ) -> Any:
     """A dataclass field for one setting.
 
@@ -26,7 +25,6 @@ def setting(
         metavar: what stands for the value in `--help`; None: by its type, or the names there are.
         group: the heading in `--help` above this setting and those that follow; empty: as the one before.
         repeated: the option may be given several times; its values are one text then, separated by commas.
-        names: some of its values, for a shell to complete, where `check_name` does not belong to a Choice.
     """
     metadata = {
         "help": help,
@@ -36,6 +34,10 @@ def setting(
         "metavar": metavar,
         "group": group,
         "repeated": repeated,
-        "names": tuple(names),
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def option_of(name: str) -> str:
+    """Return the option of a setting, as it is typed: "--batch-size"."""
+    return f"--{name.replace('_', '-')}"

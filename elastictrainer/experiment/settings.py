@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from elastictrainer import registry
-from elastictrainer.experiment import durations, sizes
+from elastictrainer.experiment import quantities
 from elastictrainer.experiment.setting import setting
 from elastictrainer.selection import schemes
 
@@ -26,7 +26,6 @@ class CommonSettings:
         "imagenet",
         "imagenet (downloaded once), none, or a weights file",
         metavar="FILE",
-        names=("imagenet", "none"),
     )
     head_init: str = setting(
         "solve",
@@ -81,7 +80,7 @@ class CommonSettings:
     image_memory: str = setting(
         "256MB",
         "what decoding an image may take: a larger image is refused; bytes, or with kB, MB or GB",
-        check_name=sizes.bytes_of,
+        check_name=quantities.bytes_of,
         metavar="SIZE",
     )
     image_size: Optional[int] = setting(
@@ -131,7 +130,6 @@ class ProfileSettings(CommonSettings):
     output: Optional[str] = setting(
         None, "where to write the profile (profiles/MODEL_....json)", metavar="FILE"
     )
-    plot: Optional[str] = setting(None, "draw the timings into this file (.png, .pdf, .svg)", metavar="FILE")
 
 
 @dataclass
@@ -158,7 +156,6 @@ class TrainSettings(CommonSettings):
         "elastic",
         f"{', '.join(schemes.SCHEMES)}, or your own: package.module:Class",
         check_name=schemes.check_name,
-        names=tuple(schemes.SCHEMES),
         group="speed",
     )
     rho: float = setting(
@@ -168,16 +165,15 @@ class TrainSettings(CommonSettings):
         None,
         "what the whole command may take, from its start to the finished run folder: 90s, 10m, 1.5h; instead "
         "of --rho and --epochs",
-        check_name=durations.seconds_of,
+        check_name=quantities.seconds_of,
         metavar="TIME",
     )
     memory: Optional[str] = setting(
         None,
         "elastic schemes: what the whole process may take of memory, with --rho or --time: bytes, or with "
         "kB, MB or GB; auto: three quarters of what is free",
-        check_name=sizes.limit_of,
+        check_name=quantities.limit_of,
         metavar="SIZE",
-        names=("auto",),
     )
     interval: Optional[int] = setting(
         None,
@@ -238,7 +234,7 @@ class TrainSettings(CommonSettings):
         None,
         "a larger recording goes into a file; bytes, or with kB, MB or GB; 2GB if not given, or a quarter of "
         "this machine's memory where that is less",
-        check_name=sizes.bytes_of,
+        check_name=quantities.bytes_of,
         metavar="SIZE",
     )
     reuse_dir: Optional[str] = setting(
@@ -246,21 +242,14 @@ class TrainSettings(CommonSettings):
     )
     strategy: str = setting(
         "none",
-        "mirrored: a process for each GPU of this machine trains on a share of each minibatch; multi-worker: "
-        "you start the processes and name them in TF_CONFIG; none",
+        "multi-worker: several processes, each on a share of every minibatch; you start them and name them "
+        "in TF_CONFIG; none",
         check_name=registry.STRATEGY.check,
         group="several devices",
     )
-    replicas: Optional[int] = setting(None, "mirrored: how many processes; one for each GPU if not given", 2)
-    replica_network: str = setting(
-        "private",
-        "mirrored: private: replicas are in a network of their own, and reach no other; open: anyone who can "
-        "reach this machine can command TensorFlow's server",
-        check_name=registry.REPLICA_NETWORK.check,
-    )
     cache: str = setting(
         "none",
-        "keep decoded images of a folder or table: none, memory, or disk (in cache/, for later runs too)",
+        "keep decoded images of a folder or table: none or memory",
         check_name=registry.CACHE.check,
         group="data",
     )
@@ -271,11 +260,6 @@ class TrainSettings(CommonSettings):
     checkpoint_minutes: float = setting(
         10.0, "between checkpoints within an epoch; one is also written after every epoch", 0, group="run"
     )
-    meter: Optional[str] = setting(
-        None,
-        "log of an external power meter, CSV of Unix time and watts, read at the end of the run",
-        metavar="FILE",
-    )
     profile: Optional[str] = setting(
         None, "the model's profile; found or made in profiles/ if not given", metavar="FILE"
     )
@@ -284,7 +268,6 @@ class TrainSettings(CommonSettings):
         f"write the model for use when done: {', '.join(registry.EXPORT.names)}; may be repeated",
         check_name=lambda formats: registry.EXPORT.check_each(formats.split(",")),
         metavar="FORMAT",
-        names=registry.EXPORT.names,
         repeated=True,
     )
     callback: Optional[str] = setting(

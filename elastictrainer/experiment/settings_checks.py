@@ -1,13 +1,14 @@
-"""Settings that name nothing there is, or leave no room for each other."""
+"""Settings that name nothing there is, leave no room for each other, or mean nothing for the model."""
 
 import dataclasses
 import tempfile
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, Sequence
 
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.setting import option_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
-from elastictrainer.registry import takes_rho
+from elastictrainer.registry import MODEL, takes_rho
 
 
 def check_together(settings: TrainSettings) -> None:
@@ -30,12 +31,8 @@ def check_together(settings: TrainSettings) -> None:
         )
     if settings.memory and settings.strategy != "none":
         raise UsageError("--memory is for one process: leave it out, or --strategy.")
-    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-    for name in ("replicas", "replica_network"):
-        value = getattr(settings, name)
-        if settings.strategy != "mirrored" and value != defaults[name]:
-            raise UsageError(f"--{name.replace('_', '-')} {value} goes with --strategy mirrored alone.")
-    if settings.optimizer == "adam" and settings.weight_decay not in (0, defaults["weight_decay"]):
+    (default_decay,) = (f.default for f in dataclasses.fields(settings) if f.name == "weight_decay")
+    if settings.optimizer == "adam" and settings.weight_decay not in (0, default_decay):
         raise UsageError(
             f"adam has no --weight-decay ({settings.weight_decay:g}): leave it out, or take --optimizer "
             "adamw."
@@ -72,3 +69,38 @@ def check_names(settings: CommonSettings, but: Sequence[str] = ()) -> None:
         value, check_name = getattr(settings, field.name), field.metadata["check_name"]
         if check_name and value and field.name not in but:
             check_name(value)
+
+
+_OF_BUILT_IN_MODELS = ("weights", "head_init", "augment", "rotation", "flip")
+_OF_ANY = {"head_init": ("solve", "keep")}  # values that any model has a use for
+
+
+def refuse_inapplicable(settings: CommonSettings, given: Sequence[str], say: Callable[[str], None]) -> None:
+    """Refuse what only a built-in model has a use for, where the model is not one.
+
+    A settings file may have been written for another model than the one that the command line names: what it
+    says of that model is left out, and `say` tells so. At its default a setting asks for nothing.
+
+    Args:
+        settings: of a new run or profile.
+        given: the options that the command line set, as `options.given` returns them.
+        say: takes a line for the user.
+
+    Raises:
+        UsageError: the command line, or the file that names the model, sets such a thing.
+    """
+    if settings.model in MODEL.names:
+        return
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    special = [name for name in _OF_BUILT_IN_MODELS if getattr(settings, name) not in _OF_ANY.get(name, ())]
+    changed = [name for name in special if getattr(settings, name) != defaults[name]]
+    typed = [option for option in map(option_of, special) if option in given]
+    of_another = "--config" in given and "--model" in given
+    refused = typed or ([] if of_another else [option_of(name) for name in changed])
+    if refused:
+        raise UsageError(
+            f"{', '.join(refused)}: not for {settings.model}, a model of your own: its weights, head and "
+            f"augmentation are as you made it. Leave {'it' if len(refused) == 1 else 'them'} out."
+        )
+    if changed:
+        say(f"note: {', '.join(changed)} of the settings file: not for {settings.model}, and left out")

@@ -1,52 +1,35 @@
-"""How a run starts or goes on: in which folder, and in how many processes.
+"""How a run starts or goes on, and in which folder.
 
 TensorFlow is loaded when what is asked for has been checked.
 """
 
-import contextlib
 import os
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.foreign_code import settings_of
+from elastictrainer.experiment.run_settings import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_names
 from elastictrainer.registry import HF, takes_rho
 from elastictrainer.runs import ownership
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.training import launcher, private_network
 
 _RUNS = "runs"
-Summary = Optional[Dict[str, Any]]  # None where other processes trained, and showed it
 
 
-def start(settings: TrainSettings, options: Sequence[str]) -> Summary:
-    """Train as `settings` say, in a folder of their choice or a new one.
-
-    Args:
-        settings: of the run.
-        options: the command line that they are from; other processes get it.
-    """
+def start(settings: TrainSettings) -> Dict[str, Any]:
+    """Train as `settings` say, in a folder of their choice or a new one; return its summary."""
     output = str(Path(settings.output or _new_name(settings)))  # no slash at its end: a suffix may follow
-    if _starts_processes(settings):
-        _train_in_processes(
-            settings,
-            lambda rank: [*options, "--output", output],
-            output,
-            weightless=settings.init_from is not None,
-        )
-        return None
     run = RunFolder(output + _suffix(settings))
     with run.claimed(settings.overwrite, needed=_read_by(settings)):
         return _train(settings, run, resume=False)
 
 
-def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> Summary:
+def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> Dict[str, Any]:
     """Go on with the run in a folder; if it is finished, say so and return its summary.
 
     Args:
@@ -59,22 +42,12 @@ def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> S
             is given to a run without --time.
     """
     if run.config_path.exists():
-        settings = settings_of(run, trust)
+        settings = load_trusted_settings(run, trust)
         if more is not None and not settings.time:
             raise UsageError(
                 f"--time {more}: {run.path} was not started with --time, and ends by --rho or --epochs: "
                 "leave it out."
             )
-    if run.config_path.exists() and not run.summary_path.exists():
-        if _starts_processes(settings):
-            trusted = ["--trust-run"] if trust else []
-            _train_in_processes(
-                settings,
-                lambda rank: ["--resume", f"{run.path}{launcher.suffix(rank)}", *trusted],
-                str(run.path),
-                weightless=bool(settings.init_from or ownership.checkpoints(run.checkpoints_path)),
-            )
-            return None
     with run.claimed(resume=True):
         if run.summary_path.exists() and more is None:
             missing = _exports_missing(run, settings)
@@ -116,7 +89,6 @@ def _read_by(settings: TrainSettings) -> List[Path]:
         settings.weights,
         settings.init_from,
         settings.profile,
-        settings.meter,
     )
     return [Path(name) for name in named if name and Path(name).exists()]
 
@@ -136,47 +108,14 @@ def _train(
     return train(settings, run, resume, more)
 
 
-def _starts_processes(settings: TrainSettings) -> bool:
-    """Whether this process only starts those that train."""
-    return settings.strategy == "mirrored" and not launcher.is_replica()
-
-
-def _train_in_processes(
-    settings: TrainSettings, command: Callable[[int], List[str]], run: str, weightless: bool
-) -> None:
-    """Train in a process for each device.
-
-    Args:
-        settings: of the run.
-        command: the arguments of a process by its number.
-        run: path of the run folder.
-        weightless: the network's weights come from a run, not from where the settings say.
-    """
-    load_tensorflow()
-    from elastictrainer.experiment.assembly import fetch
-
-    seen = launcher.devices(settings.replicas)
-    with contextlib.ExitStack() as stack:
-        network, why_not = None, "as --replica-network asks"
-        if settings.replica_network == "private":
-            fetch(replace(settings, weights="none") if weightless else settings)
-            network, why_not = stack.enter_context(private_network.opened())
-        if network is None:
-            print(
-                f"note: the replicas have no network of their own ({why_not}): while they train, whoever "
-                "reaches this machine over a network can command TensorFlow's server. Keep others out."
-            )
-        launcher.train([command(rank) for rank in range(len(seen))], seen, run, network=network)
-
-
 def _suffix(settings: TrainSettings) -> str:
     """What tells the run folders of several workers from each other: nothing for the first."""
-    if settings.strategy not in ("multi-worker", "mirrored"):
+    if settings.strategy != "multi-worker":
         return ""
     from elastictrainer.training.workers import task
 
     rank, _, _ = task()
-    return launcher.suffix(rank)
+    return f"-worker{rank}" if rank else ""
 
 
 def _new_name(settings: TrainSettings) -> str:

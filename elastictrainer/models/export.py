@@ -12,7 +12,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.models import model_file
 from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.registry import EXPORT, takes_rho
-from elastictrainer.runs import ownership, provenance
+from elastictrainer.runs import ownership
 from elastictrainer.runs.files import write_text, written_beside
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
@@ -89,7 +89,7 @@ def export(
             save_for_serving(deployed(model, class_names), str(beside))
             write_text(beside / SAVED_LABELS, "\n".join(class_names) + "\n")
             graph = (beside / "saved_model.pb").read_bytes()
-            write_text(beside / SAVED_SIGNATURE, provenance.signature(graph) + "\n")
+            write_text(beside / SAVED_SIGNATURE, ownership.signature(graph) + "\n")
     elif format == "keras":
         with written_beside(path) as beside:
             deployed(model, class_names).save(beside)

@@ -14,7 +14,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.models import model_file
 from elastictrainer.models.export import LABELS, SAVED_LABELS, SAVED_SIGNATURE
 from elastictrainer.models.user_models import last_activation
-from elastictrainer.runs import provenance
+from elastictrainer.runs import ownership
 from elastictrainer.runs.files import without_wildcards
 from elastictrainer.runs.quiet import silenced
 from elastictrainer.runs.run_folder import RunFolder
@@ -161,7 +161,7 @@ def _is_own_export(path: Path) -> bool:
     if not signature.is_file():
         return False
     signed = signature.read_text(encoding="utf-8", errors="replace").strip()
-    return provenance.is_own((path / "saved_model.pb").read_bytes(), signed)
+    return ownership.is_own((path / "saved_model.pb").read_bytes(), signed)
 
 
 def _tflite(path: Path, trust: bool) -> Predictor:

@@ -11,8 +11,9 @@ from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.parts import UNDIVIDED, divided
 from elastictrainer.data.splits import Divisible
-from elastictrainer.experiment import assembly, foreign_code
+from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
+from elastictrainer.experiment.run_settings import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import augmentation
 from elastictrainer.plotting.captions import data_name, model_name
@@ -24,7 +25,7 @@ _COPIES = 5  # augmented copies of each image
 _SEARCHED = 200  # minibatches in which images of that many classes are looked for
 
 
-def settings_of(path: str, trust: bool = False) -> TrainSettings:
+def preview_settings(path: str, trust: bool = False) -> TrainSettings:
     """The settings of a run folder or a YAML file; for another path, the defaults with it as the data set.
 
     Args:
@@ -37,7 +38,7 @@ def settings_of(path: str, trust: bool = False) -> TrainSettings:
     """
     run = RunFolder(path)
     if run.config_path.exists():
-        return foreign_code.settings_of(run, trust)
+        return load_trusted_settings(run, trust)
     if Path(path).suffix in (".yaml", ".yml"):
         return load(TrainSettings, path)
     return TrainSettings(dataset=path)

@@ -59,9 +59,6 @@ def importance(run: RunFolder) -> Drawing:
         UsageError: the run's scheme does not select.
     """
     records, profile = _selections(run)
-    records = [r for r in records if not r.get("corrected")]  # such a selection has no scores of its own
-    if not records:
-        raise UsageError(f"{run.path} has no importance to draw: its selections have no scores of their own.")
     scores = np.array([r["importance"] for r in records])
     relative = scores / np.maximum(scores.max(axis=1, keepdims=True), 1e-300)
     cells = np.where(relative > 0, np.maximum(relative, _LEAST), np.nan)
@@ -124,5 +121,4 @@ def _legend(axes: Any, grey: str) -> None:
 
 
 def _row_label(record: Dict[str, Any]) -> str:
-    corrected = ", corrected" if record.get("corrected") else ""
-    return f"epoch {record['epoch'] + 1}{corrected}, {100 * record['predicted_ratio']:.0f} % of a full step"
+    return f"epoch {record['epoch'] + 1}, {100 * record['predicted_ratio']:.0f} % of a full step"

@@ -8,7 +8,6 @@ from matplotlib.font_manager import FontProperties
 from elastictrainer.errors import UsageError
 from elastictrainer.plotting import captions
 from elastictrainer.plotting.drawing import Drawing, label, pyplot
-from elastictrainer.plotting.placement import place
 from elastictrainer.plotting.replicates import replicates, shortened, spread, what_counts
 from elastictrainer.plotting.styles import LINES, of_scheme
 from elastictrainer.registry import takes_rho
@@ -55,7 +54,6 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
             for run, s, a in zip(members, point["seconds"], point["accuracy"])
         ]
     unit = captions.time_unit(max(row["train_seconds"] for row in rows))
-    words, taken = [], []
     for family, points in families.items():
         style = of_scheme(points[0]["scheme"])
         namesakes = sorted(f for f, others in families.items() if others[0]["scheme"] == points[0]["scheme"])
@@ -73,17 +71,20 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
         axes.errorbar(
             means[:, 0], means[:, 1], capsize=3, markersize=7, label=_with_runs(family, points), **look
         )
-        taken += _along(means)
-        for point, (x, y) in zip(points, means):
-            right, up = _deviation(point["seconds"]) / unit.seconds, _deviation(point["accuracy"])
-            taken += _along(np.array([(x - right, y), (x + right, y)]))
-            taken += _along(np.array([(x, y - up), (x, y + up)]))
+        for point, at in zip(points, means):
             if len(point["seconds"]) > 1:
                 single = (point["seconds"] / unit.seconds, point["accuracy"])
                 axes.plot(*single, style.marker, color=style.colour, markersize=3, alpha=0.5)
-                taken += list(zip(*single))
             if point["note"]:
-                words.append((point["note"], x, y))
+                axes.annotate(
+                    point["note"],
+                    at,
+                    (6, -6),
+                    textcoords="offset points",
+                    va="top",
+                    color=style.colour,
+                    size=8,
+                )
     axes.set_xlabel(f"training time ({unit.name}), validation not counted")
     axes.set_ylabel("test accuracy at the end (%)")
     axes.margins(0.1)
@@ -101,14 +102,7 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
         percent: Any = (lambda time: time / one_percent, lambda share: share * one_percent)
         above = axes.secondary_xaxis("top", functions=percent)
         above.set_xlabel("in % of full training's time")
-    place(axes, words, taken, size=8)
     return Drawing(figure, rows)
-
-
-def _along(corners: np.ndarray) -> List[Tuple[float, float]]:
-    """Points of the line through `corners` (N, 2), close enough together that no word fits between."""
-    share = np.linspace(0, 1, 40)[:, None]
-    return [tuple(at) for a, b in zip(corners, corners[1:]) for at in a + share * (b - a)]
 
 
 def _deviation(values: np.ndarray) -> float:

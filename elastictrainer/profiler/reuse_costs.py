@@ -54,7 +54,6 @@ class ReuseCosts:
             "cut_mb": self.cut_mb.tolist(),
             "recompute_ms": self.recompute_ms.tolist(),
             **{name: getattr(self, name) for name in _NUMBERS},
-            "slower": self.slower,
         }
 
     @classmethod
@@ -65,9 +64,8 @@ class ReuseCosts:
             CostGroups.from_json(tensors, value["once_flops"], "flops"),
             np.array(value["cut_mb"], np.float64).reshape(tensors),
             np.array(value["recompute_ms"], np.float64).reshape(tensors),
-            slower=float(value.get("slower", 0.0)),  # older profiles have it in `read_ms`
             **{name: float(value[name]) for name in _NUMBERS},
         )
 
 
-_NUMBERS = ("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb")
+_NUMBERS = ("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb", "slower")

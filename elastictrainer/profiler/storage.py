@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, TypeVar, Union
 
 import numpy as np
 
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import UsageError, shortened
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.step_memory import StepMemory
@@ -119,8 +119,7 @@ def _refuse_against_schema(value: Any) -> None:
     error = jsonschema.exceptions.best_match(_validator().iter_errors(value))
     if error is not None:
         place = "/".join(str(step) for step in error.absolute_path)
-        said = error.message if len(error.message) < 200 else error.message[:200] + "..."
-        raise UsageError(f"{place + ': ' if place else ''}{said}.")
+        raise UsageError(f"{place + ': ' if place else ''}{shortened(error.message, 200)}.")
 
 
 @lru_cache(maxsize=1)

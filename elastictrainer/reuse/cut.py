@@ -25,10 +25,6 @@ class Cut:
     recomputed: Set[int]
     done_once: Set[int]
 
-    def bytes_of_minibatch(self, size: Callable[[Any], int]) -> int:
-        """Bytes of what is stored of a minibatch; `size` tells that of a tensor."""
-        return sum(size(tensor) for tensor in self.tensors)
-
 
 def least_cost_cut(
     ops: FrozenOps,

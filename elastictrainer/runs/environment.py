@@ -58,6 +58,11 @@ def _processor() -> Dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def threads() -> Dict[str, int]:
     """Processors this process may use, and TensorFlow's thread counts (0: TensorFlow's own choice)."""
     import tensorflow as tf
@@ -66,9 +71,8 @@ def threads() -> Dict[str, int]:
         value = os.environ.get(f"TF_NUM_{pool}_THREADS", "")
         return int(value) if value.isdecimal() else 0  # as TensorFlow takes it
 
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
-        "processors": usable,
+        "processors": processors(),
         "inter_op": tf.config.threading.get_inter_op_parallelism_threads() or asked("INTEROP"),
         "intra_op": tf.config.threading.get_intra_op_parallelism_threads() or asked("INTRAOP"),
     }

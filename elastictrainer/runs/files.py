@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Union
 
@@ -41,19 +40,15 @@ def written_beside(path: Union[str, Path]) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
-def remove_unfinished(folder: Path, untouched_s: float = 0.0, of: str = "") -> None:
+def remove_unfinished(folder: Path, of: str = "") -> None:
     """Remove what killed writers left beside the files of `folder`.
 
     Args:
         folder: of the files.
-        untouched_s: keep what was written to more recently: its writer may still be alive.
         of: name of one file; leave what belongs to others. Empty: all files.
     """
     pattern = f".{Path(of).stem}.*{_PART}{Path(of).suffix}" if of else f".*{_PART}*"
     for beside in folder.glob(pattern):
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - beside.stat().st_mtime < untouched_s:
-                continue
         if beside.is_dir():
             shutil.rmtree(beside, ignore_errors=True)
         else:

@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional, Union
 
 import yaml
 
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import UsageError, shortened
 
 _LARGEST = (
     100_000  # bytes; a line for each setting is a fraction of that, and more would take seconds to read
@@ -38,7 +38,7 @@ def values(path: Union[str, Path]) -> Dict[str, Any]:
     try:
         return {key: construct(node) for key, node in _scalars(Path(path)).items()}
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise UsageError(f"{path} is not valid YAML: {_short(error)}") from None
+        raise UsageError(f"{path} is not valid YAML: {shortened(str(error), 200)}") from None
 
 
 def _scalars(path: Path) -> Dict[str, yaml.ScalarNode]:
@@ -53,7 +53,7 @@ def _scalars(path: Path) -> Dict[str, yaml.ScalarNode]:
     except RecursionError:
         raise UsageError(f"{path} is not valid YAML: its lists are nested too deeply.") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, a character that cannot be
-        raise UsageError(f"{path} is not valid YAML: {_short(error)}") from None
+        raise UsageError(f"{path} is not valid YAML: {shortened(str(error), 200)}") from None
     if root is None:
         return {}
     if not isinstance(root, yaml.MappingNode):
@@ -72,8 +72,3 @@ def _scalars(path: Path) -> Dict[str, yaml.ScalarNode]:
             raise UsageError(f"{line}: {key.value} is not valid YAML for a setting ({value.tag}).")
         found[key.value] = value
     return found
-
-
-def _short(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= 200 else text[:200] + "..."

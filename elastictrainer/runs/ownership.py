@@ -1,10 +1,14 @@
-"""What in a run folder is the program's own: only that is ever removed."""
+"""What in a run folder is the program's own, and whether this user on this machine wrote it."""
 
 import contextlib
+import hashlib
+import hmac
+import os
 import re
+import secrets
 import shutil
 from pathlib import Path
-from typing import List, Sequence
+from typing import List, Optional, Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.files import write_text
@@ -133,3 +137,38 @@ def _remove_empty(folder: Path) -> None:
 
 def _entries(folder: Path) -> List[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+
+
+_KEY = "elastictrainer/key"
+
+
+def signature(content: bytes) -> str:
+    """What only this user of this machine can make of `content`; empty where no key can be kept."""
+    key = _key(make=True)
+    return _signature(key, content) if key else ""
+
+
+def is_own(content: bytes, signed: str) -> bool:
+    """Whether `signed` is this user's signature of `content`."""
+    key = _key(make=False)
+    return key is not None and hmac.compare_digest(_signature(key, content).encode(), signed.encode())
+
+
+def _signature(key: bytes, content: bytes) -> str:
+    return hmac.new(key, content, hashlib.sha256).hexdigest()
+
+
+def _key(make: bool) -> Optional[bytes]:
+    """The user's key, in a file that nobody else can read; None where there is none and none can be kept."""
+    path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / _KEY
+    try:
+        if make and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            before = os.umask(0o077)
+            try:
+                write_text(path, secrets.token_hex(32))
+            finally:
+                os.umask(before)
+        return path.read_bytes()
+    except OSError:
+        return None

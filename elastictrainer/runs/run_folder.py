@@ -12,7 +12,7 @@ from typing import IO, Any, Dict, Iterator, List, Optional, Sequence, Union
 import yaml
 
 from elastictrainer.errors import UsageError
-from elastictrainer.runs import flat_yaml, ownership, provenance, schemas
+from elastictrainer.runs import flat_yaml, ownership, schemas
 from elastictrainer.runs.files import (
     append_line,
     remove_unfinished,
@@ -138,12 +138,12 @@ class RunFolder:
     def write_config(self, config: Dict[str, Any]) -> None:
         """The resolved configuration, signed by this user."""
         text = yaml.safe_dump(config, sort_keys=False)
-        ownership.mark(self.path, provenance.signature(text.encode()))
+        ownership.mark(self.path, ownership.signature(text.encode()))
         write_text(self.config_path, text)
 
     def is_own(self) -> bool:
         """Whether this user of this machine wrote the configuration, and nobody has changed it since."""
-        return provenance.is_own(self.config_path.read_bytes(), ownership.signature_of(self.path))
+        return ownership.is_own(self.config_path.read_bytes(), ownership.signature_of(self.path))
 
     def write_environment(self, environment: Dict[str, Any]) -> None:
         """Versions, device, threads, seed."""

@@ -6,7 +6,7 @@ from typing import Any, Dict
 
 import jsonschema
 
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import UsageError, shortened
 
 _NUMBER = {"type": ["number", "null"], "minimum": -1e300, "maximum": 1e300}  # JSON's 1e999 is infinite
 _REQUIRED_NUMBER = {**_NUMBER, "type": "number"}
@@ -83,7 +83,7 @@ def parse(path: Path, text: str) -> Any:
     try:
         value = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is damaged ({_short(str(error))}): {text.strip()[:40]}") from None
+        raise UsageError(f"{path} is damaged ({shortened(str(error), 120)}): {text.strip()[:40]}") from None
     check(path, value)
     return value
 
@@ -93,12 +93,10 @@ def check(path: Path, value: Any) -> None:
     error = jsonschema.exceptions.best_match(_FILES[path.name].iter_errors(value))
     if error is not None:
         place = "/".join(map(str, error.absolute_path))
-        raise UsageError(f"{path} is damaged ({place + ': ' if place else ''}{_short(error.message)}).")
+        raise UsageError(
+            f"{path} is damaged ({place + ': ' if place else ''}{shortened(error.message, 120)})."
+        )
 
 
 def _no_number(word: str) -> float:
     raise ValueError(f"{word} is not JSON")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 120 else text[:120] + "..."

@@ -98,8 +98,7 @@ class Evaluation(TrainerCallback):
 
     def restore(self, state: Optional[List[Any]]) -> None:
         """See `TrainerCallback`."""
-        # A checkpoint of an earlier version has no accuracies apart.
-        self._results = [(*result[:4], dict(*result[4:])) for result in state or []]
+        self._results = [tuple(result) for result in state or []]
 
     def figures(self) -> Dict[str, Any]:
         """See `TrainerCallback`."""

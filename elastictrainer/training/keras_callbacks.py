@@ -1,10 +1,11 @@
-"""Keras' own callbacks that do not fit this loop: each is refused in one line."""
+"""Keras callbacks: those that the user names (`--callback`), and those that do not fit this loop."""
 
-from typing import Any, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.registry import named
 from elastictrainer.steps.optimizers import follows_schedule
 from elastictrainer.steps.rates import RateSchedule
 
@@ -47,3 +48,27 @@ def require_supported(
                 f"{name}(save_freq={callback.save_freq}) would go on within an epoch: use "
                 'save_freq="epoch", or Checkpointing, which can.'
             )
+
+
+def create(places: Optional[str]) -> List[tf.keras.callbacks.Callback]:
+    """The callbacks at `places`, "package.module:name" separated by commas: each a class or a function, which
+    is called without arguments.
+
+    Raises:
+        UsageError: one cannot be imported, fails, or gives something else.
+    """
+    made = []
+    for place in places.split(",") if places else []:
+        make = named("--callback", place)
+        try:
+            callback = make()
+        except Exception as error:  # the user's own code
+            reason = " ".join(str(error).split())
+            raise UsageError(
+                f"--callback {place} failed: {type(error).__name__}: {reason} It is called without "
+                "arguments: where it needs some, name a function that returns it."
+            ) from error
+        if not isinstance(callback, tf.keras.callbacks.Callback):
+            raise UsageError(f"--callback {place} gave a {type(callback).__name__}, not a Keras callback.")
+        made.append(callback)
+    return made

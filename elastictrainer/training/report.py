@@ -3,7 +3,6 @@
 import sys
 from typing import Any, Dict, Optional, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from elastictrainer.runs.run_folder import RunFolder
@@ -17,7 +16,6 @@ _TRAIN_SCALARS = (
     "learning_rate",
     "ratio",
 )
-_MAP_ROWS = 24  # a run of hundreds of selections must not write ever larger pictures
 # Without tqdm's own estimate, which is of the epoch's steps alone.
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
 
@@ -120,19 +118,6 @@ class Report:
         self._scalars("train", step, record, _TRAIN_SCALARS)
         for split in ("val", "test"):
             self._scalars(split, step, record, (f"{split}_loss", f"{split}_accuracy"))
-
-    def selection_map(self, step: int, masks: np.ndarray) -> None:
-        """Draw the latest `masks`, (selections, N) bool, the last one below; tensors from input to output."""
-        writer = self._writer("train")
-        if writer is None:
-            return
-        cell = 8
-        pixels = np.kron(masks[-_MAP_ROWS:], np.ones((cell, max(1, 640 // masks.shape[1])), np.float32))[
-            None, :, :, None
-        ]
-        with writer.as_default():
-            tf.summary.image("train/selection", pixels, step=step)
-            writer.flush()
 
     def _scalars(self, split: str, step: int, record: Dict[str, Any], keys: Sequence[str]) -> None:
         known = [key for key in keys if record.get(key) is not None]

@@ -3,8 +3,6 @@
 import contextlib
 from typing import Any, ContextManager, Dict, Optional
 
-import numpy as np
-
 from elastictrainer.errors import UsageError
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
@@ -101,9 +99,6 @@ class RunRecord(TrainerCallback):
             return
         self._run.add_selection(record)
         self._lines["selections"] += 1
-        policy = self.run_state.policy
-        if "selected" in record and policy is not None:
-            self._report.selection_map(record["step"], np.array(policy.masks))
 
     def on_head(self, record: Dict[str, Any]) -> None:
         """See `TrainerCallback`: from here on there is a usable model in the run folder."""

@@ -29,8 +29,7 @@ from elastictrainer.training.kept import Kept
 from elastictrainer.training.loop import Loop
 from elastictrainer.training.prepared import Wanted, prepare
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stopping import StopTogether
-from elastictrainer.training.workers import Workers
+from elastictrainer.training.workers import StopTogether, Workers
 
 
 class Trainer:

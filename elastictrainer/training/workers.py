@@ -11,7 +11,6 @@ import tensorflow as tf
 from elastictrainer.errors import RunError, UsageError
 from elastictrainer.registry import STRATEGY
 from elastictrainer.steps.keras_compat import random_states, tf_variables
-from elastictrainer.training import launcher
 from elastictrainer.training.rendezvous import wait_for_peers
 
 _FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
@@ -122,9 +121,6 @@ def create(strategy: str) -> Optional[Workers]:
         UsageError: an unknown strategy, a TF_CONFIG that is missing or wrong.
     """
     STRATEGY.check(strategy)
-    if strategy == "mirrored":
-        launcher.end_with_launcher()
-        launcher.divide_processors()
     return Workers() if strategy != "none" else None
 
 
@@ -150,3 +146,27 @@ def task() -> Tuple[int, int, List[str]]:
             f"process is {rank}. Expected: {_FORMAT}."
         )
     return rank, len(workers), workers
+
+
+class StopTogether(tf.keras.callbacks.Callback):
+    """Ends training in all processes after the epoch in which a callback of one of them has asked for it.
+
+    A process that left its epoch alone would leave the others waiting for its gradients. Comes after the
+    callbacks that may ask.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__()
+        self._workers = workers
+        self._asked = False
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Put off what was asked for."""
+        self._asked |= bool(self.model.stop_training)
+        self.model.stop_training = False
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Agree."""
+        asked = self._asked or bool(self.model.stop_training)
+        self.model.stop_training = bool(self._workers.gather([asked]).any())
+        self._asked = False

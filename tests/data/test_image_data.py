@@ -79,7 +79,7 @@ def test_each_process_reads_its_share(tf, first):
 
 
 def test_what_cannot_be_divided_into_minibatches_is_refused():
-    with pytest.raises(UsageError, match="14 training images, fewer.*minibatch of 15.*--batch-size"):
+    with pytest.raises(UsageError, match="14 training images, fewer"):
         make(batch_size=15)
     with pytest.raises(UsageError, match="--batch-size 4 cannot be divided among 3 processes"):
         make(part=(0, 3))

@@ -43,7 +43,7 @@ def test_a_bmp_of_any_depth_is_read(tf, tmp_path, mode):
     assert np.abs(read(tf, tmp_path / "a.bmp") - expected).mean() <= 2
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+@pytest.mark.parametrize("suffix", ["jpg", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_picture_is_turned_as_its_camera_says(tf, tmp_path, suffix, orientation):
     stored = {  # what a camera held so writes, so that turning it as the tag says gives `drawn`

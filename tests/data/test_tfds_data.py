@@ -70,7 +70,7 @@ def test_any_name_of_tensorflow_datasets(tf, tmp_path, monkeypatch):
 def test_a_name_that_tensorflow_datasets_has_not_is_told_with_the_nearest(tf, tmp_path):
     with pytest.raises(UsageError, match="no 'cifar11'. Did you mean 'cifar10'?"):
         load("tfds:cifar11", data_dir=str(tmp_path))
-    with pytest.raises(UsageError, match="coco has the features .*; needed: an image, and a label"):
+    with pytest.raises(UsageError, match="coco has the features "):
         load("tfds:coco", data_dir=str(tmp_path))
 
 

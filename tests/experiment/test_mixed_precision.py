@@ -7,8 +7,8 @@ import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.experiment import assembly, profiling
-from elastictrainer.experiment.continuation import settings_of
 from elastictrainer.experiment.run import train
+from elastictrainer.experiment.run_settings import inherit_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor
 from elastictrainer.models.export import export_run
@@ -90,8 +90,6 @@ def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
     assert profiling.profile_path(plain) != profiling.profile_path(metadata)
     (said,) = profiling.differences(timings, model, plain)
     assert said == "precision: profile mixed_bfloat16, here float32"
-    del timings.metadata["precision"]
-    assert not profiling.differences(timings, model, plain), "a profile of an earlier version is float32"
 
 
 @pytest.mark.parametrize(
@@ -112,6 +110,6 @@ def test_a_continued_run_has_the_precision_of_the_earlier_one(tf, settings, tmp_
     settings = dataclasses.replace(settings, epochs=1, scheme="full")
     train(settings, run, resume=False)
     later = TrainSettings(dataset=settings.dataset, init_from=str(run.path))
-    assert settings_of(later, ["--rho"]).mixed_precision
+    assert inherit_settings(later, ["--rho"]).mixed_precision
     with pytest.raises(UsageError, match="leave out --mixed-precision"):
-        settings_of(later, ["--mixed-precision"])
+        inherit_settings(later, ["--mixed-precision"])

@@ -1,13 +1,12 @@
 """et-train as a function: from settings to a filled run folder."""
 
 import json
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from elastictrainer import RunError, UsageError
+from elastictrainer import UsageError
 from elastictrainer.experiment.labelled import labelled_of_run
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
@@ -88,7 +87,6 @@ def test_a_bad_request_leaves_a_finished_run_as_it_was(settings, run, monkeypatc
         {"dataset": "nowhere/at/all"},
         {"label_column": "fine"},
         {"batch_size": 25},
-        {"meter": "no.csv"},
     ):
         with pytest.raises(UsageError):
             train(settings(**wrong), run, resume=False)
@@ -111,32 +109,9 @@ def spoil(file):
 def test_an_image_that_was_cut_short_is_named_before_training(settings, run, image_folder):
     victim = image_folder / "test" / "light" / "3.png"
     victim.write_bytes(victim.read_bytes()[:-2000])
-    with pytest.raises(UsageError, match=r"light/3\.png .*Replace or delete .*--skip-damaged"):
+    with pytest.raises(UsageError, match=r"light/3\.png .*Replace or delete "):
         train(settings(), run, resume=False)
     assert not run.config_path.exists()
-
-
-@pytest.mark.parametrize("part", ["train", "test"])
-@pytest.mark.parametrize("advice", ["replace", "delete"])
-def test_a_run_is_resumed_after_the_image_that_it_named_was(
-    settings, run, image_folder, capsys, part, advice
-):
-    victim = image_folder / part / "light" / "3.png"
-    whole = victim.read_bytes()
-    spoil(victim)
-    with pytest.raises(RunError, match=r"light/3\.png .*Replace or delete them"):
-        train(settings(), run, resume=False)
-    assert not run.summary_path.exists() and run.environment()["damaged"]["damaged"] == [str(victim)]
-    victim.unlink()
-    if advice == "replace":
-        victim.write_bytes((image_folder / "test" / "light" / "1.png").read_bytes())
-    assert train(settings(), run, resume=True)["steps"] == 6
-    assert ("gone: " in capsys.readouterr().out) == (advice == "delete")
-    assert labelled_of_run(run, part).split.count == {"train": 24, "test": 8}[part] - (advice == "delete")
-    victim.write_bytes(whole)
-    (image_folder / part / "light" / "2.png").unlink()
-    with pytest.raises(UsageError, match="is not what .* was trained on"):
-        train(settings(), run, resume=True)
 
 
 def test_damaged_images_are_left_out_and_stay_so(settings, run, image_folder, capsys):
@@ -146,28 +121,8 @@ def test_damaged_images_are_left_out_and_stay_so(settings, run, image_folder, ca
     train(settings(skip_damaged=True), run, resume=False)
     said = capsys.readouterr().out
     assert "left out: 2 image(s) that cannot be read" in said and "22 training and 8 test images" in said
-    spoiled.unlink()
     train(settings(skip_damaged=True), run, resume=True)
     assert "22 training and 8 test images" in capsys.readouterr().out
-
-
-def test_energy_from_a_meters_log_is_added(settings, run, tmp_path, capsys):
-    now = time.time()
-    log = tmp_path / "meter.csv"
-    log.write_text(f"time,watts\n{now - 10},5\n{now + 3600},5\n")  # 5 W all along
-    summary = train(settings(meter=str(log)), run, resume=False)
-    trained = sum(end - begin for begin, end in summary["training_intervals"])
-    assert summary["energy_joules"] == pytest.approx(5 * trained)
-    assert summary["energy_source"] == f"log {log}" and run.summary() == summary
-    assert f"energy: log {log}" in capsys.readouterr().out
-
-
-def test_a_log_that_does_not_cover_the_run_is_said_and_the_run_kept(settings, run, tmp_path, capsys):
-    log = tmp_path / "meter.csv"
-    log.write_text("1,5\n2,5\n")
-    summary = train(settings(meter=str(log)), run, resume=False)
-    assert summary["energy_joules"] is None and run.summary() == summary
-    assert "no energy: " in capsys.readouterr().err
 
 
 def interrupted(chosen, run):
@@ -191,7 +146,7 @@ def test_changed_data_is_noticed_when_a_run_goes_on(settings, run, image_folder,
     images[0].touch()
     away = images[1].with_name("zzz.png")
     images[1].rename(away)
-    with pytest.raises(UsageError, match="is not what .* was trained on: images of train were renamed"):
+    with pytest.raises(UsageError, match="is not what .* was trained on"):
         train(chosen, run, resume=True)
     away.rename(images[1])
     assert train(chosen, run, resume=True)["epochs"] == 2
@@ -266,7 +221,13 @@ def test_a_callback_sees_the_run(settings, run, monkeypatch):
     assert usercallbacks.SEEN == [*steps, ("epoch", 0, logs), *steps, ("epoch", 1, logs), ("end",)]
 
 
-@pytest.mark.parametrize("place, steps", [("stops_after_an_epoch", 6), ("stops_after_three_steps", 3)])
+@pytest.mark.parametrize(
+    "place, steps",
+    [
+        ("stops_after_three_steps", 3),
+        pytest.param("stops_after_an_epoch", 6, marks=pytest.mark.long),
+    ],
+)
 def test_a_callback_can_end_a_run(settings, run, place, steps):
     chosen = settings(callback=f"usercallbacks:{place}", epochs=3)
     summary = train(chosen, run, resume=False)
@@ -306,10 +267,9 @@ def test_a_callback_that_does_not_fit_is_refused_before_anything_is_written(sett
     assert not run.config_path.exists()
 
 
-@pytest.mark.parametrize("validated", [False, True])
+@pytest.mark.parametrize("validated", [pytest.param(False, marks=pytest.mark.long), True])
 def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings, run, validated):
     """The learning rate is so high that the network soon becomes worse."""
-    from elastictrainer.experiment.labelled import labelled_of_run
     from elastictrainer.experiment.scoring import score
     from elastictrainer.models import predictor
 

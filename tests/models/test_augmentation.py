@@ -43,7 +43,7 @@ def test_the_models_own_augmentation_and_what_replaces_it(tf):
     assert kinds(augment="standard", flip=False) == ["RandomRotation", "RandomZoom"]
     assert kinds(flip=True, rotation=0.1) == ["RandomFlip", "RandomRotation"]
     assert len(kinds(augment="strong")) == 6
-    with pytest.raises(UsageError, match="unknown augmentation 'storng'. Did you mean 'strong'?"):
+    with pytest.raises(UsageError, match="unknown augmentation 'storng'"):
         zoo.create("demo", 2, weights="none", augment="storng")
 
 

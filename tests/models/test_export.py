@@ -5,6 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from builders import tflite
 from elastictrainer import UsageError
 from elastictrainer.data.resizing import preprocessing
 from elastictrainer.models import zoo
@@ -48,16 +49,6 @@ def test_keras_file(tf, model, pixels, expected, tmp_path):
     said = loaded(pixels, training=False)
     np.testing.assert_allclose(said["probabilities"], expected, atol=1e-5)
     assert not [layer for layer in loaded.layers if "random" in layer.name]
-
-
-def tflite(tf, path, pixels):
-    interpreter = tf.lite.Interpreter(model_path=str(path))
-    given, got = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
-    interpreter.resize_tensor_input(given["index"], pixels.shape)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(given["index"], pixels)
-    interpreter.invoke()
-    return interpreter.get_tensor(got["index"])
 
 
 def test_tflite_and_its_labels(tf, model, pixels, expected, tmp_path):

@@ -14,9 +14,9 @@ create = zoo.create
     "name, tensors",
     [
         ("mobilenetv2", 158),
-        pytest.param("resnet50", 214, marks=pytest.mark.slow),
-        pytest.param("vgg16", 28, marks=pytest.mark.slow),
-        pytest.param("vit", 200, marks=pytest.mark.slow),
+        pytest.param("resnet50", 214, marks=pytest.mark.long),
+        pytest.param("vgg16", 28, marks=pytest.mark.long),
+        pytest.param("vit", 200, marks=pytest.mark.long),
     ],
 )
 def test_registered_model(tf, tmp_path, name, tensors):

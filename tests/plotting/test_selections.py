@@ -22,17 +22,6 @@ def test_selection_and_importance_are_maps_of_tensors_and_intervals(runs):
         selections.selection(runs[0])
 
 
-def test_a_corrected_selection_is_marked_and_has_no_row_of_importance(runs):
-    runs[1].add_selection({"epoch": 1, "selected": [10, 11], "corrected": True, "predicted_ratio": 0.45})
-    axes = selections.selection(runs[1]).figure.axes[0]
-    assert [text.get_text() for text in axes.get_yticklabels()] == [
-        "epoch 1, 50 % of a full step",
-        "epoch 2, 50 % of a full step",
-        "epoch 2, corrected, 45 % of a full step",
-    ]
-    assert selections.importance(runs[1]).figure.axes[0].images[0].get_array().shape == (2, 12)
-
-
 def test_the_legend_says_what_grey_is_and_the_title_whose_run_it_is(runs):
     runs[1].write_config({**runs[1].config(), "model": "tiny"})
     for draw, grey in ((selections.selection, "not trained"), (selections.importance, "zero or negative")):
@@ -43,10 +32,3 @@ def test_the_legend_says_what_grey_is_and_the_title_whose_run_it_is(runs):
         grey_cells = axes.images[0].cmap.get_bad()
         np.testing.assert_allclose(patch.get_facecolor(), grey_cells)
         assert "elastic, rho 0.5\ntiny on birds, abacus" in axes.get_title()
-
-
-def test_no_importance_of_its_own_is_said(runs):
-    runs[1].selections_path.write_text("")
-    runs[1].add_selection({"epoch": 1, "selected": [10, 11], "corrected": True, "predicted_ratio": 0.45})
-    with pytest.raises(UsageError, match="no importance to draw"):
-        selections.importance(runs[1])

@@ -7,7 +7,6 @@ import pytest
 
 from builders import random_timings
 from elastictrainer import TensorTimings, UsageError
-from reuse_builders import with_reuse
 
 
 def test_saved_profile_loads_the_same(tmp_path):
@@ -24,15 +23,6 @@ def test_saved_profile_loads_the_same(tmp_path):
         assert loaded.step_time(mask) == timings.step_time(mask)
     tensors = json.loads((tmp_path / "p.json").read_text())["tensors"]
     np.testing.assert_array_equal([t["t_dy"] for t in tensors], timings.t_dy)
-
-
-def test_a_profile_made_before_the_second_part_was_slower_is_read(tmp_path):
-    timings = with_reuse(random_timings(np.random.default_rng(3)))
-    timings.save(tmp_path / "p.json")
-    profile = json.loads((tmp_path / "p.json").read_text())
-    assert profile["reuse"].pop("slower") == 0
-    (tmp_path / "p.json").write_text(json.dumps(profile))
-    assert TensorTimings.load(tmp_path / "p.json").reuse.to_json() == timings.reuse.to_json()
 
 
 def _without(key):

@@ -54,7 +54,7 @@ def cheapest_by_brute_force(ops, needed, op_cost, tensor_cost):
     return best
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(10))
 def test_no_other_cut_costs_less(seed):
     random = np.random.default_rng(seed)
     operations = [Op("x", kind="Placeholder")]

@@ -74,9 +74,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("batch", [BATCH, None], ids=["static", "any"])
 @pytest.mark.parametrize("network, layers", CASES, ids=[f"{n.__name__}-{'-'.join(s)}" for n, s in CASES])
-def test_a_step_in_two_parts_is_the_step(tf, network, layers, batch):
+def test_a_step_in_two_parts_is_the_step(tf, network, layers):
+    batch = BATCH if layers == ["head"] else None  # static or any
     tf.keras.utils.set_random_seed(1)
     model = network(tf)
     x, y = inputs_of(tf, model), tf.constant([0, 1, 2, 0], tf.int64)
@@ -154,7 +154,7 @@ def test_what_the_prefix_reads_is_known(tf):
     assert read == {"c1", "c2", "c3"}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5))
 def test_random_networks(tf, seed):
     """Layers drawn at random, a random part of which trains; ops that are fused round otherwise."""
     tf.keras.utils.set_random_seed(seed)

@@ -1,4 +1,6 @@
-"""What of a folder may be removed."""
+"""What of a folder may be removed, and whose it is."""
+
+import stat
 
 import pytest
 
@@ -130,3 +132,43 @@ def test_checkpoints_have_nine_digits_and_are_folders(tmp_path):
     (tmp_path / "step-000000040").symlink_to(tmp_path / "step-best")
     assert [p.name for p in ownership.checkpoints(tmp_path)] == ["step-000000020", "step-000000001"]
     assert ownership.checkpoints(tmp_path / "missing") == []
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_a_user_knows_what_he_signed(home):
+    signed = ownership.signature(b"scheme: full")
+    assert signed and ownership.is_own(b"scheme: full", signed)
+    assert not ownership.is_own(b"scheme: os:getcwd", signed)
+    assert not ownership.is_own(b"scheme: full", "") and not ownership.is_own(b"scheme: full", "\xfc")
+    (key,) = (path for path in home.rglob("*") if path.is_file())
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+def test_what_another_user_signed_is_not_ones_own(tmp_path, monkeypatch):
+    signed = ownership.signature(b"scheme: full")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
+    assert not ownership.is_own(b"scheme: full", signed)  # who has no key has signed nothing
+    ownership.signature(b"anything")
+    assert not ownership.is_own(b"scheme: full", signed)
+
+
+def test_where_no_key_can_be_kept_nothing_is_signed_and_nothing_fails(home):
+    home.write_text("a file where the folder should be")
+    assert ownership.signature(b"x") == "" and not ownership.is_own(b"x", "")
+
+
+def test_a_run_folder_is_its_makers_until_its_config_is_changed(tmp_path, monkeypatch):
+    run = RunFolder.create(tmp_path / "run")
+    run.write_config({"scheme": "full"})
+    assert run.is_own()
+    run.config_path.write_text(run.config_path.read_text() + "model: m:f\n")
+    assert not run.is_own()
+    run.write_config({"scheme": "full"})
+    assert run.is_own()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
+    assert not run.is_own()

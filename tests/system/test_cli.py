@@ -22,7 +22,7 @@ def workshop(tmp_path_factory):
     """A folder in which a profile and an elastic run on the two-class images have been made."""
     folder = tmp_path_factory.mktemp("workshop")
     make_images(folder / "images", train=24)
-    profile = run(folder, "et-profile", *SMALL, "--dataset", "images", "--validate", "2", "--plot", "t.svg")
+    profile = run(folder, "et-profile", *SMALL, "--dataset", "images", "--validate", "2")
     train = run(
         folder,
         "et-train",
@@ -43,7 +43,7 @@ def workshop(tmp_path_factory):
     return folder, profile, train
 
 
-def test_profile_prints_its_table_and_writes_profile_and_plot(workshop):
+def test_profile_prints_its_table_and_writes_the_profile(workshop):
     folder, profile, _ = workshop
     for word in (
         "full step",
@@ -63,7 +63,6 @@ def test_profile_prints_its_table_and_writes_profile_and_plot(workshop):
         "measured_ms",
     }
     assert content["metadata"]["calibration_seconds"] == 2
-    assert "<svg" in (folder / "t.svg").read_text()
 
 
 def test_train_finds_the_profile_and_writes_its_folder(workshop):
@@ -87,16 +86,8 @@ def test_train_finds_the_profile_and_writes_its_folder(workshop):
 
 def test_plots(workshop):
     folder, _, _ = workshop
-    profile = "elastic/profile.json"
-    for what in (
-        "curves --y loss --x flops",
-        "bars --y memory",
-        "selection",
-        "importance",
-        "timings",
-        "prediction",
-    ):
-        path = profile if what in ("timings", "prediction") else "elastic"
+    for what in ("curves --y loss --x flops", "selection", "prediction"):
+        path = "elastic"
         if what == "prediction":
             path = str(next((folder / "profiles").glob("*_32x32_c2_b4_sgd_*.json")))
         name, *options = what.split()
@@ -110,7 +101,7 @@ def test_plots(workshop):
     assert "Selected tensors" in (folder / "report.html").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
     folder, _, _ = workshop
     said = run(
@@ -138,37 +129,9 @@ def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
     "name, arguments, message",
     [
         ("et-train", (*SMALL, "--dataset", "images", "--output", "elastic"), "elastic exists"),
-        ("et-train", (*SMALL, "--dataset", "imagse"), "unknown data set 'imagse'"),
-        ("et-train", (*SMALL, "--dataset", "images", "--scheme", "elasitc"), "Did you mean 'elastic'"),
-        ("et-train", ("--model", "resnet05", "--dataset", "images"), "Did you mean 'resnet50'"),
-        ("et-train", (*SMALL, "--dataset", "images", "--optimizer", "sdg"), "sgd, adam"),
-        ("et-train", (*SMALL, "--dataset", "images", "--classes", "3"), "images has 2"),
         ("et-train", (*SMALL, "--dataset", "images", "--rho", "0.01", "--output", "x1"), "Valid: 0."),
-        (
-            "et-train",
-            (*SMALL, "--dataset", "images", "--profile", "none.json", "--output", "x2"),
-            "none.json",
-        ),
-        (
-            "et-train",
-            (
-                *SMALL,
-                "--dataset",
-                "images",
-                "--batch-size",
-                "8",
-                "--profile",
-                "elastic/profile.json",
-                "--output",
-                "x3",
-            ),
-            "batch_size: profile 4, here 8",
-        ),
         ("et-train", ("--intervall", "3"), "Did you mean '--interval'"),
-        ("et-profile", ("--validate", "-1"), "--validate -1 is out of range"),
-        ("et-profile", ("--model", "demo", "--weights", "nowhere.npz", "--dataset", "images"), "nowhere.npz"),
         ("et-plot", ("curves", "images"), "no run folder"),
-        ("et-plot", ("curves", "elastic", "--output", "x.doc"), ".png .pdf .svg"),
         ("et-plot", ("bras", "elastic"), "invalid choice"),
     ],
 )
@@ -177,7 +140,7 @@ def test_bad_input_is_one_clear_line_and_status_2(workshop, name, arguments, mes
     assert message in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_finished_run_survives_a_bad_request_to_replace_it(workshop):
     folder = workshop[0]
     before = (folder / "elastic" / "summary.json").read_text()
@@ -185,24 +148,6 @@ def test_a_finished_run_survives_a_bad_request_to_replace_it(workshop):
     run(folder, "et-train", *SMALL, *again, "--profile", "none.json", status=2)
     run(folder, "et-train", *SMALL, *again, "--rho", "0.01", status=2)
     assert (folder / "elastic" / "summary.json").read_text() == before
-
-
-def test_missing_pretrained_weights_name_the_file_and_the_demo(workshop):
-    said = run(
-        workshop[0],
-        "et-train",
-        "--model",
-        "mobilenetv2",
-        "--weights",
-        "nowhere.h5",
-        "--dataset",
-        "images",
-        status=2,
-    )
-    assert (
-        "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5" in said
-        and "scripts/demo.sh" in said
-    )
 
 
 def test_help_has_defaults_and_an_example(workshop):
@@ -274,13 +219,13 @@ def test_a_damaged_image_found_on_the_way_is_status_1_and_named(workshop):
 def test_a_run_in_a_given_time_leaves_a_whole_folder_and_can_be_given_more(tmp_path):
     make_images(tmp_path / "images", train=24)
     options = ("--dataset", "images", "--scheme", "full", "--output", "timed")
-    said = run(tmp_path, "et-train", *SMALL[:4], *options, "--time", "40s")
+    said = run(tmp_path, "et-train", *SMALL[:4], *options, "--time", "30s")
     assert "head solved on 48 images" in said
     first = json.loads((tmp_path / "timed" / "summary.json").read_text())
     assert first["rho_requested"] is None and first["accuracy_last"] > 0.5
     assert first["epochs"] > 12, "the time ends it, not the epochs"
     assert "nothing to resume" in run(tmp_path, "et-train", "--resume", "timed")
-    run(tmp_path, "et-train", "--resume", "timed", "--time", "20s")
+    run(tmp_path, "et-train", "--resume", "timed", "--time", "10s")
     second = json.loads((tmp_path / "timed" / "summary.json").read_text())
     assert second["steps"] > first["steps"]
     epochs = [json.loads(line)["epoch"] for line in (tmp_path / "timed" / "metrics.jsonl").open()]

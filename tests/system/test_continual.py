@@ -16,7 +16,7 @@ COLOURS = {
     "gulls": {"red": (240, 10, 10), "grey": (150, 150, 150)},
     "owls": {"blue": (10, 10, 240), "green": (10, 240, 10)},
 }
-QUICK = ["--epochs", "2", "--learning-rate", "0.01", "--scheme", "traditional-tl"]
+QUICK = ["--epochs", "1", "--learning-rate", "0.01", "--scheme", "traditional-tl"]
 
 
 def draw(home):

@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-
-def tflite(tf, path, pixels):
-    interpreter = tf.lite.Interpreter(model_path=str(path))
-    given, got = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
-    interpreter.resize_tensor_input(given["index"], pixels.shape)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(given["index"], pixels)
-    interpreter.invoke()
-    return interpreter.get_tensor(got["index"])
+from builders import tflite
 
 
 @pytest.mark.slow
@@ -20,8 +12,8 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
     from elastictrainer.data import demo_digits
 
     monkeypatch.chdir(tmp_path)
-    images, labels = demo_digits.digits("test")
-    x, y = (part[::4] for part in demo_digits.digits("train"))
+    images, labels = (part[::6] for part in demo_digits.digits("test"))
+    x, y = (part[::8] for part in demo_digits.digits("train"))
     np.savez("digits.npz", x_train=x, y_train=y, x_test=images, y_test=labels)
     options = [
         "--model",
@@ -46,7 +38,7 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
     assert right[0] == pytest.approx(
         (trained.predict(images.astype(np.float32), verbose=0).argmax(axis=1) == labels).mean()
     )
-    assert abs(right[0] - right[1]) <= 0.01
+    assert abs(right[0] - right[1]) <= 0.03
     said = (tmp_path / "out" / "README.md").read_text()
     assert (
         "# demo for digits" in said and "model-int8.tflite" in said and "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in said

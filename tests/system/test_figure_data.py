@@ -23,7 +23,7 @@ def paper_run(folder, scheme, seconds, accuracy, **settings):
 
 
 def table(folder, figure, *runs):
-    command = [sys.executable, str(SCRIPT), "table", figure, *runs, "--output", "t.json"]
+    command = [sys.executable, str(SCRIPT), figure, *runs, "--output", "t.json"]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout, json.loads((folder / "t.json").read_text())["rows"]

@@ -20,7 +20,7 @@ from run_builders import make_profile
 pytest.importorskip("tensorflow")
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-FIGURES = sorted(path.stem for path in SCRIPTS.glob("figure*.sh") if path.stem != "figure") + ["table2"]
+FIGURES = ["figure15", "figure15ad", *(f"figure{k}" for k in range(16, 24)), "table2"]
 
 
 def run(script, folder, status=0, arguments=(), **settings):
@@ -42,9 +42,8 @@ def run(script, folder, status=0, arguments=(), **settings):
     return result.stdout + result.stderr
 
 
-def test_there_is_a_script_for_every_figure():
-    expected = {"figure15", "figure15ad", *(f"figure{k}" for k in range(16, 24)), "table2"}
-    assert set(FIGURES) == expected
+def figure(name, folder, **options):
+    return run("figure", folder, arguments=[name], **options)
 
 
 @pytest.mark.parametrize("arguments", [(), ("figure14",), ("figure15", "figure16")])
@@ -53,21 +52,10 @@ def test_a_figure_without_a_valid_name_is_status_2_and_the_names_are_listed(tmp_
     assert "bash scripts/figure.sh NAME" in said and all(f" {name}" in said for name in FIGURES)
 
 
-def test_a_figures_script_takes_no_arguments(tmp_path):
-    assert "usage:" in run("figure22", tmp_path, status=2, arguments=["figure23"])
-
-
-def test_a_figures_script_is_its_name_for_the_common_one(tmp_path):
-    settings = {"DRY_RUN": "1", "OUTPUT": "out"}
-    said = run("figure22", tmp_path, **settings)
-    assert said == run("figure", tmp_path, arguments=["figure22"], **settings)
-    assert "et-train" in said and "--scheme full" in said and "--rho 0.5" in said
-
-
 def test_shellcheck_is_content():
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not on this machine")
-    scripts = [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("benchmarks/*.sh")]
+    scripts = [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("benchmarks/*.sh"), *SCRIPTS.parent.glob("studies/*.sh")]
     result = subprocess.run(
         ["shellcheck", *map(str, scripts)], cwd=SCRIPTS.parent, capture_output=True, text=True
     )
@@ -142,7 +130,7 @@ def test_a_finished_run_is_kept_and_one_of_other_options_is_an_error(tmp_path):
 
 
 def test_dry_run_prints_commands_and_trains_nothing(tmp_path):
-    said = run(
+    said = figure(
         "figure17",
         tmp_path,
         DRY_RUN="1",
@@ -162,24 +150,24 @@ def test_dry_run_prints_commands_and_trains_nothing(tmp_path):
         assert f"--scheme {scheme} " in said
     assert "not known before the profile is made" in said and not list(tmp_path.iterdir())
     assert "No hours of the paper's are on record for any of these runs" in said
-    assert "--scheme full" not in run("figure17", tmp_path, DRY_RUN="1", EGO="1", RHOS="0.5")
+    assert "--scheme full" not in figure("figure17", tmp_path, DRY_RUN="1", EGO="1", RHOS="0.5")
 
 
-@pytest.mark.parametrize("figure", ["figure20", "figure22"])
-def test_a_profile_that_cannot_be_made_is_a_failure(tmp_path, figure):
-    said = run(figure, tmp_path, status=1, DATASET="nowhere", MODEL="demo")
+@pytest.mark.parametrize("name", ["figure20", "figure22"])
+def test_a_profile_that_cannot_be_made_is_a_failure(tmp_path, name):
+    said = figure(name, tmp_path, status=1, DATASET="nowhere", MODEL="demo")
     assert "failed: figures-output/profiles/nowhere_demo.json" in said
 
 
-@pytest.mark.parametrize("figure", ["figure15", "figure16", "figure19", "figure22", "table2"])
-def test_a_data_folder_may_have_spaces_in_its_name(tmp_path, figure):
-    said = run(figure, tmp_path, DRY_RUN="1", DATASET="my images", MODEL="mobilenetv2", EGO="1")
+@pytest.mark.parametrize("name", ["figure16", "figure19", "table2"])
+def test_a_data_folder_may_have_spaces_in_its_name(tmp_path, name):
+    said = figure(name, tmp_path, DRY_RUN="1", DATASET="my images", MODEL="mobilenetv2", EGO="1")
     commands = [line for line in said.splitlines() if line.startswith(("et-profile ", "et-train "))]
-    assert commands and all(r"--dataset my\ images --model mobilenetv2 " in line for line in commands)
+    assert commands and all("--dataset 'my images' --model mobilenetv2 " in line for line in commands)
 
 
 def test_a_dry_run_on_a_fresh_clone_sums_the_hours_of_the_papers_devices(tmp_path):
-    said = run("figure17", tmp_path, DRY_RUN="1", RHOS="0.5 0.45").splitlines()
+    said = figure("figure17", tmp_path, DRY_RUN="1", RHOS="0.5 0.45").splitlines()
     heading = next(line for line in said if line.startswith("hours of training"))
     assert re.search("Jetson TX2 +Raspberry Pi 4B +here$", heading)
     hours = {line[:58].strip(): line[58:].split() for line in said[said.index(heading) + 1 :]}
@@ -193,14 +181,14 @@ def test_a_dry_run_on_a_fresh_clone_sums_the_hours_of_the_papers_devices(tmp_pat
 
 def test_once_there_is_a_profile_a_dry_run_tells_the_hours_here(tmp_path):
     make_profile().save(tmp_path / "figures-output" / "profiles" / "caltech-birds2011_resnet50.json")
-    said = run("figure22", tmp_path, DRY_RUN="1")
+    said = figure("figure22", tmp_path, DRY_RUN="1")
     # 5994 // 4 steps of 28 ms in each of 12 epochs
     assert re.search(r"^caltech_birds2011, resnet50, full +2.95 +35.30 +0.14$", said, re.M)
     assert re.search(r"^sum +4.21 +54.00 +0.28$", said, re.M) and "et-profile" not in said
 
 
 def test_seeds_are_runs_of_their_own_and_are_counted(tmp_path):
-    said = run("figure22", tmp_path, DRY_RUN="1", SEEDS="0 2")
+    said = figure("figure22", tmp_path, DRY_RUN="1", SEEDS="0 2")
     assert said.count("et-train ") == 6 and said.count("--seed 2") == 3
     assert "runs/caltech-birds2011_resnet50_full\n" in said  # seed 0: the folder of runs without SEEDS
     assert "runs/caltech-birds2011_resnet50_full_seed2\n" in said
@@ -208,14 +196,13 @@ def test_seeds_are_runs_of_their_own_and_are_counted(tmp_path):
 
 
 def test_figure_16_is_of_another_device_than_figure_15(tmp_path):
-    said = run("figure16", tmp_path, DRY_RUN="1")
+    said = figure("figure16", tmp_path, DRY_RUN="1")
     assert "Figure 16 is of a Raspberry Pi 4B" in said and "Jetson TX2  " not in said
     assert not re.search(r"resnet50, full +\d", said)
 
 
-@pytest.mark.parametrize("script, arguments", [("figure", ["--help"]), ("figure16", ["--help"])])
-def test_help_says_what_can_be_set_and_what_each_figure_is(tmp_path, script, arguments):
-    said = run(script, tmp_path, arguments=arguments)
+def test_help_says_what_can_be_set_and_what_each_figure_is(tmp_path):
+    said = run("figure", tmp_path, arguments=["--help"])
     for setting in ("QUICK", "DRY_RUN", "SEEDS", "FORMAT", "OUTPUT"):
         assert re.search(rf"^  .*{setting}", said, re.M)
     assert all(re.search(rf"^    {name} +[A-Z].+\.$", said, re.M) for name in FIGURES)
@@ -226,16 +213,16 @@ def test_help_says_what_can_be_set_and_what_each_figure_is(tmp_path, script, arg
     [({"FORMAT": "doc"}, "none of: png pdf svg"), ({"SEEDS": "0,1"}, "is no list of seeds")],
 )
 def test_a_setting_that_cannot_be_honoured_is_status_2(tmp_path, setting, message):
-    assert message in run("figure22", tmp_path, status=2, DRY_RUN="1", **setting)
+    assert message in figure("figure22", tmp_path, status=2, DRY_RUN="1", **setting)
 
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
-    """A folder with a fifth of the embedded data; all figures draw from the same runs, each trained once."""
+    """A folder with a fifteenth of the embedded data; figures draw from the same runs, each trained once."""
     from elastictrainer.data.demo_digits import digits
 
     folder = tmp_path_factory.mktemp("figures")
-    arrays = {f"{kind}_{part}": a[::5] for part in ("train", "test") for kind, a in zip("xy", digits(part))}
+    arrays = {f"{kind}_{part}": a[::15] for part in ("train", "test") for kind, a in zip("xy", digits(part))}
     np.savez(folder / "digits.npz", **arrays)
     return folder
 
@@ -243,20 +230,24 @@ def output(tmp_path_factory):
 QUICK = {"QUICK": "1", "EPOCHS": "1", "DATASET": "digits.npz", "RHO": "0.5", "RHOS": "0.5"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("figure", FIGURES)
-def test_figure_on_the_embedded_data(output, figure):
-    form = "svg" if figure == "figure18" else "png"
-    said = run(figure, output, **QUICK, FORMAT=form)
-    written = json.loads((output / "figures-output" / f"{figure}.json").read_text())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "figure22" else pytest.mark.long)
+        for name in FIGURES
+    ],
+)
+def test_figure_on_the_embedded_data(output, name):
+    said = figure(name, output, **QUICK)
+    written = json.loads((output / "figures-output" / f"{name}.json").read_text())
     assert written["rows"] and all(row["accuracy"] > 0 and row["seconds"] > 0 for row in written["rows"])
     assert "data, model, scheme" in said and "paper: no number for this run" in said
-    pictures = list((output / "figures-output").glob(f"{figure}*.{form}"))
-    assert pictures or figure == "table2"
-    assert len(pictures) == len(list((output / "figures-output").glob(f"{figure}*.csv")))
-    if figure == "table2":
+    pictures = list((output / "figures-output").glob(f"{name}*.png"))
+    assert pictures or name == "table2"
+    assert len(pictures) == len(list((output / "figures-output").glob(f"{name}*.csv")))
+    if name == "table2":
         assert "speed-up" in said and {row["reuse"] for row in written["speedups"]} == {"off", "auto"}
-    if figure == "figure17":
+    if name == "figure17":
         forms = {(row["scheme"], row["reuse"]) for row in written["rows"]}
         for scheme in ("elastic", "traditional-tl"):
             assert {(scheme, "off"), (scheme, "auto")} <= forms
@@ -265,14 +256,14 @@ def test_figure_on_the_embedded_data(output, figure):
 
 @pytest.mark.slow
 def test_finished_runs_are_used_again_and_a_failed_one_is_named(output):
-    said = run("figure22", output, **QUICK)
+    said = figure("figure22", output, **QUICK)
     assert "kept:" in said and "epoch 1/1" not in said
     shutil.copytree(output / "figures-output" / "profiles", output / "broken" / "profiles")
-    said = run("figure22", output, status=1, **{**QUICK, "EPOCHS": "0"}, OUTPUT="broken")
+    said = figure("figure22", output, status=1, **{**QUICK, "EPOCHS": "0"}, OUTPUT="broken")
     assert "--epochs 0 is out of range" in said and "failed: broken/runs/digits-npz_demo_full" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_seeds_are_averaged_on_real_images(tmp_path):
     make_images(tmp_path / "images", train=24)
     settings = {
@@ -284,7 +275,7 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
         "SCHEMES": "elastic study_schemes:Size",
         "ONLY": "seed?/[efS]*[19]",  # full-1, elastic-0.9, Size-0.9
         "OUTPUT": "out",
-        "PYTHONPATH": f"{Path(__file__).parents[1]}:{SCRIPTS / 'study'}",
+        "PYTHONPATH": f"{Path(__file__).parents[1]}:{SCRIPTS.parent / 'studies'}",
     }
     options = ("--image-size", "16", "--learning-rate", "0.003", "--calibration-seconds", "2")
     said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", arguments=options, **settings)
@@ -325,7 +316,7 @@ def test_rows_of_runs_are_summarised_and_drawn(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["no pip", "no interpreter"])
+@pytest.mark.parametrize("damage", ["no pip", pytest.param("no interpreter", marks=pytest.mark.long)])
 def test_an_environment_that_was_left_half_made_is_completed(tmp_path, damage):
     """As after Debian's python without its venv package, an interrupt, or an upgrade of the system."""
     repository = tmp_path / "a path with spaces"

@@ -77,14 +77,6 @@ def train(tf, run, resume=False, stop_at=None):
     return history, [*model.variables, *optimizers.variables_of(model.optimizer)]
 
 
-@pytest.fixture
-def sigint():
-    """Python's own handling of SIGINT, also where pytest was started in the background, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def without_times(records):
     return [{k: v for k, v in record.items() if k not in CLOCKED} for record in records]
 

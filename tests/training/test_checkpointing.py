@@ -94,20 +94,12 @@ class Run:
         return [v.numpy() for v in variables], metrics, self.folder.selections()
 
 
-@pytest.fixture
-def sigint():
-    """Python's own handling of SIGINT, also where pytest was started in the background, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-QUICK = ("elastic", "full")  # with selections and without
+QUICK = ("elastic", "prunetrain")  # with selections, and with work of its own at each interval
 
 
 @pytest.mark.usefixtures("sigint")
 @pytest.mark.parametrize(
-    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.slow) for s in SCHEMES]
+    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.long) for s in SCHEMES]
 )
 def test_resumed_equals_uninterrupted(tf, timings, tmp_path, scheme):
     whole = Run(tf, timings, tmp_path / "whole", scheme)

@@ -98,3 +98,23 @@ def test_a_backup_is_refused_beside_checkpoints_and_within_an_epoch(tf, tmp_path
     within = kind(str(tmp_path / "b"), save_freq=10)
     with pytest.raises(UsageError, match="would go on within an epoch"):
         keras_callbacks.require_supported([within], optimizer, checkpointed=False)
+
+
+def test_a_class_and_a_function_are_called(tf):
+    made = keras_callbacks.create("usercallbacks:Notes,usercallbacks:stops_after_an_epoch")
+    assert [type(callback).__name__ for callback in made] == ["Notes", "LambdaCallback"]
+    assert keras_callbacks.create(None) == []
+
+
+@pytest.mark.parametrize(
+    "place, message",
+    [
+        ("usercallbacks:Nots", "usercallbacks has no 'Nots'"),
+        ("no.such.module:Notes", "cannot import no.such.module"),
+        ("usercallbacks:needs_more", "needs_more failed: TypeError: .*'project' .*without arguments"),
+        ("usercallbacks:none_at_all", "gave a int, not a Keras callback"),
+    ],
+)
+def test_what_is_no_callback_is_told(tf, place, message):
+    with pytest.raises(UsageError, match=message):
+        keras_callbacks.create(f"usercallbacks:Notes,{place}")

@@ -15,7 +15,7 @@ def images():
     return np.random.default_rng(0).normal(size=(COUNT, 64)).astype("float32")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def data(tf, images):
     return tf.data.Dataset.from_tensor_slices((images, LABELS))
 
@@ -158,6 +158,7 @@ def test_a_dataset_with_its_number_of_steps_is_read_from_its_beginning(tf, data)
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
 
 
+@pytest.fixture(scope="module")
 def pipelines(tf, data):
     """Of each a data set, and how it is recorded: in minibatches "mixed" anew, "kept" ones; else why not."""
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1]), -1)
@@ -229,10 +230,9 @@ PIPELINES = [
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_only_a_pipeline_that_gives_the_same_examples_is_recorded(tf, data, name):
-    made = pipelines(tf, data)
-    assert list(made) == PIPELINES
-    given, expected = made[name]
+def test_only_a_pipeline_that_gives_the_same_examples_is_recorded(pipelines, name):
+    assert list(pipelines) == PIPELINES
+    given, expected = pipelines[name]
     settings, reason = settled(ReuseSettings(), {"x": given})
     if expected in ("mixed", "kept"):
         assert (reason, settings.reuse, settings.seed) == ("", "auto", 0 if expected == "mixed" else None)

@@ -232,7 +232,7 @@ def uninterrupted(tf, request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "at", [5, 60, *(pytest.param(at, marks=pytest.mark.slow) for at in (2, 8, 20, 30, 47, 85))]
+    "at", [5, 60, *(pytest.param(at, marks=pytest.mark.long) for at in (2, 8, 20, 30, 47, 85))]
 )
 def test_a_resumed_run_is_the_uninterrupted_one(tf, tmp_path, uninterrupted, at):
     """Stopped in the opening, in the first epoch, in another one, and right after a selection."""
@@ -365,7 +365,7 @@ def test_a_number_that_a_callback_changes_in_a_frozen_layer_is_noticed(tf):
     assert history.elastic["replayed_share"] == 1.0
 
 
-@pytest.mark.parametrize("at", [36, *(pytest.param(at, marks=pytest.mark.slow) for at in (37, 40))])
+@pytest.mark.parametrize("at", [36, *(pytest.param(at, marks=pytest.mark.long) for at in (37, 40))])
 def test_a_run_resumed_around_a_callback_that_loads_weights_is_the_uninterrupted_one(tf, tmp_path, at):
     """At the last minibatch before it loads, at the first one after, and while all is recorded again."""
     loading = frozen_weights_changed(tf, at=2)

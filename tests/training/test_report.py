@@ -143,7 +143,6 @@ def test_quiet_it_shows_nothing(capsys):
 def test_events_are_written_into_the_run_folder(tf, tmp_path):
     run = RunFolder(tmp_path / "run")
     report = Report(run, quiet=True)
-    report.selection_map(3, np.random.default_rng(0).random((30, 10)) < 0.5)
     report.epoch_ends(0, 2, 5, RECORD)
     report.close()
     assert tags(tf, run) == {
@@ -153,7 +152,6 @@ def test_events_are_written_into_the_run_folder(tf, tmp_path):
         "train/seconds",
         "train/learning_rate",
         "train/ratio",
-        "train/selection",
         "test/loss",
         "test/accuracy",
     }
@@ -177,7 +175,6 @@ def test_a_report_that_had_nothing_to_show_writes_no_events(tmp_path):
 def test_without_a_run_folder_nothing_is_written(tf, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     report = Report(quiet=True)
-    report.selection_map(3, np.ones((1, 10), bool))
     report.epoch_ends(0, 2, 5, RECORD)
     report.close()
     assert not list(tmp_path.iterdir())

@@ -308,7 +308,7 @@ def test_a_probe_that_gives_minibatches_once_is_told(tf):
     once = iter(list(data.probe(0))[:5])
     trainer = Trainer(model, timings=invented_timings(model), probe=lambda step: once, rho=0.9, interval=1)
     trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    with pytest.raises(UsageError, match="the probe gave no minibatch: it must give them again"):
+    with pytest.raises(UsageError, match="the probe gave no minibatch"):
         trainer.fit(data.stream, steps_per_epoch=20, epochs=3, verbose=0)
 
 
@@ -379,7 +379,7 @@ def test_after_the_head_the_rest_is_trained_by_a_profile_of_its_own(tf, keras):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ragged", "sparse"])
+@pytest.mark.parametrize("kind", ["ragged", pytest.param("sparse", marks=pytest.mark.long)])
 def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras, kind):
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, 64)

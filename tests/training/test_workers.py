@@ -53,11 +53,29 @@ def test_an_index_that_no_worker_has_is_named(monkeypatch):
 
 def test_a_strategy_is_none_or_one_of_those_there_are():
     assert workers.create("none") is None
-    with pytest.raises(UsageError, match="none, multi-worker, mirrored"):
-        workers.create("tpu")
+    with pytest.raises(UsageError, match="none, multi-worker.*start a process for each"):
+        workers.create("mirrored")
 
 
 def test_a_lost_process_is_told_with_the_next_step(tf):
     with pytest.raises(RunError, match="of the 2 that train together is gone.*--resume"):
         with workers.Workers.explaining_lost_peers(SimpleNamespace(count=2)):
             raise tf.errors.UnavailableError(None, None, "socket closed")
+
+
+@pytest.mark.parametrize("asks", [[False, False], [True, False], [False, True]])
+def test_all_processes_stop_after_the_epoch_in_which_one_was_asked_to(tf, asks):
+    from elastictrainer.training.workers import StopTogether
+
+    mine, others = asks
+    callback = StopTogether(SimpleNamespace(gather=lambda flags: np.array([flags, [others]])))
+    model = SimpleNamespace(stop_training=mine)
+    callback.set_model(model)
+    callback.on_train_batch_end(0)
+    assert not model.stop_training  # this one would leave the others waiting
+    callback.on_epoch_end(0)
+    assert model.stop_training == any(asks)
+    others = False
+    model.stop_training = False
+    callback.on_epoch_end(1)
+    assert not model.stop_training  # what was asked for is not asked for again

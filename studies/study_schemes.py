@@ -8,10 +8,10 @@ a layer whole or not at all, `Averaged` is `elastic` by the mean of all importan
 
 from functools import partial
 
-import layers
 import numpy as np
 import tensorflow as tf
 
+import layers
 from elastictrainer import Elastic, select
 from elastictrainer.selection import importance
 

@@ -1,6 +1,6 @@
 """Metrics of importance, and rivals that have none, at equal time: side by side.
 
-    python scripts/study/race.py scripts/study/race-mobilenetv2-cub100.csv --plot race.png
+    python studies/race.py studies/race-mobilenetv2-cub100.csv --plot race.png
 
 Of each file, for each rho: the accuracy of every scheme, and by how much it is ahead of the rival (`--rival`,
 freeze-below), seed by seed: the mean of the differences and its standard error.

@@ -1,6 +1,6 @@
 """The head of old and new classes, on the features of a run's network: what is kept, and how it is solved.
 
-    python scripts/study/held_columns.py --run continual/first-seed0 --new continual/second
+    python studies/held_columns.py --run continual/first-seed0 --new continual/second
 
 The run knows the old classes. Kept images are drawn by chance, or nearest to the mean of their class
 (herding, as in iCaRL: Rebuffi et al., CVPR 2017). The head is solved on them and all new images, every class

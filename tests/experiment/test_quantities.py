@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.durations import seconds_of, seconds_until
+from elastictrainer.experiment.quantities import seconds_of, seconds_until
 
 
 def test_units():

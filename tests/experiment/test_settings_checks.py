@@ -5,9 +5,9 @@ import argparse
 import pytest
 
 from elastictrainer import UsageError
-from elastictrainer.experiment.applicability import refuse_inapplicable
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.experiment.settings_checks import refuse_inapplicable
 
 
 def check(*arguments):

@@ -1,6 +1,6 @@
 """What each layer brings: train it alone, with the head, and see how far the loss on held-out images falls.
 
-    python scripts/study/truth.py --dataset path/to/cub100 --weights path/to/mobilenet_v2.h5
+    python studies/truth.py --dataset path/to/cub100 --weights path/to/mobilenet_v2.h5
 
 Full training goes on for 0, 1, 3 and 8 epochs. At each of these points every layer (a kernel, with the bias
 and the normalisation behind it) trains alone with the head on the same minibatches, from the same weights;
@@ -18,9 +18,10 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import numpy as np
+
 import layers
 import metrics
-import numpy as np
 
 POINTS = (0, 1, 3, 8)  # epochs of full training
 PROBES = 48  # minibatches to compute metrics on

@@ -1,6 +1,6 @@
 r"""How much of what layers bring would each metric's selection have brought, in the same time?
 
-    python scripts/study/captured.py --truth scripts/study/truth-cub100.csv --profile profile.json
+    python studies/captured.py --truth studies/truth-cub100.csv --profile profile.json
 
 `truth.py` measured what each layer brings by itself. Here each metric chooses layers for a part of a full
 step's time by a profile of the same network (of et-profile or of a run), as `study_schemes:ByLayer` does,
@@ -12,10 +12,10 @@ in per cent of what `known` reaches.
 
 import argparse
 
-import layers
 import numpy as np
-from correlation import read
 
+import layers
+from correlation import read
 from elastictrainer import TensorTimings, select
 
 

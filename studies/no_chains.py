@@ -1,6 +1,6 @@
 """Networks that are no chain of convolutions: a GRU that reads text, and a graph network.
 
-    python scripts/study/no_chains.py --csv no-chains.csv
+    python studies/no_chains.py --csv no-chains.csv
 
 Each learns to tell from which of eight installed packages a Python function comes (as text, or as its syntax
 tree), all of it trained; then it is fine-tuned to eight packages of the standard library: all of it
@@ -15,8 +15,8 @@ from collections import defaultdict
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-import python_functions
 
+import python_functions
 from elastictrainer.plotting.replicates import spread
 from elastictrainer.runs.files import write_csv
 

@@ -1,6 +1,6 @@
 """How well each metric of importance foretells what a layer brings.
 
-    python scripts/study/correlation.py cub100.csv flowers12.csv --plot correlation.png
+    python studies/correlation.py cub100.csv flowers12.csv --plot correlation.png
 
 Reads what truth.py wrote. Spearman's rank correlation of a metric with the gains, over the layers at one
 point of training, then the mean over the points; its interval (95 %) by drawing layers with replacement.

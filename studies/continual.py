@@ -1,6 +1,6 @@
 r"""New data later: what a run that starts from an earlier one learns and forgets.
 
-    python scripts/study/continual.py --dataset path/to/cub100 --work continual -- \
+    python studies/continual.py --dataset path/to/cub100 --work continual -- \
         --model mobilenetv2 --weights path/to/mobilenet_v2.h5 --image-size 128
 
 "classes": the first half of the classes, then the other half. "looks": the first half, then the same images

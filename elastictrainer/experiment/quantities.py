@@ -1,0 +1,49 @@
+"""Times and sizes as people write them: 10m, 18:00, 2GB."""
+
+import datetime
+import re
+from typing import Optional
+
+from elastictrainer.errors import UsageError
+
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds that `text` means, such as "90s" or "1.5h"; UsageError where it means none."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(text).lower())
+    if not found or found[2] not in _SECONDS or not float(found[1]):
+        raise UsageError(f"{text!r} is no time. Valid: a number with s, m or h, such as 90s, 10m or 1.5h.")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def seconds_until(text: str, now: datetime.datetime) -> float:
+    """Return the seconds from `now` until the clock next shows `text`, such as "18:00".
+
+    Raises:
+        UsageError: it is no time of day.
+    """
+    found = re.fullmatch(r"\s*(\d{1,2}):(\d\d)\s*", str(text))
+    if not found or int(found[1]) > 23 or int(found[2]) > 59:
+        raise UsageError(f"--until {text!r} is no time of day. Valid: hours and minutes, such as 18:00.")
+    then = now.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
+    return ((then - now).total_seconds() - 1) % 86400 + 1  # never zero: this minute is tomorrow's
+
+
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+def bytes_of(text: str, or_else: str = "") -> int:
+    """Return the bytes that `text` means, such as "2GB", "500 MB" or "0"; UsageError where it means none.
+
+    `or_else` is what else would have been valid, for the message.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if not found or found[2] not in _BYTES:
+        raise UsageError(f"{text!r} is no size. Valid: {or_else}a number with kB, MB or GB, such as 500MB.")
+    return int(float(found[1]) * _BYTES[found[2]])
+
+
+def limit_of(text: str) -> Optional[int]:
+    """Return the bytes that `text` means, None for "auto"; UsageError where it means none."""
+    return None if text == "auto" else bytes_of(text, "auto, or ")
