@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from typing import Iterable, Optional
+from typing import Iterable, Optional, Sequence
 
 
 class UsageError(ValueError):
@@ -18,7 +18,19 @@ class DataError(RunError):
 
 
 class DamagedImages(DataError):
-    """Images cannot be decoded."""
+    """Images cannot be decoded. `files` names those that are files of their own."""
+
+    def __init__(self, message: str, files: Sequence[str] = ()):
+        super().__init__(message)
+        self.files = list(files)
+
+
+class UnreadableImages(UsageError):
+    """Images are missing or damaged, as was seen before any was decoded. `files` names them."""
+
+    def __init__(self, message: str, files: Sequence[str] = ()):
+        super().__init__(message)
+        self.files = list(files)
 
 
 class Interrupted(KeyboardInterrupt):

@@ -45,18 +45,6 @@ class FirstOfAllStops(tf.keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def no_room_in_the_second():
-    """Of processes that train together, the second one cannot write its recording."""
-    from elastictrainer.reuse import recording
-
-    def add(self, rows):
-        raise recording.RecordingError("the disk is full")
-
-    if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
-        recording.Recording.add = add
-    return tf.keras.callbacks.Callback()
-
-
 def needs_more(project):
     return tf.keras.callbacks.Callback()
 

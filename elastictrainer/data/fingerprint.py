@@ -30,8 +30,13 @@ def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[s
     }
 
 
-def changes(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
-    """In what one data set's fingerprint differs from another's, for a user to read; times do not count."""
+def changes(before: Dict[str, Any], now: Dict[str, Any], sizes_may_differ: bool = False) -> List[str]:
+    """In what one data set's fingerprint differs from another's, for a user to read; times do not count.
+
+    Args:
+        before, now: what `fingerprint` returned.
+        sizes_may_differ: the run named damaged files, which may have been replaced since.
+    """
     found = []
     was, is_now = before["class_names"], now["class_names"]
     if was != is_now:
@@ -43,10 +48,11 @@ def changes(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
     if ("val" in before) != ("val" in now):
         found.append(f"the validation part is {'gone' if 'val' in before else 'new'}")
     for part in _common(before, now):
+        key = "names" if sizes_may_differ and "names" in before[part] else "contents"
         counts = before[part]["count"], now[part]["count"]
         if counts[0] != counts[1]:
             found.append(f"{part} had {counts[0]} images and has {counts[1]}")
-        elif before[part]["contents"] != now[part]["contents"]:
+        elif before[part][key] != now[part][key]:
             found.append(f"images of {part} were renamed, replaced or given another label")
     return found
 

@@ -93,7 +93,8 @@ def images_in(folder: Path, reading: Optional[Reading] = None) -> List[Path]:
     Raises:
         UsageError: there is none.
     """
-    files = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not is_hidden(p.name))
+    there = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not is_hidden(p.name)]
+    files = sorted(there + (reading.deleted_from(folder) if reading else []))
     if not files:
         raise UsageError(f"{folder} holds no image. {LAYOUT}")
     return files
@@ -137,18 +138,26 @@ class FolderSplit(IndexedSplit):
 
     def culprit(self) -> Optional[DamagedImages]:
         """Names the damaged images, after decoding every image of the split; see `Split.culprit`."""
-        problems = [problem for file in self.files if (problem := decoding_problem(file))]
-        return DamagedImages(unreadable(problems, Reading.advice)) if problems else None
+        problems = {str(file): problem for file in self.files if (problem := decoding_problem(file))}
+        if not problems:
+            return None
+        return DamagedImages(unreadable(list(problems.values()), Reading.advice), list(problems))
 
     def identity(self) -> Dict[str, Any]:
-        """See `Split`: a folder that was moved or copied as a whole has the same contents."""
-        about = [os.stat(file) for file in self.files]
+        """See `Split`: a folder that was moved or copied as a whole has the same contents.
+
+        `names` are the contents without the sizes, which stay when a damaged file is replaced or deleted.
+        """
+        about = [os.stat(file) if os.path.exists(file) else None for file in self.files]
         files = [str(file) for file in self.files]
         if len(set(map(os.path.isabs, files))) > 1:  # of a table
             files = list(map(os.path.abspath, files))
         root = os.path.commonpath(files)
         names = [os.path.relpath(file, root) for file in files]
+        sizes, times = [one and one.st_size for one in about], [one and one.st_mtime_ns for one in about]
+        labels = list(map(int, self.labels))
         return {
-            "contents": list(zip(names, [one.st_size for one in about], map(int, self.labels))),
-            "times": [one.st_mtime_ns for one in about],
+            "contents": list(zip(names, sizes, labels)),
+            "names": list(zip(names, labels)),
+            "times": times,
         }

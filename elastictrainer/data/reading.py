@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import numpy as np
 
 from elastictrainer.data import pictures
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import UnreadableImages
 
 # Names beside those that begin with a dot: of macOS' archives, of network drives, of Windows.
 _HIDDEN = ("__MACOSX", "@eaDir", "Thumbs.db", "desktop.ini")
@@ -28,6 +28,8 @@ class Reading:
         memory: bytes that decoding a picture may take.
         skip_damaged: decode every image, and leave out those that cannot be read, instead of refusing them.
         left_out: the files that are left out; those that `skip_damaged` finds are added.
+        damaged: the files that an interrupted run named as damaged. Of these, one that was deleted counts
+            as there still, see `gone.replaced`.
         advice: what to do about damaged images.
         label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes. A
             `UsageError` of `datasets.parts_of` where it is given for other data.
@@ -36,24 +38,31 @@ class Reading:
     memory: int = pictures.MEMORY
     skip_damaged: bool = False
     left_out: List[str] = field(default_factory=list)
+    damaged: Sequence[str] = ()
     advice: str = "Replace or delete them."
     label_column: Optional[str] = None
 
     def record(self) -> Dict[str, Any]:
         """Return what a run keeps of this to read the same images when it is resumed."""
-        return {"left_out": self.left_out}
+        return {"left_out": self.left_out, "damaged": list(self.damaged)}
+
+    def deleted_from(self, folder: Path) -> List[Path]:
+        """Return the damaged files of a folder that are not there any more."""
+        return [file for file in map(Path, self.damaged) if file.parent == folder and not file.exists()]
 
     def usable(self, files: Sequence[Path]) -> np.ndarray:
         """Which files to use, (n,) bool: all but those left out.
 
         Raises:
-            UsageError: a file is missing, empty, damaged, no image or too large, and may not be left
+            UnreadableImages: a file is missing, empty, damaged, no image or too large, and may not be left
                 out; the message names up to three such files.
         """
         names = list(map(str, files))
-        problems = self._problems([name for name in names if name not in self.left_out])
+        passed = {*self.left_out, *(name for name in self.damaged if not os.path.exists(name))}
+        checked = [name for name in names if name not in passed]
+        problems = self._problems(checked)
         if problems and not self.skip_damaged:
-            raise UsageError(unreadable(list(problems.values()), self.advice))
+            raise UnreadableImages(unreadable(list(problems.values()), self.advice), list(problems))
         self.left_out += problems
         out = set(self.left_out)
         return np.array([name not in out for name in names], bool)

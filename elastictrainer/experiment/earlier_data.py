@@ -45,7 +45,7 @@ def images_of(run: RunFolder, part: str) -> Labelled:
     before, now = run.environment().get("data"), fingerprint.of_splits(found.class_names, {part: found.split})
     if before is not None:
         was = {name: about for name, about in before.items() if name in ("class_names", part)}
-        changes = fingerprint.changes(was, now)
+        changes = fingerprint.changes(was, now, bool(run.environment().get("damaged", {}).get("damaged")))
         if changes:
             raise UsageError(f"{found.name} is not what {run.path} was trained on: {abbreviated(changes)}.")
     if not isinstance(found.split, IndexedSplit):

@@ -1,13 +1,13 @@
 """Labelled images that a trained classifier is to be tested on."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 import numpy as np
 
-from elastictrainer.data import datasets, fingerprint
+from elastictrainer.data import datasets, fingerprint, gone
 from elastictrainer.data.parts import UNDIVIDED, divided
 from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.splits import Divisible
@@ -83,13 +83,13 @@ def labelled_of_run(
     apart = {name: split for name, split in parts.items() if split is not own.get(name)}
     if before and chosen.part in apart:
         was = {name: about for name, about in before.items() if name in ("class_names", *apart)}
-        found = fingerprint.changes(was, fingerprint.of_splits(names, apart))
+        found = fingerprint.changes(was, fingerprint.of_splits(names, apart), bool(reading.damaged))
         if found:
             raise UsageError(
                 f"{chosen.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as "
                 "it was, or name images to test on with --dataset."
             )
-    return chosen
+    return replace(chosen, split=gone.left(chosen.split))
 
 
 def labelled(

@@ -11,14 +11,15 @@ from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 import tensorflow as tf
 
-from elastictrainer.data import fingerprint
+from elastictrainer.data import fingerprint, gone
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.kept_images import KeptImages
 from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.remarks import remarks
-from elastictrainer.errors import DataError, UsageError
+from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import (
     assembly,
+    damaged_images,
     keeping,
     memory,
     profiling,
@@ -49,7 +50,6 @@ from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
 from elastictrainer.training.workers import Workers
 
-_ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
 _ENDING_S = 4.0  # to write the model and the summary, and to leave Python
 _EVALUATION = 0.75  # of the forward pass of training: measured, MobileNetV2 at 224x224
 _EXPORT_S = 15.0  # for each format
@@ -62,7 +62,11 @@ def train(
     """Train into the folder `run`, alone or as one of several processes; returns the summary."""
     group = workers.create(settings.strategy)
     with group.explaining_lost_peers() if group else contextlib.nullcontext():
-        return _train(settings, run, resume, group, more)
+        try:
+            return _train(settings, run, resume, group, more)
+        except (DamagedImages, UnreadableImages) as error:
+            damaged_images.note(run, error.files)
+            raise
 
 
 def _train(
@@ -74,6 +78,8 @@ def _train(
         importance_batches=settings.importance_batches,
         deterministic=settings.deterministic,
     )
+    if settings.meter:
+        energy.from_log(settings.meter, [])  # what is wrong with it is said now
     schemes.check_name(settings.scheme)
     check_together(settings)
     if not resume:  # then it cannot be named anew: such a run goes on without recording
@@ -81,9 +87,7 @@ def _train(
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     assembly.note_precision(settings, print)
-    reading = assembly.reading(settings, run if resume else None)
-    if not resume:
-        reading.skip_damaged, reading.advice = settings.skip_damaged, _ADVICE
+    reading = damaged_images.reading(settings, run, resume)
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
         # Alone, it makes the test part where the data has none.
@@ -95,10 +99,8 @@ def _train(
     about_data = fingerprint.fingerprint(data)
     if resume:
         _require_unchanged(data, run, print)
-    noteworthy = remarks(data)
-    if reading.left_out:
-        files = abbreviated(reading.left_out)
-        noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {files}")
+        data = gone.without(data, print)
+    noteworthy = [*remarks(data), *damaged_images.remarks(reading)]
     data, model, kept_images = _prepared(settings, run, resume, data, group)
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, "
@@ -119,8 +121,9 @@ def _train(
     limit = memory.limit(settings.memory)
     timings = _profile(settings, kept, data, model, optimizer, group, limit)
     memory.say_if_short(timings, limit, print)
-    sensor, source = energy.find_sensor()
-    print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
+    sensor, source = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
+    metered = sensor or settings.meter
+    print(f"energy: {source}" if metered else f"energy is not measured: {source}")
 
     record = RunRecord(run, seed=settings.seed)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
@@ -176,6 +179,8 @@ def _train(
     except DataError as error:
         raise data.train_split.culprit() or error from None
     summary: Dict[str, Any] = history.elastic
+    if settings.meter:
+        summary = _with_metered_energy(summary, settings.meter, run)
     if settings.export and not (group and group.rank):
         for path in export_run(run, settings.export.split(","), trust=True):  # it was just written
             print(f"written: {path}")
@@ -272,7 +277,7 @@ def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], Non
     before, now = run.environment().get("data"), fingerprint.fingerprint(data)
     if before is None:  # it was killed before it had begun
         return
-    found = fingerprint.changes(before, now)
+    found = fingerprint.changes(before, now, bool(run.environment().get("damaged", {}).get("damaged")))
     if found:
         raise UsageError(
             f"{data.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as it "
@@ -367,3 +372,15 @@ def _begin(
             "directory": os.getcwd(),
         }
         run.write_environment({**environment.describe(), **started, **about})
+
+
+def _with_metered_energy(summary: Dict[str, Any], meter: str, run: RunFolder) -> Dict[str, Any]:
+    """The summary with the energy that an external meter logged; as it was where the log is no good."""
+    try:
+        joules = energy.from_log(meter, summary["training_intervals"])
+    except UsageError as error:  # the run itself is fine
+        print(f"no energy: {error}", file=sys.stderr)
+        return summary
+    summary = {**summary, "energy_joules": joules, "energy_source": f"log {meter}"}
+    run.write_summary(summary)
+    return summary

@@ -260,6 +260,11 @@ class TrainSettings(CommonSettings):
     checkpoint_minutes: float = setting(
         10.0, "between checkpoints within an epoch; one is also written after every epoch", 0, group="run"
     )
+    meter: Optional[str] = setting(
+        None,
+        "log of an external power meter, CSV of Unix time and watts, read at the end of the run",
+        metavar="FILE",
+    )
     profile: Optional[str] = setting(
         None, "the model's profile; found or made in profiles/ if not given", metavar="FILE"
     )

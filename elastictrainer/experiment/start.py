@@ -89,6 +89,7 @@ def _read_by(settings: TrainSettings) -> List[Path]:
         settings.weights,
         settings.init_from,
         settings.profile,
+        settings.meter,
     )
     return [Path(name) for name in named if name and Path(name).exists()]
 

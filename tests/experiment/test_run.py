@@ -1,12 +1,13 @@
 """et-train as a function: from settings to a filled run folder."""
 
 import json
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from elastictrainer import UsageError
+from elastictrainer import RunError, UsageError
 from elastictrainer.experiment.labelled import labelled_of_run
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
@@ -87,6 +88,7 @@ def test_a_bad_request_leaves_a_finished_run_as_it_was(settings, run, monkeypatc
         {"dataset": "nowhere/at/all"},
         {"label_column": "fine"},
         {"batch_size": 25},
+        {"meter": "no.csv"},
     ):
         with pytest.raises(UsageError):
             train(settings(**wrong), run, resume=False)
@@ -114,6 +116,29 @@ def test_an_image_that_was_cut_short_is_named_before_training(settings, run, ima
     assert not run.config_path.exists()
 
 
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("advice", ["replace", "delete"])
+def test_a_run_is_resumed_after_the_image_that_it_named_was(
+    settings, run, image_folder, capsys, part, advice
+):
+    victim = image_folder / part / "light" / "3.png"
+    whole = victim.read_bytes()
+    spoil(victim)
+    with pytest.raises(RunError, match=r"light/3\.png .*Replace or delete them"):
+        train(settings(), run, resume=False)
+    assert not run.summary_path.exists() and run.environment()["damaged"]["damaged"] == [str(victim)]
+    victim.unlink()
+    if advice == "replace":
+        victim.write_bytes((image_folder / "test" / "light" / "1.png").read_bytes())
+    assert train(settings(), run, resume=True)["steps"] == 6
+    assert ("gone: " in capsys.readouterr().out) == (advice == "delete")
+    assert labelled_of_run(run, part).split.count == {"train": 24, "test": 8}[part] - (advice == "delete")
+    victim.write_bytes(whole)
+    (image_folder / part / "light" / "2.png").unlink()
+    with pytest.raises(UsageError, match="is not what .* was trained on"):
+        train(settings(), run, resume=True)
+
+
 def test_damaged_images_are_left_out_and_stay_so(settings, run, image_folder, capsys):
     cut, spoiled = (image_folder / "train" / "light" / name for name in ("3.png", "4.png"))
     cut.write_bytes(cut.read_bytes()[:-2000])
@@ -121,8 +146,28 @@ def test_damaged_images_are_left_out_and_stay_so(settings, run, image_folder, ca
     train(settings(skip_damaged=True), run, resume=False)
     said = capsys.readouterr().out
     assert "left out: 2 image(s) that cannot be read" in said and "22 training and 8 test images" in said
+    spoiled.unlink()
     train(settings(skip_damaged=True), run, resume=True)
     assert "22 training and 8 test images" in capsys.readouterr().out
+
+
+def test_energy_from_a_meters_log_is_added(settings, run, tmp_path, capsys):
+    now = time.time()
+    log = tmp_path / "meter.csv"
+    log.write_text(f"time,watts\n{now - 10},5\n{now + 3600},5\n")  # 5 W all along
+    summary = train(settings(meter=str(log)), run, resume=False)
+    trained = sum(end - begin for begin, end in summary["training_intervals"])
+    assert summary["energy_joules"] == pytest.approx(5 * trained)
+    assert summary["energy_source"] == f"log {log}" and run.summary() == summary
+    assert f"energy: log {log}" in capsys.readouterr().out
+
+
+def test_a_log_that_does_not_cover_the_run_is_said_and_the_run_kept(settings, run, tmp_path, capsys):
+    log = tmp_path / "meter.csv"
+    log.write_text("1,5\n2,5\n")
+    summary = train(settings(meter=str(log)), run, resume=False)
+    assert summary["energy_joules"] is None and run.summary() == summary
+    assert "no energy: " in capsys.readouterr().err
 
 
 def interrupted(chosen, run):
@@ -270,6 +315,7 @@ def test_a_callback_that_does_not_fit_is_refused_before_anything_is_written(sett
 @pytest.mark.parametrize("validated", [pytest.param(False, marks=pytest.mark.long), True])
 def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings, run, validated):
     """The learning rate is so high that the network soon becomes worse."""
+    from elastictrainer.experiment.labelled import labelled_of_run
     from elastictrainer.experiment.scoring import score
     from elastictrainer.models import predictor
 

@@ -228,6 +228,7 @@ BAD = {
         ("et-train", *PROFILED, "--rotation", "0.9"),
         "--rotation 0.9 is out of range",
     ),
+    "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "cannot read the meter's log"),
     "recordings nowhere": (
         ("et-train", *PROFILED, "--reuse-dir", "profile.json"),
         "--reuse-dir 'profile.json'",
