@@ -116,7 +116,7 @@ def check_places(option: str, places: Iterable[str]) -> None:
             raise UsageError(f"{option} {place!r} must be package.module:Class, or a function in its place.")
 
 
-def named(option: str, place: str) -> Any:
+def import_object(option: str, place: str) -> Any:
     """The attribute at `place`, "package.module:attribute"; UsageError, naming `option`, without one."""
     module_name, _, attribute = place.partition(":")
     try:

@@ -129,7 +129,7 @@ def _draw(options: argparse.Namespace) -> Any:
         load_tensorflow()
         from elastictrainer.plotting import preview
 
-        return preview.data(preview.settings_of(options.paths[0], options.trust_run))
+        return preview.data(preview.preview_settings(options.paths[0], options.trust_run))
     if options.what == "timings":
         return profiles.timings(TensorTimings.load(options.paths[0]))
     return getattr(selections, options.what)(find_runs(options.paths)[0])

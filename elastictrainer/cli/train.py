@@ -10,7 +10,7 @@ from elastictrainer.cli.command import make_parser, run
 from elastictrainer.cli.output import unfailing
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.applicability import refuse_inapplicable
-from elastictrainer.experiment.continuation import settings_of
+from elastictrainer.experiment.continuation import inherit_settings
 from elastictrainer.experiment.durations import seconds_of, seconds_until
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import TrainSettings
@@ -61,7 +61,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         check_names(settings)
         chosen = given(TrainSettings, options)
         if settings.init_from:
-            settings = settings_of(settings, chosen, options.trust_run)
+            settings = inherit_settings(settings, chosen, options.trust_run)
         else:
             refuse_inapplicable(settings, chosen, print)
         summary = start(settings, sys.argv[1:] if arguments is None else arguments)

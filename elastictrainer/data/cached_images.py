@@ -13,7 +13,7 @@ from elastictrainer.data.splits import IndexedSplit, stored, unreadable
 from elastictrainer.errors import DamagedImages, RunError, UsageError
 from elastictrainer.registry import CACHE
 from elastictrainer.runs.environment import memory_bytes
-from elastictrainer.runs.files import remove_unfinished, written_beside
+from elastictrainer.runs.files import atomic_write, remove_unfinished
 
 FOLDER = Path("cache")
 _ABANDONED_S = 600.0
@@ -50,7 +50,7 @@ class CachedSplit(IndexedSplit):
                 if place == "disk":
                     remove_unfinished(FOLDER, _ABANDONED_S)  # another process may be writing here
                     # In sequence: on a full disk, writing to a mapped file would end the process silently.
-                    with written_beside(file) as beside, open(beside, "wb") as stream:
+                    with atomic_write(file) as unfinished, open(unfinished, "wb") as stream:
                         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
                         np.lib.format.write_array_header_1_0(stream, header)
                         for image in _decoded(split, size, workers):
@@ -79,13 +79,13 @@ class CachedSplit(IndexedSplit):
 
         return lambda number: tf.ensure_shape(tf.numpy_function(image, [number], tf.float32), (*self.size, 3))
 
-    def culprit(self) -> Optional[DamagedImages]:
+    def find_corrupt(self) -> Optional[DamagedImages]:
         """See `Split`."""
-        return self._split.culprit()
+        return self._split.find_corrupt()
 
-    def identity(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Dict[str, Any]:
         """See `Split`."""
-        return self._split.identity()
+        return self._split.fingerprint()
 
 
 def require_room(place: str, splits: Iterable[Any], size: Tuple[int, int]) -> None:

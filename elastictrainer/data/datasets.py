@@ -8,7 +8,7 @@ import numpy as np
 from elastictrainer.data import hugging_face, tfds_data, user_data
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import FolderSplit, read_folder
-from elastictrainer.data.parts import PARTS, UNDIVIDED, by_part, divided
+from elastictrainer.data.parts import PARTS, UNSPLIT, by_part, split_dataset
 from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import ArraySplit, Divisible
 from elastictrainer.data.tfds_data import TFDS_CLASSES
@@ -36,7 +36,7 @@ def load(
         image_size: height and width to resize to.
         seed: of the training order, and of the choice of what is set apart.
         data_dir: where tensorflow-datasets or Hugging Face's datasets keep their data.
-        validation_split, test_split: shares of every class to set apart, see `parts.divided`.
+        validation_split, test_split: shares of every class to set apart, see `parts.split_dataset`.
         reading: how images and labels are read; None: all images, as `Reading()` says.
 
     Raises:
@@ -46,7 +46,7 @@ def load(
     names, parts = parts_of(name, data_dir, reading)
     if len(names) < 2:
         raise UsageError(f"{name} has {len(names)} class(es); classification needs at least two.")
-    parts = divided(name, names, parts, test_split, validation_split, seed)
+    parts = split_dataset(name, names, parts, test_split, validation_split, seed)
     return ImageData(
         name,
         tuple(names),
@@ -87,7 +87,7 @@ def parts_of(
     if name.startswith(HF):
         names, parts = hugging_face.load(name[len(HF) :], data_dir, reading)
     elif is_fetched(name):
-        names, parts = tfds_data.named(name.removeprefix(TFDS), data_dir)
+        names, parts = tfds_data.load_named(name.removeprefix(TFDS), data_dir)
     else:
         names, parts = _from_path(Path(name), reading)
     return names, dict(parts)
@@ -105,7 +105,7 @@ def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
         return read_folder(path, reading)
     if path.is_dir():
         names, whole = user_data.read_class_folders(path, reading)
-        return names, {UNDIVIDED: whole}
+        return names, {UNSPLIT: whole}
     if path.suffix == ".csv":
         (names, items, labels), part_of = user_data.read_table(path, reading)
     elif path.suffix == ".npz":
@@ -113,7 +113,7 @@ def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
     else:
         raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
     parts = by_part(items, labels, part_of)
-    if UNDIVIDED not in parts:
+    if UNSPLIT not in parts:
         _require_classes(path, names, parts)
     kind = ArraySplit if path.suffix == ".npz" else FolderSplit
     return names, {part: kind(*content) for part, content in parts.items()}

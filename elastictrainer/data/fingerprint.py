@@ -24,7 +24,7 @@ def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[s
     return {
         "class_names": list(class_names),
         **{
-            name: {"count": split.count, **{k: _digest(v) for k, v in split.identity().items()}}
+            name: {"count": split.count, **{k: _digest(v) for k, v in split.fingerprint().items()}}
             for name, split in splits.items()
         },
     }

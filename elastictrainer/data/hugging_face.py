@@ -53,7 +53,7 @@ class HubSplit(IndexedSplit):
         cell = self.table[int(self.rows[int(number)])][self.column]
         return decode_content(cell["bytes"] or Path(cell["path"]).read_bytes(), size, self.memory)
 
-    def culprit(self) -> Optional[DamagedImages]:
+    def find_corrupt(self) -> Optional[DamagedImages]:
         """Names the damaged images, after decoding every image of the split; see `Split`."""
         problems = list(self._problems())
         if not problems:
@@ -67,7 +67,7 @@ class HubSplit(IndexedSplit):
             except Exception as error:  # Pillow raises many kinds
                 yield f"row {row} ({error})"
 
-    def identity(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Dict[str, Any]:
         """See `Split`: the size of each image, and where it is a file of its own, that file's name."""
         import pyarrow.compute
 

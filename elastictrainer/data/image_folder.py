@@ -136,14 +136,14 @@ class FolderSplit(IndexedSplit):
 
         return read
 
-    def culprit(self) -> Optional[DamagedImages]:
+    def find_corrupt(self) -> Optional[DamagedImages]:
         """Names the damaged images, after decoding every image of the split; see `Split.culprit`."""
         problems = {str(file): problem for file in self.files if (problem := decoding_problem(file))}
         if not problems:
             return None
         return DamagedImages(unreadable(list(problems.values()), Reading.advice), list(problems))
 
-    def identity(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Dict[str, Any]:
         """See `Split`: a folder that was moved or copied as a whole has the same contents.
 
         `names` are the contents without the sizes, which stay when a damaged file is replaced or deleted.

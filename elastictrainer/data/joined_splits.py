@@ -47,13 +47,13 @@ class RelabelledSplit:
 
         return relabelled
 
-    def culprit(self) -> Optional[DamagedImages]:
+    def find_corrupt(self) -> Optional[DamagedImages]:
         """See `Split`."""
-        return self.split.culprit()
+        return self.split.find_corrupt()
 
-    def identity(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Dict[str, Any]:
         """See `Split`."""
-        about = self.split.identity()
+        about = self.split.fingerprint()
         return {**about, "contents": (about["contents"], self.label_of.tolist())}
 
 
@@ -95,13 +95,13 @@ class JoinedSplit(IndexedSplit):
 
         return read
 
-    def culprit(self) -> Optional[DamagedImages]:
+    def find_corrupt(self) -> Optional[DamagedImages]:
         """See `Split`."""
-        return next((found for split in self.splits if (found := split.culprit()) is not None), None)
+        return next((found for split in self.splits if (found := split.find_corrupt()) is not None), None)
 
-    def identity(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Dict[str, Any]:
         """See `Split`."""
-        about = [split.identity() for split in self.splits]
+        about = [split.fingerprint() for split in self.splits]
         return {
             "contents": ([one["contents"] for one in about], self.labels.tolist()),
             "times": [one["times"] for one in about],

@@ -31,16 +31,16 @@ def remarks(data: ImageData) -> List[str]:
 def _unused(files: Sequence[str]) -> str:
     """What lies beside the images of class folders, hidden files left out."""
     used = set(map(str, files))
-    beside = sorted(
+    unused = sorted(
         entry.path
         for folder in sorted({os.path.dirname(file) for file in used})
         for entry in os.scandir(folder)
         if entry.path not in used and not is_hidden(entry.name)
     )
-    if not beside:
+    if not unused:
         return ""
     return (
-        f"not used: {abbreviated(beside)}. Images are those directly in a class' folder, ending in "
+        f"not used: {abbreviated(unused)}. Images are those directly in a class' folder, ending in "
         f"{' '.join(SUFFIXES)}"
     )
 

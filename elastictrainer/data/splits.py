@@ -33,10 +33,10 @@ class Split(Protocol):
     def labels(self) -> np.ndarray:
         """(count,) int, in the stored order; they may have to be read."""
 
-    def culprit(self) -> Optional[DamagedImages]:
+    def find_corrupt(self) -> Optional[DamagedImages]:
         """After a failed read: the error that says which image it was; None where it cannot be found."""
 
-    def identity(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Dict[str, Any]:
         """What tells it from another: its `contents`, in order, and the `times` of its files."""
 
 
@@ -81,7 +81,7 @@ class IndexedSplit:
         read, labels = self.reader(size), tf.constant(self.labels, tf.int64)
         return lambda number: (read(number), labels[number])
 
-    def culprit(self) -> Optional[DamagedImages]:
+    def find_corrupt(self) -> Optional[DamagedImages]:
         """See `Split`."""
         return None
 
@@ -102,7 +102,7 @@ class ArraySplit(IndexedSplit):
         images = tf.constant(self.images)
         return lambda number: resized(images[number], size)
 
-    def identity(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Dict[str, Any]:
         """See `Split`."""
         pixels = hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
         return {"contents": (pixels, self.images.shape, self.labels.tolist()), "times": ()}
@@ -115,4 +115,4 @@ def stored(split: Split, size: Tuple[int, int], workers: int) -> tf.data.Dataset
 
 def unreadable(split: Split, error: Exception) -> DataError:
     """Return the error to raise where reading `split` failed with `error`: it names the image if it can."""
-    return split.culprit() or DataError(f"reading the images failed: {reason(error)}")
+    return split.find_corrupt() or DataError(f"reading the images failed: {reason(error)}")

@@ -89,11 +89,11 @@ class TfdsSplit:
 
         return decode
 
-    def culprit(self) -> Optional[DamagedImages]:
+    def find_corrupt(self) -> Optional[DamagedImages]:
         """See `Split`."""
         return None
 
-    def identity(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Dict[str, Any]:
         """See `Split`."""
         info = self.builder.info
         split = info.splits[self.split]
@@ -102,7 +102,7 @@ class TfdsSplit:
         return {"contents": (*about, *chosen), "times": ()}
 
 
-def named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
+def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     """Class names and parts; fetched if need be.
 
     The parts are the splits train, test, and validation as val; where there is no test with labels,
@@ -128,7 +128,7 @@ def named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, Tfds
 
 
 def classes_of(name: str, data_dir: Optional[str] = None) -> int:
-    """The number of classes of a data set, which is not fetched; UsageError as `named`."""
+    """The number of classes of a data set, which is not fetched; UsageError as `load_named`."""
     if name in TFDS_CLASSES:
         return TFDS_CLASSES[name]
     builder = _builder(name, data_dir)
@@ -158,7 +158,7 @@ def is_prepared(folder: Path) -> bool:
 
 
 def prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    """As `named`, of the folder `~/tensorflow_datasets/NAME/1.0.0` .
+    """As `load_named`, of the folder `~/tensorflow_datasets/NAME/1.0.0` .
 
     Raises:
         UsageError: it cannot be read, or holds no labelled images.

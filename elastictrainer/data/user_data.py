@@ -9,7 +9,7 @@ from typing import List, Tuple
 import numpy as np
 
 from elastictrainer.data.image_folder import LAYOUT, FolderSplit, class_folders, read_classes
-from elastictrainer.data.parts import UNDIVIDED, VALIDATION_NAMES
+from elastictrainer.data.parts import UNSPLIT, VALIDATION_NAMES
 from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.errors import UsageError
 
@@ -19,7 +19,7 @@ LabelledFiles = Tuple[List[str], np.ndarray, np.ndarray]
 _ARRAYS = (
     {"train": ("x_train", "y_train"), "val": ("x_val", "y_val"), "test": ("x_test", "y_test")},
     {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")},
-    {UNDIVIDED: ("x", "y")},
+    {UNSPLIT: ("x", "y")},
 )
 _SPLITS = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION_NAMES, "val")}
 
@@ -77,7 +77,7 @@ def read_table(path: Path, reading: Reading) -> Tuple[LabelledFiles, List[str]]:
     labels = np.array([label_of[row["label"].strip()] for row in rows])[usable]
     found = names, np.array([str(file) for file in files])[usable], labels
     if "split" not in columns:
-        return found, [UNDIVIDED] * len(labels)
+        return found, [UNSPLIT] * len(labels)
     return found, [_SPLITS[row["split"].strip()] for row, used in zip(rows, usable) if used]
 
 

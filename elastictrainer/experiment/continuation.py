@@ -13,7 +13,7 @@ _SAVED_WITH_THE_MODEL = ("model", "image_size", "augment", "rotation", "flip", "
 _REFUSED = (*_SAVED_WITH_THE_MODEL, "weights", "head_init")
 
 
-def settings_of(settings: TrainSettings, given: Sequence[str], trust: bool = False) -> TrainSettings:
+def inherit_settings(settings: TrainSettings, given: Sequence[str], trust: bool = False) -> TrainSettings:
     """`settings`, with those that describe the model replaced by the earlier run's.
 
     Args:
@@ -38,7 +38,7 @@ def settings_of(settings: TrainSettings, given: Sequence[str], trust: bool = Fal
         raise UsageError(
             f"--init-from takes model and weights from {settings.init_from}; leave out {', '.join(refused)}."
         )
-    earlier = foreign_code.settings_of(run, trust)
+    earlier = foreign_code.load_trusted_settings(run, trust)
     return dataclasses.replace(settings, **{name: getattr(earlier, name) for name in _SAVED_WITH_THE_MODEL})
 
 

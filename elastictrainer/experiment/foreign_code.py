@@ -6,7 +6,7 @@ from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.run_folder import RunFolder
 
 
-def settings_of(run: RunFolder, trust: bool) -> TrainSettings:
+def load_trusted_settings(run: RunFolder, trust: bool) -> TrainSettings:
     """The settings in a run folder.
 
     Args:

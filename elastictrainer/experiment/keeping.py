@@ -73,7 +73,7 @@ def kept_of(
     if resume and run.kept_path.exists():
         return kept_images.read(run.kept_path)
     names = class_names(settings, data)
-    own = _drawn(data.train_split, data.class_names, settings.keep, data.image_size, settings.seed)
+    own = _draw(data.train_split, data.class_names, settings.keep, data.image_size, settings.seed)
     parts = [own.renamed(names)]
     if settings.init_from:
         old = _old(RunFolder(settings.init_from), settings.keep, data.image_size, say)
@@ -136,7 +136,7 @@ def _old(run: RunFolder, each: int, size: Tuple[int, int], say: Say) -> KeptImag
     try:
         data = earlier_data.images_of(run, "train")
         # The same draw as when the run was trained: it begins with the images that are stored.
-        own = _drawn(data.split, data.class_names, each, size, settings.seed).renamed(names)
+        own = _draw(data.split, data.class_names, each, size, settings.seed).renamed(names)
         parts = [own, *(part.subset(part.ages > 0) for part in parts)]
     except UsageError as error:
         if stored is None:
@@ -168,8 +168,8 @@ def _classes_of(run: RunFolder) -> List[str]:
     return run.environment().get("class_names") or []
 
 
-def _drawn(split: Any, names: Sequence[str], each: int, size: Tuple[int, int], seed: int) -> KeptImages:
+def _draw(split: Any, names: Sequence[str], each: int, size: Tuple[int, int], seed: int) -> KeptImages:
     try:
-        return kept_images.drawn(split, names, each, size, seed)
+        return kept_images.draw(split, names, each, size, seed)
     except tf.errors.OpError as error:
         raise unreadable(split, error) from None

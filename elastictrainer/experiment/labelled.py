@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Sequence
 import numpy as np
 
 from elastictrainer.data import datasets, fingerprint, gone
-from elastictrainer.data.parts import UNDIVIDED, divided
+from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.splits import Divisible
 from elastictrainer.errors import UsageError
@@ -77,7 +77,7 @@ def labelled_of_run(
             f"{error} The run was started in {started_in}; go there, or name the data with --dataset."
         ) from None
     splits = settings.test_split, settings.validation_split, settings.seed
-    parts = divided(settings.dataset, names, own, *splits)
+    parts = split_dataset(settings.dataset, names, own, *splits)
     chosen = _chosen(settings.dataset, names, parts, part)
     before = run.environment().get("data", {})
     apart = {name: split for name, split in parts.items() if split is not own.get(name)}
@@ -112,10 +112,10 @@ def labelled(
 
 
 def _chosen(name: str, names: Sequence[str], parts: Dict[str, Divisible], part: Optional[str]) -> Labelled:
-    if part is None and UNDIVIDED in parts:
-        return Labelled(name, "", names, parts[UNDIVIDED])
+    if part is None and UNSPLIT in parts:
+        return Labelled(name, "", names, parts[UNSPLIT])
     part = part or "test"
     if part not in parts:
-        there = ", ".join(parts) if UNDIVIDED not in parts else "no parts: leave out --part to use all images"
+        there = ", ".join(parts) if UNSPLIT not in parts else "no parts: leave out --part to use all images"
         raise UsageError(f"{name} has no part {part!r}; it has {there}.")
     return Labelled(name, part, names, parts[part])

@@ -194,12 +194,12 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     if memory is None:
         return int(batch[0].shape[0])
     every = np.ones(len(variables), bool)
-    beside = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
-    fitting = memory.largest_batch(every, limit - beside)
+    others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
+    fitting = memory.largest_batch(every, limit - others)
     if not fitting:
         raise UsageError(
             f"memory: {limit / 1e9:.2f} GB are too little to profile this model: full steps of one image "
-            f"take {asked(memory.for_batch(1).total(every) + beside)}."
+            f"take {asked(memory.for_batch(1).total(every) + others)}."
         )
     return fitting
 

@@ -28,7 +28,7 @@ from elastictrainer.experiment import (
 from elastictrainer.experiment.durations import seconds_of
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import check_together, require_recordable
+from elastictrainer.experiment.settings_checks import check_together, require_writable_cache
 from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
@@ -85,7 +85,7 @@ def _train(
     schemes.check_name(settings.scheme)
     check_together(settings)
     if not resume:  # then it cannot be named anew: such a run goes on without recording
-        require_recordable(settings)
+        require_writable_cache(settings)
     users = user_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     assembly.note_precision(settings, print)
@@ -179,7 +179,7 @@ def _train(
             verbose=0,
         )
     except DataError as error:
-        raise data.train_split.culprit() or error from None
+        raise data.train_split.find_corrupt() or error from None
     summary: Dict[str, Any] = history.elastic
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run)

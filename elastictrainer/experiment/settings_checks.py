@@ -42,7 +42,7 @@ def check_together(settings: TrainSettings) -> None:
         )
 
 
-def require_recordable(settings: TrainSettings) -> None:
+def require_writable_cache(settings: TrainSettings) -> None:
     """UsageError where no file can be made in the folder that recordings are to be in."""
     if settings.reuse == "off" or not settings.reuse_dir:
         return

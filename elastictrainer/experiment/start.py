@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.foreign_code import settings_of
+from elastictrainer.experiment.foreign_code import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_names
 from elastictrainer.registry import HF, takes_rho
@@ -59,7 +59,7 @@ def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> S
             is given to a run without --time.
     """
     if run.config_path.exists():
-        settings = settings_of(run, trust)
+        settings = load_trusted_settings(run, trust)
         if more is not None and not settings.time:
             raise UsageError(
                 f"--time {more}: {run.path} was not started with --time, and ends by --rho or --epochs: "

@@ -5,7 +5,7 @@ from typing import List, Optional
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import named
+from elastictrainer.registry import import_object
 
 
 def create(places: Optional[str]) -> List[tf.keras.callbacks.Callback]:
@@ -17,7 +17,7 @@ def create(places: Optional[str]) -> List[tf.keras.callbacks.Callback]:
     """
     made = []
     for place in places.split(",") if places else []:
-        make = named("--callback", place)
+        make = import_object("--callback", place)
         try:
             callback = make()
         except Exception as error:  # the user's own code

@@ -13,7 +13,7 @@ from elastictrainer.models import model_file
 from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.registry import EXPORT, takes_rho
 from elastictrainer.runs import ownership, provenance
-from elastictrainer.runs.files import write_text, written_beside
+from elastictrainer.runs.files import atomic_write, write_text
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
 from elastictrainer.steps.keras_compat import argmax, compute_in_float32, for_inference, save_for_serving
@@ -85,19 +85,19 @@ def export(
     path = Path(path)
     _check_free(path, overwrite)
     if format == "saved_model":
-        with written_beside(path) as beside:
-            save_for_serving(deployed(model, class_names), str(beside))
-            write_text(beside / SAVED_LABELS, "\n".join(class_names) + "\n")
-            graph = (beside / "saved_model.pb").read_bytes()
-            write_text(beside / SAVED_SIGNATURE, provenance.signature(graph) + "\n")
+        with atomic_write(path) as unfinished:
+            save_for_serving(deployed(model, class_names), str(unfinished))
+            write_text(unfinished / SAVED_LABELS, "\n".join(class_names) + "\n")
+            graph = (unfinished / "saved_model.pb").read_bytes()
+            write_text(unfinished / SAVED_SIGNATURE, provenance.signature(graph) + "\n")
     elif format == "keras":
-        with written_beside(path) as beside:
-            deployed(model, class_names).save(beside)
+        with atomic_write(path) as unfinished:
+            deployed(model, class_names).save(unfinished)
     else:
         content = _tflite(_logits(model, class_names), quantised=format == "tflite-int8")
-        with written_beside(path) as beside:
-            beside.write_bytes(content)
-            with zipfile.ZipFile(beside, "a") as archive:  # the way TFLite's metadata tools attach files
+        with atomic_write(path) as unfinished:
+            unfinished.write_bytes(content)
+            with zipfile.ZipFile(unfinished, "a") as archive:  # the way TFLite's metadata tools attach files
                 archive.writestr(LABELS, "\n".join(class_names) + "\n")
                 archive.writestr(PREPROCESSING, preprocessing(model.input_shape[1:3]) + "\n")
 

@@ -110,7 +110,7 @@ def _keras(path: Path, trust: bool) -> Predictor:
                 f"{path} has one output, or a sigmoid at its end; needed: a logit or a probability for each "
                 "of two classes or more, of which an image has one."
             )
-        names = _names_beside(path, outputs[-1])
+        names = _names_next_to(path, outputs[-1])
 
         def probabilities(x: tf.Tensor) -> tf.Tensor:
             y = model(x, training=False)
@@ -122,7 +122,7 @@ def _keras(path: Path, trust: bool) -> Predictor:
     return Predictor(path, lambda images: compiled(tf.constant(images)).numpy(), model.input_shape, names)
 
 
-def _names_beside(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
+def _names_next_to(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
     """The class names of the run in whose folder a model lies; None where it lies in none."""
     run = RunFolder(path.parent)
     names = run.environment().get("class_names") if run.config_path.is_file() else None

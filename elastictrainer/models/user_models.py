@@ -6,7 +6,7 @@ from typing import Any, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import named
+from elastictrainer.registry import import_object
 
 
 def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) -> tf.keras.Model:
@@ -20,7 +20,7 @@ def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) ->
     Raises:
         UsageError: the function cannot be imported, or it raises.
     """
-    function = named("--model", name)
+    function = import_object("--model", name)
     arguments = {"num_classes": classes, "input_shape": input_shape}
     parameters = inspect.signature(function).parameters
     try:

@@ -8,7 +8,7 @@ import matplotlib
 from elastictrainer.errors import UsageError
 from elastictrainer.plotting.captions import cut_to
 from elastictrainer.registry import takes_rho
-from elastictrainer.runs.files import write_csv, written_beside
+from elastictrainer.runs.files import atomic_write, write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
 matplotlib.use("Agg")
@@ -37,8 +37,8 @@ def save(drawing: Drawing, path: Union[str, Path]) -> None:
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise UsageError(f"cannot draw into {path}; valid endings: {' '.join(FORMATS)}.")
-    with written_beside(path) as beside:
-        drawing.figure.savefig(beside, dpi=150)
+    with atomic_write(path) as unfinished:
+        drawing.figure.savefig(unfinished, dpi=150)
     pyplot.close(drawing.figure)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.parts import UNDIVIDED, divided
+from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.splits import Divisible
 from elastictrainer.experiment import assembly, foreign_code
 from elastictrainer.experiment.options import load
@@ -24,7 +24,7 @@ _COPIES = 5  # augmented copies of each image
 _SEARCHED = 200  # minibatches in which images of that many classes are looked for
 
 
-def settings_of(path: str, trust: bool = False) -> TrainSettings:
+def preview_settings(path: str, trust: bool = False) -> TrainSettings:
     """The settings of a run folder or a YAML file; for another path, the defaults with it as the data set.
 
     Args:
@@ -37,7 +37,7 @@ def settings_of(path: str, trust: bool = False) -> TrainSettings:
     """
     run = RunFolder(path)
     if run.config_path.exists():
-        return foreign_code.settings_of(run, trust)
+        return foreign_code.load_trusted_settings(run, trust)
     if Path(path).suffix in (".yaml", ".yml"):
         return load(TrainSettings, path)
     return TrainSettings(dataset=path)
@@ -97,9 +97,9 @@ def _training_images(settings: TrainSettings) -> Tuple[Sequence[str], Divisible]
     reading = dataclasses.replace(assembly.reading(settings), skip_damaged=settings.skip_damaged)
     names, own = datasets.parts_of(settings.dataset, settings.data_dir, reading)
     if "test" not in own and settings.test_split is None and settings.validation_split is None:
-        return names, own[UNDIVIDED] if UNDIVIDED in own else own["train"]
+        return names, own[UNSPLIT] if UNSPLIT in own else own["train"]
     shares = settings.test_split, settings.validation_split, settings.seed
-    return names, divided(settings.dataset, names, own, *shares)["train"]
+    return names, split_dataset(settings.dataset, names, own, *shares)["train"]
 
 
 def _augmentation(model: tf.keras.Model) -> Tuple[Callable[[Any], Any], str]:

@@ -113,8 +113,8 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
     axes.set_ylabel(y_quantity.axis(0.0)[0])
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    beside: Dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if crowded else {}
-    legend = axes.legend(fontsize=8, **beside)
+    outside: Dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if crowded else {}
+    legend = axes.legend(fontsize=8, **outside)
     if len(groups) < len(runs):
         legend.set_title("mean over seeds; band:\nstandard deviation", FontProperties(size=7))
     captions.set_title(axes, _heading(f"{y_quantity.name} over {x_quantity.name}"), captions.subject(runs))

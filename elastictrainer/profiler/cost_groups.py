@@ -90,7 +90,7 @@ class CostGroups:
             for row, amount in zip(block, self.amount[rows]):
                 yield np.flatnonzero(row).tolist(), float(amount)
 
-    def touched(self, mask: np.ndarray) -> np.ndarray:
+    def active_groups(self, mask: np.ndarray) -> np.ndarray:
         """(G,) bool: the group has a member in `mask` (N,) bool."""
         return (self.bits & np.packbits(mask)).any(axis=1)
 

@@ -21,7 +21,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import name_of
 from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 
 _MEASURED = 2  # steps after the first one, of whose memory the peak is taken
 _MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
@@ -93,12 +93,12 @@ def profile_model(
             raise UsageError(
                 "the loss depends on no trainable tensor of the model: there is no gradient to profile."
             )
-        with restored([*step.state(), *state]):
+        with preserve_variables([*step.state(), *state]):
             step(*batch).numpy()
             graph_s = time.perf_counter() - began
             for _ in range(_MEASURED):
                 step(*batch).numpy()
-    with restored([*step.state(), *state]):
+    with preserve_variables([*step.state(), *state]):
         warmed = warm_up(step, batch, warmup)
         if np.isfinite(ends):  # a capture makes each step twice
             fitting = _SHARE_OF_CAPTURES * (ends - time.perf_counter()) / (2e-3 * step_ms(step, batch, 1)[0])
@@ -150,6 +150,6 @@ def _calibrated(
     timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any], seconds: float, warmup: int
 ) -> TensorTimings:
     """`timings`, corrected by the measured times of the cheapest and of the deepest tensor alone."""
-    masks = [calibration.cheapest(timings), calibration.deepest(timings)]
+    masks = [calibration.cheapest(timings), calibration.earliest(timings)]
     ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=seconds, warmup=warmup)
     return calibration.calibrated(timings, *ratios)

@@ -37,12 +37,12 @@ class ReuseCosts:
     slower: float = 0.0
 
     @property
-    def recording_ms(self) -> np.ndarray:
+    def cache_write_ms(self) -> np.ndarray:
         """(N,) ms to write what the cut at depth i stores of a minibatch."""
         return self.write_ms + self.write_ms_per_mb * self.cut_mb
 
     @property
-    def replay_ms(self) -> np.ndarray:
+    def cache_read_ms(self) -> np.ndarray:
         """(N,) ms to have it again, and to compute what is behind the cut; without what `slower` tells."""
         return self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
 

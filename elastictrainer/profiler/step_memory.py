@@ -39,8 +39,8 @@ class StepMemory:
 
     def step_bytes(self, mask: np.ndarray) -> float:
         """Return what a step under `mask` (N,) bool takes at most above `loaded`."""
-        held = float(self.held.amount[self.held.touched(mask)].sum())
-        graph = float(self.graph.amount[self.graph.touched(mask)].sum())
+        held = float(self.held.amount[self.held.active_groups(mask)].sum())
+        graph = float(self.graph.amount[self.graph.active_groups(mask)].sum())
         return self.always + graph + max(self.forward, held)
 
     def total(self, mask: np.ndarray) -> float:

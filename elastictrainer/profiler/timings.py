@@ -57,7 +57,7 @@ class TensorTimings:
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
         reuse: what frozen work costs that is done once; None where that was not measured.
         memory: what a step takes of memory; None in a profile that was not measured for that.
-        replays: frozen work was recorded before, and a step begins with what was recorded. All times of
+        uses_cache: frozen work was recorded before, and a step begins with what was recorded. All times of
             selections are then those of such a step.
         metadata: what was profiled, on what, and how much of it could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
@@ -76,7 +76,7 @@ class TensorTimings:
     flops: Optional[CostGroups] = None
     reuse: Optional[ReuseCosts] = None
     memory: Optional[StepMemory] = None
-    replays: bool = False
+    uses_cache: bool = False
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
@@ -126,26 +126,26 @@ class TensorTimings:
     @cached_property
     def groups(self) -> List[Group]:
         """All groups: step_time adds those with a selected member, and the updates, to forward_ms."""
-        kinds = {"dw": self.dw, "dy": self.dy, "forward": self._thawing}
+        kinds = {"dw": self.dw, "dy": self.dy, "forward": self._unfreeze_cost}
         return [Group(tuple(m), float(t), kind) for kind, table in kinds.items() for m, t in table.sets()]
 
     @cached_property
-    def replaying(self) -> "TensorTimings":
+    def with_cache(self) -> "TensorTimings":
         """The same profile for steps that replay recorded work; as it is without `reuse`."""
-        return replace(self, replays=True) if self.reuse else self
+        return replace(self, uses_cache=True) if self.reuse else self
 
     @cached_property
-    def _thawing(self) -> CostGroups:
+    def _unfreeze_cost(self) -> CostGroups:
         """What each forward group costs more while a member is selected."""
         members = self.forward.rows(self.forward.has_members())
-        thawing = members.scaled(self.frozen_saving).rows(np.full(len(members), self.frozen_saving > 0))
-        if self.reuse is None or not self.replays:
-            return thawing
+        unfreeze_cost = members.scaled(self.frozen_saving).rows(np.full(len(members), self.frozen_saving > 0))
+        if self.reuse is None or not self.uses_cache:
+            return unfreeze_cost
         once = self.reuse.once.rows(self.reuse.once.has_members())
-        return thawing.joined(once.scaled(1 - self.frozen_saving))
+        return unfreeze_cost.joined(once.scaled(1 - self.frozen_saving))
 
     @cached_property
-    def once_ms(self) -> np.ndarray:
+    def saved_ms(self) -> np.ndarray:
         """(N,) ms of frozen work that is done once where this tensor is the deepest that trains."""
         assert self.reuse is not None
         once = self.reuse.once
@@ -161,17 +161,17 @@ class TensorTimings:
 
         No more than it saves: work that does not pay is done in every step.
         """
-        if self.reuse is None or not self.replays:
+        if self.reuse is None or not self.uses_cache:
             return np.zeros(len(self))
-        saved = self.once_ms
-        alone_ms = np.where(self.connected, replace(self, replays=False).alone_ms, saved)
+        saved = self.saved_ms
+        alone_ms = np.where(self.connected, replace(self, uses_cache=False).alone_ms, saved)
         slower_ms = self.reuse.slower * np.maximum(0.0, alone_ms - saved)
-        return np.minimum(self.reuse.replay_ms + slower_ms, saved)
+        return np.minimum(self.reuse.cache_read_ms + slower_ms, saved)
 
     @cached_property
     def shared(self) -> CostGroups:
         """The groups that tensors have in common: dy work, and the thawed part of forward work."""
-        return self.dy.joined(self._thawing) if len(self._thawing) else self.dy
+        return self.dy.joined(self._unfreeze_cost) if len(self._unfreeze_cost) else self.dy
 
     @cached_property
     def order(self) -> np.ndarray:
@@ -203,9 +203,9 @@ class TensorTimings:
     def forward_ms(self) -> float:
         """What every step costs whatever is selected, in ms: the forward pass with all of it frozen."""
         done_ms = 0.0
-        if self.reuse is not None and self.replays:
+        if self.reuse is not None and self.uses_cache:
             done_ms = self.reuse.once.amount[~self.reuse.once.has_members()].sum()
-        return float(self.forward.amount.sum() - self._thawing.amount.sum() - done_ms)
+        return float(self.forward.amount.sum() - self._unfreeze_cost.amount.sum() - done_ms)
 
     @property
     def forward_share(self) -> float:
@@ -245,47 +245,47 @@ class TensorTimings:
     def step_time(self, mask: Mask) -> float:
         """Predicted ms of a step under `mask` (N,) bool, by cost groups."""
         mask = self.as_mask(mask)
-        dw_ms = self.dw.amount[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
-        shared_ms = self.shared.amount[self.shared.touched(mask)].sum()
+        dw_ms = self.dw.amount[self.dw.active_groups(mask)].sum() + self.t_update[mask].sum()
+        shared_ms = self.shared.amount[self.shared.active_groups(mask)].sum()
         selected = self.order[mask[self.order]]
         depth_ms = self.at_depth_ms[selected[-1]] if len(selected) else 0.0
         return self.forward_ms + float(dw_ms + shared_ms + depth_ms)
 
-    def is_deeper(self, mask: np.ndarray) -> np.ndarray:
+    def is_earlier(self, mask: np.ndarray) -> np.ndarray:
         """(N,) bool: the tensors that are deeper than all of `mask` (N,) bool."""
         selected = np.flatnonzero(mask[self.order])
-        deeper = np.ones(len(self), bool)
-        deeper[self.order[: selected[-1] + 1 if len(selected) else 0]] = False
-        return deeper
+        earlier = np.ones(len(self), bool)
+        earlier[self.order[: selected[-1] + 1 if len(selected) else 0]] = False
+        return earlier
 
-    def deepening_ms(self, mask: np.ndarray) -> np.ndarray:
+    def earlier_cost_ms(self, mask: np.ndarray) -> np.ndarray:
         """(N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
         selected = self.order[mask[self.order]]
         now_ms = self.at_depth_ms[selected[-1]] if len(selected) else 0.0
-        return np.where(self.is_deeper(mask), self.at_depth_ms - now_ms, 0.0)
+        return np.where(self.is_earlier(mask), self.at_depth_ms - now_ms, 0.0)
 
-    def recording_time(self, mask: Mask) -> float:
+    def cache_write_time(self, mask: Mask) -> float:
         """Predict the ms to do and record a minibatch's frozen work under `mask`; needs `reuse`."""
         assert self.reuse is not None
         mask = self.as_mask(mask)
-        deepest = self.order[mask[self.order]][-1]
-        return float(self.once_ms[deepest] + self.reuse.recording_ms[deepest])
+        earliest = self.order[mask[self.order]][-1]
+        return float(self.saved_ms[earliest] + self.reuse.cache_write_ms[earliest])
 
-    def replay_time(self, mask: Mask) -> float:
+    def cached_step_time(self, mask: Mask) -> float:
         """Predicted ms of a step under `mask` that replays what was recorded; needs `reuse`."""
-        return self.replaying.step_time(mask)
+        return self.with_cache.step_time(mask)
 
-    def replay_flops(self, mask: Mask) -> Optional[float]:
+    def cached_step_flops(self, mask: Mask) -> Optional[float]:
         """Floating point operations of such a step; None where the profile has no count."""
         assert self.reuse is not None
         once, flops = self.reuse.once_flops, self.step_flops(mask)
-        return flops and flops - float(once.amount[~once.touched(self.as_mask(mask))].sum())
+        return flops and flops - float(once.amount[~once.active_groups(self.as_mask(mask))].sum())
 
     def step_flops(self, mask: Mask) -> Optional[float]:
         """Floating point operations of a step under `mask` (N,) bool; None where the profile has no count."""
         if self.flops is None:
             return None
-        runs = self.flops.touched(self.as_mask(mask)) | ~self.flops.has_members()
+        runs = self.flops.active_groups(self.as_mask(mask)) | ~self.flops.has_members()
         return float(self.flops.amount[runs].sum())
 
     def chain_time(self, mask: Mask) -> float:
@@ -293,11 +293,11 @@ class TensorTimings:
         selected = self.as_mask(mask)[self.order]
         if not selected.any():
             return self.forward_ms
-        deepest = int(np.flatnonzero(selected)[-1])
+        earliest = int(np.flatnonzero(selected)[-1])
         return self.forward_ms + float(
-            self.t_shared[self.order][: deepest + 1].sum()
+            self.t_shared[self.order][: earliest + 1].sum()
             + self.t_dw[self.order][selected].sum()
-            + self.at_depth_ms[self.order[deepest]]
+            + self.at_depth_ms[self.order[earliest]]
         )
 
     def to_json(self) -> Dict[str, Any]:

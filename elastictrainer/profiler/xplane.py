@@ -230,13 +230,13 @@ def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
     result = np.full(len(traced), -1, np.int64)
     for t, name in enumerate(traced):
         rewritten = _REWRITTEN.match(name)
-        beside = []
+        neighbours = []
         if rewritten:
             words = rewritten.group(2).split("_")
-            beside = [rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words))]
-        known_beside = next((index[other] for other in beside if other in index), None)
-        if known_beside is not None:
-            result[t] = known_beside
+            neighbours = [rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words))]
+        known_neighbour = next((index[other] for other in neighbours if other in index), None)
+        if known_neighbour is not None:
+            result[t] = known_neighbour
             continue
         parts = name.split("/")
         for first in range(len(parts)):

@@ -15,17 +15,17 @@ from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.cache_reader import CacheReader
+from elastictrainer.reuse.cache_storage import CacheStorage, Column
 from elastictrainer.reuse.cut import least_cost_cut
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.op_costs import OpCosts
-from elastictrainer.reuse.recording import Column, Recording
-from elastictrainer.reuse.replay import Replay
-from elastictrainer.reuse.split import TracedStep, Unusable
-from elastictrainer.reuse.step_kinds import KINDS, StepsOfKinds
+from elastictrainer.reuse.split import NotCacheable, TracedStep
+from elastictrainer.reuse.step_variants import KINDS, StepVariants
 from elastictrainer.reuse.storable import is_storable, row_bytes
-from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY
+from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, PLAIN
 from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 
 _MOST_CUTS = 200  # depths whose cut is looked for: those between have that of the next one inwards
 _MB = (0.02, 2.0)  # of a minibatch, that writing and reading are timed with
@@ -92,15 +92,17 @@ def _calibrated(
         return timings
     found = []
     # Timed in turn with the full step: three kinds of steps, and one.
-    for mask, kinds, share in ((middle(timings), KINDS, 2 / 3), (cheapest(timings), (REPLAY,), 1 / 3)):
+    for mask, kinds, share in ((middle(timings), KINDS, 2 / 3), (cheapest(timings), (CACHE_READ,), 1 / 3)):
         try:
-            steps = StepsOfKinds(timings, mask, objective, optimizer, batch)
-        except Unusable:
+            steps = StepVariants(timings, mask, objective, optimizer, batch)
+        except NotCacheable:
             return timings
         found.append(steps.ratios(share * seconds, kinds))
         steps.close()
     inside, short = found
-    return with_calibrated_reuse(timings, inside[PLAIN], inside[RECORDING], inside[REPLAY], short[REPLAY])
+    return with_calibrated_reuse(
+        timings, inside[PLAIN], inside[CACHE_WRITE], inside[CACHE_READ], short[CACHE_READ]
+    )
 
 
 def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]) -> float:
@@ -110,8 +112,8 @@ def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]
         return 0.0
     inputs = [tf.convert_to_tensor(value) for value in tf.nest.flatten(batch[0])]
     part, states = traced.prefix(edge)
-    first = tf.function(part)  # as in a recording step; see `FrozenWork`
-    with restored(states):
+    first = tf.function(part)  # as in a recording step; see `ActivationCache`
+    with preserve_variables(states):
         return _median_ms(lambda: first(*inputs))
 
 
@@ -159,14 +161,14 @@ def _transfer_of(mb: float, batch: int) -> Tuple[float, float]:
     """Milliseconds to write and to read a minibatch of so many MB."""
     width = max(1, int(1e6 * mb / 4 / batch))
     exact = tf.random.stateless_normal((batch, width), (1, 2))
-    recording = Recording([Column((width,), "float16")], batch * _ROUNDS)
+    storage = CacheStorage([Column((width,), "float16")], batch * _ROUNDS)
     narrow = tf.function(lambda value: tf.cast(value, tf.float16))
     widen = tf.function(lambda value: tf.cast(value, tf.float32))
-    write_ms = _median_ms(lambda: recording.add([narrow(exact).numpy()]))
-    replay, places = Replay(recording, 0), itertools.count()
-    read_ms = _median_ms(lambda: widen(*replay.minibatch(0, next(places))))
-    replay.close()
-    recording.close()
+    write_ms = _median_ms(lambda: storage.add([narrow(exact).numpy()]))
+    reader, places = CacheReader(storage, 0), itertools.count()
+    read_ms = _median_ms(lambda: widen(*reader.minibatch(0, next(places))))
+    reader.close()
+    storage.close()
     return write_ms, read_ms
 
 

@@ -122,9 +122,9 @@ def _minimum_cut(
 
 def _drawn_twice(ops: FrozenOps, position: Mapping[str, int], needed: Set[int], cut: Cut) -> Set[int]:
     """Ops of random numbers that both a stored tensor and the replayed step would draw by."""
-    recorded = _upstream(ops, position, {position[tensor.op.name] for tensor in cut.tensors}, set())
+    cached = _upstream(ops, position, {position[tensor.op.name] for tensor in cut.tensors}, set())
     stored = {id(tensor) for tensor in cut.tensors}
-    return ops.random & recorded & _upstream(ops, position, needed | cut.recomputed, stored)
+    return ops.random & cached & _upstream(ops, position, needed | cut.recomputed, stored)
 
 
 def _upstream(ops: FrozenOps, position: Mapping[str, int], ends: Set[int], given: Set[int]) -> Set[int]:

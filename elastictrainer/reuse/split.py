@@ -13,7 +13,7 @@ from elastictrainer.reuse.frozen_ops import frozen_ops
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import tf_variables
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 
 # What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
 # or another number of rows.
@@ -22,7 +22,7 @@ _HELD = 128e6  # bytes of tensors that are compared at once
 _ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
 
 
-class Unusable(Exception):
+class NotCacheable(Exception):
     """Why the frozen work of a selection cannot, or need not, be done once."""
 
 
@@ -116,8 +116,8 @@ class TracedStep:
 
     def prefix(self, tensors: Sequence[Any]) -> Tuple[Callable[..., List[tf.Tensor]], List[tf.Variable]]:
         """From the step's inputs to these tensors' values; and the random states that this draws from."""
-        recorded = self._upstream({self._position[t.op.name] for t in tensors}, set())
-        drawn = self._states_read(recorded)
+        cached = self._upstream({self._position[t.op.name] for t in tensors}, set())
+        drawn = self._states_read(cached)
         states = [v for state, v in self._states.items() if state in drawn]
         return self._function(self._inputs, list(tensors), self._draws_of(drawn)), states
 
@@ -198,7 +198,7 @@ class TracedStep:
             found = every(*values)
             return [value[:1] for value in found], [tf.shape(value)[0] for value in found]
 
-        with restored(states) as restore:
+        with preserve_variables(states) as restore:
             among_others, rows = first_rows(*inputs)
             restore(states)
             among_copies, _ = first_rows(*(tf.repeat(value[:1], batch, axis=0) for value in inputs))
@@ -211,8 +211,8 @@ class TracedStep:
     def split(self, cut: Cut, more: Sequence[Any] = ()) -> SplitStep:
         """Make the two functions of `cut`; the prefix also gives the tensors `more`, behind the cut's."""
         prefix, states = self.prefix([*cut.tensors, *more])
-        recorded = self._upstream({self._position[t.op.name] for t in cut.tensors}, set())
-        read = {id(tensor) for k in recorded for tensor in self.ops.operations[k].inputs}
+        cached = self._upstream({self._position[t.op.name] for t in cut.tensors}, set())
+        read = {id(tensor) for k in cached for tensor in self.ops.operations[k].inputs}
         fixed = [
             v
             for v in self._graph.variables
@@ -221,8 +221,8 @@ class TracedStep:
         return SplitStep(cut, prefix, self._suffix(cut), states, fixed)
 
     def _suffix(self, cut: Cut) -> Callable[..., tf.Tensor]:
-        replayed = self._upstream(self.needed() | cut.recomputed, self.ops.frozen)
-        effects = [*self._effects, *self._draws_of(self._states_read(replayed))]
+        rerun = self._upstream(self.needed() | cut.recomputed, self.ops.frozen)
+        effects = [*self._effects, *self._draws_of(self._states_read(rerun))]
         return self._function([*cut.tensors, *self._labels], self._loss, effects)
 
     def _handle(self, variable: Any) -> int:
@@ -267,7 +267,7 @@ class TracedStep:
                 [*feeds, *(number for numbers, _ in counted for number in numbers)], [fetches, *effects]
             )
         except op_selector.UnliftableError as error:  # an order of ops that goes through the frozen part
-            raise Unusable(f"the step cannot be taken apart ({str(error).splitlines()[0]})") from None
+            raise NotCacheable(f"the step cannot be taken apart ({str(error).splitlines()[0]})") from None
         return lambda *values: part(*values, *_tensors([count() for _, count in counted]))[0]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from elastictrainer.reuse.recording import Column
+from elastictrainer.reuse.cache_storage import Column
 
 
 def is_storable(tensor: Any, batch: int) -> bool:

@@ -15,11 +15,11 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs import flat_yaml, ownership, provenance, schemas
 from elastictrainer.runs.files import (
     append_line,
+    atomic_write,
     remove_unfinished,
     to_disk,
     write_json,
     write_text,
-    written_beside,
 )
 
 
@@ -175,14 +175,14 @@ class RunFolder:
 
     def save_model(self, model: Any) -> None:
         """The fine-tuned model in Keras' own format, completely or not at all."""
-        with written_beside(self.model_path) as beside:
-            model.save(beside)
+        with atomic_write(self.model_path) as unfinished:
+            model.save(unfinished)
 
     def save_best(self, model: Any, about: str) -> None:
         """The best weights so far, as `save_model`, in a file that also says what they are: its comment."""
-        with written_beside(self.best_path) as beside:
-            model.save(beside)
-            with zipfile.ZipFile(beside, "a") as archive:
+        with atomic_write(self.best_path) as unfinished:
+            model.save(unfinished)
+            with zipfile.ZipFile(unfinished, "a") as archive:
                 archive.comment = about.encode()
 
     def weights_path(self, which: Optional[str] = None) -> Path:

@@ -65,7 +65,7 @@ def make_policy(
             "an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile."
         )
     scored = evaluator or evaluator_of(scheme, steps)
-    optimizers.let_rest(optimizer, model.trainable_variables)
+    optimizers.prepare_freezing(optimizer, model.trainable_variables)
 
     def score() -> np.ndarray:
         free()
@@ -80,8 +80,8 @@ def make_policy(
             resident.give_back()
 
     def restart(mask: np.ndarray) -> None:
-        resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
-        optimizers.start_again(optimizer, resting)
+        frozen = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
+        optimizers.reset_slots(optimizer, frozen)
 
     policy = ElasticPolicy(
         timings,
@@ -90,7 +90,7 @@ def make_policy(
         clock,
         scores=scheme.importance_metric not in STATIC,
         solver=getattr(scheme, "solver", None) or "dp",
-        at_rest=restart,
+        on_freeze=restart,
         log=log,
         say=say,
         memory=memory,

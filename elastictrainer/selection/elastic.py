@@ -26,7 +26,7 @@ class ElasticPolicy:
         *,
         scores: bool = True,
         solver: Union[str, Solver] = "dp",
-        at_rest: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
+        on_freeze: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
         log: Log = no_log,
         say: Callable[[str], None] = lambda line: None,
         memory: Optional[float] = None,
@@ -39,7 +39,7 @@ class ElasticPolicy:
             clock: accounts for the run's time; IMPORTANCE and SELECTION are its laps here.
             scores: whether the importances depend on the state of training, so that the head comes first.
             solver: see `select`.
-            at_rest: called with the mask whenever the tensors outside it cease to train.
+            on_freeze: called with the mask whenever the tensors outside it cease to train.
             log: takes the record of each selection.
             say: takes a line for the user.
             memory: see `select`.
@@ -53,26 +53,26 @@ class ElasticPolicy:
         self.importance: Optional[NDArray[np.float64]] = None
         self._record: Dict[str, Any] = {}  # of the latest choice, for the log
         self._timings, self._score, self._clock, self._solver = timings, score, clock, solver
-        self._at_rest, self._log, self._say = at_rest, log, say
+        self._on_freeze, self._log, self._say = on_freeze, log, say
         self._memory = memory
 
-    def begin(self, step: int, target: float, recorded: bool) -> NDArray[np.bool_]:
+    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
         """See `Policy.begin`."""
         with self._clock.lap(IMPORTANCE):
             self.importance = self._score()
         self.interval += 1
-        return self._choose(target, recorded)
+        return self._choose(target, cached)
 
-    def without_recording(self, target: float) -> NDArray[np.bool_]:
-        """See `Policy.without_recording`: every step takes longer than planned."""
+    def without_cache(self, target: float) -> NDArray[np.bool_]:
+        """See `Policy.without_cache`: every step takes longer than planned."""
         self.mask = self.masks[-1] if self.masks else None
-        return self._choose(target, recorded=False)
+        return self._choose(target, cached=False)
 
     def settle(self, step: int) -> None:
         """See `Policy.settle`."""
         assert self.mask is not None
         self.masks.append(self.mask)
-        self._at_rest(self.mask)
+        self._on_freeze(self.mask)
         self._log({"step": step, **self._record})
         importance = self._record["importance_selected"] / max(self._record["importance_positive"], 1e-30)
         self._say(
@@ -99,10 +99,10 @@ class ElasticPolicy:
         self.mask = self.masks[-1] if self.masks else None
         self.importance = None if state["importance"] is None else np.array(state["importance"])
 
-    def _choose(self, target: float, recorded: bool) -> NDArray[np.bool_]:
+    def _choose(self, target: float, cached: bool) -> NDArray[np.bool_]:
         """Choose by the latest importances."""
         importance = np.asarray(self.importance)
-        possible = self._timings.replaying if recorded else self._timings
+        possible = self._timings.with_cache if cached else self._timings
         with self._clock.lap(SELECTION):
             target = float(np.clip(target, possible.rho_min, 1.0))
             mask, exception = choose(possible, importance, target, self._solver, self.mask, self._memory)
@@ -118,7 +118,7 @@ class ElasticPolicy:
             "importance_positive": float(importance[importance > 0].sum()),
             "kept_previous": exception == KEPT,
             "over_budget": exception == OVER_BUDGET,
-            "recorded": recorded,
+            "recorded": cached,
         }
         if possible.memory is not None:
             self._record["predicted_bytes"] = possible.memory.total(mask)

@@ -10,8 +10,8 @@ from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.optimizers import build, start_again, variables_of
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.optimizers import build, reset_slots, variables_of
+from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.tensor_kinds import head_mask
 
 Batch = Tuple[Any, Any]
@@ -91,19 +91,21 @@ class ImportanceEvaluator:
             for x, y in batches:
                 if not count:
                     training_state = [*variables, *variables_of(self.optimizer)]
-                    restore = stack.enter_context(restored([*self._touched(x, y), *training_state]))
+                    restore = stack.enter_context(
+                        preserve_variables([*self._changed_by(x, y), *training_state])
+                    )
                 # Each minibatch is scored from the same weights and slots.
                 before = restore(training_state)[: len(variables)]
                 if not self._momentum:
-                    start_again(self.optimizer, variables)
+                    reset_slots(self.optimizer, variables)
                 total += score(self, x, y, before)
                 count += 1
         if not count:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
         if not np.all(np.isfinite(total)):
-            culprit = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
+            name = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
             raise RunError(
-                f"the importance of {culprit} is not finite: the loss diverged. Lower --learning-rate."
+                f"the importance of {name} is not finite: the loss diverged. Lower --learning-rate."
             )
         return total
 
@@ -113,7 +115,7 @@ class ImportanceEvaluator:
     def _full_step(self) -> CompiledStep:
         return self._steps.get(np.ones(len(self._variables()), bool))
 
-    def _touched(self, x: Any, y: Any) -> List[tf.Variable]:
+    def _changed_by(self, x: Any, y: Any) -> List[tf.Variable]:
         """Every variable that scoring on minibatch (x, y) may change."""
         if self.metric != "update":
             return list(self._gradients.get_concrete_function(x, y).graph.variables)

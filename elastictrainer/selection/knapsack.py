@@ -74,10 +74,10 @@ def solve_rounded(
         np.copyto(best, shifted, where=taken)
         passed.append(d)
         decisions.append(np.packbits(taken))
-    _, deepest, left, items = champion
-    if deepest < 0:
+    _, earliest, left, items = champion
+    if earliest < 0:
         return mask
-    mask[deepest] = True
+    mask[earliest] = True
     for item in range(items - 1, -1, -1):
         if decisions[item][left >> 3] >> (7 - (left & 7)) & 1:
             mask[passed[item]] = True

@@ -34,7 +34,7 @@ def fits(timings: TensorTimings, mask: NDArray[Any], memory: Optional[float]) ->
     return memory is None or timings.memory is None or timings.memory.total(mask) <= memory
 
 
-def without_deepest(timings: TensorTimings, mask: NDArray[Any], memory: float) -> NDArray[Any]:
+def without_earliest(timings: TensorTimings, mask: NDArray[Any], memory: float) -> NDArray[Any]:
     """Leave out the deepest tensors of a selection until a process that trains the others fits."""
     mask = mask.copy()
     for tensor in timings.order[::-1]:

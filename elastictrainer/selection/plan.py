@@ -45,7 +45,7 @@ def plan(
     steps_per_epoch: int,
     epochs: int,
     full_epochs: float,
-    recorded: bool,
+    cached: bool,
     interval: Optional[int] = None,
     by_clock: bool = False,
 ) -> Plan:
@@ -61,11 +61,11 @@ def plan(
         timings: the profile; needed where frozen work is recorded.
         steps_per_epoch, epochs: of the run; a run by the clock decides itself how many epochs it makes.
         full_epochs: the run's time, in epochs of full training.
-        recorded: whether frozen work is recorded.
+        cached: whether frozen work is recorded.
         interval: epochs between two selections, as the user asks; None: see above.
         by_clock: the clock ends the run, and `epochs` does not count.
     """
-    if not recorded or timings is None:
+    if not cached or timings is None:
         count = max(1, round(epochs / (interval or PLAIN_INTERVAL)))
     elif interval:
         count = max(1, round(epochs / interval))
@@ -80,18 +80,18 @@ def plan(
     return Plan([k / count for k in range(count)], passes, steps_per_epoch)
 
 
-def require_reachable(rho: float, timings: TensorTimings, recorded: bool) -> None:
+def require_reachable(rho: float, timings: TensorTimings, cached: bool) -> None:
     """Refuse a time in which not even the cheapest selection can train.
 
     Args:
         rho: the time asked for, over full training's.
         timings: the profile.
-        recorded: whether frozen work is recorded once and replayed.
+        cached: whether frozen work is recorded once and replayed.
 
     Raises:
         UsageError: `rho` is too low; the message has the lowest.
     """
-    lowest = timings.replaying.rho_min if recorded else timings.rho_min
+    lowest = timings.with_cache.rho_min if cached else timings.rho_min
     if not lowest <= rho <= 1:
-        more = "" if recorded else " A lower one needs --reuse auto."
+        more = "" if cached else " A lower one needs --reuse auto."
         raise UsageError(f"rho {rho:g} cannot be had on this device. Valid: {lowest:.3f} to 1.{more}")

@@ -10,8 +10,8 @@ from elastictrainer.selection.plan import Plan
 
 FULL = "full"  # kinds of steps: one that trains every tensor,
 PLAIN = "plain"  # a selection, from images to update,
-RECORDING = "recording"  # not a step: a pass over the images that records what is frozen,
-REPLAY = "replay"  # and a step that begins with what was recorded
+CACHE_WRITE = "recording"  # not a step: a pass over the images that records what is frozen,
+CACHE_READ = "replay"  # and a step that begins with what was recorded
 
 Log = Callable[[Dict[str, Any]], None]  # takes the record of a selection or of an interval
 Score = Callable[[], NDArray[np.float64]]  # makes the (N,) importances of the tensors as they are now
@@ -42,19 +42,19 @@ class Policy(Protocol):
     selects: bool
     scores: bool
 
-    def begin(self, step: int, target: float, recorded: bool) -> NDArray[np.bool_]:
+    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
         """Begin the next interval, before step number `step`; `settle` comes next.
 
         Args:
             step: steps done.
             target: what a step may take of a full one, 0 to 1.
-            recorded: the frozen work of the interval will be recorded, and its steps replay it.
+            cached: the frozen work of the interval will be recorded, and its steps replay it.
 
         Returns:
             (N,) bool: what trains.
         """
 
-    def without_recording(self, target: float) -> NDArray[np.bool_]:
+    def without_cache(self, target: float) -> NDArray[np.bool_]:
         """Choose again where the interval cannot be recorded; see `begin`."""
 
     def settle(self, step: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterable, Optional, Union
 import numpy as np
 
 from elastictrainer.errors import UsageError, unknown
-from elastictrainer.registry import named
+from elastictrainer.registry import import_object
 from elastictrainer.selection.selector import Solver, freeze_below
 
 
@@ -107,7 +107,7 @@ def _entry_points() -> Iterable[Any]:
 
 
 def _from_module(name: str) -> Scheme:
-    made = named("--scheme", name)()
+    made = import_object("--scheme", name)()
     if not isinstance(made, Scheme):
         raise UsageError(f"--scheme {name} gave a {type(made).__name__}, not an elastictrainer.Scheme.")
     return made

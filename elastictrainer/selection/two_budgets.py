@@ -52,18 +52,18 @@ class _Costs:
     def adding(self, mask: NDArray[Any]) -> Tuple[NDArray[Any], NDArray[Any]]:
         """Return (2, N) what each tensor would add; and (N,) bool: whether that changes for others."""
         new = (self._amount * (self._members @ mask == 0)) @ self._members
-        deepest, now, _ = self._depth_costs(mask)
-        deeper = self.place > deepest
+        earliest, now, _ = self._depth_costs(mask)
+        earlier = self.place > earliest
         costs = self.single + new
-        costs[0] += np.where(deeper, self.at_depth - now, 0.0)
-        return costs, new.any(axis=0) | (deeper & bool(self.at_depth.any()))
+        costs[0] += np.where(earlier, self.at_depth - now, 0.0)
+        return costs, new.any(axis=0) | (earlier & bool(self.at_depth.any()))
 
     def freed(self, mask: NDArray[Any]) -> NDArray[Any]:
         """Return (2, N) what the removal of each selected tensor would give back."""
         freed: NDArray[Any] = self.single + (self._amount * (self._members @ mask == 1)) @ self._members
-        deepest, now, then = self._depth_costs(mask)
-        if deepest >= 0:
-            freed[0, self.order[deepest]] += now - then
+        earliest, now, then = self._depth_costs(mask)
+        if earliest >= 0:
+            freed[0, self.order[earliest]] += now - then
         return freed
 
     def _depth_costs(self, mask: NDArray[Any]) -> Tuple[int, float, float]:

@@ -187,7 +187,7 @@ def paused_steps(optimizer: Any) -> Optional[tf.Variable]:
     return getattr(optimizer, "_elastictrainer_paused", None)
 
 
-def start_again(optimizer: Any, variables: Sequence[Any]) -> None:
+def reset_slots(optimizer: Any, variables: Sequence[Any]) -> None:
     """Give the slots of `variables` the values that they are made with, and count their steps from zero."""
     if is_legacy(optimizer):
         for name in optimizer.get_slot_names():

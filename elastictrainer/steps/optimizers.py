@@ -93,8 +93,8 @@ def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     apply_gradients(optimizer, gradients_and_variables)
 
 
-def let_rest(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Build for `variables`, of which some will be left out of some steps; see `start_again`.
+def prepare_freezing(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """Build for `variables`, of which some will be left out of some steps; see `reset_slots`.
 
     Before a step is traced. Averages, such as Adam's, are then corrected by the steps of each tensor, not by
     those of the optimizer. An optimizer that comes from a file does not say how many these were: it starts
@@ -102,13 +102,13 @@ def let_rest(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
     """
     build(optimizer, variables)
     if keras_compat.count_own_steps(optimizer) and int(optimizer.iterations):
-        start_again(optimizer, variables)
+        reset_slots(optimizer, variables)
 
 
-def start_again(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+def reset_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
     """Make the optimizer as new for tensors that stop training.
 
     Their momentum would later push them in an outdated direction. Their averages of squared gradients would
     scale by gradients of long ago.
     """
-    keras_compat.start_again(optimizer, variables)
+    keras_compat.reset_slots(optimizer, variables)

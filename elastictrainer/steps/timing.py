@@ -6,7 +6,7 @@ from typing import Any, Iterable, List
 
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 
 _STEPS = 6  # the noise of their mean is less than half of a step's
 _WARM_UP = 2  # the first run builds the graph, the second one still allocates
@@ -23,7 +23,7 @@ def time_steps(
     repeated = itertools.cycle(itertools.islice(minibatches, 1 + warm_up + count))  # one to trace
     step.trace(*next(repeated))
     times = []
-    with restored([*step.state(), *optimizers.variables_of(step.optimizer)]):
+    with preserve_variables([*step.state(), *optimizers.variables_of(step.optimizer)]):
         for k in range(warm_up + count):
             start = time.perf_counter()
             float(step(*next(repeated)))

@@ -15,7 +15,7 @@ from elastictrainer.errors import RunError
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.evaluation import Due, Evaluator
 from elastictrainer.training.stopwatch import VALIDATION
@@ -132,7 +132,7 @@ class BestWeights(TrainerCallback):
         if self._best is None and state is not None:
             say(f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on")
 
-    def figures(self) -> Dict[str, Any]:
+    def results(self) -> Dict[str, Any]:
         """See `TrainerCallback`: the best weights are tested; the model has its last ones afterwards."""
         trained = self.run_state.progress.epoch
         if trained and (self._last is None or self._last.epoch < trained):
@@ -177,7 +177,7 @@ class BestWeights(TrainerCallback):
         model, workers = self.run_state.model, self.run_state.workers
         assert self._best is not None
         optimizer = optimizers.variables_of(model.optimizer)  # the file has it, too
-        with restored([*model.variables, *optimizer, *random_states(model)]):
+        with preserve_variables([*model.variables, *optimizer, *random_states(model)]):
             if not workers or workers.rank == 0:
                 load_weights(model, self._run.best_path)
             if workers:

@@ -39,7 +39,7 @@ class Budgeting:
         run_state: RunState,
         feed: Feed,
         steps: StepCache,
-        recorded: bool,
+        cached: bool,
         head: bool,
         memory: Optional[MemoryLimit] = None,
     ):
@@ -48,11 +48,11 @@ class Budgeting:
             run_state: of the run; its policy is made.
             feed: gives the minibatches that full steps are timed on.
             steps: the run's compiled steps.
-            recorded, head: whether frozen work is recorded, and whether the head is solved.
+            cached, head: whether frozen work is recorded, and whether the head is solved.
             memory: where it is limited: full steps are timed on minibatches that fit.
         """
         self._state, self._feed, self._steps = run_state, feed, steps
-        self._recorded, self._head, self._memory = recorded, head, memory
+        self._cached, self._head, self._memory = cached, head, memory
 
     def begin(self, by_clock: bool) -> None:
         """Set the budget of a run that is at its beginning, and say the plan; `by_clock`: it has seconds.
@@ -106,7 +106,7 @@ class Budgeting:
         assert policy is not None
         mask = None if policy.selects else policy.mask
         expected = expected_parts(
-            state, policy.timings, policy.plan, self._recorded, mask, policy.scores, self._head, seconds
+            state, policy.timings, policy.plan, self._cached, mask, policy.scores, self._head, seconds
         )
         if expected is None:
             return
@@ -120,7 +120,7 @@ def expected_parts(
     state: RunState,
     timings: Optional[TensorTimings],
     plan: Plan,
-    recorded: bool,
+    cached: bool,
     mask: Optional[NDArray[np.bool_]],
     scores: bool,
     head: bool,
@@ -139,7 +139,7 @@ def expected_parts(
         timings,
         plan,
         state.full_step_ms(),
-        recorded,
+        cached,
         mask,
         scores,
         head,
@@ -150,12 +150,12 @@ def expected_parts(
     )
 
 
-def affordable(
+def affordable_scheme(
     state: RunState,
     scheme: Scheme,
     timings: Optional[TensorTimings],
     plan: Plan,
-    recorded: bool,
+    cached: bool,
     head: bool,
 ) -> Scheme:
     """Return the scheme that a deadline leaves time for: the one asked for, or one that prepares less.
@@ -167,14 +167,14 @@ def affordable(
     for other in (None, "freeze-below"):
         tried = scheme if other is None else schemes.create(other)
         scores = tried.importance_metric not in STATIC
-        expected = expected_parts(state, timings, plan, recorded, None, scores, head)
+        expected = expected_parts(state, timings, plan, cached, None, scores, head)
         if expected is None or expected.enough:
             if other:
                 state.say("there is no time to score tensors: the last layers train")
             return tried
     assert expected is not None
     alone = schemes.create("traditional-tl")
-    parts = expected_parts(state, timings, plan, recorded, alone.mask(state.model), False, head)
+    parts = expected_parts(state, timings, plan, cached, alone.mask(state.model), False, head)
     if not head or parts is None or not parts.enough:
         return scheme
     state.say(

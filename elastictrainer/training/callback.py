@@ -17,12 +17,15 @@ class TrainerCallback(tf.keras.callbacks.Callback):
 
     run_state: RunState
 
-    def fitting(self) -> ContextManager[Any]:
+    def fit_context(self) -> ContextManager[Any]:
         """What `fit` runs in, `finished` included."""
         return contextlib.nullcontext()
 
-    def on_training(self, going_on: bool) -> None:
-        """Training begins or goes on, or is over for now: around the steps of each epoch."""
+    def on_steps_begin(self) -> None:
+        """Run before the steps of each epoch."""
+
+    def on_steps_end(self) -> None:
+        """Run after the steps of each epoch, before validation."""
 
     def on_selection(self, record: Dict[str, Any]) -> None:
         """Tensors were selected; `record` is the line of selections.jsonl."""
@@ -36,9 +39,9 @@ class TrainerCallback(tf.keras.callbacks.Callback):
     def restore(self, state: Any) -> None:
         """Go on from `state`; of a class without state: None."""
 
-    def figures(self) -> Dict[str, Any]:
+    def results(self) -> Dict[str, Any]:
         """What it adds to the figures of the run."""
         return {}
 
-    def finished(self, figures: Dict[str, Any]) -> None:
-        """The run is over; `figures` are those of summary.json."""
+    def on_fit_end(self, results: Dict[str, Any]) -> None:
+        """The run is over; `results` are those of summary.json."""

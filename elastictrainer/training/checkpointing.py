@@ -46,7 +46,7 @@ class Checkpointing(TrainerCallback):
         self._interruption = Interruption()
         self._saved_at = time.monotonic()
 
-    def fitting(self) -> ContextManager[Any]:
+    def fit_context(self) -> ContextManager[Any]:
         """See `TrainerCallback`: signals are held back. UsageError where another run's checkpoints are."""
         if not self.resume and ownership.checkpoints(self._run.checkpoints_path):
             raise UsageError(
@@ -96,7 +96,7 @@ class Checkpointing(TrainerCallback):
                 "seconds": state.watch.so_far(),
                 "policy": state.policy.state(),
                 "stopped": bool(state.model.stop_training),
-                "recording": state.recording,
+                "recording": state.cache_start,
                 "budget": dataclasses.asdict(state.budget),
                 "spent_s": state.spent_s(),
                 "start_loss": state.start_loss,
@@ -124,7 +124,7 @@ class Checkpointing(TrainerCallback):
         state.watch.seconds.update(saved["seconds"])
         assert state.policy is not None
         state.policy.restore(saved["policy"])
-        state.recording = saved["recording"]
+        state.cache_start = saved["recording"]
         state.budget = Budget(**saved["budget"])
         state.start_loss = saved["start_loss"]
         if state.deadline is not None:

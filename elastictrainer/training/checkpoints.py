@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError
 from elastictrainer.runs import ownership
-from elastictrainer.runs.files import remove_unfinished, set_aside, without_wildcards, written_beside
+from elastictrainer.runs.files import atomic_write, remove_unfinished, set_aside, without_wildcards
 from elastictrainer.steps.keras_compat import tf_variables
 
 _KEEP = 2  # the newest, and one more should it be damaged
@@ -50,9 +50,9 @@ class Checkpoints:
         self._state.assign(json.dumps(state))
         try:
             if not path.exists():
-                with written_beside(path) as beside:
-                    beside.mkdir()
-                    self._checkpoint.write(str(beside / _VARIABLES))
+                with atomic_write(path) as unfinished:
+                    unfinished.mkdir()
+                    self._checkpoint.write(str(unfinished / _VARIABLES))
         except (OSError, tf.errors.OpError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error.message).splitlines()[0]
             kept = self.saved()

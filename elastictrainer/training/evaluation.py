@@ -101,7 +101,7 @@ class Evaluation(TrainerCallback):
         # A checkpoint of an earlier version has no accuracies apart.
         self._results = [(*result[:4], dict(*result[4:])) for result in state or []]
 
-    def figures(self) -> Dict[str, Any]:
+    def results(self) -> Dict[str, Any]:
         """See `TrainerCallback`."""
         trained = self.run_state.progress.epoch
         if not trained:

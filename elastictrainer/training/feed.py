@@ -76,7 +76,7 @@ class Feed:
                 state.say(f"the time allows {number} of {count} minibatches in this pass")
                 return
 
-    def rest(self) -> None:
+    def stop_prefetch(self) -> None:
         """Read nothing ahead until the next `fetch`."""
         self._open = None
 
@@ -130,7 +130,7 @@ class Feed:
         self._size = self._size or size
         return size == self._size
 
-    def keep(self, minibatch: Minibatch) -> None:
+    def remember(self, minibatch: Minibatch) -> None:
         """Take note of a full minibatch that was trained on."""
         self._recent.append(minibatch)
 

@@ -85,7 +85,7 @@ def forecast(
     timings: Optional[TensorTimings],
     plan: Plan,
     full_ms: Optional[float],
-    recorded: bool,
+    cached: bool,
     mask: Optional[NDArray[np.bool_]],
     scores: bool,
     head: bool,
@@ -100,7 +100,7 @@ def forecast(
         timings: the profile.
         plan: the run's intervals.
         full_ms: what a full step takes now; None: what the profile says.
-        recorded: whether frozen work is recorded.
+        cached: whether frozen work is recorded.
         mask: (N,) bool: what trains all the time; None: it is selected.
         scores, head: whether tensors are scored for the selection, and whether the head is solved.
         budget_s, spent_s, ending_s, check_s: see `Forecast`.
@@ -111,8 +111,8 @@ def forecast(
     intervals = len(plan.starts)
     pass_s = plan.steps_per_epoch * full_s * timings.forward_share
     selects = mask is None
-    passes = intervals if recorded and selects else float(head)
-    cheapest = timings.replaying if recorded and selects else timings
+    passes = intervals if cached and selects else float(head)
+    cheapest = timings.with_cache if cached and selects else timings
     # An epoch at least, of the cheapest selection. A head that is solved is worth its time alone.
     least = 0.0 if mask is not None and head else cheapest.rho_min if mask is None else 1.0
     return Forecast(

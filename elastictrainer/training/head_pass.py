@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from elastictrainer.errors import UsageError
 from elastictrainer.models.solved_head import SolvableHead, solve
 from elastictrainer.selection.clock import HEAD
-from elastictrainer.selection.policy import RECORDING
+from elastictrainer.selection.policy import CACHE_WRITE
 from elastictrainer.steps.losses import crossentropy_terms
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.state import RunState
@@ -74,7 +74,7 @@ class HeadPass:
             self._read(self._state.steps_per_epoch)
         images, loss = self._solve()
         self.clear()
-        seconds = self._state.watch.of(HEAD, RECORDING)
+        seconds = self._state.watch.of(HEAD, CACHE_WRITE)
         self._state.say(f"head solved on {images} images in {seconds:.1f} s, loss {loss:.3f}")
         self._state.start_loss = loss
         return {"images": images, "loss": loss, "seconds": seconds}

@@ -40,7 +40,7 @@ class Loop:
             feed: reads the data.
             prepared: what it trains with.
             given: arguments of Keras' `fit` by name.
-            callbacks: all that are called; `ours`: those of them that are told when training goes on.
+            callbacks: all that are called; `ours`: those of them that are `TrainerCallback`s.
         """
         self._state, self._feed, self._prepared, self._given = run_state, feed, prepared, given
         self._ours = ours
@@ -93,11 +93,13 @@ class Loop:
         if not state.progress.batch:
             model.reset_metrics()
         with state.watch.lap(LOOP):
-            self._tell(True)
+            for callback in self._ours:
+                callback.on_steps_begin()
             self._callbacks.on_epoch_begin(epoch)
             self._steps()
             self._feed.end_epoch()
-        self._tell(False)
+        for callback in self._ours:
+            callback.on_steps_end()
         logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
         logs.update(self._validated(epoch))
         assert state.policy is not None
@@ -146,10 +148,6 @@ class Loop:
                 return_dict=True,
             )
         return {f"val_{name}": value for name, value in results.items()}
-
-    def _tell(self, going_on: bool) -> None:
-        for callback in self._ours:
-            callback.on_training(going_on)
 
 
 def _as_number(value: Any) -> Any:

@@ -17,7 +17,7 @@ from elastictrainer.steps import optimizers
 # Bytes that a run takes in addition to its steps: minibatches read ahead, a checkpoint being written.
 _BESIDE = 50e6
 _GRAPHS = 2.0  # graphs of a step that a recording run holds at once: the whole one, and its two parts
-_RECORDED = 0.25  # of what the cheapest step leaves, for recorded examples in memory
+_CACHED = 0.25  # of what the cheapest step leaves, for recorded examples in memory
 _AUTO = 0.75  # of what is free
 _ROUNDED = 50e6  # a number to ask for is rounded up to this
 
@@ -55,7 +55,7 @@ class MemoryLimit:
         copied = bytes_of([*model.trainable_variables, *optimizers.variables_of(optimizer)])
         updates = 2 * bytes_of(model.trainable_variables)  # the gradients at the new weights, and the updates
         least = max(
-            _cheapest(memory, timings.connected) + self._beside(memory),
+            _cheapest(memory, timings.connected) + self._overhead(memory),
             self._scoring(memory, timings.connected, 1, copied + updates),
         )
         if least > limit:
@@ -70,11 +70,11 @@ class MemoryLimit:
         )
         self.examples = next(fitting, 1)
         self.scale = memory.batch / self.examples
-        left = limit - _cheapest(memory, timings.connected) - self._beside(memory)
-        self.recorded = int(_RECORDED * left)
-        self.for_steps = limit - self._beside(memory) - self.recorded
+        left = limit - _cheapest(memory, timings.connected) - self._overhead(memory)
+        self.cache_bytes = int(_CACHED * left)
+        self.for_steps = limit - self._overhead(memory) - self.cache_bytes
 
-    def _beside(self, memory: StepMemory) -> float:
+    def _overhead(self, memory: StepMemory) -> float:
         """Return the bytes that a run takes in addition to its steps: graphs, and minibatches."""
         return _BESIDE + (_GRAPHS - 1) * float(memory.graph.amount.sum())
 
@@ -85,7 +85,7 @@ class MemoryLimit:
 
     def reuse(self, settings: ReuseSettings) -> ReuseSettings:
         """Return the settings of a recording, which goes into a file beyond its share of the memory."""
-        return dataclasses.replace(settings, memory=min(settings.kept_bytes, self.recorded))
+        return dataclasses.replace(settings, memory=min(settings.kept_bytes, self.cache_bytes))
 
     def cut(self, minibatches: Callable[[int], Iterable[Any]]) -> Callable[[int], Iterator[Any]]:
         """`minibatches`, each with so few examples that a full step fits."""
@@ -102,7 +102,7 @@ class MemoryLimit:
         yield (
             f"memory: at most {self._limit / 1e9:.2f} GB, of which {memory.loaded / 1e9:.2f} GB are taken; a "
             f"full step takes {memory.step_bytes(self.timings.connected) / 1e9:.2f} GB, recorded examples "
-            f"have {self.recorded / 1e9:.2f} GB"
+            f"have {self.cache_bytes / 1e9:.2f} GB"
         )
         if self.examples < memory.batch:
             yield (

@@ -15,14 +15,14 @@ from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.batch_source import BatchSource
-from elastictrainer.training.budgeting import Budgeting, affordable, full_epochs
+from elastictrainer.training.budgeting import Budgeting, affordable_scheme, full_epochs
+from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
 from elastictrainer.training.kept import Compiled, Kept, compile_steps, is_same, made_from
 from elastictrainer.training.memory_limit import MemoryLimit
-from elastictrainer.training.recorder import Recorder
-from elastictrainer.training.run_profile import able_to_record, made_profile
+from elastictrainer.training.run_profile import check_cacheable, make_profile
 from elastictrainer.training.state import RunState
 
 _OPENING = 48  # full steps before the first selection where the head is not solved
@@ -61,7 +61,7 @@ class Prepared:
         timings: the model's profile.
         compiled: graphs, which the next run may use.
         source: gives the minibatches.
-        recorder: records frozen work.
+        cached_steps: records frozen work.
         intervals: begins the intervals.
         budgeting: sets the budget.
         opening: full steps before the first selection: a head that is not solved says nothing of the tensors
@@ -73,7 +73,7 @@ class Prepared:
     timings: Optional[TensorTimings]
     compiled: Compiled
     source: BatchSource
-    recorder: Recorder
+    cached_steps: CachedStepRunner
     intervals: Intervals
     budgeting: Budgeting
     opening: int
@@ -93,7 +93,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     model, scheme = state.model, wanted.scheme
     minibatch = feed.peek()
     if feed.is_full(minibatch):
-        feed.keep(minibatch)
+        feed.remember(minibatch)
     parts, timings = kept.compiled, wanted.timings
     if parts is None or not is_same(made_from(model, feed.spec), parts.made_from):
         if parts is not None:
@@ -106,19 +106,19 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         state.progress.full_ms = list(kept.full_ms)
     selects, objective = scheme.importance_metric is not None, parts.steps.objective
     if selects and timings is None:
-        timings = made_profile(state, objective, minibatch, parts.steps.metrics[0])
+        timings = make_profile(state, objective, minibatch, parts.steps.metrics[0])
     # One epoch would record for nothing, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
-    recorded = wanted.reuse.reuse != "off" and not (short and selects)
-    if recorded:
-        recorded, timings = able_to_record(
+    cached = wanted.reuse.reuse != "off" and not (short and selects)
+    if cached:
+        cached, timings = check_cacheable(
             state, timings, objective, minibatch, feed.spec, wanted.selection.deterministic
         )
     head = _head_pass(state, feed) if wanted.head == "solve" and kept.compiled is None else None
     steered = selects and not wanted.selection.deterministic and not state.workers
-    by_clock = state.deadline is not None or (steered and recorded)
+    by_clock = state.deadline is not None or (steered and cached)
     if state.rho is not None and timings is not None:
-        require_reachable(state.rho, timings, recorded)
+        require_reachable(state.rho, timings, cached)
     reuse, limit = wanted.reuse, None
     if wanted.memory is not None and timings is not None:
         limit = MemoryLimit(wanted.memory, timings, model, model.optimizer)
@@ -130,14 +130,14 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         state.steps_per_epoch,
         state.epochs,
         full_epochs(state, timings),
-        recorded and selects,  # others have intervals for what they do by themselves, such as pruning
+        cached and selects,  # others have intervals for what they do by themselves, such as pruning
         wanted.selection.interval,
         by_clock,
     )
     goes_on = bool(short and kept.policy and _still_holds(state, kept))
     if goes_on:
         run_plan = dataclasses.replace(run_plan, starts=[])
-    scheme = affordable(state, scheme, timings, run_plan, recorded, head is not None)
+    scheme = affordable_scheme(state, scheme, timings, run_plan, cached, head is not None)
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
     state.policy = make_policy(
         scheme,
@@ -157,14 +157,14 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     opening = 0
     if state.policy.scores and head is None and not kept.steps:
         opening = max(1, min(_OPENING, state.steps_per_epoch // 4))
-    recorder = Recorder(state, feed, parts.steps, reuse)
+    cached_steps = CachedStepRunner(state, feed, parts.steps, reuse)
     return Prepared(
         timings,
         parts,
-        BatchSource(state, feed, recorder, parts.steps),
-        recorder,
-        Intervals(state, feed, recorder if recorded else None, head, wanted.on_head),
-        Budgeting(state, feed, parts.steps, recorded, head is not None, limit),
+        BatchSource(state, feed, cached_steps, parts.steps),
+        cached_steps,
+        Intervals(state, feed, cached_steps if cached else None, head, wanted.on_head),
+        Budgeting(state, feed, parts.steps, cached, head is not None, limit),
         opening,
         by_clock,
         goes_on,

@@ -32,9 +32,9 @@ class Progress:
         predicted_ratio: sum over the steps done of what the profile predicts, over a full step.
         flops: floating point operations of the steps done, as far as the profile counts them.
         full_ms: times of full steps measured for comparison.
-        recorded: minibatches whose frozen work was recorded.
-        replayed: steps done that replayed it.
-        recorded_bytes: of the largest recording.
+        cached: minibatches whose frozen work was recorded.
+        cache_hits: steps done that replayed it.
+        cache_bytes: of the largest recording.
         stopped: why the run ends before its last epoch; None: it does not.
         trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
     """
@@ -48,9 +48,9 @@ class Progress:
     predicted_ratio: float = 0.0
     flops: float = 0.0
     full_ms: List[float] = field(default_factory=list)
-    recorded: int = 0
-    replayed: int = 0
-    recorded_bytes: int = 0
+    cached: int = 0
+    cache_hits: int = 0
+    cache_bytes: int = 0
     trained_s: float = 0.0
     epochs_flops: float = 0.0
     stopped: Optional[str] = None

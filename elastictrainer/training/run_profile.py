@@ -13,7 +13,7 @@ from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION
 
 
-def made_profile(state: RunState, objective: Objective, minibatch: Minibatch, metrics: Any) -> TensorTimings:
+def make_profile(state: RunState, objective: Objective, minibatch: Minibatch, metrics: Any) -> TensorTimings:
     """Profile the run's model on `minibatch`; a tenth of a short run's time at most."""
     with state.watch.lap(CALIBRATION):
         state.say("profiling the model")
@@ -29,7 +29,7 @@ def made_profile(state: RunState, objective: Objective, minibatch: Minibatch, me
     return timings
 
 
-def able_to_record(
+def check_cacheable(
     state: RunState,
     timings: Optional[TensorTimings],
     objective: Objective,

@@ -33,7 +33,7 @@ class RunRecord(TrainerCallback):
         self._lines = {"metrics": 0, "selections": 0}
         self.say = self._report.say
 
-    def fitting(self) -> ContextManager[Any]:
+    def fit_context(self) -> ContextManager[Any]:
         """See `TrainerCallback`."""
         return contextlib.closing(self._report)
 
@@ -141,7 +141,7 @@ class RunRecord(TrainerCallback):
             self._run.rewind(self._lines["metrics"], self._lines["selections"])
             self.run_state.selections[:] = self._run.selections()
 
-    def figures(self) -> Dict[str, Any]:
+    def results(self) -> Dict[str, Any]:
         """See `TrainerCallback`."""
         return {
             "peak_rss_bytes": environment.peak_rss_bytes(),
@@ -149,11 +149,11 @@ class RunRecord(TrainerCallback):
             **self._about,
         }
 
-    def finished(self, figures: Dict[str, Any]) -> None:
+    def on_fit_end(self, results: Dict[str, Any]) -> None:
         """See `TrainerCallback`."""
         if self._run is not None:
             self._run.save_model(self.run_state.model)
-            self._run.write_summary(figures)
+            self._run.write_summary(results)
 
 
 def _number(logs: Dict[str, Any], name: str) -> Optional[float]:

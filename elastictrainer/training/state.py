@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.errors import RunError
 from elastictrainer.selection import clock
 from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.policy import RECORDING, REPLAY, Policy
+from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, Policy
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training.deadline import Deadline
@@ -42,7 +42,7 @@ class RunState:
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
         stopped: a callback has ended training; what is left is the end of its epoch.
-        recording: how the interval's recording began, as JSON values; None: nothing is recorded.
+        cache_start: how the interval's recording began, as JSON values; None: nothing is recorded.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: where the run can go on from; None: nowhere.
@@ -64,7 +64,7 @@ class RunState:
     callbacks: List[Any] = field(default_factory=list)
     selections: List[Dict[str, Any]] = field(default_factory=list)
     stopped: bool = False
-    recording: Optional[Dict[str, Any]] = None
+    cache_start: Optional[Dict[str, Any]] = None
     start_loss: Optional[float] = None
     loss: float = float("nan")
     step_ms: float = float("nan")
@@ -164,7 +164,7 @@ class RunState:
         steps, spent_s = self.progress.step, self.watch.total(CALIBRATION)
         return spent_s / steps * (self.epochs * self.steps_per_epoch - steps) if steps else None
 
-    def figures(self) -> Dict[str, Any]:
+    def results(self) -> Dict[str, Any]:
         """The run's figures so far, as in summary.json: docs/run-folder.md has every key with its unit.
 
         `seconds` holds all times by what they were spent on, and others add some of them up: importance's
@@ -194,10 +194,10 @@ class RunState:
             "trace_seconds": watch.of(clock.TRACING, clock.FULL_TRACING),
             "head_seconds": watch.of(clock.HEAD),
             "checkpoint_seconds": watch.of(clock.CHECKPOINT),
-            "recording_seconds": watch.of(RECORDING),
-            "replay_seconds": watch.of(REPLAY),
-            "replayed_share": progress.replayed / steps if steps else 0.0,
-            "recorded_bytes": progress.recorded_bytes,
+            "recording_seconds": watch.of(CACHE_WRITE),
+            "replay_seconds": watch.of(CACHE_READ),
+            "replayed_share": progress.cache_hits / steps if steps else 0.0,
+            "recorded_bytes": progress.cache_bytes,
             "epochs": progress.epoch,
             "stopped": progress.stopped,
             "steps": steps,

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
-from elastictrainer.selection.policy import REPLAY
+from elastictrainer.selection.policy import CACHE_READ
 from elastictrainer.steps import optimizers
 from elastictrainer.training.batch_source import Batch
 from elastictrainer.training.prepared import Prepared
@@ -104,7 +104,7 @@ class Stepping:
         if policy is None or policy.timings is None:
             return
         timings = policy.timings
-        predicted = timings.replay_time if batch.kind == REPLAY else timings.step_time
+        predicted = timings.cached_step_time if batch.kind == CACHE_READ else timings.step_time
         progress.predicted_ratio += predicted(mask) / timings.full_ms
-        flops = timings.replay_flops if batch.kind == REPLAY else timings.step_flops
+        flops = timings.cached_step_flops if batch.kind == CACHE_READ else timings.step_flops
         progress.flops += flops(mask) or 0.0

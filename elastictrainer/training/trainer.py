@@ -19,7 +19,7 @@ from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
 from elastictrainer.steps.keras_compat import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
-from elastictrainer.training import keras_callbacks, recorded_data
+from elastictrainer.training import keras_callbacks, repeatable_data
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
@@ -182,18 +182,18 @@ class Trainer:
             callback.run_state = state
         state.callbacks = ours
         given = validation_split_off(given)
-        reuse, reason = recorded_data.settled(self.reuse, given)
+        reuse, reason = repeatable_data.settled(self.reuse, given)
         if reason:
             say(f"not recording: {reason}")
         first_epoch = given.get("initial_epoch", 0)
         reads_more = reuse.reuse != "off" or self.head == "solve"
-        data = run_data(self.model, given, reads_more and not recorded_data.is_read_once(given["x"]))
+        data = run_data(self.model, given, reads_more and not repeatable_data.is_read_once(given["x"]))
         state.steps_per_epoch, state.epochs = data.steps, epochs - first_epoch
         feed = Feed(state, data, self._probe, self.selection.importance_batches)
         feed.first_epoch = first_epoch
         with contextlib.ExitStack() as stack:
             for callback in ours:
-                stack.enter_context(callback.fitting())
+                stack.enter_context(callback.fit_context())
             wanted = Wanted(
                 self.scheme,
                 self.selection,
@@ -207,7 +207,7 @@ class Trainer:
             )
             with state.watch.lap(BUILDING):
                 prepared = prepare(state, feed, wanted, self._kept)
-            stack.callback(prepared.recorder.end)
+            stack.callback(prepared.cached_steps.end)
             for saver in savers:
                 if saver.resume:
                     saver.restore_run()
@@ -220,12 +220,12 @@ class Trainer:
             history = loop.run()
             if not selects and not self._kept.full_ms:
                 prepared.budgeting.calibrate(again=True)  # the machine may have changed since the start
-            figures = state.figures()
+            results = state.results()
             for callback in ours:
-                figures.update(callback.figures())
+                results.update(callback.results())
             for callback in ours:
-                callback.finished(figures)
-        history.elastic, history.selections = figures, state.selections
+                callback.on_fit_end(results)
+        history.elastic, history.selections = results, state.selections
         self.timings = prepared.timings or self.timings
         self._kept = Kept.after(prepared.compiled, state, self._kept)
         return history

@@ -113,7 +113,7 @@ class Broken(ArraySplit):
 
         return checked
 
-    def culprit(self):
+    def find_corrupt(self):
         return DamagedImages(self.found) if self.found else None
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from elastictrainer import UsageError
-from elastictrainer.experiment.continuation import settings_of
+from elastictrainer.experiment.continuation import inherit_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -25,22 +25,22 @@ def run(tmp_path):
 def test_what_describes_the_model_comes_from_the_earlier_run_and_the_rest_does_not(run):
     new = TrainSettings(dataset="others", rho=0.4, init_from=str(run.path))
     expected = dataclasses.replace(new, model="demo", image_size=24, rotation=0.1, flip=False)
-    assert settings_of(new, ["--dataset", "--rho", "--init-from"]) == expected
+    assert inherit_settings(new, ["--dataset", "--rho", "--init-from"]) == expected
 
 
 def test_without_init_from_nothing_changes():
     settings = TrainSettings(rho=0.3)
-    assert settings_of(settings, ["--model"]) == settings
+    assert inherit_settings(settings, ["--model"]) == settings
 
 
 def test_options_that_the_earlier_run_decides_are_refused(run):
     settings = TrainSettings(init_from=str(run.path))
     with pytest.raises(UsageError, match=r"leave out --model, --image-size, --head-init\.$"):
-        settings_of(settings, ["--head-init", "--image-size", "--rho", "--model"])
+        inherit_settings(settings, ["--head-init", "--image-size", "--rho", "--model"])
 
 
 @pytest.mark.parametrize("lacking", ["model_path", "config_path"])
 def test_a_run_that_is_not_finished_is_refused(run, lacking):
     getattr(run, lacking).unlink()
     with pytest.raises(UsageError, match="no finished run"):
-        settings_of(TrainSettings(init_from=str(run.path)), [])
+        inherit_settings(TrainSettings(init_from=str(run.path)), [])

@@ -11,7 +11,7 @@ def test_images_as_they_are_and_as_augmented(tf, image_folder, tmp_path):
 
     config = tmp_path / "c.yaml"
     config.write_text(f"model: demo\ndataset: {image_folder}\nimage_size: 32\nrotation: 0.25\nflip: true\n")
-    drawn = preview.data(preview.settings_of(str(config)))
+    drawn = preview.data(preview.preview_settings(str(config)))
     assert [row["class"] for row in drawn.rows].count("dark") == 6 and len(drawn.rows) == 12
     originals = [row for row in drawn.rows if row["shown"] == "as it is"]
     assert len(originals) == 2
@@ -29,7 +29,7 @@ def test_a_model_without_augmentation_shows_the_image_itself(tf, image_folder, t
     config.write_text(f"model: demo\ndataset: {image_folder}\n")
     squares = [
         axes.get_images()[0].get_array()
-        for axes in preview.data(preview.settings_of(str(config))).figure.axes
+        for axes in preview.data(preview.preview_settings(str(config))).figure.axes
     ]
     assert all(np.array_equal(squares[0], other) for other in squares[1:6])
 
@@ -37,9 +37,9 @@ def test_a_model_without_augmentation_shows_the_image_itself(tf, image_folder, t
 def test_a_data_set_alone_has_the_default_settings_and_an_unknown_one_is_refused(image_folder):
     from elastictrainer.plotting import preview
 
-    assert preview.settings_of(str(image_folder)).dataset == str(image_folder)
+    assert preview.preview_settings(str(image_folder)).dataset == str(image_folder)
     with pytest.raises(UsageError, match="unknown data set"):
-        preview.data(preview.settings_of("nowhere"))
+        preview.data(preview.preview_settings("nowhere"))
 
 
 def test_a_folder_of_classes_needs_no_parts(tf, image_folder):

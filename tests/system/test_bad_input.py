@@ -24,7 +24,7 @@ def _lowest_of_endless_intervals():
     from elastictrainer import TensorTimings
 
     timings = TensorTimings.load("profile.json")
-    return timings.replaying.rho_min / 2
+    return timings.with_cache.rho_min / 2
 
 
 def call(capsys, name, *arguments):

@@ -7,7 +7,7 @@ import pytest
 from elastictrainer import TensorTimings
 from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import Plan
-from elastictrainer.training.budgeting import affordable
+from elastictrainer.training.budgeting import affordable_scheme
 from elastictrainer.training.deadline import Deadline
 from reuse_builders import reusable_chain
 
@@ -32,7 +32,7 @@ def scheme_for(model, seconds, scheme="elastic", head=True):
         spent_s=lambda: 10.0,
         say=said.append,
     )
-    return affordable(state, schemes.create(scheme), CHAIN, PLAN, True, head), " ".join(said)
+    return affordable_scheme(state, schemes.create(scheme), CHAIN, PLAN, True, head), " ".join(said)
 
 
 def kinds(model, **options):

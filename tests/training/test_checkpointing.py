@@ -78,7 +78,7 @@ class Run:
             interval=1,
             importance_batches=2,
             deterministic=True,
-            reuse="off",  # whether it pays to record would depend on the machine; see test_recorder.py
+            reuse="off",  # whether it pays to record would depend on the machine; see test_cached_steps.py
             run=self.folder,
             resume=resume,
         )

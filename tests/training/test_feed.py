@@ -53,7 +53,7 @@ def test_data_that_can_be_read_once_is_scored_on_by_what_was_trained_on(tf):
     feed = feed_of(None)
     assert not feed.can_pass
     for x, y in ArrayData(tf, steps=5).train(0):
-        feed.keep((x, (y, None)))
+        feed.remember((x, (y, None)))
     assert len(list(feed.probe(0))) == 3
 
 

@@ -91,8 +91,8 @@ def test_a_run_folder_has_a_usable_model_and_its_numbers_before_the_first_step(t
 def test_replayed_steps_use_the_solved_head_also_where_its_kernel_does_not_train(tf, monkeypatch):
     choose = ElasticPolicy._choose
 
-    def bias_alone(self, target, recorded):
-        choose(self, target, recorded)
+    def bias_alone(self, target, cached):
+        choose(self, target, cached)
         self.mask = np.arange(len(self.timings.names)) == len(self.timings.names) - 1
         return self.mask
 

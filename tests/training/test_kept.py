@@ -32,8 +32,8 @@ def fit(trainer, seed=0, **options):
     return history.elastic, history.selections
 
 
-def tracing(figures):
-    return figures["trace_seconds"] + figures["seconds"].get("building", 0.0)
+def tracing(results):
+    return results["trace_seconds"] + results["seconds"].get("building", 0.0)
 
 
 def test_a_second_call_trains_on_by_the_same_graphs_and_selection(tf):
@@ -41,9 +41,9 @@ def test_a_second_call_trains_on_by_the_same_graphs_and_selection(tf):
     first, selected = fit(trainer)
     assert len(selected) == 1 and first["replayed_share"] == 0, "one epoch would record for nothing"
     for seed in (1, 2, 3, 4):
-        figures, selections = fit(trainer, seed)
-        assert figures["steps"] == 4 and figures["trace_seconds"] == figures["importance_seconds"] == 0
-        assert not selections and tracing(figures) < tracing(first) / 3
+        results, selections = fit(trainer, seed)
+        assert results["steps"] == 4 and results["trace_seconds"] == results["importance_seconds"] == 0
+        assert not selections and tracing(results) < tracing(first) / 3
     # After as many steps as an interval has, tensors are scored again.
     assert len(fit(trainer, 5)[1]) == 1
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 _ALIGNMENT = 64  # bytes: a processor reads a column from where a cache line begins
 
 
-class RecordingError(Exception):
+class CacheError(Exception):
     """What was recorded cannot be written, or read again as it was written."""
 
 
@@ -35,7 +35,7 @@ class Column:
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
-class Recording:
+class CacheStorage:
     """Rows of the same columns, written in order and read in any order.
 
     A file has no name: it is gone with the process, however that ends. Each of its rows has a checksum.
@@ -74,7 +74,7 @@ class Recording:
                 os.posix_fallocate(self._file.fileno(), 0, max(1, self.bytes))
         except OSError as error:
             self.close()
-            raise RecordingError(f"{folder}: {error.strerror}") from None
+            raise CacheError(f"{folder}: {error.strerror}") from None
 
     @property
     def rows(self) -> int:
@@ -97,7 +97,7 @@ class Recording:
         """
         count = len(values[0])
         if self.rows + count > self.capacity:
-            raise RecordingError(f"the epoch has more than {self.capacity} examples")
+            raise CacheError(f"the epoch has more than {self.capacity} examples")
         target = (
             np.empty((count, self._row_bytes), np.uint8)
             if self._file
@@ -105,7 +105,7 @@ class Recording:
         )
         for column, view, value in zip(self.columns, self._views(target), values):
             if value.dtype != column.dtype or value.shape != (count, *column.shape):
-                raise RecordingError(f"an example changed from {column} to {value.dtype} {value.shape[1:]}")
+                raise CacheError(f"an example changed from {column} to {value.dtype} {value.shape[1:]}")
             view[...] = value
         if self._file:
             for k, row in enumerate(target, self.rows):
@@ -126,14 +126,14 @@ class Recording:
             try:
                 read = os.preadv(self._file.fileno(), [row], int(k) * self._row_bytes)
             except OSError as error:
-                raise RecordingError(f"reading the recorded examples failed: {error.strerror}") from None
+                raise CacheError(f"reading the recorded examples failed: {error.strerror}") from None
             if read != self._row_bytes or zlib.crc32(row) != self._sums[k]:
-                raise RecordingError(f"recorded example {k} is not what was written")
+                raise CacheError(f"recorded example {k} is not what was written")
         return self._views(target)
 
-    def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "Recording":
+    def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "CacheStorage":
         """The same rows in wider dtypes."""
-        other = Recording(columns, self.capacity, folder)
+        other = CacheStorage(columns, self.capacity, folder)
         for k in range(self.rows):
             values = self.read(np.array([k]))
             other.add([value.astype(column.dtype) for value, column in zip(values, columns)])
@@ -150,9 +150,9 @@ class Recording:
         try:
             written = os.pwrite(self._file.fileno(), row.data, k * self._row_bytes)
         except OSError as error:
-            raise RecordingError(f"recording an example failed: {error.strerror}") from None
+            raise CacheError(f"recording an example failed: {error.strerror}") from None
         if written != self._row_bytes:
-            raise RecordingError("recording an example failed: the disk is full")
+            raise CacheError("recording an example failed: the disk is full")
 
     def _views(self, rows: NDArray[np.uint8]) -> List[NDArray[Any]]:
         return [

@@ -13,8 +13,8 @@ from elastictrainer import RunFolder, Trainer
 from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import Unusable
-from elastictrainer.training.recorder import Recorder
+from elastictrainer.reuse.split import NotCacheable
+from elastictrainer.training.cached_steps import CachedStepRunner
 from networks import augmented, residual
 from reuse_builders import with_reuse
 
@@ -54,10 +54,10 @@ def run_of(tf, network=residual, data=None, seed=1, **options):
 
 def test_most_steps_of_a_run_replay(tf):
     _, history, said = run_of(tf)
-    figures = history.elastic
-    assert figures["replayed_share"] == 93 / 96  # all but the opening of three full steps
-    assert figures["recorded_bytes"] > 0
-    assert figures["recording_seconds"] > 0 and figures["replay_seconds"] > 0
+    results = history.elastic
+    assert results["replayed_share"] == 93 / 96  # all but the opening of three full steps
+    assert results["recorded_bytes"] > 0
+    assert results["recording_seconds"] > 0 and results["replay_seconds"] > 0
     assert any(line.startswith("recorded what is frozen") for line in said)
     assert history.history["loss"][-1] < history.history["loss"][0]
 
@@ -191,15 +191,15 @@ def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_recording(tf,
 
 
 def test_an_interval_that_cannot_be_recorded_is_trained_without_and_the_next_one_is(tf, monkeypatch):
-    begin, begun = Recorder._begin, []
+    begin, begun = CachedStepRunner._begin, []
 
-    def failing_once(recorder, *given):
+    def failing_once(cached_steps, *given):
         begun.append(1)
         if len(begun) == 1:
-            raise Unusable("not this time.")
-        return begin(recorder, *given)
+            raise NotCacheable("not this time.")
+        return begin(cached_steps, *given)
 
-    monkeypatch.setattr(Recorder, "_begin", failing_once)
+    monkeypatch.setattr(CachedStepRunner, "_begin", failing_once)
     _, history, said = run_of(tf)
     assert [line for line in said if line.startswith("not recording")] == ["not recording: not this time."]
     assert history.elastic["replayed_share"] == 0.5  # all of the second interval
@@ -251,16 +251,16 @@ def test_a_resumed_run_goes_on_without_recording_where_there_is_no_room_any_more
     with pytest.raises(Interrupted):
         run_of(tf, run=interrupted, interval=2, callbacks=[interrupt_after(tf, 40)])
 
-    def without_room(recorder, *given):
-        raise Unusable("no room.")
+    def without_room(cached_steps, *given):
+        raise NotCacheable("no room.")
 
-    begin = Recorder._begin
-    monkeypatch.setattr(Recorder, "_begin", without_room)
+    begin = CachedStepRunner._begin
+    monkeypatch.setattr(CachedStepRunner, "_begin", without_room)
 
     class RoomAgain(tf.keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             if epoch == 4:  # where the next interval begins
-                monkeypatch.setattr(Recorder, "_begin", begin)
+                monkeypatch.setattr(CachedStepRunner, "_begin", begin)
 
     _, history, said = run_of(tf, run=interrupted, resume=True, interval=2, callbacks=[RoomAgain()])
     at = said.index("not recording: no room.")
@@ -274,8 +274,8 @@ def test_a_process_that_has_room_gives_up_with_one_that_has_none():
         SimpleNamespace(workers=SimpleNamespace(gather=lambda mine: np.array([[False], [True]]))),
         SimpleNamespace(workers=None),
     ]
-    several, alone = (Recorder(state, None, None, EXACT) for state in states)
-    mine = Unusable("no room.")
+    several, alone = (CachedStepRunner(state, None, None, EXACT) for state in states)
+    mine = NotCacheable("no room.")
     assert str(several._agreed(None)) == "process 1 cannot" and several._agreed(mine) is mine
     assert alone._agreed(None) is None and alone._agreed(mine) is mine
 

@@ -10,12 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.cache_reader import CacheReader
+from elastictrainer.reuse.cache_storage import CacheError, CacheStorage, Column
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.op_costs import TYPICAL_MS_PER_MB, OpCosts
-from elastictrainer.reuse.recording import Column, Recording, RecordingError
-from elastictrainer.reuse.replay import Replay
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import SplitStep, TracedStep, Unusable
+from elastictrainer.reuse.split import NotCacheable, SplitStep, TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import random_states
@@ -27,11 +27,11 @@ _FEWER = 4.0  # how much dearer bytes become while a recording has too many
 Minibatch = Tuple[Any, Any]
 
 
-class FrozenWork:
+class ActivationCache:
     """The steps of an interval whose frozen part is recorded in its first epoch, and replayed in the others.
 
     Attributes:
-        recording: what was stored so far.
+        storage: what was stored so far.
         share: of the frozen work's time that is done once.
         random_states: variables that the recorded work draws random numbers from.
         random_start: their values before the first minibatch.
@@ -79,34 +79,34 @@ class FrozenWork:
         self._labels = [Column(tuple(label.shape[1:]), label.dtype.name) for label in _flat(minibatch[1])]
         self._dtype, self._folder = settings.dtype, folder
         try:
-            self.recording = Recording(self._columns(), capacity, folder)
-        except (RecordingError, MemoryError) as error:
-            raise Unusable(f"there is no room for the recording ({error})") from None
-        self._replay: Optional[Replay] = None
+            self.storage = CacheStorage(self._columns(), capacity, folder)
+        except (CacheError, MemoryError) as error:
+            raise NotCacheable(f"there is no room for the recording ({error})") from None
+        self._reader: Optional[CacheReader] = None
         self.random_states = self._split.random_states
         self.random_start = [v.numpy() for v in self.random_states]
         self._compile(self._split.suffix)
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Where the recording is."""
         return "in memory" if self._folder is None else f"in {self._folder}"
 
-    def keep(self, minibatch: Minibatch) -> Any:
+    def write(self, minibatch: Minibatch) -> Any:
         """Record a minibatch; returns the value of `features`, None without. RecordingError if it cannot."""
         exact, stored, fits, features = self._prefix(*_flat(minibatch[0]))
         if not fits:
             self._widen()
             stored, _ = self._narrow(exact)
         labels = [np.asarray(label) for label in _flat(minibatch[1])]
-        self.recording.add([*(value.numpy() for value in stored), *labels])
+        self.storage.add([*(value.numpy() for value in stored), *labels])
         return features
 
     def read(self, epoch: int, batch: int) -> List[Any]:
         """Minibatch number `batch`, in an order of `epoch`'s, to `train` on. RecordingError."""
-        if self._replay is None:
-            self._replay = Replay(self.recording, self._settings.seed)
-        return list(self._replay.minibatch(epoch, batch))
+        if self._reader is None:
+            self._reader = CacheReader(self.storage, self._settings.seed)
+        return list(self._reader.minibatch(epoch, batch))
 
     def train(self, values: List[Any]) -> tf.Tensor:
         """Train on what `read` returned; returns the scalar loss."""
@@ -118,9 +118,9 @@ class FrozenWork:
 
     def close(self) -> None:
         """Free what is held."""
-        if self._replay is not None:
-            self._replay.close()
-        self.recording.close()
+        if self._reader is not None:
+            self._reader.close()
+        self.storage.close()
 
     # How it is made
 
@@ -137,13 +137,13 @@ class FrozenWork:
             cut = traced.cut(op_cost, lambda tensor: self._read_ms(tensor) * weight)  # noqa: B023
             saved = sum(op_cost(traced.ops.operations[k]) for k in cut.done_once)
             if not cut.tensors or saved <= sum(map(self._read_ms, cut.tensors)):
-                raise Unusable("reading what is frozen would take as long as computing it")
+                raise NotCacheable("reading what is frozen would take as long as computing it")
             size = capacity * sum(row_bytes(tensor, self._settings.dtype) for tensor in cut.tensors)
             fits, folder = self._place(size)
             if fits:
                 return traced.split(cut, self._more(traced)), folder
             weight *= _FEWER
-        raise Unusable(f"a recording of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
+        raise NotCacheable(f"a recording of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
 
     def _more(self, traced: TracedStep) -> List[Any]:
         return [] if self._features is None else [traced.tensor(self._features)]
@@ -163,7 +163,7 @@ class FrozenWork:
             folder.mkdir(parents=True, exist_ok=True)
             return size <= (1 - _SPARE) * shutil.disk_usage(folder).free, folder
         except OSError as error:
-            raise Unusable(f"{folder} cannot hold {1e-9 * size:.1f} GB ({error.strerror})") from None
+            raise NotCacheable(f"{folder} cannot hold {1e-9 * size:.1f} GB ({error.strerror})") from None
 
     def _columns(self) -> List[Column]:
         tensors = self._split.cut.tensors
@@ -173,9 +173,9 @@ class FrozenWork:
     def _widen(self) -> None:
         """Store in float32 from here on: a number was too large for float16."""
         self._dtype = "float32"
-        wider = self.recording.converted(self._columns(), self._folder)
+        wider = self.storage.converted(self._columns(), self._folder)
         self.close()
-        self.recording, self._replay = wider, None
+        self.storage, self._reader = wider, None
         self._compile(self._suffix_of_exact)
 
     def _compile(self, suffix: Callable[..., tf.Tensor]) -> None:
@@ -188,19 +188,19 @@ class FrozenWork:
             narrowed = [v for v, tensor in zip(values, tensors) if v.dtype == tf.float16 != tensor.dtype]
             return values, tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in narrowed])
 
-        def replayed(*values: tf.Tensor) -> tf.Tensor:
+        def cached_step(*values: tf.Tensor) -> tf.Tensor:
             exact = [tf.cast(value, tensor.dtype) for value, tensor in zip(values, tensors)]
             return suffix(*exact, *values[len(tensors) :])
 
-        def recorded(*inputs: tf.Tensor) -> Any:
+        def written(*inputs: tf.Tensor) -> Any:
             values = self._split.prefix(*inputs)
             exact, features = values[: len(tensors)], values[len(tensors) :]
             return exact, *narrow(exact), tf.cast(features[0], tf.float32) if features else None
 
         # Called by itself, a function that was taken from a graph takes up to twice as long.
-        self._prefix = tf.function(recorded, input_signature=_flat(self._spec[0]))
+        self._prefix = tf.function(written, input_signature=_flat(self._spec[0]))
         self._narrow = narrow
-        self._suffix = tf.function(replayed, input_signature=[*stored, *_flat(self._spec[1])])
+        self._suffix = tf.function(cached_step, input_signature=[*stored, *_flat(self._spec[1])])
 
 
 def _flat(data: Any) -> List[Any]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import ReuseSettings, Trainer
-from elastictrainer.training.recorded_data import settled
+from elastictrainer.training.repeatable_data import settled
 
 COUNT, BATCH, EPOCHS = 48, 4, 7
 LABELS = np.arange(COUNT, dtype="float32")
