@@ -1,3 +1,4 @@
+import logging
 import os
 import sys
 import tempfile
@@ -17,6 +18,8 @@ os.environ["XDG_CONFIG_HOME"] = CONFIG_HOME.name
 import numpy as np
 import pytest
 
+from elastictrainer.runs.log import LOG
+
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
 
@@ -32,6 +35,14 @@ def mixed_precision(tf):
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     yield
     tf.keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.fixture(autouse=True)
+def log_as_it_was():
+    """What listens to the log in a test does so in that test alone."""
+    yield
+    LOG.handlers.clear()
+    LOG.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ class PolicyRun:
     """The policy of `scheme`, and what it was made with.
 
     Attributes:
-        records, said: what the policy logged and told the user.
+        records: what the policy logged.
     """
 
     def __init__(self, tf, scheme, timings, epochs=2, steps_per_epoch=8, rho=0.5, probe=None):
@@ -26,7 +26,7 @@ class PolicyRun:
         objective = Objective(self.model, classification_loss(), scheme.penalty(self.model))
         self.steps = StepCache(objective, self.optimizer)
         self.data = ArrayData(tf, steps=steps_per_epoch)
-        self.records, self.said, self.clock, self.rho = [], [], Stopwatch(), rho
+        self.records, self.clock, self.rho = [], Stopwatch(), rho
         self.policy = make_policy(
             scheme,
             SelectionSettings(importance_batches=2),
@@ -36,7 +36,6 @@ class PolicyRun:
             self.clock,
             probe or self.data.probe,
             self.records.append,
-            self.said.append,
         )
 
     def train(self, epochs):

@@ -14,6 +14,7 @@ from elastictrainer import __version__
 from elastictrainer.cli.completion import CompletingParser
 from elastictrainer.cli.output import prepare
 from elastictrainer.errors import RunError, UsageError
+from elastictrainer.runs.log import printed
 
 _WEIGHTS_HELP = "a run's weights: best (of a run with a validation part, where they are the default) or last"
 
@@ -76,7 +77,8 @@ def run(
                 signal.signal(number, _interrupt)
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     try:
-        body(arguments)
+        with printed():
+            body(arguments)
         sys.stdout.flush()
         return 0
     except (UsageError, RunError) as error:

@@ -71,7 +71,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         )
     )
     if is_run:
-        data = earlier_data.told_apart(RunFolder(options.model), data, options.dataset is None, print)
+        data = earlier_data.told_apart(RunFolder(options.model), data, options.dataset is None)
     classifier = predictor.load(options.model, options.weights, options.trust_model)
     scores = scoring.score(classifier, data, options.image_size)
     for line in _lines(scores):

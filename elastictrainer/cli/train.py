@@ -63,7 +63,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         if settings.init_from:
             settings = inherit_settings(settings, chosen, options.trust_run)
         else:
-            refuse_inapplicable(settings, chosen, print)
+            refuse_inapplicable(settings, chosen)
         summary = start(settings, sys.argv[1:] if arguments is None else arguments)
     else:
         more = getattr(options, "time", None)

@@ -14,6 +14,7 @@ from elastictrainer.errors import DamagedImages, RunError, UsageError
 from elastictrainer.registry import CACHE
 from elastictrainer.runs.environment import memory_bytes
 from elastictrainer.runs.files import atomic_write, remove_unfinished
+from elastictrainer.runs.log import LOG
 
 FOLDER = Path("cache")
 _ABANDONED_S = 600.0
@@ -22,16 +23,13 @@ _ABANDONED_S = 600.0
 class CachedSplit(IndexedSplit):
     """A part of a data set, decoded and resized once, with pixels as whole numbers 0..255."""
 
-    def __init__(
-        self, split: Any, size: Tuple[int, int], place: str, workers: int, say: Callable[[str], None]
-    ):
+    def __init__(self, split: Any, size: Tuple[int, int], place: str, workers: int):
         """
         Args:
             split: what to keep; it is read once, in its stored order.
             size: height and width.
             place: "memory", or "disk": a file in `cache/`, used again by later runs on the same images.
             workers: that decode.
-            say: told what is done.
 
         Raises:
             RunError: an image cannot be decoded, or the file cannot be written.
@@ -42,7 +40,7 @@ class CachedSplit(IndexedSplit):
         file = FOLDER / f"images-{size[0]}x{size[1]}-{_digest(split, size)}.npy"
         self._images = _read(file, shape) if place == "disk" else None
         if self._images is None:
-            say(
+            LOG.info(
                 f"decoding {split.count} images, {np.prod(shape) / 1e6:.0f} MB"
                 + (f" into {file}" if place == "disk" else "")
             )

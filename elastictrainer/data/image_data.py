@@ -95,7 +95,7 @@ class ImageData:
             )
         return compute_class_weight("balanced", classes=np.arange(len(self.class_names)), y=labels).tolist()
 
-    def cached(self, place: str, say: Callable[[str], None]) -> "ImageData":
+    def cached(self, place: str) -> "ImageData":
         """The same data, its images decoded once and kept in "memory" or on "disk"; "none": as it is.
 
         See `CachedSplit`, which says what it does through `say`.
@@ -105,7 +105,7 @@ class ImageData:
             return self
         require_room(place, self.splits.values(), self.image_size)
         kept = {
-            part: CachedSplit(split, self.image_size, place, _workers(), say)
+            part: CachedSplit(split, self.image_size, place, _workers())
             for part, split in self.splits.items()
         }
         return replace(self, train_split=kept["train"], test_split=kept["test"], val_split=kept.get("val"))

@@ -1,26 +1,26 @@
 """Settings that mean nothing for a model of the user's own: refused, not ignored."""
 
 import dataclasses
-from typing import Callable, Sequence
+from typing import Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import CommonSettings
 from elastictrainer.registry import MODEL
+from elastictrainer.runs.log import LOG
 
 _OF_BUILT_IN_MODELS = ("weights", "head_init", "augment", "rotation", "flip")
 _OF_ANY = {"head_init": ("solve", "keep")}  # values that any model has a use for
 
 
-def refuse_inapplicable(settings: CommonSettings, given: Sequence[str], say: Callable[[str], None]) -> None:
+def refuse_inapplicable(settings: CommonSettings, given: Sequence[str]) -> None:
     """Refuse what only a built-in model has a use for, where the model is not one.
 
     A settings file may have been written for another model than the one that the command line names: what it
-    says of that model is left out, and `say` tells so. At its default a setting asks for nothing.
+    says of that model is left out, and a note says so. At its default a setting asks for nothing.
 
     Args:
         settings: of a new run or profile.
         given: the options that the command line set, as `options.given` returns them.
-        say: takes a line for the user.
 
     Raises:
         UsageError: the command line, or the file that names the model, sets such a thing.
@@ -39,7 +39,7 @@ def refuse_inapplicable(settings: CommonSettings, given: Sequence[str], say: Cal
             f"augmentation are as you made it. Leave {'it' if len(refused) == 1 else 'them'} out."
         )
     if changed:
-        say(f"note: {', '.join(changed)} of the settings file: not for {settings.model}, and left out")
+        LOG.info(f"note: {', '.join(changed)} of the settings file: not for {settings.model}, and left out")
 
 
 def _option(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import tensorflow as tf
 
@@ -16,6 +16,7 @@ from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.models import zoo
 from elastictrainer.registry import MODEL
 from elastictrainer.runs import environment
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import use_random_variables
@@ -37,10 +38,12 @@ def configure(seed: int, deterministic: bool = False, mixed_precision: bool = Fa
         tf.config.experimental.enable_op_determinism()
 
 
-def note_precision(settings: CommonSettings, say: Callable[[str], None]) -> None:
+def note_precision(settings: CommonSettings) -> None:
     """Say where mixed precision does not pay."""
     if settings.mixed_precision and environment.has_bfloat16() is False:
-        say("note: this device has no bfloat16 arithmetic: steps take longer than without --mixed-precision")
+        LOG.info(
+            "note: this device has no bfloat16 arithmetic: steps take longer than without --mixed-precision"
+        )
 
 
 def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
@@ -68,7 +71,7 @@ def fetch(settings: CommonSettings) -> None:
 
 
 def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
-    """Return how a data set is read: as the settings say, and as `run` noted, which is resumed or tested."""
+    """Return how a data set is read: as the settings and as `run` noted, which is resumed or tested."""
     noted = run.environment().get("damaged", {}) if run else {}
     return Reading(bytes_of(settings.image_memory), label_column=settings.label_column, **noted)
 

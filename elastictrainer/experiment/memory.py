@@ -1,6 +1,6 @@
 """Whether a training step can fit into this machine's memory, before TensorFlow ends the process over it."""
 
-from typing import Any, Callable, List, Optional
+from typing import Any, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +10,7 @@ from elastictrainer.experiment.sizes import bytes_of
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import resident
 from elastictrainer.runs.environment import memory_bytes
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat import layers_inside
 from elastictrainer.training import memory_limit
 
@@ -34,13 +35,11 @@ def limit(asked: Optional[str]) -> Optional[float]:
     return memory_limit.auto() if asked == "auto" else bytes_of(asked)
 
 
-def say_if_short(
-    timings: Optional[TensorTimings], limited: Optional[float], say: Callable[[str], None]
-) -> None:
-    """Say where a run without a limit will not fit into what is free, and what to ask for."""
+def note_if_short(timings: Optional[TensorTimings], limited: Optional[float]) -> None:
+    """Note where a run without a limit will not fit into what is free, and what to ask for."""
     remark = "" if limited is not None else memory_limit.remark(timings)
     if remark:
-        say(remark)
+        LOG.info(remark)
 
 
 def require_enough(model: tf.keras.Model, batch_size: int) -> None:

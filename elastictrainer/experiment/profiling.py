@@ -19,6 +19,7 @@ from elastictrainer.profiler.scaled import for_batch
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs import environment
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
@@ -122,7 +123,6 @@ def obtain_profile(
     batch: Callable[[], Tuple[Any, Any]],
     optimizer: Any,
     wanted: bool,
-    say: Callable[[str], None],
     kept: Optional[Path] = None,
     limit: Optional[float] = None,
 ) -> Optional[TensorTimings]:
@@ -139,20 +139,20 @@ def obtain_profile(
         path = kept
         timings, why = _still_valid(kept, model, metadata)
     if timings is not None:
-        say(f"profile: {path}")
+        LOG.info(f"profile: {path}")
     elif wanted:
         options = effort(settings)
         short = "warmup" in options
-        say(f"{why}: making {'a short one' if short else 'one'}")
+        LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
             require_writable(path)
-        timings = make_profile(model, batch(), optimizer, metadata, say, limit, **options)
+        timings = make_profile(model, batch(), optimizer, metadata, limit, **options)
         # A device may be too slow to calibrate in the time that there is.
         short |= bool(settings.calibration_seconds and not timings.metadata["calibration_seconds"])
         if not short:
             timings.save(path)
         where = "for this run alone" if short else str(path)
-        say(f"profile: {where} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
+        LOG.info(f"profile: {where} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
     return timings
 
 
@@ -209,7 +209,6 @@ def make_profile(
     batch: Tuple[Any, Any],
     optimizer: Any,
     metadata: Dict[str, Any],
-    say: Callable[[str], None] = lambda line: None,
     limit: Optional[float] = None,
     **options: Any,
 ) -> TensorTimings:
@@ -223,7 +222,7 @@ def make_profile(
     if limit is not None:
         fitting = _fitting(objective, optimizer, batch, limit)
     if fitting < examples:
-        say(f"memory: the profile is measured on {fitting} of {examples} images, and its times are scaled")
+        LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
     timings = profile_model(
         model, objective, batch, optimizer, metrics=(accuracy,), metadata=metadata, **options
@@ -237,5 +236,5 @@ def make_profile(
     }.items():
         names = [name for name, marked in zip(timings.names, which) if marked]
         if names:
-            say(f"note: {words}: {', '.join(names)}")
+            LOG.info(f"note: {words}: {', '.join(names)}")
     return timings

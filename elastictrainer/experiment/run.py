@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -36,6 +36,7 @@ from elastictrainer.models.solved_head import hold
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment, ownership
+from elastictrainer.runs.log import LOG, printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings
@@ -62,8 +63,11 @@ def train(
     settings: TrainSettings, run: RunFolder, resume: bool, more: Optional[str] = None
 ) -> Dict[str, Any]:
     """Train into the folder `run`, alone or as one of several processes; returns the summary."""
-    group = workers.create(settings.strategy)
-    with group.explaining_lost_peers() if group else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(printed())
+        group = workers.create(settings.strategy)
+        if group:
+            stack.enter_context(group.explaining_lost_peers())
         try:
             return _train(settings, run, resume, group, more)
         except (DamagedImages, UnreadableImages) as error:
@@ -88,7 +92,7 @@ def _train(
         require_writable_cache(settings)
     users = user_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
-    assembly.note_precision(settings, print)
+    assembly.note_precision(settings)
     reading = damaged_images.reading(settings, run, resume)
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
@@ -100,8 +104,8 @@ def _train(
         )
     about_data = fingerprint.fingerprint(data)
     if resume:
-        _require_unchanged(data, run, print)
-        data = gone.without(data, print)
+        _require_unchanged(data, run)
+        data = gone.without(data)
     noteworthy = [*remarks(data), *damaged_images.remarks(reading)]
     data, model, kept_images = _prepared(settings, run, resume, data, group)
     print(
@@ -122,7 +126,7 @@ def _train(
     kept = run.profile_path if resume and run.profile_path.exists() else None
     limit = memory.limit(settings.memory)
     timings = _profile(settings, kept, data, model, optimizer, group, limit)
-    memory.say_if_short(timings, limit, print)
+    memory.note_if_short(timings, limit)
     sensor, source = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
     metered = sensor or settings.meter
     print(f"energy: {source}" if metered else f"energy is not measured: {source}")
@@ -153,7 +157,6 @@ def _train(
         rates=rates,
         deadline=_deadline(settings, evaluation, evaluation_s, one_of, more),
         memory=limit,
-        say=record.say,
         **dataclasses.asdict(selection),
     )
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
@@ -274,12 +277,12 @@ def _deadline(
     return Deadline(seconds_of(settings.time), reserve_s, more_s, check_s=evaluation_s / one_of)
 
 
-def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], None]) -> None:
+def _require_unchanged(data: ImageData, run: RunFolder) -> None:
     """UsageError where a run's data is no longer what it was at its start."""
     before, now = run.environment().get("data"), fingerprint.fingerprint(data)
     if before is None:
         if ownership.checkpoints(run.checkpoints_path):
-            say(f"note: {run.environment_path} does not tell whether {data.name} is as it was at the start")
+            LOG.info(f"note: {run.environment_path} does not tell whether {data.name} is unchanged")
         return
     found = fingerprint.changes(before, now, bool(run.environment().get("damaged", {}).get("damaged")))
     if found:
@@ -288,7 +291,9 @@ def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], Non
             "was, or train on it as it is in a new run."
         )
     if fingerprint.times_differ(before, now):
-        say(f"note: files of {data.name} were written since the start; names, sizes and labels are the same")
+        LOG.info(
+            f"note: files of {data.name} were written since the start; names, sizes and labels are the same"
+        )
 
 
 def _prepared(
@@ -304,8 +309,8 @@ def _prepared(
             settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
         model = assembly.make_model(settings, len(data.class_names))
     data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
-    kept = keeping.kept_of(settings, run, resume, data, print)
-    data = keeping.with_old(settings, data.cached(settings.cache, print), kept, print)
+    kept = keeping.kept_of(settings, run, resume, data)
+    data = keeping.with_old(settings, data.cached(settings.cache), kept)
     if group:
         data = dataclasses.replace(data, part=(group.rank, group.count))
         group.broadcast_variables(model.variables)
@@ -336,7 +341,6 @@ def _profile(
         lambda: next(data.train(0)),
         optimizer,
         schemes.create(settings.scheme).importance_metric is not None,
-        print,
         kept,
         limit,
     )

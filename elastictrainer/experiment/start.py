@@ -26,7 +26,7 @@ Summary = Optional[Dict[str, Any]]  # None where other processes trained, and sh
 
 
 def start(settings: TrainSettings, options: Sequence[str]) -> Summary:
-    """Train as `settings` say, in a folder of their choice or a new one.
+    """Train as `settings` in a folder of their choice or a new one.
 
     Args:
         settings: of the run.

@@ -3,7 +3,7 @@
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence, Union
+from typing import List, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.registry import EXPORT, takes_rho
 from elastictrainer.runs import ownership, provenance
 from elastictrainer.runs.files import atomic_write, write_text
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
 from elastictrainer.steps.keras_compat import argmax, compute_in_float32, for_inference, save_for_serving
@@ -119,7 +120,6 @@ def export_run(
     overwrite: bool = False,
     trust: bool = False,
     weights: Optional[str] = None,
-    say: Callable[[str], None] = print,
 ) -> List[str]:
     """Export a finished run's model in the given formats, with a model card (README.md) beside them.
 
@@ -132,7 +132,6 @@ def export_run(
         overwrite: replace what exists.
         trust: the model may run code, see `model_file.read`.
         weights: "best" or "last"; None: the best where there are such.
-        say: told of a model card that stays.
 
     Returns:
         The paths written, in the order of `formats`; the model card is the last.
@@ -158,7 +157,7 @@ def export_run(
     written = [str(path) for path in paths]
     card_path = folder / ownership.MODEL_CARD
     if card_path.exists() and not overwrite:
-        say(f"note: {card_path} stays as it is and may describe another export; --overwrite replaces it")
+        LOG.info(f"note: {card_path} stays as it is and may describe another export; --overwrite replaces it")
         return written
     settings = run.config()
     card = render(

@@ -38,7 +38,11 @@ class CacheReader:
         self._orders: Tuple[int, List[NDArray[np.intp]]] = (-1, [])
 
     def minibatch(self, epoch: int, batch: int) -> List[NDArray[Any]]:
-        """Return minibatch number `batch` of an epoch; a short epoch repeats. CacheError if it cannot be read."""
+        """Return minibatch number `batch` of an epoch, and read the next one ahead; a short epoch repeats.
+
+        Raises:
+            CacheError: it cannot be read.
+        """
         wanted, ahead = (epoch, batch), self._ahead
         if ahead is None or ahead[0] != wanted:
             ahead = wanted, self._read(*wanted)

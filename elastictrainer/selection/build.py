@@ -30,7 +30,6 @@ def make_policy(
     clock: Clock,
     probe: Callable[[int], Iterator[Any]],
     log: Log,
-    say: Callable[[str], None],
     evaluator: Optional[ImportanceEvaluator] = None,
     memory: Optional[float] = None,
 ) -> Policy:
@@ -45,7 +44,6 @@ def make_policy(
         clock: accounts for the run's time.
         probe: from the number of the interval to the probe minibatches, on which the tensors are scored.
         log: takes the record of each selection.
-        say: takes a line for the user.
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
         memory: bytes that the process may have resident in its steps; None: any. The graphs of scoring, and
             those of old selections, are then not kept.
@@ -92,7 +90,6 @@ def make_policy(
         solver=getattr(scheme, "solver", None) or "dp",
         on_freeze=restart,
         log=log,
-        say=say,
         memory=memory,
     )
     return policy

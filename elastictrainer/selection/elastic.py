@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.clock import IMPORTANCE, SELECTION, Clock
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Log, Score, no_log
@@ -28,7 +29,6 @@ class ElasticPolicy:
         solver: Union[str, Solver] = "dp",
         on_freeze: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
         log: Log = no_log,
-        say: Callable[[str], None] = lambda line: None,
         memory: Optional[float] = None,
     ):
         """
@@ -41,7 +41,6 @@ class ElasticPolicy:
             solver: see `select`.
             on_freeze: called with the mask whenever the tensors outside it cease to train.
             log: takes the record of each selection.
-            say: takes a line for the user.
             memory: see `select`.
         """
         self.timings: Optional[TensorTimings] = timings
@@ -53,7 +52,7 @@ class ElasticPolicy:
         self.importance: Optional[NDArray[np.float64]] = None
         self._record: Dict[str, Any] = {}  # of the latest choice, for the log
         self._timings, self._score, self._clock, self._solver = timings, score, clock, solver
-        self._on_freeze, self._log, self._say = on_freeze, log, say
+        self._on_freeze, self._log = on_freeze, log
         self._memory = memory
 
     def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
@@ -75,7 +74,7 @@ class ElasticPolicy:
         self._on_freeze(self.mask)
         self._log({"step": step, **self._record})
         importance = self._record["importance_selected"] / max(self._record["importance_positive"], 1e-30)
-        self._say(
+        LOG.info(
             f"selected {self.mask.sum()} of {len(self.mask)} tensors, predicted "
             f"{self._record['predicted_ratio']:.3f} of a full step, with {100 * importance:.0f} % of the "
             "importance" + _remark(self._record)

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import RunError
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
@@ -121,7 +122,7 @@ class BestWeights(TrainerCallback):
     def restore(self, state: Optional[Dict[str, Any]]) -> None:
         """See `TrainerCallback`. The best weights are those in the file, also if an epoch is repeated."""
         self._last = Validated(**state) if state else None
-        workers, say = self.run_state.workers, self.run_state.say
+        workers = self.run_state.workers
 
         def kept() -> Optional[Dict[str, Any]]:
             found = read(self._run.best_path)
@@ -130,7 +131,9 @@ class BestWeights(TrainerCallback):
         found = workers.broadcast(kept) if workers else kept()  # all must end after the same epoch
         self._best = Validated(**found) if found else None
         if self._best is None and state is not None:
-            say(f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on")
+            LOG.info(
+                f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on"
+            )
 
     def results(self) -> Dict[str, Any]:
         """See `TrainerCallback`: the best weights are tested; the model has its last ones afterwards."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection import schemes
 from elastictrainer.selection.build import repeated
 from elastictrainer.selection.clock import FULL_TRACING, TIMING
@@ -113,7 +114,7 @@ class Budgeting:
         if state.deadline is not None:
             expected.require_enough()
         for line in expected.lines():
-            state.say(line)
+            LOG.info(line)
 
 
 def expected_parts(
@@ -170,14 +171,14 @@ def affordable_scheme(
         expected = expected_parts(state, timings, plan, cached, None, scores, head)
         if expected is None or expected.enough:
             if other:
-                state.say("there is no time to score tensors: the last layers train")
+                LOG.info("there is no time to score tensors: the last layers train")
             return tried
     assert expected is not None
     alone = schemes.create("traditional-tl")
     parts = expected_parts(state, timings, plan, cached, alone.mask(state.model), False, head)
     if not head or parts is None or not parts.enough:
         return scheme
-    state.say(
+    LOG.info(
         "the time allows the head alone, which is solved on the features of the images. With --time "
         f"{1.1 * expected.least_s:.0f}s or more other layers train as well"
     )

@@ -12,6 +12,7 @@ from elastictrainer.reuse.cache_storage import CacheError
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.clock import TRACING
 from elastictrainer.selection.policy import CACHE_WRITE
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
@@ -65,7 +66,7 @@ class CachedStepRunner:
         }
         progress.cached += count
         progress.cache_bytes = max(progress.cache_bytes, cache.storage.bytes)
-        state.say(
+        LOG.info(
             f"recorded what is frozen: {100 * cache.share:.0f} % of its work is done once, "
             f"{1e-6 * cache.storage.bytes:.0f} MB {cache.location}"
         )
@@ -76,10 +77,10 @@ class CachedStepRunner:
         Raises:
             Unusable, RecordingError: it cannot be recorded any more.
         """
-        state, begun = self._run_state, self._run_state.cache_start
+        begun = self._run_state.cache_start
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
-        state.say("recording again: what does not train was changed")
+        LOG.info("recording again: what does not train was changed")
         mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
         self.end()
         self.write_cache(mask)
@@ -113,7 +114,7 @@ class CachedStepRunner:
         begun = state.cache_start
         if begun is None:
             return
-        state.say("recording again what is frozen")
+        LOG.info("recording again what is frozen")
         mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
         with state.watch.lap(CALIBRATION):  # an uninterrupted run has no such work
             self._pass(mask, None, begun["epoch"], begun["count"], begun["random"])

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import Interrupted, UsageError
 from elastictrainer.runs import ownership
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.clock import CHECKPOINT
@@ -114,11 +115,11 @@ class Checkpointing(TrainerCallback):
         """
         state, workers = self.run_state, self.run_state.workers
         agree = (lambda step: int(workers.gather([step]).min())) if workers else None
-        saved = self._checkpoints.restore(state.say, agree)
+        saved = self._checkpoints.restore(agree)
         for callback in state.callbacks:
             callback.restore(saved and saved["callbacks"].get(type(callback).__name__))
         if saved is None:
-            state.say(f"{self._run.path} has no checkpoint to go on from: starting from the beginning")
+            LOG.info(f"{self._run.path} has no checkpoint to go on from: starting from the beginning")
             return
         state.progress = Progress(**saved["progress"])
         state.watch.seconds.update(saved["seconds"])
@@ -131,7 +132,7 @@ class Checkpointing(TrainerCallback):
             state.deadline.resume(saved["spent_s"])
         state.stopped = saved.get("stopped", False) and not (state.deadline and state.deadline.extends)
         state.last_checkpoint = self._checkpoints.saved()[0]
-        state.say(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
+        LOG.info(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
 
     @functools.cached_property
     def _checkpoints(self) -> Checkpoints:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from elastictrainer.errors import RunError
 from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, remove_unfinished, set_aside, without_wildcards
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat import tf_variables
 
 _KEEP = 2  # the newest, and one more should it be damaged
@@ -63,13 +64,10 @@ class Checkpoints:
         for old in self.saved()[_KEEP:]:
             shutil.rmtree(old)
 
-    def restore(
-        self, say: Callable[[str], None], agree: Optional[Callable[[int], int]] = None
-    ) -> Optional[Dict[str, Any]]:
+    def restore(self, agree: Optional[Callable[[int], int]] = None) -> Optional[Dict[str, Any]]:
         """Put the newest whole checkpoint's values into the variables.
 
         Args:
-            say: told of every checkpoint that is damaged and passed over.
             agree: for processes that train together, which go on from the newest step that all of them have:
                 from this process' newest (0 without any, -1 where all are damaged) to that. None: this one
                 is alone.
@@ -85,7 +83,7 @@ class Checkpoints:
         beginning = [variable.numpy() for variable in self._variables] if agree else []
         passed_over: List[Path] = []  # whole ones, newer than that of another process
         damaged: List[Path] = []
-        newest = self._read_newest(passed_over, damaged, say)
+        newest = self._read_newest(passed_over, damaged)
         step = newest[0] if newest else -1 if damaged else 0
         agreed = agree(step) if agree else step
         if step < 0:
@@ -100,7 +98,7 @@ class Checkpoints:
             return None
         while newest and newest[0] > agreed:
             passed_over.append(self._path(newest[0]))
-            newest = self._read_newest(passed_over, damaged, say)
+            newest = self._read_newest(passed_over, damaged)
         if (newest[0] if newest else 0) != agreed or step and not newest:
             why = {
                 0: "another process has no checkpoint",
@@ -111,11 +109,11 @@ class Checkpoints:
             shutil.rmtree(path)
         for path in damaged:
             aside = set_aside(path)
-            say(f"what is left of {path.name} is kept as {aside}")
+            LOG.info(f"what is left of {path.name} is kept as {aside}")
         return newest[1] if newest else None
 
     def _read_newest(
-        self, passed_over: List[Path], damaged: List[Path], say: Callable[[str], None]
+        self, passed_over: List[Path], damaged: List[Path]
     ) -> Optional[Tuple[int, Dict[str, Any]]]:
         """Read the newest checkpoint that is neither `passed_over` nor `damaged`, which those found so join.
 
@@ -131,7 +129,9 @@ class Checkpoints:
                 return int(path.name.split("-")[1]), json.loads(self._state.numpy())
             except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
                 reason = (str(error).splitlines() or [""])[0]
-                say(f"the checkpoint {path} is damaged and passed over ({type(error).__name__}: {reason})")
+                LOG.info(
+                    f"the checkpoint {path} is damaged and passed over ({type(error).__name__}: {reason})"
+                )
                 damaged.append(path)
         return None
 

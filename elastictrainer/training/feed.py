@@ -7,6 +7,7 @@ from typing import Any, Callable, Deque, Iterable, Iterator, Optional, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import DataError, UsageError, reason
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled import Targets
 from elastictrainer.steps.keras_compat import without_optionals
 from elastictrainer.training.fit_data import RunData
@@ -73,7 +74,7 @@ class Feed:
         for number, minibatch in enumerate(minibatches(data), 1):
             yield minibatch
             if number < count and ends_s is not None and state.spent_s() > ends_s:
-                state.say(f"the time allows {number} of {count} minibatches in this pass")
+                LOG.info(f"the time allows {number} of {count} minibatches in this pass")
                 return
 
     def stop_prefetch(self) -> None:

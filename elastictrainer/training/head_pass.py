@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.models.solved_head import SolvableHead, solve
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.clock import HEAD
 from elastictrainer.selection.policy import CACHE_WRITE
 from elastictrainer.steps.losses import crossentropy_terms
@@ -75,7 +76,7 @@ class HeadPass:
         images, loss = self._solve()
         self.clear()
         seconds = self._state.watch.of(HEAD, CACHE_WRITE)
-        self._state.say(f"head solved on {images} images in {seconds:.1f} s, loss {loss:.3f}")
+        LOG.info(f"head solved on {images} images in {seconds:.1f} s, loss {loss:.3f}")
         self._state.start_loss = loss
         return {"images": images, "loss": loss, "seconds": seconds}
 

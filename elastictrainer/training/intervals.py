@@ -6,6 +6,7 @@ import numpy as np
 
 from elastictrainer.reuse.cache_storage import CacheError
 from elastictrainer.reuse.split import NotCacheable
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection import clock
 from elastictrainer.selection.policy import Policy
 from elastictrainer.training.cached_steps import CachedStepRunner
@@ -87,7 +88,7 @@ class Intervals:
         """Do all work in every step of the interval, and say why."""
         assert self._cached_steps is not None
         self._cached_steps.end()
-        self._state.say(f"not recording: {error}")
+        LOG.info(f"not recording: {error}")
         self._policy.without_cache(self._target(False))
 
     @property

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.clock import LOOP
 from elastictrainer.steps.keras_compat import initial_epoch
 from elastictrainer.training.callback import TrainerCallback
@@ -120,7 +121,7 @@ class Loop:
             try:
                 logs = self._stepping.step()
             except StopIteration:
-                state.say(
+                LOG.info(
                     f"the data has ended after {batch} of {state.steps_per_epoch} minibatches of an epoch: "
                     "training ends. Make it give more (repeat), or pass a lower steps_per_epoch."
                 )

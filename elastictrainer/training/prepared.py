@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Optional
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.build import make_policy
 from elastictrainer.selection.plan import PLAIN_INTERVAL, plan, require_reachable
@@ -97,7 +98,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     parts, timings = kept.compiled, wanted.timings
     if parts is None or not is_same(made_from(model, feed.spec), parts.made_from):
         if parts is not None:
-            state.say(
+            LOG.info(
                 "the model, its optimizer, its loss or the shape of the data has changed: compiling again"
             )
             kept, timings = Kept(), None if wanted.profiles else timings
@@ -124,7 +125,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         limit = MemoryLimit(wanted.memory, timings, model, model.optimizer)
         timings, reuse = limit.timings, limit.reuse(reuse)
         for line in limit.lines():
-            state.say(line)
+            LOG.info(line)
     run_plan = plan(
         timings,
         state.steps_per_epoch,
@@ -148,7 +149,6 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         state.watch,
         feed.probe if limit is None else limit.cut(feed.probe),
         wanted.on_selection,
-        state.say,
         parts.evaluator if scheme is wanted.scheme else None,
         None if limit is None else limit.for_steps,
     )
@@ -195,6 +195,6 @@ def _still_holds(state: RunState, kept: Kept) -> bool:
     if kept.steps >= PLAIN_INTERVAL * state.steps_per_epoch:
         return False
     if kept.weights != digest(state.model.variables):
-        state.say("weights were changed since the last call of fit: tensors are scored again")
+        LOG.info("weights were changed since the last call of fit: tensors are scored again")
         return False
     return True

@@ -6,6 +6,7 @@ from typing import Any, Dict, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.runs.log import TERMINAL
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training.state import RunState
 
@@ -52,19 +53,15 @@ class Report:
 
     def say(self, line: str) -> None:
         """A line of its own, above a bar if there is one."""
-        if self._quiet:
-            return
-        if self._bar is not None:
-            self._bar.write(line)
-        else:
-            print(line, flush=True)
+        if not self._quiet:
+            TERMINAL.line(line)
 
     def epoch_begins(self, epoch: int, epochs: Optional[int], steps: int, done: int = 0) -> None:
         """`steps` make an epoch, `done` of them were done before; `epochs`: None where the clock decides."""
         if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(
+            self._bar = TERMINAL.bar = tqdm(
                 total=steps,
                 initial=done,
                 desc=_number(epoch, epochs),
@@ -154,7 +151,7 @@ class Report:
     def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
-            self._bar = None
+            self._bar = TERMINAL.bar = None
 
 
 def _number(epoch: int, epochs: Optional[int]) -> str:

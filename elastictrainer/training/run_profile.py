@@ -7,6 +7,7 @@ import tensorflow as tf
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.costs import with_reuse_costs
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps.objective import Objective
 from elastictrainer.training.feed import Minibatch
 from elastictrainer.training.state import RunState
@@ -16,7 +17,7 @@ from elastictrainer.training.stopwatch import CALIBRATION
 def make_profile(state: RunState, objective: Objective, minibatch: Minibatch, metrics: Any) -> TensorTimings:
     """Profile the run's model on `minibatch`; a tenth of a short run's time at most."""
     with state.watch.lap(CALIBRATION):
-        state.say("profiling the model")
+        LOG.info("profiling the model")
         timings = profile_model(
             state.model,
             objective,
@@ -25,7 +26,7 @@ def make_profile(state: RunState, objective: Objective, minibatch: Minibatch, me
             metrics=(metrics,),
             training_steps=state.epochs * state.steps_per_epoch,
         )
-    state.say(f"full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f}")
+    LOG.info(f"full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f}")
     return timings
 
 
@@ -49,12 +50,12 @@ def check_cacheable(
     """
     parts = [part for part in tf.nest.flatten(spec) if part is not None]
     if not all(isinstance(part, tf.TensorSpec) for part in parts):
-        state.say("not recording: the data has ragged or sparse parts")
+        LOG.info("not recording: the data has ragged or sparse parts")
         return False, timings
     if timings is None or timings.reuse is not None:
         return True, timings
     if state.workers or deterministic:  # each run and each process would measure something else
-        state.say("not recording: the profile does not say what that costs (et-profile makes one)")
+        LOG.info("not recording: the profile does not say what that costs (et-profile makes one)")
         return False, timings
     with state.watch.lap(CALIBRATION):
         return True, with_reuse_costs(timings, objective, state.model.optimizer, minibatch)

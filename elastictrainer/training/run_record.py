@@ -31,7 +31,6 @@ class RunRecord(TrainerCallback):
         self._run, self._about = run, about
         self._report = Report(run, quiet)
         self._lines = {"metrics": 0, "selections": 0}
-        self.say = self._report.say
 
     def fit_context(self) -> ContextManager[Any]:
         """See `TrainerCallback`."""
@@ -93,7 +92,7 @@ class RunRecord(TrainerCallback):
             progress.epoch, epochs, progress.step, record, None if over else state.seconds_left()
         )
         if progress.stopped:
-            self.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
+            self._report.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
 
     def on_selection(self, record: Dict[str, Any]) -> None:
         """See `TrainerCallback`."""
@@ -122,7 +121,9 @@ class RunRecord(TrainerCallback):
         for part, words in (("test", "test"), ("val", "validation")):
             if line.get(f"{part}_accuracy") is not None:
                 some = f" (one of {record['one_of']} images)" if record.get("one_of", 1) > 1 else ""
-                self.say(f"solved head: {words} accuracy {100 * line[f'{part}_accuracy']:.1f} %{some}")
+                self._report.say(
+                    f"solved head: {words} accuracy {100 * line[f'{part}_accuracy']:.1f} %{some}"
+                )
         self.run_state.progress.trained_s = trained_s
         if self._run:
             with self.run_state.watch.lap(CHECKPOINT):

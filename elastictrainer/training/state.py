@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -31,7 +31,6 @@ class RunState:
         rho: requested; None where the scheme does not select, or a deadline ends the run.
         epochs: of the whole run; of a run by the clock, those of the full training whose time rho refers to.
         steps_per_epoch: minibatches in an epoch.
-        say: takes a line for the user.
         workers: the processes that train together; None: this one is alone.
         rates: the learning rate over the run; None: the optimizer has its own.
         policy: decides which tensors train; None before the first minibatch.
@@ -52,7 +51,6 @@ class RunState:
     scheme: str
     rho: Optional[float]
     epochs: int
-    say: Callable[[str], None]
     workers: Optional[Workers] = None
     steps_per_epoch: int = 0
     rates: Optional[RateSchedule] = None

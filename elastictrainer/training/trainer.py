@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 import tensorflow as tf
 
@@ -12,6 +12,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.registry import HEAD
 from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.runs.log import LOG, printed
 from elastictrainer.selection import schemes
 from elastictrainer.selection.clock import BUILDING
 from elastictrainer.selection.plan import require_reachable
@@ -58,7 +59,6 @@ class Trainer:
         rates: Optional[RateSchedule] = None,
         deadline: Optional[Deadline] = None,
         memory: Optional[float] = None,
-        say: Optional[Callable[[str], None]] = None,
         **selection: Any,
     ):
         """
@@ -85,7 +85,6 @@ class Trainer:
                 then selected within time and memory, full steps take fewer examples where they would not fit,
                 and what is recorded goes into a file beyond its share. Malloc then gives large blocks back
                 at once for as long as the process lasts. Making a profile counts for nothing: pass `timings`.
-            say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
             selection: `rho` (0.5): training time asked for, over that of full training of the `epochs` given
                 to `fit`; how many epochs the run makes in it is a result. `interval`: epochs between two
                 selections; None: as the time allows. `importance_batches` (5): minibatches that tensors are
@@ -114,7 +113,7 @@ class Trainer:
         self.head, self.rates, self.deadline = head, rates, deadline
         self._memory = memory
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
-        self._probe, self._workers, self._say = probe, workers, say
+        self._probe, self._workers = probe, workers
         self._kept = Kept()  # from one call of `fit` to the next
         if model.built:
             self._check_model()
@@ -173,18 +172,15 @@ class Trainer:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
         if any(saver.resume for saver in savers) and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
-        say = self._say or (_silence if given.get("verbose") == 0 else _print)
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
         rho = self.selection.rho if selects and (self.deadline is None or self.reuse.reuse == "off") else None
-        state = RunState(self.model, self.scheme_name, rho, epochs, say, self._workers)
+        state = RunState(self.model, self.scheme_name, rho, epochs, self._workers)
         state.rates, state.deadline = self.rates, self.deadline
         for callback in ours:
             callback.run_state = state
         state.callbacks = ours
         given = validation_split_off(given)
         reuse, reason = repeatable_data.settled(self.reuse, given)
-        if reason:
-            say(f"not recording: {reason}")
         first_epoch = given.get("initial_epoch", 0)
         reads_more = reuse.reuse != "off" or self.head == "solve"
         data = run_data(self.model, given, reads_more and not repeatable_data.is_read_once(given["x"]))
@@ -192,6 +188,9 @@ class Trainer:
         feed = Feed(state, data, self._probe, self.selection.importance_batches)
         feed.first_epoch = first_epoch
         with contextlib.ExitStack() as stack:
+            stack.enter_context(printed(given.get("verbose") != 0))
+            if reason:
+                LOG.info(f"not recording: {reason}")
             for callback in ours:
                 stack.enter_context(callback.fit_context())
             wanted = Wanted(
@@ -269,11 +268,3 @@ def _as_list(callbacks: Any) -> List[Any]:
     if isinstance(callbacks, tf.keras.callbacks.Callback):
         return [callbacks]
     return list(callbacks or [])
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)
-
-
-def _silence(line: str) -> None:
-    """Say nothing."""

@@ -28,17 +28,14 @@ class Workers:
         count: of processes.
     """
 
-    def __init__(self, say: Callable[[str], None] = print) -> None:
+    def __init__(self) -> None:
         """
-        Args:
-            say: told whom this process waits for.
-
         Raises:
             UsageError, RunError: TF_CONFIG is wrong, or the others did not come; see `task` and
                 `wait_for_peers`.
         """
         self.rank, self.count, addresses = task()
-        wait_for_peers(addresses, self.rank, say)
+        wait_for_peers(addresses, self.rank)
         try:
             self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import RunError, UsageError
+from log_lines import listen
 
 
 def load(folder, **options):
@@ -43,14 +44,14 @@ def test_the_same_pixels_in_the_same_order(tf, image_folder, place):
 def test_a_later_run_uses_the_file_and_other_images_make_another(tf, image_folder, tmp_path):
     from PIL import Image
 
-    said = []
-    load(image_folder).cached("disk", said.append)
+    said = listen()
+    load(image_folder).cached("disk")
     assert len(said) == 2 and len(list((tmp_path / "cache").glob("*.npy"))) == 2
-    load(image_folder).cached("disk", said.append)
+    load(image_folder).cached("disk")
     assert len(said) == 2
     changed = sorted(image_folder.glob("train/*/*.png"))[0]
     Image.new("RGB", (40, 36), (9, 9, 9)).save(changed)
-    kept = load(image_folder).cached("disk", said.append)
+    kept = load(image_folder).cached("disk")
     assert len(said) == 3
     assert min(x.min(axis=(1, 2, 3)).min() for x, _ in batches(kept.train(0))) >= 0
     assert any((x == 9).all(axis=(1, 2, 3)).any() for x, _ in batches(kept.train(0)))
@@ -68,11 +69,11 @@ def test_what_a_killed_run_left_is_removed_and_what_another_is_writing_is_not(tf
 
 
 def test_a_torn_file_is_made_again(tf, image_folder, tmp_path):
-    said = []
-    load(image_folder).cached("disk", said.append)
+    said = listen()
+    load(image_folder).cached("disk")
     for file in (tmp_path / "cache").glob("*.npy"):
         file.write_bytes(file.read_bytes()[:200])
-    kept = load(image_folder).cached("disk", said.append)
+    kept = load(image_folder).cached("disk")
     assert len(said) == 4
     np.testing.assert_array_equal(
         batches(kept.test())[0][0], np.rint(batches(load(image_folder).test())[0][0])
@@ -81,9 +82,9 @@ def test_a_torn_file_is_made_again(tf, image_folder, tmp_path):
 
 def test_what_cannot_be_kept_is_told(tf, image_folder):
     with pytest.raises(UsageError, match="none, memory, disk"):
-        load(image_folder).cached("ram", print)
+        load(image_folder).cached("ram")
     with pytest.raises(UsageError, match="in files of their own"):
-        load("demo").cached("memory", print)
+        load("demo").cached("memory")
 
 
 def test_a_damaged_image_is_named(tf, image_folder):
@@ -92,7 +93,7 @@ def test_a_damaged_image_is_named(tf, image_folder):
     data = load(image_folder)
     victim.write_bytes(content[: len(content) // 2])
     with pytest.raises(RunError, match=victim.name):
-        data.cached("memory", print)
+        data.cached("memory")
 
 
 def test_no_room_is_told(tf, image_folder, tmp_path):
@@ -115,4 +116,4 @@ def test_a_full_disk_is_told_and_leaves_nothing(tf, image_folder, tmp_path):
 def test_more_images_than_there_is_memory_are_refused(tf, image_folder, monkeypatch):
     monkeypatch.setattr("elastictrainer.data.cached_images.memory_bytes", lambda: 10_000)
     with pytest.raises(UsageError, match="--cache memory: the decoded images take .* Choose --cache disk"):
-        load(image_folder).cached("memory", print)
+        load(image_folder).cached("memory")

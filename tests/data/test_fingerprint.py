@@ -154,6 +154,6 @@ def test_the_validation_part_counts(image_folder):
 def test_cached_images_are_those_of_their_files(image_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = datasets.load(str(image_folder), 4, (16, 16))
-    assert fingerprint.fingerprint(data.cached("memory", print)) == fingerprint.fingerprint(data)
+    assert fingerprint.fingerprint(data.cached("memory")) == fingerprint.fingerprint(data)
     data = datasets.load(str(image_folder), 4, (16, 16), validation_split=0.25)
-    assert fingerprint.fingerprint(data.cached("memory", print)) == fingerprint.fingerprint(data)
+    assert fingerprint.fingerprint(data.cached("memory")) == fingerprint.fingerprint(data)

@@ -7,6 +7,7 @@ pytest.importorskip("tensorflow")
 from elastictrainer import UsageError
 from elastictrainer.data import datasets, fingerprint, gone
 from elastictrainer.data.reading import Reading
+from log_lines import listen
 
 
 def load(folder, damaged=(), **options):
@@ -30,8 +31,8 @@ def test_the_order_and_the_fingerprint_stay(tf, image_folder, change):
     data = load(image_folder, list(map(str, victims)))
     now = fingerprint.fingerprint(data)
     assert fingerprint.changes(was, now, sizes_may_differ=True) == []
-    said = []
-    data = gone.without(data, said.append)
+    said = listen()
+    data = gone.without(data)
     assert order(data) == order_before
     assert data.test_split.count == (7 if change == "deleted" else 8)
     assert len(said) == (2 if change == "deleted" else 0)

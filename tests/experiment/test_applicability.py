@@ -8,13 +8,14 @@ from elastictrainer import UsageError
 from elastictrainer.experiment.applicability import refuse_inapplicable
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import TrainSettings
+from log_lines import listen
 
 
 def check(*arguments):
     """What is said about a command line."""
     settings, parsed = parse(TrainSettings, arguments, argparse.ArgumentParser())
-    said = []
-    refuse_inapplicable(settings, given(TrainSettings, parsed), said.append)
+    said = listen()
+    refuse_inapplicable(settings, given(TrainSettings, parsed))
     return said
 
 

@@ -13,6 +13,7 @@ from elastictrainer.selection.clock import IMPORTANCE, SELECTION
 from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
+from log_lines import listen
 from reuse_builders import reusable_chain
 
 CHAIN = TensorTimings.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
@@ -32,10 +33,10 @@ class Laps:
 
 
 class Run:
-    """A policy on `timings`, and what it logged, said and let rest."""
+    """A policy on `timings`, and what it logged, said and froze."""
 
     def __init__(self, timings, importances):
-        self.records, self.said, self.frozen, self.clock = [], [], [], Laps()
+        self.records, self.said, self.frozen, self.clock = [], listen(), [], Laps()
         scores = iter(importances)
         self.policy = ElasticPolicy(
             timings,
@@ -44,7 +45,6 @@ class Run:
             self.clock,
             on_freeze=self.frozen.append,
             log=self.records.append,
-            say=self.said.append,
         )
 
     def begin(self, step, target, cached):

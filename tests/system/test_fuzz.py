@@ -21,6 +21,7 @@ from elastictrainer.plotting import table
 from elastictrainer.plotting.replicates import replicates
 from elastictrainer.profiler.storage import to_json
 from elastictrainer.runs.run_folder import RunFolder
+from log_lines import listen
 from run_builders import make_run
 
 DATA = Path(__file__).parent.parent / "files"
@@ -312,9 +313,9 @@ def test_checkpoint_bytes(tf, tmp_path):
         for at in random.integers(0, max(1, len(content)), 3):
             content[at : at + 4] = random.bytes(random.integers(0, 8))
         file.write_bytes(bytes(content))
-        said = []
+        said = listen()
         try:
-            state = checkpoints.restore(said.append)
+            state = checkpoints.restore()
         except RunError as error:
             assert said and "can be read" in str(error)
             state = None

@@ -15,6 +15,7 @@ from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.training.cached_steps import CachedStepRunner
+from log_lines import listen
 from networks import augmented, residual
 from reuse_builders import with_reuse
 
@@ -36,7 +37,7 @@ def profile_of(model):
 def run_of(tf, network=residual, data=None, seed=1, **options):
     """A run on arrays, always the same; returns its model, its figures and what it said."""
     tf.keras.utils.set_random_seed(seed)
-    model, said = network(tf), []
+    model, said = network(tf), listen()
     options = {
         "reuse": EXACT,
         "epochs": 8,
@@ -44,7 +45,6 @@ def run_of(tf, network=residual, data=None, seed=1, **options):
         "rho": 0.4,
         "interval": 4,
         "deterministic": True,
-        "say": said.append,
         **options,
     }
     optimizer = tf.keras.optimizers.SGD(0.05, momentum=0.9)
@@ -121,7 +121,7 @@ def test_every_form_of_finite_data_is_recorded(tf, kind):
     y = random.integers(0, 3, count)
     x = (random.normal(size=(count, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
     tf.keras.utils.set_random_seed(1)
-    model, said = residual(tf), []
+    model = residual(tf)
     trainer = Trainer(
         model,
         timings=profile_of(model),
@@ -129,7 +129,6 @@ def test_every_form_of_finite_data_is_recorded(tf, kind):
         interval=3,
         deterministic=True,
         reuse=EXACT,
-        say=said.append,
     )
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     trainer.compile(tf.keras.optimizers.SGD(0.05), loss, metrics=["accuracy"])
@@ -178,10 +177,8 @@ def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_recording(tf,
     x = (random.normal(size=(48, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
     made, options = data(tf.data.Dataset.from_tensor_slices((x, y)).batch(4), y)
     tf.keras.utils.set_random_seed(1)
-    model, said = residual(tf), []
-    trainer = Trainer(
-        model, timings=profile_of(model), rho=0.9, interval=1, deterministic=True, say=said.append
-    )
+    model, said = residual(tf), listen()
+    trainer = Trainer(model, timings=profile_of(model), rho=0.9, interval=1, deterministic=True)
     trainer.compile(
         tf.keras.optimizers.SGD(0.05), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )
@@ -318,8 +315,8 @@ def fixed_order(tf, reuse, callbacks, network=residual):
     y = random.integers(0, 3, 24)
     x = (random.normal(size=(24, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
     tf.keras.utils.set_random_seed(1)
-    model, said = network(tf), []
-    trainer = Trainer(model, scheme="traditional-tl", interval=6, reuse=reuse, say=said.append)
+    model, said = network(tf), listen()
+    trainer = Trainer(model, scheme="traditional-tl", interval=6, reuse=reuse)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     trainer.compile(tf.keras.optimizers.SGD(0.05), loss)
     history = trainer.fit(x, y, batch_size=4, shuffle=False, epochs=6, callbacks=callbacks, verbose=0)

@@ -7,6 +7,7 @@ import pytest
 
 from elastictrainer import RunError
 from elastictrainer.training.checkpoints import Checkpoints
+from log_lines import listen
 
 
 @pytest.fixture
@@ -53,15 +54,15 @@ def test_without_any_nothing_is_restored(tf, tmp_path):
 def test_a_damaged_checkpoint_is_said_and_the_older_one_used(saved, file, damage):
     variable, checkpoints = saved
     damage(checkpoints.saved()[0] / file)
-    said = []
-    assert checkpoints.restore(said.append) == {"step": 2} and variable.numpy()[0] == 2
+    said = listen()
+    assert checkpoints.restore() == {"step": 2} and variable.numpy()[0] == 2
     assert len(said) == 2 and "step-000000003 is damaged" in said[0]
     assert "kept as" in said[1] and "damaged-step-000000003" in said[1]
     assert names(checkpoints) == ["step-000000002"]
     assert len(list((checkpoints.folder / "damaged-step-000000003").iterdir())) in (1, 2)
     damage(checkpoints.saved()[0] / file)
     with pytest.raises(RunError, match="with another --output"):
-        checkpoints.restore(said.append)
+        checkpoints.restore()
     assert names(checkpoints) == ["step-000000002"]
 
 
@@ -143,5 +144,5 @@ def test_a_process_whose_checkpoints_are_all_damaged_tells_the_others(saved):
         next(path.glob("variables.data*")).write_bytes(b"")
     said, told = [], []
     with pytest.raises(RunError, match="can be read"):
-        checkpoints.restore(said.append, agree=lambda step: told.append(step) or -1)
+        checkpoints.restore(agree=lambda step: told.append(step) or -1)
     assert told == [-1] and len(said) == 2 and len(checkpoints.saved()) == 2

@@ -84,7 +84,7 @@ def make(model, *tests, epochs=None, every=1):
     """An evaluation in a run, on one of `tests` after another."""
     sets = iter(tests)
     evaluation = Evaluation(lambda: next(sets), every=every)
-    evaluation.run_state = RunState(model, "full", None, epochs or len(tests), print)
+    evaluation.run_state = RunState(model, "full", None, epochs or len(tests))
     return evaluation
 
 
@@ -185,7 +185,7 @@ def test_a_head_is_tested_on_a_part_of_the_images_which_is_no_result(tf, model):
 
     model.compile("sgd", "mse")
     evaluation, record = Evaluation(test, one_of=4), {}
-    evaluation.run_state = RunState(model, "full", None, 2, print)
+    evaluation.run_state = RunState(model, "full", None, 2)
     evaluation.on_head(record)
     took_s = evaluation.seconds
     assert asked == [4] and record["one_of"] == 4 and 0 <= record["test_accuracy"] <= 1

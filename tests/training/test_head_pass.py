@@ -11,6 +11,7 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.steps.losses import SmoothedCrossentropy
 from elastictrainer.training.callback import TrainerCallback
+from log_lines import listen
 from networks import residual
 from reuse_builders import with_reuse
 
@@ -29,14 +30,13 @@ class Noting(TrainerCallback):
 
 def run_of(tf, seed=1, data=None, **options):
     tf.keras.utils.set_random_seed(seed)
-    model, said, noting = residual(tf), [], Noting()
+    model, said, noting = residual(tf), listen(), Noting()
     options = {
         "head": "solve",
         "timings": with_reuse(invented_timings(model)),
         "rho": 0.5,
         "deterministic": True,
         "epochs": 4,
-        "say": said.append,
         "callbacks": [noting],
         **options,
     }

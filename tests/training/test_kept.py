@@ -7,6 +7,7 @@ import pytest
 
 from builders import invented_timings
 from elastictrainer import Trainer
+from log_lines import listen
 from networks import residual
 
 
@@ -16,11 +17,11 @@ def images(count=32, seed=0):
     return random.normal(size=(count, 8, 8, 3)).astype(np.float32) + labels[:, None, None, None], labels
 
 
-def trainer_of(tf, model=None, said=None, **options):
+def trainer_of(tf, model=None, **options):
     tf.keras.utils.set_random_seed(1)
     model = model or residual(tf)
     options = {"rho": 0.8, "timings": invented_timings(model), "importance_batches": 1, **options}
-    trainer = Trainer(model, say=(said if said is not None else []).append, **options)
+    trainer = Trainer(model, **options)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     trainer.compile(tf.keras.optimizers.SGD(0.01, momentum=0.9), loss, metrics=["accuracy"])
     return trainer
@@ -61,8 +62,8 @@ def test_only_what_was_selected_trains_in_the_calls_that_follow(tf):
 
 @pytest.mark.parametrize("change", ["frozen", "loss", "batch shape", "weights"])
 def test_what_has_changed_is_noticed_and_told(tf, change):
-    said = []
-    trainer = trainer_of(tf, said=said)
+    said = listen()
+    trainer = trainer_of(tf)
     model = trainer.model
     fit(trainer)
     data = images(seed=1)

@@ -5,6 +5,7 @@ import pytest
 
 from elastictrainer import ReuseSettings, Trainer
 from elastictrainer.training.repeatable_data import settled
+from log_lines import listen
 
 COUNT, BATCH, EPOCHS = 48, 4, 7
 LABELS = np.arange(COUNT, dtype="float32")
@@ -41,11 +42,9 @@ def compiled(tf):
 
 def trained(tf, *given, reuse="auto", model=None, **options):
     """A run of an interval and a half on such data; returns its history and what it said."""
-    said = []
+    said = listen()
     settings = ReuseSettings(reuse, "float32")
-    trainer = Trainer(
-        model or compiled(tf), scheme="traditional-tl", interval=4, reuse=settings, say=said.append
-    )
+    trainer = Trainer(model or compiled(tf), scheme="traditional-tl", interval=4, reuse=settings)
     history = trainer.fit(*given, epochs=EPOCHS, verbose=0, **options)
     return history, said
 
