@@ -33,21 +33,21 @@ class Choice:
 
     @property
     def listed(self) -> str:
-        """The names, to print."""
+        """Return the names, to print."""
         return self.short or ", ".join(self.names)
 
     @property
     def open(self) -> bool:
-        """Whether there may be other values than `names`."""
+        """Return whether there may be other values than `names`."""
         return self.others is not _no_others
 
     def check(self, value: str) -> None:
-        """UsageError where `value` is none of them, with the nearest that is."""
+        """Raise UsageError if `value` is none of them, with the nearest that is."""
         if value not in self.names and not self.others(value):
             raise UsageError(f"{unknown(self.kind, value, self.names, self.listed)} {self.hint}".rstrip())
 
     def check_each(self, values: Iterable[str]) -> None:
-        """`check` for several."""
+        """Check several values, as `check` does."""
         for value in values:
             self.check(value)
 
@@ -104,12 +104,12 @@ EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras
 
 
 def takes_rho(scheme: str) -> bool:
-    """Whether the built-in scheme of this name selects its tensors by the time that rho allows."""
+    """Return whether the built-in scheme of this name selects its tensors by the time that rho allows."""
     return scheme.startswith(("elastic", "freeze-below"))
 
 
 def check_places(option: str, places: Iterable[str]) -> None:
-    """UsageError, naming `option`, where one of `places` is no "package.module:name"; none is imported."""
+    """Raise UsageError, naming `option`, if one of `places` is no "package.module:name"; none is imported."""
     for place in places:
         module, _, attribute = place.partition(":")
         if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
@@ -117,7 +117,8 @@ def check_places(option: str, places: Iterable[str]) -> None:
 
 
 def import_object(option: str, place: str) -> Any:
-    """The attribute at `place`, "package.module:attribute"; UsageError, naming `option`, without one."""
+    """Import the attribute at `place`, "package.module:attribute"; UsageError, naming `option`, without one.
+    """
     module_name, _, attribute = place.partition(":")
     try:
         return getattr(importlib.import_module(module_name), attribute)

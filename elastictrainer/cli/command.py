@@ -1,4 +1,4 @@
-"""What every command shares: its errors as one line on stderr, and its exit status."""
+"""The frame of every command: errors become one line on stderr and an exit status."""
 
 import argparse
 import itertools
@@ -22,7 +22,7 @@ _WEIGHTS_HELP = "a run's weights: best (of a run with a validation part, where t
 def make_parser(
     name: str, description: str, example: str, usage: Optional[str] = None
 ) -> argparse.ArgumentParser:
-    """A parser with the options that every command has; `usage` is shown where there are too many of them."""
+    """Make a parser with the options of every command; `usage` is shown where there are too many of them."""
     parser = CompletingParser(name, usage=usage, description=description, epilog=example, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"{name} {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -30,12 +30,12 @@ def make_parser(
 
 
 def add_weights(parser: argparse.ArgumentParser) -> None:
-    """The option that says which of a run's weights are meant."""
+    """Add the option that chooses between a run's best and last weights."""
     parser.add_argument("--weights", choices=("best", "last"), help=_WEIGHTS_HELP)
 
 
 def add_trained_model(parser: argparse.ArgumentParser) -> None:
-    """The options of a command that uses a trained model: MODEL first, and how it is read."""
+    """Add the options of a command that uses a trained model: MODEL first, and how it is read."""
     parser.add_argument(
         "model", metavar="MODEL", help="a run folder, a .keras file, a SavedModel folder, or a .tflite file"
     )
@@ -110,7 +110,7 @@ def run(
 
 
 def _reason(error: Exception) -> str:
-    """The line of an error's message that says what went wrong.
+    """Return the line of an error's message that names the cause.
 
     TensorFlow quotes the way there before it, and Keras what a layer was called with behind it.
     """

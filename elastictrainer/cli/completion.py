@@ -1,4 +1,4 @@
-"""What a shell completes at TAB: options, names and files, through argcomplete where it is installed."""
+"""Completion at TAB of options, names and files, through argcomplete where it is installed."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ class CompletingParser(argparse.ArgumentParser):
     _is_asked = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; does not return where a shell asks."""
+        """Parse as argparse does; does not return where a shell asks for completions."""
         if "_ARGCOMPLETE" in os.environ and not self._is_asked:
             self._is_asked = True  # argcomplete parses what is typed so far
             self._answer()

@@ -89,7 +89,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
 
 def _lines(scores: "Scores") -> List[str]:
-    """What is printed."""
+    """Return the lines to print."""
     top_5 = scores.top_5_accuracy
     lines = [
         f"{scores.model} on {scores.data}, {len(scores.class_names)} classes",

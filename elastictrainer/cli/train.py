@@ -26,7 +26,7 @@ _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command; returns its exit status."""
     with unfailing():
         return run("et-train", _body, arguments)
 

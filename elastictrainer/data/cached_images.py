@@ -68,7 +68,7 @@ class CachedSplit(IndexedSplit):
         self.labels = split.labels
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """See `IndexedSplit`."""
+        """Return a function from an image's number to the image."""
         images = self._images
         assert images is not None
 
@@ -78,16 +78,16 @@ class CachedSplit(IndexedSplit):
         return lambda number: tf.ensure_shape(tf.numpy_function(image, [number], tf.float32), (*self.size, 3))
 
     def find_corrupt(self) -> Optional[DamagedImages]:
-        """See `Split`."""
+        """Return the error that names the damaged image; None where it cannot be found."""
         return self._split.find_corrupt()
 
     def fingerprint(self) -> Dict[str, Any]:
-        """See `Split`."""
+        """Return the contents, in order, and the times of the files."""
         return self._split.fingerprint()
 
 
 def require_room(place: str, splits: Iterable[Any], size: Tuple[int, int]) -> None:
-    """UsageError where images would take more memory than there is: the system would end the process."""
+    """Raise UsageError if images need more memory than there is: the system would end the process."""
     needed, there = sum(split.count for split in splits) * size[0] * size[1] * 3, memory_bytes()
     if place == "memory" and there is not None and needed > there:
         raise UsageError(
@@ -97,13 +97,15 @@ def require_room(place: str, splits: Iterable[Any], size: Tuple[int, int]) -> No
 
 
 def _decoded(split: Any, size: Tuple[int, int], workers: int) -> Iterator[np.ndarray]:
-    """Each image, (H, W, 3) uint8, in the stored order."""
+    """Yield each image, (H, W, 3) uint8, in the stored order."""
     for image, _ in stored(split, size, workers):
         yield np.rint(image.numpy()).clip(0, 255).astype(np.uint8)
 
 
 def _read(file: Path, shape: Tuple[int, ...]) -> Optional[np.ndarray]:
-    """The images of a file as an array that stays on the disk; None where there is no whole file of them."""
+    """Return the images of a file as an array that stays on the disk; None where there is no whole file of
+    them.
+    """
     try:
         images = np.load(file, mmap_mode="r")
     except (OSError, ValueError):
@@ -112,7 +114,7 @@ def _read(file: Path, shape: Tuple[int, ...]) -> Optional[np.ndarray]:
 
 
 def _digest(split: Any, size: Tuple[int, int]) -> str:
-    """Of what is kept: the files, their sizes and times, and how they are prepared."""
+    """Return a digest of the files, their sizes and times, and how they are prepared."""
     about = [
         (str(file), status.st_size, status.st_mtime_ns) for file in split.files for status in [os.stat(file)]
     ]
@@ -120,7 +122,7 @@ def _digest(split: Any, size: Tuple[int, int]) -> str:
 
 
 def require_cacheable(place: str, split: Any) -> None:
-    """UsageError for a place that there is not, or images that are not in files of their own."""
+    """Raise UsageError for an unknown place, or for images that are not in files of their own."""
     CACHE.check(place)
     if place != "none" and not hasattr(split, "files"):
         raise UsageError(

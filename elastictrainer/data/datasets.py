@@ -26,7 +26,7 @@ def load(
     test_split: Optional[float] = None,
     reading: Optional[Reading] = None,
 ) -> ImageData:
-    """A data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
+    """Load a data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
 
     Args:
         name: one of `registry.DATASET`; "tfds:" or "hf:" and a name there; or a path. A folder holds
@@ -62,7 +62,8 @@ def load(
 def parts_of(
     name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None
 ) -> Tuple[Sequence[str], Dict[str, Divisible]]:
-    """The class names of a data set, and its parts as they come: train, test and val, or UNDIVIDED alone.
+    """Return the class names of a data set, and its parts as they come: train, test and val, or UNSPLIT
+    alone.
 
     Args:
         name, data_dir, reading: as of `load`.
@@ -94,7 +95,7 @@ def parts_of(
 
 
 def is_fetched(name: str) -> bool:
-    """Whether a data set may have to come over a network."""
+    """Return whether a data set may have to come over a network."""
     return name in TFDS_CLASSES or name.startswith((TFDS, HF))
 
 
@@ -120,7 +121,7 @@ def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
 
 
 def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Tuple[Any, np.ndarray]]) -> None:
-    """UsageError where a class is missing from a part."""
+    """Raise UsageError if a class is missing from a part."""
     expected = [part for part in PARTS if part in parts or part == "train"]
     for label, name in enumerate(names):
         if not all(part in parts and (parts[part][1] == label).any() for part in expected):
@@ -128,7 +129,7 @@ def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Tuple
 
 
 def classes_of(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
-    """The number of classes of a data set, without fetching one of tensorflow-datasets."""
+    """Return the number of classes of a data set, without fetching one of tensorflow-datasets."""
     if name in TFDS_CLASSES or name.startswith(TFDS):
         return tfds_data.classes_of(name.removeprefix(TFDS), data_dir)
     return len(parts_of(name, data_dir, reading)[0])

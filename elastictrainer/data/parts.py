@@ -17,7 +17,7 @@ Part = TypeVar("Part")
 
 
 def of_splits(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
-    """The parts of a data set of a collection, by what is usual there.
+    """Return the parts of a data set of a collection, by what is usual there.
 
     Args:
         name: of the data, for messages.
@@ -44,7 +44,7 @@ def split_dataset(
     validation_split: Optional[float] = None,
     seed: int = 0,
 ) -> Dict[str, Divisible]:
-    """The parts train and test, and val where there is one or it was asked for.
+    """Split a data set into the parts train and test, and val where there is one or it was asked for.
 
     Data without a test part gets one: of `test_split`, or of `validation_split` where that alone is given.
 
@@ -121,7 +121,7 @@ def stratified_mask(
 
 
 def by_part(items: Any, labels: np.ndarray, part_of: Sequence[str]) -> Dict[str, Tuple[Any, np.ndarray]]:
-    """The examples of each part, in their stored order.
+    """Return the examples of each part, in their stored order.
 
     Args:
         items: (n, ...) files or images.

@@ -1,4 +1,4 @@
-"""How a data set is read: what decoding may take, which files are left out, which column has the labels."""
+"""The reading of a data set's files: memory, files left out, the column with the labels."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ def is_hidden(name: str) -> bool:
 
 @dataclass
 class Reading:
-    """How a data set is read.
+    """Settings for reading a data set.
 
     Attributes:
         memory: bytes that decoding a picture may take.
@@ -51,7 +51,7 @@ class Reading:
         return [file for file in map(Path, self.damaged) if file.parent == folder and not file.exists()]
 
     def usable(self, files: Sequence[Path]) -> np.ndarray:
-        """Which files to use, (n,) bool: all but those left out.
+        """Return (n,) bool: the files to use, all but those left out.
 
         Raises:
             UnreadableImages: a file is missing, empty, damaged, no image or too large, and may not be left

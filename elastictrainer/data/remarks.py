@@ -1,4 +1,4 @@
-"""What a user should know of his data before it is trained on."""
+"""Remarks on a user's data before training: unused files, imbalance, duplicates."""
 
 import hashlib
 import itertools
@@ -29,7 +29,7 @@ def remarks(data: ImageData) -> List[str]:
 
 
 def _unused(files: Sequence[str]) -> str:
-    """What lies beside the images of class folders, hidden files left out."""
+    """List the files next to the images of class folders, hidden files left out."""
     used = set(map(str, files))
     unused = sorted(
         entry.path
@@ -61,7 +61,7 @@ def _hidden(files: Sequence[str]) -> str:
 
 
 def _shared(first: Sequence[str], first_words: str, second: Sequence[str], second_words: str) -> str:
-    """Which files of the two parts have the same content."""
+    """List the files of two parts that have the same content."""
     sizes = [{file: os.path.getsize(file) for file in map(str, files)} for files in (first, second)]
     common = set(sizes[0].values()) & set(sizes[1].values())
     by_content = [_by_content([file for file, size in part.items() if size in common]) for part in sizes]

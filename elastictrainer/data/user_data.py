@@ -25,7 +25,7 @@ _SPLITS = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION_NAMES, "
 
 
 def read_class_folders(folder: Path, reading: Reading) -> Tuple[List[str], FolderSplit]:
-    """The images of a folder with the layout CLASS/IMAGE; class names in alphabetical order.
+    """Read the images of a folder with the layout CLASS/IMAGE; class names in alphabetical order.
 
     Raises:
         UsageError: fewer than two classes, a class without images, an unreadable image.
@@ -39,7 +39,7 @@ def read_class_folders(folder: Path, reading: Reading) -> Tuple[List[str], Folde
 
 
 def read_table(path: Path, reading: Reading) -> Tuple[LabelledFiles, List[str]]:
-    """The images of a CSV file with the columns path, label and optionally split (train, val or test).
+    """Read the images of a CSV file with the columns path, label and optionally split (train, val or test).
 
     Paths are relative to the folder of the CSV file. Class names are in alphabetical order.
 
@@ -82,7 +82,7 @@ def read_table(path: Path, reading: Reading) -> Tuple[LabelledFiles, List[str]]:
 
 
 def _text(path: Path) -> str:
-    """The text of a table; UsageError where it is not UTF-8."""
+    """Read the text of a table; UsageError where it is not UTF-8."""
     content = path.read_bytes()
     try:
         return content.decode("utf-8-sig")
@@ -94,7 +94,7 @@ def _text(path: Path) -> str:
 
 
 def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, List[str]]:
-    """The images of an `.npz` file with the arrays x_train, y_train, x_test, y_test, or x and y.
+    """Read the images of an `.npz` file with the arrays x_train, y_train, x_test, y_test, or x and y.
 
     Beside the former four there may be x_val and y_val.
 

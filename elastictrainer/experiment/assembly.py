@@ -47,7 +47,7 @@ def note_precision(settings: CommonSettings) -> None:
 
 
 def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
-    """The number of classes of the data; UsageError where the settings say another.
+    """Return the number of classes of the data; UsageError where the settings name another.
 
     Without `dataset_given` the data set is but the default: then the settings' number counts.
     """
@@ -59,7 +59,7 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
 
 
 def fetch(settings: CommonSettings) -> None:
-    """Bring what has to come over a network to this machine: pre-trained weights, a data set of a collection.
+    """Fetch everything that comes over a network: pre-trained weights, a data set of a collection.
 
     Raises:
         UsageError: it is not here and cannot be fetched.
@@ -77,7 +77,7 @@ def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Readin
 
 
 def load_data(settings: CommonSettings, reading_of: Optional[Reading] = None) -> ImageData:
-    """The data set, sized for the model."""
+    """Load the data set, sized for the model."""
     size = settings.image_size or zoo.default_image_size(settings.model)
     data = datasets.load(
         settings.dataset,
@@ -101,7 +101,7 @@ def _agree(settings: CommonSettings, class_count: int) -> None:
 
 
 def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
-    """The model with a head for `class_count` classes."""
+    """Make the model with a head for `class_count` classes."""
     if settings.mixed_precision and settings.model.endswith(".keras"):
         raise UsageError(
             f"--mixed-precision: {settings.model} says itself what each layer computes in. Leave it out, or "
@@ -121,7 +121,9 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
 
 
 def image_size(settings: CommonSettings, model: tf.keras.Model) -> Tuple[int, int]:
-    """Height and width of the images that `model` trains on; UsageError where the settings say another."""
+    """Return height and width of the images that `model` trains on; UsageError where the settings name
+    another.
+    """
     size = zoo.input_size(model, settings.image_size or zoo.default_image_size(settings.model))
     if settings.image_size and size != (settings.image_size, settings.image_size):
         raise UsageError(

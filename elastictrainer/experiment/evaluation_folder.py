@@ -28,7 +28,7 @@ def write(scores: Scores, folder: Path) -> List[Path]:
 
 
 def require_free(folder: Path, overwrite: bool) -> None:
-    """UsageError where `folder` is a run's own, or holds an evaluation that is not to be replaced."""
+    """Raise UsageError if `folder` is a run's own, or holds an evaluation that is not to be replaced."""
     if ownership.is_marked(folder) or (folder / "config.yaml").exists():
         raise UsageError(
             f"{folder} is a run folder, whose summary.json would be replaced. Choose another --output, such "

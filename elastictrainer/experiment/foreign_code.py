@@ -7,7 +7,7 @@ from elastictrainer.runs.run_folder import RunFolder
 
 
 def load_trusted_settings(run: RunFolder, trust: bool) -> TrainSettings:
-    """The settings in a run folder.
+    """Load the settings in a run folder.
 
     Args:
         run: its folder.

@@ -1,4 +1,4 @@
-"""What a run takes over from the one before it, and stores for the next: classes, and images of each."""
+"""Classes and images that a run takes over from the run before it, and stores for the next one."""
 
 from dataclasses import replace
 from typing import Any, List, Optional, Sequence, Tuple
@@ -121,7 +121,9 @@ def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages
 
 
 def _old(run: RunFolder, each: int, size: Tuple[int, int]) -> KeptImages:
-    """`each` images of every class of the earlier run, or as many as there are, seen from that run."""
+    """Return `each` images of every class of the earlier run, or as many as there are, labelled as in that
+    run.
+    """
     settings = load(TrainSettings, run.config_path)
     stored, names = _stored(run, size), tuple(_classes_of(run))
     if stored is not None and (settings.keep or 0) >= each:

@@ -38,7 +38,7 @@ class Labelled:
 
     @functools.cached_property
     def image_names(self) -> List[str]:
-        """What to call each image: its file, or its number."""
+        """Return a name for each image: its file, or its number."""
         files = getattr(self.split, "files", None)
         return [str(k) for k in range(self.split.count)] if files is None else list(map(str, files))
 
@@ -53,7 +53,7 @@ def labelled_of_run(
     data_dir: Optional[str] = None,
     image_memory: Optional[str] = None,
 ) -> Labelled:
-    """The images that a run set aside.
+    """Return the images that a run set aside.
 
     Args:
         run: its folder.
@@ -98,7 +98,7 @@ def labelled(
     data_dir: Optional[str] = None,
     reading: Optional[Reading] = None,
 ) -> Labelled:
-    """The images of a data set (see `datasets.load`); all of them where it has no parts.
+    """Return the images of a data set; all of them where it has no parts.
 
     Args:
         name, data_dir, reading: of the data set, see `datasets.load`.

@@ -1,4 +1,4 @@
-"""Whether a training step can fit into this machine's memory, before TensorFlow ends the process over it."""
+"""A check that a training step fits into this machine's memory, before TensorFlow ends the process."""
 
 from typing import Any, List, Optional
 
@@ -43,7 +43,7 @@ def note_if_short(timings: Optional[TensorTimings], limited: Optional[float]) ->
 
 
 def require_enough(model: tf.keras.Model, batch_size: int) -> None:
-    """UsageError where the activations of one full step alone are more than all memory; silent on a GPU."""
+    """Raise UsageError if one full step's activations exceed all memory; a GPU is not checked."""
     if tf.config.list_physical_devices("GPU"):
         return
     needed, there = step_bytes(model, batch_size), memory_bytes()
@@ -56,18 +56,18 @@ def require_enough(model: tf.keras.Model, batch_size: int) -> None:
 
 
 def step_bytes(model: tf.keras.Model, batch_size: int) -> int:
-    """An estimate, rather too low than too high: what the layers' outputs take that gradients are made of."""
+    """Estimate, rather too low than too high, the bytes of the layers' outputs that gradients need."""
     return int(_KEPT * _FLOAT * batch_size * sum(_elements(layer) for layer in _layers(model)))
 
 
 def _layers(model: tf.keras.Model) -> List[Any]:
-    """All layers that compute, however deep inside others; not those that are made of layers themselves."""
+    """Return all layers that compute, at any nesting, without those that are made of layers themselves."""
     found = (layer for layer in layers_inside(model, recursive=True) if not layers_inside(layer))
     return [layer for layer in found if not isinstance(layer, tf.keras.layers.InputLayer)]
 
 
 def _elements(layer: Any) -> float:
-    """Numbers in a layer's output for one example; 0 where it does not tell."""
+    """Return how many numbers a layer's output holds for one example; 0 where it does not tell."""
     try:
         outputs = tf.nest.flatten(layer.output)
     except (AttributeError, RuntimeError, ValueError):  # not called yet, or several times

@@ -34,7 +34,7 @@ _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for Mobi
 def profile_metadata(
     settings: CommonSettings, model: tf.keras.Model, input_shape: Tuple[int, ...], class_count: int
 ) -> Dict[str, Any]:
-    """What a profile is a profile of."""
+    """Return the metadata that a profile must match to be used."""
     return {
         "model": settings.model,
         "input_shape": list(input_shape),
@@ -47,7 +47,7 @@ def profile_metadata(
 
 
 def profile_path(metadata: Dict[str, Any]) -> Path:
-    """Where the profile of `metadata` on this device is kept unless the user says otherwise."""
+    """Return the path at which the profile of `metadata` on this device is kept by default."""
     everything = repr((sorted(metadata.items()), environment.device(), environment.threads()))
     short = hashlib.sha1(everything.encode()).hexdigest()[:6]
     model = re.sub(r"[^A-Za-z0-9]+", "-", metadata["model"]).strip("-")
@@ -57,7 +57,7 @@ def profile_path(metadata: Dict[str, Any]) -> Path:
 
 
 def differences(timings: TensorTimings, model: tf.keras.Model, metadata: Dict[str, Any]) -> List[str]:
-    """In what a profile is not of this model, data shape, optimizer and device; empty where it is."""
+    """List in which of model, data shape, optimizer and device a profile differs; empty where it fits."""
     wanted = {**metadata, "device": environment.device(), "threads": environment.threads()}
     found = {"precision": "float32", **timings.metadata}  # older profiles do not say
     differing = [
@@ -74,7 +74,7 @@ def differences(timings: TensorTimings, model: tf.keras.Model, metadata: Dict[st
 def find_profile(
     settings: TrainSettings, model: tf.keras.Model, metadata: Dict[str, Any], wanted: bool
 ) -> Tuple[Optional[TensorTimings], Path]:
-    """The profile to train with, if there is one, and where it is or belongs.
+    """Find the profile to train with, and the path where it is or belongs.
 
     Args:
         settings: its `profile` names a file, which must fit.
@@ -105,7 +105,7 @@ def find_profile(
 def _still_valid(
     path: Path, model: tf.keras.Model, metadata: Dict[str, Any]
 ) -> Tuple[Optional[TensorTimings], str]:
-    """A run's own profile, or None and why it is no longer of use."""
+    """Load a run's own profile, or return None and why it cannot be used any more."""
     try:
         timings = TensorTimings.load(path)
     except UsageError as error:
@@ -126,7 +126,7 @@ def obtain_profile(
     kept: Optional[Path] = None,
     limit: Optional[float] = None,
 ) -> Optional[TensorTimings]:
-    """The profile to train with, made and written if it is `wanted` and there is none.
+    """Find the profile to train with, or make and write it if it is `wanted` and there is none.
 
     See `find_profile`, and `make_profile` also for `limit`; `batch` makes the minibatch to profile with. A
     run that is gone on with has its own profile at `kept`, which is made again where it is damaged or of
@@ -173,7 +173,7 @@ def effort(settings: TrainSettings) -> Dict[str, Any]:
 
 
 def require_writable(path: Path) -> None:
-    """UsageError, before anything is measured, where a profile could not be written."""
+    """Raise UsageError, before anything is measured, if a profile cannot be written."""
     why = "it is a folder" if path.is_dir() else ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

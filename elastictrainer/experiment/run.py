@@ -278,7 +278,7 @@ def _deadline(
 
 
 def _require_unchanged(data: ImageData, run: RunFolder) -> None:
-    """UsageError where a run's data is no longer what it was at its start."""
+    """Raise UsageError if a run's data changed since its start."""
     before, now = run.environment().get("data"), fingerprint.fingerprint(data)
     if before is None:
         if ownership.checkpoints(run.checkpoints_path):
@@ -299,8 +299,9 @@ def _require_unchanged(data: ImageData, run: RunFolder) -> None:
 def _prepared(
     settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
 ) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages]]:
-    """The images, or this process' share of every minibatch; the model, the same in all processes; and the
-    images that are kept."""
+    """Return the images, or this process' share of every minibatch; the model, the same in all processes; and
+    the images that are kept.
+    """
     if settings.init_from:
         names = keeping.class_names(settings, data)
         model = warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
@@ -327,7 +328,7 @@ def _profile(
     group: Optional[Workers],
     limit: Optional[float] = None,
 ) -> Optional[TensorTimings]:
-    """The profile to train with, of what one process does; None where there is none and none is needed.
+    """Obtain the profile of one process' work; None where there is none and none is needed.
 
     A run that is gone on with has its own at `kept`, see `profiling.obtain_profile`.
     """
@@ -383,7 +384,9 @@ def _begin(
 
 
 def _with_metered_energy(summary: Dict[str, Any], meter: str, run: RunFolder) -> Dict[str, Any]:
-    """The summary with the energy that an external meter logged; as it was where the log is no good."""
+    """Add the energy that an external meter logged to the summary; leave it as it was where the log is no
+    good.
+    """
     try:
         joules = energy.from_log(meter, summary["training_intervals"])
     except UsageError as error:  # the run itself is fine

@@ -15,7 +15,7 @@ def setting(
     repeated: bool = False,
     names: Sequence[str] = (),
 ) -> Any:
-    """A dataclass field for one setting.
+    """Make a dataclass field for one setting.
 
     Args:
         default: its value if neither the file nor the command line sets it.

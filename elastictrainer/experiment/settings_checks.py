@@ -11,7 +11,7 @@ from elastictrainer.registry import takes_rho
 
 
 def check_together(settings: TrainSettings) -> None:
-    """UsageError where one setting leaves no room for another."""
+    """Raise UsageError if one setting excludes another."""
     if settings.time and settings.deterministic:
         raise UsageError(
             "--time ends a run by the clock, --deterministic by its steps: leave one of them out."
@@ -43,7 +43,7 @@ def check_together(settings: TrainSettings) -> None:
 
 
 def require_writable_cache(settings: TrainSettings) -> None:
-    """UsageError where no file can be made in the folder that recordings are to be in."""
+    """Raise UsageError if no file can be made in the folder for cached activations."""
     if settings.reuse == "off" or not settings.reuse_dir:
         return
     try:

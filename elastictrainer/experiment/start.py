@@ -1,4 +1,4 @@
-"""How a run starts or goes on: in which folder, and in how many processes.
+"""The start or continuation of a run: its folder and its processes.
 
 TensorFlow is loaded when what is asked for has been checked.
 """
@@ -98,7 +98,7 @@ def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> S
 
 
 def last_unfinished() -> RunFolder:
-    """The run in `runs/` that was started last, of those that have not ended; UsageError without one."""
+    """Return the unfinished run in `runs/` that was started last; UsageError without one."""
     runs = [RunFolder(config.parent) for config in Path(_RUNS).glob("*/config.yaml")]
     first = [run for run in runs if not re.search(r"-worker\d+$", run.path.name)]  # it starts the others
     unfinished = [run for run in first if not run.summary_path.exists()]
@@ -108,7 +108,7 @@ def last_unfinished() -> RunFolder:
 
 
 def _read_by(settings: TrainSettings) -> List[Path]:
-    """The files and folders that a run reads."""
+    """Return the files and folders that a run reads."""
     named = (
         settings.dataset.removeprefix(HF),
         settings.data_dir,
@@ -122,7 +122,7 @@ def _read_by(settings: TrainSettings) -> List[Path]:
 
 
 def _exports_missing(run: RunFolder, settings: TrainSettings) -> List[str]:
-    """The formats that a finished run was to be exported in, and was not: it was interrupted then."""
+    """List the formats that a finished run should have been exported in, but was interrupted before."""
     asked = settings.export.split(",") if settings.export else []
     return [f for f in asked if not (run.export_path / ownership.EXPORTS[f]).exists()]
 
@@ -137,7 +137,7 @@ def _train(
 
 
 def _starts_processes(settings: TrainSettings) -> bool:
-    """Whether this process only starts those that train."""
+    """Return whether this process only starts those that train."""
     return settings.strategy == "mirrored" and not launcher.is_replica()
 
 
@@ -170,7 +170,7 @@ def _train_in_processes(
 
 
 def _suffix(settings: TrainSettings) -> str:
-    """What tells the run folders of several workers from each other: nothing for the first."""
+    """Return a suffix that makes run folders of several workers differ; empty for the first."""
     if settings.strategy not in ("multi-worker", "mirrored"):
         return ""
     from elastictrainer.training.workers import task
@@ -180,7 +180,7 @@ def _suffix(settings: TrainSettings) -> str:
 
 
 def _new_name(settings: TrainSettings) -> str:
-    """A name of a run folder that tells time, model, scheme and rho."""
+    """Make a name for a run folder from time, model, scheme and rho."""
     model, scheme = (
         re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (settings.model, settings.scheme)
     )

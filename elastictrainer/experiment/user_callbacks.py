@@ -9,8 +9,8 @@ from elastictrainer.registry import import_object
 
 
 def create(places: Optional[str]) -> List[tf.keras.callbacks.Callback]:
-    """The callbacks at `places`, "package.module:name" separated by commas: each a class or a function, which
-    is called without arguments.
+    """Create the callbacks at `places`, "package.module:name" separated by commas: each a class or a
+    function, which is called without arguments.
 
     Raises:
         UsageError: one cannot be imported, fails, or gives something else.

@@ -1,4 +1,4 @@
-"""What a built-in model is made of: a backbone, and what its pixels and weights must be."""
+"""The description of a built-in model: its backbone, and the pixels and weights it needs."""
 
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Tuple
@@ -23,7 +23,7 @@ class WeightsFile:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to make one of the built-in models.
+    """The parts of one of the built-in models.
 
     Attributes:
         backbone: from input shape (H, W, 3) and weights file (None: random weights) to a Keras model that

@@ -26,7 +26,7 @@ SAVED_SIGNATURE = "assets.extra/elastictrainer.signature"
 
 
 def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
-    """The model to serve: it gives probabilities and class names instead of logits.
+    """Build the model to serve: it gives probabilities and class names instead of logits.
 
     Args:
         model: a trained model, from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes); not
@@ -52,7 +52,7 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
 
 
 def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
-    """The model from pixels to logits, without its augmentation layers."""
+    """Build the model from pixels to logits, without its augmentation layers."""
     if model.output_shape[-1] != len(class_names):
         raise UsageError(
             f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names."

@@ -64,7 +64,7 @@ class SolvableHead:
 
     @property
     def classes(self) -> int:
-        """The number of logits."""
+        """Return the number of logits."""
         return int(self.layer.units)
 
     def held_columns(self) -> Optional[Tuple[NDArray[Any], NDArray[Any]]]:
@@ -76,7 +76,7 @@ class SolvableHead:
 
     @property
     def kernel(self) -> tf.Variable:
-        """The layer's kernel, (features, classes)."""
+        """Return the layer's kernel, (features, classes)."""
         return tf_variable(self.layer.kernel)
 
     def assign(self, kernel: NDArray[Any], bias: NDArray[Any]) -> None:

@@ -59,7 +59,7 @@ def _move(annotation: Any, at: Tuple[float, float]) -> None:
 
 
 def _cost(annotation: Any, at: Tuple[float, float], covered: np.ndarray, inside: Bbox) -> float:
-    """The area that the words would cover there, in pixels; outside the axes all of theirs, thrice."""
+    """Return the area that the words would cover there, in pixels; outside the axes all of theirs, thrice."""
     _move(annotation, at)
     words = annotation.get_window_extent()
     outside = words.width * words.height - _shared(words, np.array([inside.extents]))[0]
@@ -67,6 +67,6 @@ def _cost(annotation: Any, at: Tuple[float, float], covered: np.ndarray, inside:
 
 
 def _shared(words: Bbox, boxes: np.ndarray) -> np.ndarray:
-    """(N,): the area that `words` has in common with each of `boxes` (N, 4)."""
+    """Return (N,): the area that `words` has in common with each of `boxes` (N, 4)."""
     corner = np.minimum(words.max, boxes[:, 2:]) - np.maximum(words.min, boxes[:, :2])
     return np.maximum(corner, 0).prod(axis=1)

@@ -106,7 +106,7 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
 
 
 def _along(corners: np.ndarray) -> List[Tuple[float, float]]:
-    """Points of the line through `corners` (N, 2), close enough together that no word fits between."""
+    """Return points of the line through `corners` (N, 2), close enough together that no word fits between."""
     share = np.linspace(0, 1, 40)[:, None]
     return [tuple(at) for a, b in zip(corners, corners[1:]) for at in a + share * (b - a)]
 
@@ -116,7 +116,7 @@ def _deviation(values: np.ndarray) -> float:
 
 
 def _with_runs(family: str, points: List[Dict[str, Any]]) -> str:
-    """The legend's words: how many seeds each point is the mean of, where there are several."""
+    """Return the legend's words: how many seeds each point is the mean of, where there are several."""
     counts = sorted({len(p["seconds"]) for p in points})
     if counts[-1] == 1:
         return family
@@ -124,7 +124,7 @@ def _with_runs(family: str, points: List[Dict[str, Any]]) -> str:
 
 
 def _words(run: RunFolder, name: str, off: bool, apart: List[str]) -> Tuple[str, str]:
-    """The family of a group of replicates, for the legend, and what is written beside its point.
+    """Return the family of a group of replicates, for the legend, and the text next to its point.
 
     Args:
         run: one of the group.

@@ -12,18 +12,21 @@ _PASSES = 3  # overlap and frozen saving depend a little on each other; three se
 
 
 def cheapest(timings: TensorTimings) -> np.ndarray:
-    """(N,) bool: the tensor that costs least, alone; nearly all forward work is frozen then."""
+    """Select the tensor that costs least, alone, (N,) bool; nearly all forward work is frozen then."""
     return _only(timings, int(np.argmin(timings.alone_ms)))
 
 
 def earliest(timings: TensorTimings) -> np.ndarray:
-    """(N,) bool: one tensor that needs nearly all activation gradients (dy) and has little dW work itself."""
+    """Select one tensor, (N,) bool, that needs nearly all activation gradients (dy) and has little dW work
+    itself.
+    """
     dy = timings.dy.time_per_tensor() - timings.t_dw
     return _only(timings, int(np.argmax(np.where(timings.connected, dy, -np.inf))))
 
 
 def calibrated(timings: TensorTimings, cheapest_ratio: float, earliest_ratio: float) -> TensorTimings:
-    """The profile that predicts the measured times of `cheapest` and `earliest`; the full step stays.
+    """Correct a profile so that it predicts the measured times of `cheapest` and `earliest`; the full step
+    stays.
 
     TensorFlow fuses frozen forward work and keeps no activation of it, which makes it cheaper
     (`frozen_saving`). It computes a weight gradient (dW) beside the activation gradient (dy). What a step
@@ -52,7 +55,7 @@ def calibrated(timings: TensorTimings, cheapest_ratio: float, earliest_ratio: fl
 
 
 def middle(timings: TensorTimings) -> np.ndarray:
-    """(N,) bool: the tensor that has as many before it as behind it, alone."""
+    """Select the tensor, (N,) bool, that has as many before it as behind it, alone."""
     order = timings.order[timings.connected[timings.order]]
     return _only(timings, int(order[len(order) // 2]))
 
@@ -64,7 +67,7 @@ def with_calibrated_reuse(
     cached_ratio: float,
     cheapest_cached_ratio: float,
 ) -> TensorTimings:
-    """The profile that predicts the measured times of a few steps that record and replay.
+    """Correct a profile so that it predicts the measured times of cache writes and of cached steps.
 
     A step in two parts begins its second part with cold caches, which no trace of a whole step shows: that
     part is slower, by about the same share at every depth (`slower`). And a step in two parts has fewer ops,
@@ -111,7 +114,7 @@ def with_calibrated_reuse(
 
 
 def with_overlap(timings: TensorTimings, overlap: float) -> TensorTimings:
-    """`timings` from a trace, with the share `overlap` of the dW work charged to the dy work.
+    """Return `timings` from a trace, with the share `overlap` of the dW work charged to the dy work.
 
     An overlap that would leave less than a tenth of either is cut down to that.
     """
@@ -131,7 +134,7 @@ def with_overlap(timings: TensorTimings, overlap: float) -> TensorTimings:
 def _overlap_missing(
     timings: TensorTimings, traced: TensorTimings, mask: np.ndarray, measured_ms: float
 ) -> float:
-    """How much more overlap makes a step under `mask` take `measured_ms`."""
+    """Return how much more overlap makes a step under `mask` take `measured_ms`."""
     dw_ms, dy_ms = _dw_ms(traced), float(traced.dy.amount.sum())
     if not dw_ms or not dy_ms:
         return 0.0

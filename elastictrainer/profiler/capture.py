@@ -19,7 +19,7 @@ _MOST_S = 5.0  # of a warm-up: a step that runs less than a hundred times in it 
 
 
 def step_ms(step: CompiledStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
-    """(count,) wall-clock ms of consecutive steps on `batch`."""
+    """Measure (count,) wall-clock ms of consecutive steps on `batch`."""
     times = np.empty(count)
     for k in range(count):
         start = time.perf_counter()

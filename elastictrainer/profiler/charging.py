@@ -112,7 +112,7 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
 
 
 def _sum_singles(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarray:
-    """(N,) ms of the groups of `kind` with one member."""
+    """Return (N,) ms of the groups of `kind` with one member."""
     times = np.zeros(n)
     for charge, ms in by_charge.items():
         if charge.kind == kind and charge.members and not charge.members & (charge.members - 1):
@@ -123,7 +123,9 @@ def _sum_singles(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarra
 def _estimate_dw(
     step: CompiledStep, charges: List[Charge], flops: np.ndarray, by_charge: Dict[Charge, float]
 ) -> np.ndarray:
-    """(N,) ms for each tensor's weight gradient (dW) from its FLOPs, at the backward pass' measured rate."""
+    """Estimate (N,) ms for each tensor's weight gradient (dW) from its FLOPs, at the backward pass' measured
+    rate.
+    """
     n = len(step.variables)
     # An update reads and adds each element.
     count = np.array([2.0 * np.prod(v.shape) for v in step.variables])

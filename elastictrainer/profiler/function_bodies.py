@@ -36,7 +36,7 @@ class Functions:
         return name in self._by_name
 
     def labelled(self, name: str, outputs: List[int]) -> Tuple[List[int], Labels]:
-        """What a function's inputs and ops are wanted for.
+        """Label a function's inputs and ops with the tensors whose gradients need them.
 
         Args:
             name: of the function.
@@ -86,7 +86,7 @@ class Functions:
         return node.op in LOOPS and node.attr["body"].func.name in self
 
     def _through(self, node: Any, of_output: Dict[int, int]) -> Tuple[List[int], Labels]:
-        """`labelled` of the function that a node calls, or runs in a loop."""
+        """Label, as `labelled` does, the function that a node calls, or runs in a loop."""
         if node.op in CALLS:
             outputs = [of_output.get(k, 0) for k in range(len(node.attr["Tout"].list.type))]
             return self.labelled(node.attr["f"].func.name, outputs)
@@ -108,14 +108,14 @@ class Functions:
 
 
 def compiled_functions(library: Any) -> Set[str]:
-    """Names of the functions of a graph's library that XLA is to compile."""
+    """Return names of the functions of a graph's library that XLA is to compile."""
     return {function.signature.name for function in library.function if function.attr["_XlaMustCompile"].b}
 
 
 def bodies_of(
     graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
 ) -> Tuple[Bodies, Dict[str, Charge]]:
-    """What is inside the functions that the graph's ops call.
+    """Collect the ops inside the functions that the graph's ops call.
 
     Args:
         graph: of a traced training step.
@@ -139,7 +139,8 @@ def bodies_of(
 
 
 def read_by_calls(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]) -> Dict[str, List[int]]:
-    """Of each backward op that calls a function, for each input the tensors whose gradients need it, as bits.
+    """Return, for each backward op that calls a function and each of its inputs, the tensors whose gradients
+    need it, as bits.
 
     `graph`, `charges` and `gradients` are as for `bodies_of`.
     """
@@ -176,7 +177,7 @@ def _labelled_calls(
 
 
 def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
-    """The trace with every event inside a called function charged to the calling op, or to a part of it.
+    """Charge every event inside a called function to the calling op, or to a part of it; returns the trace.
 
     An event whose name is in several functions goes to the one whose unambiguous events are nearest in time.
     Where one of them has no such event, the events of a step are divided evenly, in the order in which the

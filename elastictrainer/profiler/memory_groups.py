@@ -12,7 +12,7 @@ _THERE_ALREADY = ("ReadVariableOp", "Const", "Placeholder", "VarHandleOp")
 
 
 class Held(NamedTuple):
-    """What a traced step holds in memory; sets of tensors are bits.
+    """The memory that a traced step holds; sets of tensors are bits.
 
     Attributes:
         sizes: bytes held at the end of the forward pass, by the tensors whose gradients need them.

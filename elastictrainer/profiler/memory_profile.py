@@ -23,7 +23,7 @@ _PER_OP, _ALLOWANCE = 9e3, 45e6
 
 @dataclass
 class Measured:
-    """What the first steps of a process took, in bytes.
+    """The memory of the first steps of a process, in bytes.
 
     Attributes:
         loaded: resident before them.

@@ -133,7 +133,8 @@ def profile_model(
 def _quietest_capture(
     step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float
 ) -> Tuple[Trace, np.ndarray]:
-    """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds time.
+    """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds
+    time.
 
     `ends`: when no other one is begun, by time.perf_counter.
     """
@@ -149,7 +150,7 @@ def _quietest_capture(
 def _calibrated(
     timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any], seconds: float, warmup: int
 ) -> TensorTimings:
-    """`timings`, corrected by the measured times of the cheapest and of the deepest tensor alone."""
+    """Correct `timings` by the measured times of the cheapest and of the earliest tensor alone."""
     masks = [calibration.cheapest(timings), calibration.earliest(timings)]
     ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=seconds, warmup=warmup)
     return calibration.calibrated(timings, *ratios)

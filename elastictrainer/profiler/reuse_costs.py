@@ -1,4 +1,4 @@
-"""What a step saves whose frozen work was done before, and what recording and replaying cost. NumPy only."""
+"""The costs of cached activations: time saved, and the cost of cache writes and reads. NumPy only."""
 
 from dataclasses import dataclass
 from typing import Any, Dict
@@ -38,16 +38,17 @@ class ReuseCosts:
 
     @property
     def cache_write_ms(self) -> np.ndarray:
-        """(N,) ms to write what the cut at depth i stores of a minibatch."""
+        """Return (N,) ms to write the cut's tensors of a minibatch at depth i."""
         return self.write_ms + self.write_ms_per_mb * self.cut_mb
 
     @property
     def cache_read_ms(self) -> np.ndarray:
-        """(N,) ms to have it again, and to compute what is behind the cut; without what `slower` tells."""
+        """Return (N,) ms to read them, and to compute the layers behind the cut; without the share `slower`.
+        """
         return self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
 
     def to_json(self) -> Dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "once": self.once.to_json(),
             "once_flops": self.once_flops.to_json("flops"),
@@ -59,7 +60,7 @@ class ReuseCosts:
 
     @classmethod
     def from_json(cls, tensors: int, value: Dict[str, Any]) -> "ReuseCosts":
-        """What `to_json` wrote, for so many tensors."""
+        """Read the costs that `to_json` wrote, for so many tensors."""
         return cls(
             CostGroups.from_json(tensors, value["once"]),
             CostGroups.from_json(tensors, value["once_flops"], "flops"),

@@ -10,7 +10,7 @@ from elastictrainer.profiler.cost_groups import CostGroups
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What a training step takes of memory on one device, in bytes.
+    """The memory of a training step on one device, in bytes.
 
     A step holds, when its forward pass ends, every tensor that a backward op needs which runs under the
     selection: like its time, a sum over groups of tensors.
@@ -44,7 +44,7 @@ class StepMemory:
         return self.always + graph + max(self.forward, held)
 
     def total(self, mask: np.ndarray) -> float:
-        """Resident memory of a process that does nothing but steps under `mask` (N,) bool."""
+        """Return the resident memory of a process that does nothing but steps under `mask` (N,) bool."""
         return self.loaded + self.step_bytes(mask)
 
     @property
@@ -69,12 +69,14 @@ class StepMemory:
         return replace(self, held=self.held.scaled(share), forward=self.forward * share, batch=batch)
 
     def largest_batch(self, mask: np.ndarray, limit: float) -> int:
-        """Examples, up to `batch`, with which a step under `mask` stays within `limit`; 0: not with one."""
+        """Return examples, up to `batch`, with which a step under `mask` stays within `limit`; 0: not with
+        one.
+        """
         fitting = (n for n in range(self.batch, 0, -1) if self.for_batch(n).total(mask) <= limit)
         return next(fitting, 0)
 
     def to_json(self) -> Dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         groups = {name: getattr(self, name).to_json("bytes") for name in ("held", "graph")}
         return {**groups, **{name: getattr(self, name) for name in _NUMBERS}}
 

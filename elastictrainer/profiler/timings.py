@@ -35,7 +35,7 @@ class Group(NamedTuple):
 
 @dataclass
 class TensorTimings:
-    """How long each tensor's work takes on one device.
+    """The profile: the time of each tensor's work on one device.
 
     All arrays are in the order of `model.trainable_weights`; all times are wall-clock ms of a step.
 
@@ -84,7 +84,7 @@ class TensorTimings:
     def from_chain(
         cls, names: Sequence[str], forward_ms: float, t_dw: Amounts, t_dy: Amounts
     ) -> "TensorTimings":
-        """Timings of a plain chain of tensors (the paper's model, Sec. 3.3).
+        """Make timings of a plain chain of tensors (the paper's model, Sec. 3.3).
 
         Args:
             names: N names; tensor 0 is nearest the input.
@@ -125,18 +125,18 @@ class TensorTimings:
 
     @cached_property
     def groups(self) -> List[Group]:
-        """All groups: step_time adds those with a selected member, and the updates, to forward_ms."""
+        """Return all groups: step_time adds those with a selected member, and the updates, to forward_ms."""
         kinds = {"dw": self.dw, "dy": self.dy, "forward": self._unfreeze_cost}
         return [Group(tuple(m), float(t), kind) for kind, table in kinds.items() for m, t in table.sets()]
 
     @cached_property
     def with_cache(self) -> "TensorTimings":
-        """The same profile for steps that replay recorded work; as it is without `reuse`."""
+        """Return the same profile for cached steps; as it is without `reuse`."""
         return replace(self, uses_cache=True) if self.reuse else self
 
     @cached_property
     def _unfreeze_cost(self) -> CostGroups:
-        """What each forward group costs more while a member is selected."""
+        """Return by how much each forward group costs more while a member is selected."""
         members = self.forward.rows(self.forward.has_members())
         unfreeze_cost = members.scaled(self.frozen_saving).rows(np.full(len(members), self.frozen_saving > 0))
         if self.reuse is None or not self.uses_cache:
@@ -146,7 +146,9 @@ class TensorTimings:
 
     @cached_property
     def saved_ms(self) -> np.ndarray:
-        """(N,) ms of frozen work that is done once where this tensor is the deepest that trains."""
+        """Return (N,) ms of forward work that a cached step saves where this tensor is the earliest that
+        trains.
+        """
         assert self.reuse is not None
         once = self.reuse.once
         passed = once.time_at_first_member(self.order)[self.order].cumsum()
@@ -157,7 +159,7 @@ class TensorTimings:
 
     @cached_property
     def at_depth_ms(self) -> np.ndarray:
-        """(N,) ms that replaying costs a step whose deepest tensor is this one.
+        """Return (N,) ms that reading the cache costs a step whose earliest tensor is this one.
 
         No more than it saves: work that does not pay is done in every step.
         """
@@ -170,38 +172,43 @@ class TensorTimings:
 
     @cached_property
     def shared(self) -> CostGroups:
-        """The groups that tensors have in common: dy work, and the thawed part of forward work."""
+        """Return the groups that tensors have in common: dy work, and forward work that unfreezing adds."""
         return self.dy.joined(self._unfreeze_cost) if len(self._unfreeze_cost) else self.dy
 
     @cached_property
     def order(self) -> np.ndarray:
-        """(N,) indices from the output inwards: fewest dy groups first; among equals, later tensors first."""
+        """Return (N,) indices from the output inwards: fewest dy groups first; among equals, later tensors
+        first.
+        """
         depth = self.dy.groups_per_tensor()
         return np.lexsort((-np.arange(len(self)), depth))
 
     @cached_property
     def t_dw(self) -> np.ndarray:
-        """(N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1)."""
+        """Return (N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1)."""
         return self.dw.time_per_tensor() + self.t_update
 
     @cached_property
     def t_dy(self) -> np.ndarray:
-        """(N,) ms: dy groups whose member nearest the output is the tensor (paper Sec. 5.1)."""
+        """Return (N,) ms: dy groups whose member nearest the output is the tensor (paper Sec. 5.1)."""
         return self.dy.time_at_first_member(self.order)
 
     @cached_property
     def t_forward(self) -> np.ndarray:
-        """(N,) ms: forward groups whose member nearest the output is the tensor."""
+        """Return (N,) ms: forward groups whose member nearest the output is the tensor."""
         return self.forward.time_at_first_member(self.order)
 
     @cached_property
     def t_shared(self) -> np.ndarray:
-        """(N,) ms: t_dy, and the thawed forward work whose member nearest the output is the tensor."""
+        """Return (N,) ms: t_dy, and the unfreeze cost of forward work whose member nearest the output is the
+        tensor.
+        """
         return self.shared.time_at_first_member(self.order)
 
     @cached_property
     def forward_ms(self) -> float:
-        """What every step costs whatever is selected, in ms: the forward pass with all of it frozen."""
+        """Return the cost of every step whatever is selected, in ms: the forward pass with all of it frozen.
+        """
         done_ms = 0.0
         if self.reuse is not None and self.uses_cache:
             done_ms = self.reuse.once.amount[~self.reuse.once.has_members()].sum()
@@ -209,41 +216,42 @@ class TensorTimings:
 
     @property
     def forward_share(self) -> float:
-        """The forward pass' share of a step that trains every tensor."""
+        """Return the forward pass' share of a step that trains every tensor."""
         return float(self.forward.amount.sum()) / self.full_ms
 
     @cached_property
     def full_ms(self) -> float:
-        """A step that trains every tensor, in ms."""
+        """Return a step that trains every tensor, in ms."""
         return float(
             self.forward.amount.sum() + self.dw.amount.sum() + self.dy.amount.sum() + self.t_update.sum()
         )
 
     @cached_property
     def alone_ms(self) -> np.ndarray:
-        """(N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
+        """Return (N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
         alone = self.forward_ms + self.t_dw + self.shared.time_per_tensor() + self.at_depth_ms
         return np.where(self.connected, alone, np.inf)
 
     @property
     def rho_min(self) -> float:
-        """The cost of the cheapest non-empty selection over the full step."""
+        """Return the cost of the cheapest non-empty selection over the full step."""
         return min(1.0, float(self.alone_ms.min() / self.full_ms))  # a sum's last digit depends on its order
 
     @property
     def validation_errors(self) -> np.ndarray:
-        """(K,) relative error of each measured selection's prediction: positive where it was too long."""
+        """Return (K,) relative error of each measured selection's prediction: positive where it was too long.
+        """
         return np.array([v["predicted_ms"] / v["measured_ms"] - 1 for v in self.validation])
 
     def as_mask(self, mask: Mask) -> np.ndarray:
-        """`mask` as (N,) bool; UsageError when its shape is another."""
+        """Return `mask` as (N,) bool; UsageError when its shape is another."""
         array = np.asarray(mask)
         if array.shape != (len(self),):
             raise UsageError(f"a selection mask must have shape ({len(self)},), not {array.shape}.")
         return array.astype(bool)
 
     def step_time(self, mask: Mask) -> float:
-        """Predicted ms of a step under `mask` (N,) bool, by cost groups."""
+        """Predict the ms of a step under `mask` (N,) bool, by cost groups."""
         mask = self.as_mask(mask)
         dw_ms = self.dw.amount[self.dw.active_groups(mask)].sum() + self.t_update[mask].sum()
         shared_ms = self.shared.amount[self.shared.active_groups(mask)].sum()
@@ -252,14 +260,14 @@ class TensorTimings:
         return self.forward_ms + float(dw_ms + shared_ms + depth_ms)
 
     def is_earlier(self, mask: np.ndarray) -> np.ndarray:
-        """(N,) bool: the tensors that are deeper than all of `mask` (N,) bool."""
+        """Return (N,) bool: the tensors nearer the input than all of `mask` (N,) bool."""
         selected = np.flatnonzero(mask[self.order])
         earlier = np.ones(len(self), bool)
         earlier[self.order[: selected[-1] + 1 if len(selected) else 0]] = False
         return earlier
 
     def earlier_cost_ms(self, mask: np.ndarray) -> np.ndarray:
-        """(N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
+        """Return (N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
         selected = self.order[mask[self.order]]
         now_ms = self.at_depth_ms[selected[-1]] if len(selected) else 0.0
         return np.where(self.is_earlier(mask), self.at_depth_ms - now_ms, 0.0)
@@ -272,24 +280,26 @@ class TensorTimings:
         return float(self.saved_ms[earliest] + self.reuse.cache_write_ms[earliest])
 
     def cached_step_time(self, mask: Mask) -> float:
-        """Predicted ms of a step under `mask` that replays what was recorded; needs `reuse`."""
+        """Predict the ms of a cached step under `mask`; needs `reuse`."""
         return self.with_cache.step_time(mask)
 
     def cached_step_flops(self, mask: Mask) -> Optional[float]:
-        """Floating point operations of such a step; None where the profile has no count."""
+        """Predict the floating point operations of a cached step; None where the profile has no count."""
         assert self.reuse is not None
         once, flops = self.reuse.once_flops, self.step_flops(mask)
         return flops and flops - float(once.amount[~once.active_groups(self.as_mask(mask))].sum())
 
     def step_flops(self, mask: Mask) -> Optional[float]:
-        """Floating point operations of a step under `mask` (N,) bool; None where the profile has no count."""
+        """Predict the floating point operations of a step under `mask` (N,) bool; None where the profile has
+        no count.
+        """
         if self.flops is None:
             return None
         runs = self.flops.active_groups(self.as_mask(mask)) | ~self.flops.has_members()
         return float(self.flops.amount[runs].sum())
 
     def chain_time(self, mask: Mask) -> float:
-        """Predicted ms of a step under `mask` by the paper's chain: never less than `step_time`."""
+        """Predict the ms of a step under `mask` by the paper's chain: never less than `step_time`."""
         selected = self.as_mask(mask)[self.order]
         if not selected.any():
             return self.forward_ms
@@ -301,12 +311,12 @@ class TensorTimings:
         )
 
     def to_json(self) -> Dict[str, Any]:
-        """The profile as plain JSON values."""
+        """Return the profile as plain JSON values."""
         return storage.to_json(self)
 
     @classmethod
     def from_json(cls, value: Any) -> "TensorTimings":
-        """The profile that `to_json` wrote; UsageError where `value` is none."""
+        """Read the profile that `to_json` wrote; UsageError where `value` is none."""
         return cls(**storage.fields(value))
 
     def save(self, path: Union[str, Path]) -> None:

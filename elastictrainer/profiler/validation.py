@@ -11,7 +11,9 @@ from elastictrainer.steps.objective import Objective
 
 
 def random_masks(timings: TensorTimings, count: int, seed: int) -> List[np.ndarray]:
-    """`count` non-empty selections (N,) bool: a random depth, and a random share of the tensors above it."""
+    """Return `count` non-empty selections (N,) bool: a random depth, and a random share of the tensors above
+    it.
+    """
     random = np.random.default_rng(seed)
     order = timings.order[timings.connected[timings.order]]
     masks = []

@@ -79,7 +79,7 @@ def read_trace(path: Union[str, Path]) -> Trace:
 
 
 def _table(line: Any, kinds: List[int]) -> np.ndarray:
-    """(E, 3) kind, start and end in ns of a line's events, without those of no interest."""
+    """Return (E, 3) kind, start and end in ns of a line's events, without those of no interest."""
     events = [(k, e.offset_ps, e.duration_ps) for k, e in zip(kinds, line.events) if k != _NEITHER]
     table = np.array(events, np.float64).reshape(-1, 3)
     table[:, 1] = line.timestamp_ns + table[:, 1] / 1e3
@@ -88,7 +88,8 @@ def _table(line: Any, kinds: List[int]) -> np.ndarray:
 
 
 def _kinds_by_name(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
-    """For each event name on the host: its op's index, _STEP, _ASYNC (events name the op), or _NEITHER."""
+    """Return for each event name on the host its op's index, _STEP, _ASYNC (events name the op), or _NEITHER.
+    """
     kind_of = {}
     for event_id, metadata in plane.event_metadata.items():
         match = _OP_EVENT.match(metadata.name)
@@ -104,7 +105,7 @@ def _kinds_by_name(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
 
 
 def _host_kinds(plane: Any, line: Any, kind_of: Dict[int, int], op_index: Dict[str, int]) -> List[int]:
-    """For each event of a host's thread the index of its op, _STEP or _NEITHER."""
+    """Return for each event of a host's thread the index of its op, _STEP or _NEITHER."""
     kinds = []
     for event in line.events:
         kind = kind_of.get(event.metadata_id, _NEITHER)
@@ -116,7 +117,8 @@ def _host_kinds(plane: Any, line: Any, kind_of: Dict[int, int], op_index: Dict[s
 
 
 def _kernel_kinds(plane: Any, line: Any, op_index: Dict[str, int]) -> List[int]:
-    """For each event of a GPU's stream the index of its op; a kernel of no op keeps its kernel name."""
+    """Return for each event of a GPU's stream the index of its op; a kernel of no op keeps its kernel name.
+    """
     kinds = []
     for event in line.events:
         metadata = plane.event_metadata[event.metadata_id]
@@ -126,7 +128,7 @@ def _kernel_kinds(plane: Any, line: Any, op_index: Dict[str, int]) -> List[int]:
 
 
 def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
-    """The text of the first stat of this name, or None."""
+    """Return the text of the first stat of this name, or None."""
     for stat in stats:
         if plane.stat_metadata[stat.metadata_id].name == name:
             return str(stat.str_value or plane.stat_metadata[stat.ref_value].name)
@@ -199,7 +201,7 @@ def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int) -> Tuple[np.ndarray, float]:
-    """(M,) ms of wall-clock share for each op, and the ms from the first start to the last end."""
+    """Return (M,) ms of wall-clock share for each op, and the ms from the first start to the last end."""
     ticks, where = np.unique(np.concatenate([start, end]), return_inverse=True)
     begins, ends = where[: len(start)], where[len(start) :]
     active = np.zeros(len(ticks))
@@ -219,7 +221,7 @@ def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int
 
 
 def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
-    """For each traced op name, the index of the graph op it belongs to, or -1.
+    """Return for each traced op name the index of the graph op it belongs to, or -1.
 
     Graph optimisation renames: what replaces an op, or is in the body of a loop or function, is named below
     it. The longest known name that is a path prefix is the op to charge; failing that, the same with the

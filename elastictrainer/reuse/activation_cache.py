@@ -1,4 +1,4 @@
-"""The frozen work of one selection: done once and recorded, then replayed."""
+"""The activation cache of one selection: frozen layers run once and are cached, then read."""
 
 import shutil
 import tempfile
@@ -28,7 +28,7 @@ Minibatch = Tuple[Any, Any]
 
 
 class ActivationCache:
-    """The steps of an interval whose frozen part is recorded in its first epoch, and replayed in the others.
+    """The two parts of an interval's step: one that writes the cache, and the cached step that reads it.
 
     Attributes:
         storage: what was stored so far.
@@ -89,11 +89,13 @@ class ActivationCache:
 
     @property
     def location(self) -> str:
-        """Where the recording is."""
+        """Return where the cache is, for a message."""
         return "in memory" if self._folder is None else f"in {self._folder}"
 
     def write(self, minibatch: Minibatch) -> Any:
-        """Record a minibatch; returns the value of `features`, None without. RecordingError if it cannot."""
+        """Write a minibatch to the cache; returns the value of `features`, None without. CacheError if it
+        cannot.
+        """
         exact, stored, fits, features = self._prefix(*_flat(minibatch[0]))
         if not fits:
             self._widen()
@@ -103,17 +105,19 @@ class ActivationCache:
         return features
 
     def read(self, epoch: int, batch: int) -> List[Any]:
-        """Minibatch number `batch`, in an order of `epoch`'s, to `train` on. RecordingError."""
+        """Read minibatch number `batch`, in an order of `epoch`'s, to `train` on. CacheError if it cannot."""
         if self._reader is None:
             self._reader = CacheReader(self.storage, self._settings.seed)
         return list(self._reader.minibatch(epoch, batch))
 
     def train(self, values: List[Any]) -> tf.Tensor:
-        """Train on what `read` returned; returns the scalar loss."""
+        """Train on the result of `read`; returns the scalar loss."""
         return self._suffix(*values)
 
     def checksum(self) -> int:
-        """Of the variables that the recorded work is computed from; steps leave them as they are."""
+        """Return a checksum of the variables that the cached activations depend on; steps leave them as they
+        are.
+        """
         return sum(zlib.crc32(variable.numpy().tobytes()) for variable in self._split.fixed)  # in any order
 
     def close(self) -> None:
@@ -131,7 +135,9 @@ class ActivationCache:
     def _choose(
         self, traced: TracedStep, capacity: int, op_cost: OpCosts
     ) -> Tuple[SplitStep, Optional[Path]]:
-        """The step split at the least-cost cut that fits into memory or a file; and that file's folder."""
+        """Split the step at the least-cost cut that fits into memory or a file; returns that file's folder,
+        too.
+        """
         weight, size = 1.0, 0
         for _ in range(_ATTEMPTS):
             cut = traced.cut(op_cost, lambda tensor: self._read_ms(tensor) * weight)  # noqa: B023
@@ -149,13 +155,13 @@ class ActivationCache:
         return [] if self._features is None else [traced.tensor(self._features)]
 
     def _read_ms(self, tensor: Any) -> float:
-        """What reading a minibatch of the tensor takes; infinite where it cannot be stored."""
+        """Return the ms of reading a minibatch of the tensor; infinite where it cannot be stored."""
         if not is_storable(tensor, self._batch):
             return np.inf
         return 1e-6 * row_bytes(tensor, "float32") * self._batch * self._ms_per_mb
 
     def _place(self, size: int) -> Tuple[bool, Optional[Path]]:
-        """Whether a recording of so many bytes fits, and in which folder; None: in memory."""
+        """Return whether a cache of so many bytes fits, and in which folder; None: in memory."""
         if size <= self._settings.kept_bytes:
             return True, None
         folder = self._settings.folder or Path(tempfile.gettempdir())

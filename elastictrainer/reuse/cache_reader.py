@@ -1,4 +1,4 @@
-"""The order in which recorded examples come again, read ahead of the step that wants them. NumPy only."""
+"""The order in which cached examples are read, ahead of the step that needs them. NumPy only."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, List, Optional, Sequence, Tuple
@@ -10,7 +10,7 @@ from elastictrainer.reuse.cache_storage import CacheStorage
 
 
 def order(ends: Sequence[int], seed: Optional[int], epoch: int) -> List[NDArray[np.intp]]:
-    """The rows of each minibatch of an epoch: all examples once.
+    """Return the rows of each minibatch of an epoch: all examples once.
 
     Shuffled, in another order for each epoch; the recorded minibatches where there is no seed.
 
@@ -24,7 +24,7 @@ def order(ends: Sequence[int], seed: Optional[int], epoch: int) -> List[NDArray[
 
 
 class CacheReader:
-    """Reads a recording's minibatches, the next one while the present one is trained on."""
+    """Reads the minibatches of a cache, the next one while the present one is trained on."""
 
     def __init__(self, storage: CacheStorage, seed: Optional[int]):
         """

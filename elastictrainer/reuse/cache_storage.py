@@ -1,4 +1,4 @@
-"""The examples that an interval's first epoch records: rows in memory or in a file. NumPy only."""
+"""The storage of cached activations: rows in memory or in a file. NumPy only."""
 
 import os
 import tempfile
@@ -14,12 +14,12 @@ _ALIGNMENT = 64  # bytes: a processor reads a column from where a cache line beg
 
 
 class CacheError(Exception):
-    """What was recorded cannot be written, or read again as it was written."""
+    """The cache cannot be written, or is not read as it was written."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """What is stored of each example: one array.
+    """One array that is stored of each example.
 
     Attributes:
         shape: of one example's.
@@ -31,7 +31,7 @@ class Column:
 
     @property
     def bytes(self) -> int:
-        """Of one example's array."""
+        """Return the bytes of one example's array."""
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
@@ -78,12 +78,12 @@ class CacheStorage:
 
     @property
     def rows(self) -> int:
-        """How many were written."""
+        """Return how many rows were written."""
         return self.ends[-1] if self.ends else 0
 
     @property
     def bytes(self) -> int:
-        """Of all rows."""
+        """Return the bytes of all rows."""
         return self.capacity * self._row_bytes
 
     def add(self, values: Sequence[NDArray[Any]]) -> None:
@@ -114,7 +114,7 @@ class CacheStorage:
         self.ends.append(self.rows + count)
 
     def read(self, rows: NDArray[np.intp]) -> List[NDArray[Any]]:
-        """For each column (len(rows), *shape).
+        """Read rows: for each column (len(rows), *shape).
 
         Raises:
             RecordingError: the file cannot be read, or holds something else than was written.
@@ -132,7 +132,7 @@ class CacheStorage:
         return self._views(target)
 
     def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "CacheStorage":
-        """The same rows in wider dtypes."""
+        """Return the same rows in wider dtypes."""
         other = CacheStorage(columns, self.capacity, folder)
         for k in range(self.rows):
             values = self.read(np.array([k]))

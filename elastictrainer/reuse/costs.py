@@ -1,4 +1,4 @@
-"""Measure what frozen work costs that is done once: how much of it can be, and what its recording takes."""
+"""Measure the costs of cached activations: which forward work can be cached, and cache writes and reads."""
 
 import dataclasses
 import gc
@@ -37,7 +37,7 @@ _LEAST_S = 2.0  # to calibrate in: shorter measurements differ by more than they
 def with_reuse_costs(
     timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
 ) -> TensorTimings:
-    """`timings` with its `reuse`, measured in a few seconds, and calibrated for half as long as the profile.
+    """Add `reuse` to `timings`, measured in a few seconds, and calibrated for half as long as the profile.
 
     Args:
         timings: the model's profile.
@@ -55,7 +55,7 @@ def with_reuse_costs(
 def _measured(
     timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
 ) -> ReuseCosts:
-    """Return what frozen work costs that is done once, as far as one step tells; see `with_reuse_costs`."""
+    """Measure the costs of cached activations, as far as one step tells."""
     forward = ForwardPass(objective, optimizer, batch)
     traced, members, op_cost = forward.traced, forward.members, forward.op_costs(timings)
     operations, frozen = traced.ops.operations, traced.ops.frozen
@@ -84,7 +84,7 @@ def _measured(
 def _calibrated(
     timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any], seconds: float
 ) -> TensorTimings:
-    """`timings`, whose `reuse` is corrected by measuring `middle` and `cheapest` for about so many seconds.
+    """Correct the `reuse` of `timings` by measuring `middle` and `cheapest` for about so many seconds.
 
     As it was where that is too short a time, or nothing can be done once.
     """
@@ -106,7 +106,7 @@ def _calibrated(
 
 
 def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]) -> float:
-    """What the ops take that depend on the inputs alone, such as augmentation."""
+    """Return the ms of the ops that depend on the inputs alone, such as augmentation."""
     edge = traced.edge_of({k for k in traced.ops.frozen if not members[k]})
     if not edge:
         return 0.0
@@ -125,7 +125,8 @@ def _cuts(
     ms_per_mb: float,
     batch: Tuple[Any, Any],
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """(N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of frozen work behind it."""
+    """Return (N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of frozen work behind it.
+    """
     size = len(tf.nest.flatten(batch[0])[0])
 
     def mb(tensor: Any) -> float:
@@ -152,13 +153,13 @@ def _cuts(
 
 
 def _transfer_ms(batch: int) -> Tuple[Tuple[float, float], Tuple[float, float]]:
-    """What writing a minibatch takes, in ms and ms per MB of float32; and what reading it takes."""
+    """Measure writing a minibatch, and reading it: each in ms, and ms per MB of float32."""
     times = [_transfer_of(mb, batch) for mb in _MB]
     return _line([write for write, _ in times]), _line([read for _, read in times])
 
 
 def _transfer_of(mb: float, batch: int) -> Tuple[float, float]:
-    """Milliseconds to write and to read a minibatch of so many MB."""
+    """Measure the milliseconds to write and to read a minibatch of so many MB."""
     width = max(1, int(1e6 * mb / 4 / batch))
     exact = tf.random.stateless_normal((batch, width), (1, 2))
     storage = CacheStorage([Column((width,), "float16")], batch * _ROUNDS)

@@ -1,4 +1,4 @@
-"""Where to cut a step in two: what to store of each example, and what to compute again."""
+"""The cut of a step into two parts: which tensors of each example are stored, and which are recomputed."""
 
 from dataclasses import dataclass
 from typing import Any, Callable, List, Mapping, Set, Tuple
@@ -26,7 +26,7 @@ class Cut:
     done_once: Set[int]
 
     def bytes_of_minibatch(self, size: Callable[[Any], int]) -> int:
-        """Bytes of what is stored of a minibatch; `size` tells that of a tensor."""
+        """Return the bytes stored of a minibatch; `size` gives those of a tensor."""
         return sum(size(tensor) for tensor in self.tensors)
 
 
@@ -36,7 +36,7 @@ def least_cost_cut(
     op_cost: Callable[[Any], float],
     tensor_cost: Callable[[Any], float],
 ) -> Cut:
-    """The cut that a replayed step costs least with.
+    """Find the cut with which a cached step costs least.
 
     Each tensor of the frozen part that the rest of the step reads is stored or computed again from others,
     down to the inputs. What is behind a dropout is never stored: the rest of the step would always see the
@@ -66,7 +66,7 @@ def _minimum_cut(
     tensor_cost: Callable[[Any], float],
     barred: Set[int],
 ) -> Cut:
-    """The minimum cut of a network in which every op and every tensor is a node.
+    """Find the minimum cut of a network in which every op and every tensor is a node.
 
     An op on the sink's side is computed again, a tensor on that side is had in the replayed step. Edges: from
     the source to an op, what computing it again costs; from an op to its tensor, what storing that costs;
@@ -121,14 +121,14 @@ def _minimum_cut(
 
 
 def _drawn_twice(ops: FrozenOps, position: Mapping[str, int], needed: Set[int], cut: Cut) -> Set[int]:
-    """Ops of random numbers that both a stored tensor and the replayed step would draw by."""
+    """Return the ops of random numbers that both a stored tensor and the cached step would draw from."""
     cached = _upstream(ops, position, {position[tensor.op.name] for tensor in cut.tensors}, set())
     stored = {id(tensor) for tensor in cut.tensors}
     return ops.random & cached & _upstream(ops, position, needed | cut.recomputed, stored)
 
 
 def _upstream(ops: FrozenOps, position: Mapping[str, int], ends: Set[int], given: Set[int]) -> Set[int]:
-    """The ops that `ends` are computed by, where the tensors of the ids `given` are there already."""
+    """Return the ops that `ends` are computed by, where the tensors of the ids `given` exist already."""
     found, pending = set(ends), list(ends)
     while pending:
         for tensor in ops.operations[pending.pop()].inputs:
@@ -140,7 +140,7 @@ def _upstream(ops: FrozenOps, position: Mapping[str, int], ends: Set[int], given
 
 
 def downstream(ops: FrozenOps, starts: Set[int]) -> Set[int]:
-    """Positions of the ops `starts` and of all that depend on them."""
+    """Return the positions of the ops `starts` and of all that depend on them."""
     position, found, pending = ops.position(), set(starts), list(starts)
     while pending:
         for tensor in ops.operations[pending.pop()].outputs:

@@ -1,4 +1,4 @@
-"""Which ops of a traced training step give the same result for an example as long as a selection lasts."""
+"""The frozen ops of a traced training step: their result for an example lasts as long as a selection."""
 
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Sequence, Set, Tuple
@@ -40,7 +40,7 @@ class FrozenOps:
     random_states: Dict[int, FrozenSet[int]]
 
     def position(self) -> Dict[str, int]:
-        """Each op's place in `operations`, by its name."""
+        """Return each op's place in `operations`, by its name."""
         return {op.name: k for k, op in enumerate(self.operations)}
 
 
@@ -119,7 +119,7 @@ def frozen_ops(
 
 
 def _written(op: Any) -> List[Any]:
-    """The handles that the op may write through."""
+    """Return the handles that the op may write through."""
     handles = [(k, tensor) for k, tensor in enumerate(op.inputs) if tensor.dtype == tf.resource]
     if not handles or op.type in _READS or not op.op_def.is_stateful:
         return []
@@ -138,7 +138,7 @@ class _Bodies:
         self._nodes = {function.signature.name: function.node_def for function in library}
 
     def kinds_in(self, op: Any) -> Set[str]:
-        """The types of the ops that the call `op` runs; none where it is no call."""
+        """Return the types of the ops that the call `op` runs; none where it is no call."""
         kinds: Set[str] = set()
         seen: Set[str] = set()
         pending = _called(op.node_def)
@@ -163,7 +163,8 @@ def _is_random(kinds: Set[str]) -> bool:
 
 
 def _has_hidden_state(kinds: Set[str]) -> bool:
-    """Whether results may depend on a state that is in no variable, and is not that of random numbers."""
+    """Return whether results may depend on a state that is in no variable, and is not that of random numbers.
+    """
     return any(
         kind not in (*_READS, *_STATELESS_KINDS, *_CALLS)
         and not kind.startswith(("Assign", "Resource", "TensorList"))

@@ -1,4 +1,4 @@
-"""How the frozen work of a run is to be done once."""
+"""Settings of the activation cache."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ _CHOICE = Choice("reuse", (*REUSE.names, "always"))  # the data of a command alw
 
 @dataclass(frozen=True)
 class ReuseSettings:
-    """What a run that records and replays needs to know.
+    """Settings of a run's activation cache.
 
     Attributes:
         reuse: "auto": record frozen work where that makes steps shorter; "off": do it in every step, as the
@@ -45,12 +45,12 @@ class ReuseSettings:
 
     @property
     def kept_bytes(self) -> int:
-        """What a recording in memory has at most."""
+        """Return the most bytes of a cache in memory."""
         return usual_memory(environment.memory_bytes()) if self.memory is None else self.memory
 
 
 def usual_memory(machine: Optional[int]) -> int:
-    """Bytes that a recording may have in the memory of a machine of so many; None: it does not tell.
+    """Return the bytes that a cache may have in the memory of a machine of so many; None: not known.
 
     2 GB, or a quarter of the machine: the training step itself takes as much again on a small device.
     """

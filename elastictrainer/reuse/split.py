@@ -1,4 +1,6 @@
-"""A training step in two: the prefix, which is recorded, and the suffix, which is replayed."""
+"""A training step in two parts: the prefix, whose results are cached, and the suffix, which a cached step
+runs.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
@@ -23,7 +25,7 @@ _ALIKE = 1e-2  # of the largest number: far more than rounding, far less than an
 
 
 class NotCacheable(Exception):
-    """Why the frozen work of a selection cannot, or need not, be done once."""
+    """The reason why the activations of a selection cannot, or need not, be cached."""
 
 
 @dataclass
@@ -79,7 +81,8 @@ class TracedStep:
         self._draws = [op for k, op in must_run if k in random]
 
     def needed(self, frozen: Optional[Set[int]] = None) -> Set[int]:
-        """Positions of ops outside the frozen part, or outside `frozen`, that a replayed step runs."""
+        """Return the positions of ops outside the frozen part, or outside `frozen`, that a cached step runs.
+        """
         frozen = self.ops.frozen if frozen is None else frozen
         ends = {self._position[op.name] for op in [self._loss.op, *self._effects]}
         return self._upstream(ends - frozen, frozen)
@@ -89,11 +92,11 @@ class TracedStep:
         return self._graph.get_tensor_by_name(name)
 
     def cut(self, op_cost: Callable[[Any], float], tensor_cost: Callable[[Any], float]) -> Cut:
-        """See `least_cost_cut`."""
+        """Find the cut with which a cached step costs least; arguments as of `least_cost_cut`."""
         return least_cost_cut(self.ops, self.needed(), op_cost, tensor_cost)
 
     def members(self, variables: Sequence[Any]) -> List[int]:
-        """Of each op, which of `variables` it depends on, as bits: variable i is bit i."""
+        """Return, for each op, the `variables` that it depends on, as bits: variable i is bit i."""
         depends_on = [0] * len(self.ops.operations)
         for i, variable in enumerate(tf_variables(variables)):
             if id(variable.handle) in self._internal:
@@ -105,7 +108,7 @@ class TracedStep:
         return depends_on
 
     def edge_of(self, inside: Set[int]) -> List[Any]:
-        """The tensors of the ops `inside` that others read, those of placeholders aside."""
+        """Return the tensors of the ops `inside` that others read, those of placeholders aside."""
         return [
             tensor
             for k in sorted(inside)
@@ -115,7 +118,9 @@ class TracedStep:
         ]
 
     def prefix(self, tensors: Sequence[Any]) -> Tuple[Callable[..., List[tf.Tensor]], List[tf.Variable]]:
-        """From the step's inputs to these tensors' values; and the random states that this draws from."""
+        """Make the function from the step's inputs to these tensors' values; returns the random states it
+        reads, too.
+        """
         cached = self._upstream({self._position[t.op.name] for t in tensors}, set())
         drawn = self._states_read(cached)
         states = [v for state, v in self._states.items() if state in drawn]
@@ -189,7 +194,7 @@ class TracedStep:
     def _compare_examples(
         self, tensors: Sequence[Any], inputs: Sequence[tf.Tensor], known: Dict[str, str]
     ) -> None:
-        """Add to `known` what the ops of `tensors` do with examples; see `stop_where_examples_mix`."""
+        """Add to `known` how the ops of `tensors` combine examples: ALIKE, MIXES or FOLDS."""
         batch = int(inputs[0].shape[0])
         every, states = self.prefix(tensors)
 
@@ -229,7 +234,7 @@ class TracedStep:
         return self._internal[id(variable.handle)]
 
     def _draws_of(self, states: Set[int]) -> List[Any]:
-        """The ops that move the random `states` on."""
+        """Return the ops that move the random `states` on."""
         return [
             op for op in self._draws if states & self.ops.random_states.get(self._position[op.name], set())
         ]
@@ -238,7 +243,7 @@ class TracedStep:
         return {state for k in run for state in self.ops.random_states.get(k, ())}
 
     def _upstream(self, ends: Set[int], without: Set[int]) -> Set[int]:
-        """The ops that `ends` need, themselves included, but none of `without` beside them."""
+        """Return the ops that `ends` need, themselves included, but none of `without`."""
         found, pending = set(ends), list(ends)
         while pending:
             for tensor in self.ops.operations[pending.pop()].inputs:
@@ -249,7 +254,7 @@ class TracedStep:
         return found
 
     def _function(self, feeds: Sequence[Any], fetches: Any, effects: Sequence[Any]) -> Any:
-        """The part of the graph that computes `fetches` and `effects` from `feeds`; it returns `fetches`."""
+        """Make a function of the part of the graph that computes `fetches` and `effects` from `feeds`."""
         holder = wrap_function.VariableHolder(share_variables=True)
         whole = wrap_function.WrappedFunction(self._graph, variable_holder=holder)
         # What TensorFlow counts anew at every call: the number of an exchange between processes.
@@ -287,7 +292,7 @@ def _parts_of(tensors: Sequence[Any], batch: int) -> Iterator[List[Any]]:
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether they are equal up to the order in which kernels add up."""
+    """Return whether they are equal up to the order in which kernels add up."""
     return np.allclose(one, other, rtol=_ALIKE, atol=_ALIKE * max(1e-30, np.abs(one).max(initial=0.0)))
 
 
@@ -302,5 +307,5 @@ def _before_dropout(tensor: Any) -> Any:
 
 
 def _tensors(data: Any) -> List[Any]:
-    """The tensors, or specs, of nested inputs or labels; None is none."""
+    """Flatten the tensors, or specs, of nested inputs or labels; None is none."""
     return [part for part in tf.nest.flatten(data) if part is not None]

@@ -1,4 +1,4 @@
-"""A selection's steps computed as a whole and replaying, and its recording, to be timed side by side."""
+"""The variants of a selection's step, whole or cached, and its cache writes, timed side by side."""
 
 import itertools
 from typing import Any, Callable, Dict, Sequence, Tuple
@@ -36,7 +36,7 @@ class StepVariant:
 
 
 class StepVariants:
-    """The steps of a selection in each of their kinds, its recording of a minibatch, and the full step.
+    """A selection's step as a whole and cached, its cache writes, and the full step.
 
     Raises:
         Unusable: the selection has no frozen work that can be done once.
@@ -83,17 +83,17 @@ class StepVariants:
         }
 
     def get(self, kind: str) -> Any:
-        """The step of a kind, called with inputs and labels."""
+        """Return the step of a kind, called with inputs and labels."""
         return self._steps[kind]
 
     def ratios(self, seconds: float, kinds: Sequence[str] = KINDS, **options: Any) -> Dict[str, float]:
-        """What each of these kinds of steps takes of a full one, by the clock; see `ratios_to_full`."""
+        """Measure the time of each of these kinds of steps over a full one's, by the clock."""
         with preserve_variables(self._variables):
             found = ratios_to_full(self, kinds, FULL, self._batch, seconds, **options)
         return dict(zip(kinds, map(float, found)))
 
     def close(self) -> None:
-        """Free what was recorded."""
+        """Free the cache."""
         self.cache.close()
 
     def _write(self) -> tf.Tensor:

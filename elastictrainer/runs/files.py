@@ -72,7 +72,7 @@ def set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def without_wildcards(folder: Path) -> Iterator[Path]:
-    """A path to `folder` without `[`, `*`, `?` and a backslash: TensorFlow reads by pattern."""
+    """Yield a path to `folder` without `[`, `*`, `?` and a backslash: TensorFlow reads by pattern."""
     if not set("[*?\\") & set(str(folder)):
         yield folder
         return

@@ -1,4 +1,4 @@
-"""What in a run folder is the program's own: only that is ever removed."""
+"""The program's own files in a run folder: only these are ever removed."""
 
 import contextlib
 import re
@@ -47,7 +47,7 @@ def mark(folder: Path, signature: str = "") -> None:
 
 
 def signature_of(folder: Path) -> str:
-    """What `mark` was given; empty where the folder is not marked."""
+    """Return the signature that `mark` was given; empty where the folder is not marked."""
     lines = (
         (folder / MARKER).read_text(encoding="utf-8", errors="replace").splitlines()
         if is_marked(folder)
@@ -57,24 +57,25 @@ def signature_of(folder: Path) -> str:
 
 
 def is_marked(folder: Path) -> bool:
-    """Whether this program made `folder`."""
+    """Return whether this program made `folder`."""
     marker = folder / MARKER
     return marker.is_file() and not marker.is_symlink()
 
 
 def checkpoints(folder: Path) -> List[Path]:
-    """The checkpoints in `folder`, the newest first; nothing else that lies there, whatever its name."""
+    """Return the checkpoints in `folder`, the newest first; nothing else that lies there, whatever its name.
+    """
     found = [path for path in _entries(folder) if _CHECKPOINT.fullmatch(path.name)]
     return sorted((path for path in found if path.is_dir() and not path.is_symlink()), reverse=True)
 
 
 def checkpoint_name(step: int) -> str:
-    """The name of the checkpoint after `step` steps."""
+    """Return the name of the checkpoint after `step` steps."""
     return f"step-{step:09d}"
 
 
 def refuse_links(folder: Path) -> None:
-    """UsageError where a name that the program writes in `folder` is a link, which leads elsewhere."""
+    """Raise UsageError if a name that the program writes in `folder` is a link, which leads elsewhere."""
     for name in (MARKER, *FILES, *_PLACES):
         inner = _entries(folder / name) if name in ("checkpoints", "export", "evaluation") else []
         for path in (folder / name, *inner):
@@ -83,7 +84,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def refuse_to_replace(folder: Path, needed: Sequence[Path]) -> None:
-    """UsageError where replacing the run in `folder` could take from the user what he goes on needing.
+    """Raise UsageError if replacing the run in `folder` could delete files that the user still needs.
 
     Args:
         folder: of the earlier run.

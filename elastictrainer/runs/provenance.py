@@ -1,4 +1,4 @@
-"""Whether a run was made by this user on this machine: only then may its config name code to run."""
+"""A check that this user made a run on this machine: only then may its config name code to run."""
 
 import hashlib
 import hmac
@@ -13,13 +13,13 @@ _KEY = "elastictrainer/key"
 
 
 def signature(content: bytes) -> str:
-    """What only this user of this machine can make of `content`; empty where no key can be kept."""
+    """Sign `content` so that only this user of this machine can; empty where no key can be kept."""
     key = _key(make=True)
     return _signature(key, content) if key else ""
 
 
 def is_own(content: bytes, signed: str) -> bool:
-    """Whether `signed` is this user's signature of `content`."""
+    """Return whether `signed` is this user's signature of `content`."""
     key = _key(make=False)
     return key is not None and hmac.compare_digest(_signature(key, content).encode(), signed.encode())
 
@@ -29,7 +29,9 @@ def _signature(key: bytes, content: bytes) -> str:
 
 
 def _key(make: bool) -> Optional[bytes]:
-    """The user's key, in a file that nobody else can read; None where there is none and none can be kept."""
+    """Return the user's key, in a file that nobody else can read; None where there is none and none can be
+    kept.
+    """
     path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / _KEY
     try:
         if make and not path.exists():

@@ -56,19 +56,19 @@ class ElasticPolicy:
         self._memory = memory
 
     def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
-        """See `Policy.begin`."""
+        """Begin the next interval: score the tensors, then select."""
         with self._clock.lap(IMPORTANCE):
             self.importance = self._score()
         self.interval += 1
         return self._choose(target, cached)
 
     def without_cache(self, target: float) -> NDArray[np.bool_]:
-        """See `Policy.without_cache`: every step takes longer than planned."""
+        """Select again for an interval without cache: every step takes longer than planned."""
         self.mask = self.masks[-1] if self.masks else None
         return self._choose(target, cached=False)
 
     def settle(self, step: int) -> None:
-        """See `Policy.settle`."""
+        """Log the selection, and freeze the other tensors."""
         assert self.mask is not None
         self.masks.append(self.mask)
         self._on_freeze(self.mask)
@@ -81,7 +81,7 @@ class ElasticPolicy:
         )
 
     def state(self) -> Dict[str, Any]:
-        """See `Policy.state`."""
+        """Return the selections and the latest importances, as JSON values."""
         return {
             "interval": self.interval,
             "masks": [np.flatnonzero(mask).tolist() for mask in self.masks],
@@ -89,7 +89,7 @@ class ElasticPolicy:
         }
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """See `Policy.restore`."""
+        """Continue from `state`."""
         if "masks" not in state:  # the run's time had allowed the head alone, and it is given more now
             return
         self.interval = state["interval"]
@@ -125,7 +125,7 @@ class ElasticPolicy:
 
 
 def _remark(record: Dict[str, Any]) -> str:
-    """Say what is unusual about a selection; usually nothing."""
+    """Describe an unusual selection; usually an empty string."""
     if record["kept_previous"]:
         return ", as before: no tensor's update promises to lower the loss"
     if record["over_budget"]:

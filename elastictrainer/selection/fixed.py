@@ -44,7 +44,7 @@ class FixedPolicy:
         self._mask, self._at_interval, self._log = mask, at_interval, log
 
     def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
-        """See `Policy.begin`: the mask never changes."""
+        """Begin the next interval; the mask never changes."""
         if self._at_interval and self.interval:
             results = self._at_interval()
             if results:
@@ -53,16 +53,16 @@ class FixedPolicy:
         return self._mask
 
     def without_cache(self, target: float) -> NDArray[np.bool_]:
-        """See `Policy.without_cache`."""
+        """Return the mask, which never changes."""
         return self._mask
 
     def settle(self, step: int) -> None:
-        """See `Policy.settle`: the mask never changes."""
+        """Do nothing: the mask never changes."""
 
     def state(self) -> Dict[str, Any]:
-        """See `Policy.state`."""
+        """Return the number of intervals begun, as JSON values."""
         return {"interval": self.interval}
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """See `Policy.restore`."""
+        """Continue from `state`."""
         self.interval = state["interval"]

@@ -62,7 +62,7 @@ class ImportanceEvaluator:
         self._of_update = tf.function(self._update_scores, reduce_retracing=True)
 
     def __call__(self, batches: Iterable[Batch]) -> np.ndarray:
-        """The importance of each trainable tensor.
+        """Score each trainable tensor.
 
         Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical
         afterwards.
@@ -116,7 +116,7 @@ class ImportanceEvaluator:
         return self._steps.get(np.ones(len(self._variables()), bool))
 
     def _changed_by(self, x: Any, y: Any) -> List[tf.Variable]:
-        """Every variable that scoring on minibatch (x, y) may change."""
+        """Return every variable that scoring on minibatch (x, y) may change."""
         if self.metric != "update":
             return list(self._gradients.get_concrete_function(x, y).graph.variables)
         step = self._full_step()
@@ -144,12 +144,12 @@ class ImportanceEvaluator:
         return -tf.stack([tf.reduce_sum(tf.cast(p, tf.float64)) for p in products])
 
     def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
-        """(N,) -<gradient at w + dw, dw> on a minibatch, `before` being w, made by a training step."""
+        """Score a minibatch by (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""
         float(self._full_step()(x, y))
         return self._of_update(x, y, before).numpy()
 
     def _by_gradient(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
-        """(N,) the sum of the gradient's absolute values on a minibatch."""
+        """Score a minibatch by (N,) the sum of the gradient's absolute values."""
         return self._of_gradient(x, y).numpy().astype(np.float64)
 
 
@@ -164,7 +164,7 @@ STATIC = ("weight-magnitude",)  # metrics that say the same whatever the head kn
 
 
 def register(name: str) -> Callable[[Metric], Metric]:
-    """Decorator for a user's metric: from a probe minibatch's gradients and the variables to (N,) scores.
+    """Register a user's metric: from a probe minibatch's gradients and the variables to (N,) scores.
 
     A tensor that matters more must score higher. An elastic scheme uses the metric as `Elastic(name)`.
     """

@@ -16,7 +16,7 @@ def solve_chain(
     resolution: int,
     at_depth: Optional[NDArray[Any]] = None,
 ) -> NDArray[Any]:
-    """The best selection on a chain within a backward budget.
+    """Find the best selection on a chain within a backward budget.
 
     Going inwards from the output, best[t] is the largest importance of the tensors passed so far within dW
     time t. With tensor d as the deepest selected one, the answer is importance[d] + best[budget - dy up to d
@@ -44,7 +44,7 @@ def solve_chain(
 def solve_rounded(
     t_dw: NDArray[Any], to_depth: NDArray[Any], importance: NDArray[Any], budget: float, resolution: int
 ) -> NDArray[Any]:
-    """`solve_chain` with costs rounded up to cells of budget / resolution: the budget is never exceeded.
+    """Solve the chain with costs rounded up to cells of budget / resolution: the budget is never exceeded.
 
     `to_depth` (N,) ms is what is paid beside dW where a tensor is the deepest selected one.
     """
@@ -88,7 +88,7 @@ def solve_rounded(
 def solve_exactly(
     t_dw: NDArray[Any], to_depth: NDArray[Any], importance: NDArray[Any], budget: float, limit: int
 ) -> Optional[NDArray[Any]]:
-    """`solve_chain` on unrounded costs: keeps sets that no cheaper one beats; None if more than `limit`."""
+    """Solve the chain on unrounded costs: keeps sets that no cheaper one beats; None if more than `limit`."""
     items = np.flatnonzero(importance > 0)
     if len(items) > _BITS:
         return None

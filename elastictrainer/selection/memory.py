@@ -1,4 +1,4 @@
-"""What fits into the memory that a process may have. NumPy only."""
+"""Selections within the memory that a process may have. NumPy only."""
 
 from typing import Any, Optional
 
@@ -35,7 +35,7 @@ def fits(timings: TensorTimings, mask: NDArray[Any], memory: Optional[float]) ->
 
 
 def without_earliest(timings: TensorTimings, mask: NDArray[Any], memory: float) -> NDArray[Any]:
-    """Leave out the deepest tensors of a selection until a process that trains the others fits."""
+    """Leave out the earliest tensors of a selection until a process that trains the others fits."""
     mask = mask.copy()
     for tensor in timings.order[::-1]:
         if fits(timings, mask, memory):

@@ -1,4 +1,4 @@
-"""How a run that selects divides its time: how many intervals, and how long a step may take. NumPy only."""
+"""The plan of a run's time: its intervals, and the time of a step. NumPy only."""
 
 from dataclasses import dataclass
 from typing import List, Optional

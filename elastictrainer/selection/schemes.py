@@ -21,15 +21,17 @@ class Scheme:
     importance_metric: Optional[str] = None
 
     def mask(self, model: Any) -> np.ndarray:
-        """(N,) bool: which of the N `model.trainable_weights`, in their order, train."""
+        """Return (N,) bool: which of the N `model.trainable_weights`, in their order, train."""
         return np.ones(len(model.trainable_weights), bool)
 
     def penalty(self, model: Any) -> Optional[Callable[[], Any]]:
-        """What the scheme adds to the training loss: from no arguments to a scalar tensor; None: nothing."""
+        """Return the term that the scheme adds to the training loss, from no arguments to a scalar tensor;
+        None: none.
+        """
         return None
 
     def at_interval(self, model: Any, optimizer: Any) -> Dict[str, float]:
-        """Called every interval of a scheme that does not select; returns figures for the log."""
+        """Act at the start of an interval, for a scheme that does not select; returns figures for the log."""
         return {}
 
 
@@ -62,7 +64,7 @@ SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
 
 
 def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]]:
-    """Decorator for a user's scheme: `--scheme name` finds it once its module is imported.
+    """Register a user's scheme: `--scheme name` finds it once its module is imported.
 
     An installed package can name its schemes in the entry point group "elastictrainer.schemes" instead; then
     nothing needs importing.
@@ -76,13 +78,16 @@ def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]
 
 
 def check_name(name: str) -> None:
-    """UsageError where no scheme is called `name`, with the valid names. A `module:Class` is not imported."""
+    """Raise UsageError, with the valid names, if no scheme is called `name`. A `module:Class` is not
+    imported.
+    """
     if name not in SCHEMES and ":" not in name and name not in _installed():
         raise unknown("scheme", name, [*SCHEMES, *_installed()])
 
 
 def create(name: str) -> Scheme:
-    """The scheme called `name`: a registered one, one of an installed package, or `package.module:Class`.
+    """Create the scheme called `name`: a registered one, one of an installed package, or
+    `package.module:Class`.
 
     Raises:
         UsageError: there is none; with the valid names.
@@ -95,7 +100,7 @@ def create(name: str) -> Scheme:
 
 
 def _installed() -> Dict[str, Any]:
-    """The entry points of schemes that installed packages have, by name."""
+    """Return the entry points of schemes that installed packages have, by name."""
     return {point.name: point for point in _entry_points()}
 
 

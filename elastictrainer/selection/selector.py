@@ -24,7 +24,7 @@ _ADDITIONS = 8  # passes that spend the rest of a budget; each starts one more s
 
 @dataclass(frozen=True)
 class Selection:
-    """Which tensors to train.
+    """The tensors to train.
 
     Attributes:
         mask: (N,) bool, in the order of `model.trainable_weights`.
@@ -130,7 +130,7 @@ def choose(
     previous: Optional[NDArray[Any]] = None,
     memory: Optional[float] = None,
 ) -> Tuple[NDArray[Any], Optional[str]]:
-    """`select`, or what to train where its answer is empty.
+    """Select as `select` does, with a fallback where its answer is empty.
 
     Args:
         timings, importance, rho, solver, memory: see `select`.
@@ -160,7 +160,9 @@ def choose(
 
 
 def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float) -> NDArray[Any]:
-    """A `Solver`: all tensors from the output inwards that the budget allows; importance does not count."""
+    """Select all tensors from the output inwards that the budget allows; importance does not count. A
+    `Solver`.
+    """
     best = np.zeros(len(timings), bool)
     mask = best.copy()
     for tensor in timings.order[timings.connected[timings.order]]:

@@ -18,7 +18,7 @@ _SLACK = 1 + 1e-12
 
 
 class _Costs:
-    """What tensors cost of two budgets, as shares of them: 1 is all of a budget. Arrays are (2, ...).
+    """The costs of tensors as shares of two budgets: 1 is all of a budget. Arrays are (2, ...).
 
     Attributes:
         single: (2, N) what each tensor costs alone.
@@ -123,7 +123,7 @@ class _Search:
         return float(self._importance[mask].sum())
 
     def starts(self) -> Iterator[Tuple[NDArray[Any], NDArray[Any]]]:
-        """Weights (2,) of the budgets, and the knapsack's answers for both together: some exceed one."""
+        """Yield weights (2,) of the budgets and the knapsack's answer for both together; some exceed one."""
         costs, order = self._costs, self._costs.order
         ranked = np.where(self._useful, self._importance, 0.0)[order]
         low, high = 0.0, 1.0
@@ -194,7 +194,7 @@ class _Search:
         return best
 
     def _exchanges(self, best: NDArray[Any], count: int) -> Iterator[NDArray[Any]]:
-        """Selections with a tensor more or less, and what that makes room for; `count` of each kind."""
+        """Yield selections with one tensor added or removed, then filled; `count` of each kind."""
         even = np.array([0.5, 0.5])
         outside = np.flatnonzero(self._useful & ~best)
         for i in outside[np.argsort(-self._importance[outside])][:count]:

@@ -40,7 +40,7 @@ class CompiledMetrics:
         self._model.compute_metrics(None, labels, outputs, weights)
 
     def results(self) -> Dict[str, Any]:
-        """By name, the loss among them."""
+        """Return the metrics by name, the loss among them."""
         return self._model.get_metrics_result()
 
 
@@ -52,7 +52,7 @@ def build(model: tf.keras.Model, x: Any, y: Targets) -> None:
 
 
 def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
-    """UsageError, saying what to change, where the model's way of training excludes this one.
+    """Raise UsageError, saying what to change, if the model's way of training excludes this one.
 
     Args:
         model: to be trained.

@@ -49,7 +49,7 @@ def addons_sgdw(learning_rate: float, weight_decay: float, momentum: float) -> A
 
 
 def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> Any:
-    """Keras' own SGD with decoupled weight decay: the same update."""
+    """Make Keras' own SGD with decoupled weight decay: the same update."""
     return tf.keras.optimizers.SGD(learning_rate, momentum=momentum, weight_decay=weight_decay)
 
 
@@ -59,7 +59,7 @@ def build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
 
 
 def variables_of(optimizer: Any) -> list:
-    """The optimizer's slots and counters."""
+    """Return the optimizer's slots and counters."""
     variables = optimizer.variables
     known = list(variables() if callable(variables) else variables)
     return known + keras_compat.untracked_variables(optimizer)
@@ -71,7 +71,7 @@ def follows_schedule(optimizer: Any) -> bool:
 
 
 def learning_rate_of(optimizer: Any) -> float:
-    """The rate of the next update."""
+    """Return the rate of the next update."""
     rate = learning_rate(optimizer)
     if callable(rate) and not isinstance(rate, tf.Variable):
         rate = rate(optimizer.iterations)
@@ -94,7 +94,7 @@ def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
 
 
 def prepare_freezing(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Build for `variables`, of which some will be left out of some steps; see `reset_slots`.
+    """Build for `variables`, of which some will be frozen in some steps.
 
     Before a step is traced. Averages, such as Adam's, are then corrected by the steps of each tensor, not by
     those of the optimizer. An optimizer that comes from a file does not say how many these were: it starts
@@ -106,7 +106,7 @@ def prepare_freezing(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
 
 
 def reset_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Make the optimizer as new for tensors that stop training.
+    """Reset the slots of tensors that are frozen now.
 
     Their momentum would later push them in an outdated direction. Their averages of squared gradients would
     scale by gradients of long ago.

@@ -1,4 +1,4 @@
-"""Step times measured beside a run, which leave no trace in it."""
+"""Step times measured during a run, without a trace in its state."""
 
 import itertools
 import time
@@ -15,7 +15,7 @@ _WARM_UP = 2  # the first run builds the graph, the second one still allocates
 def time_steps(
     step: CompiledStep, minibatches: Iterable[Any], count: int = _STEPS, warm_up: int = _WARM_UP
 ) -> List[float]:
-    """Milliseconds of `count` runs of `step` on some of `minibatches`, which begin anew if they are few.
+    """Measure the milliseconds of `count` runs of `step` on `minibatches`, which repeat if they are few.
 
     The first `warm_up` runs, one at least, find cold caches and are not timed. Fetching a minibatch is
     included. Every variable is afterwards as it was.

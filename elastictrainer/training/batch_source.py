@@ -1,4 +1,4 @@
-"""The next minibatch of a run, fresh or recorded, with the step that trains on it."""
+"""The next minibatch of a run, read from the data or from the cache, with the step that trains on it."""
 
 from dataclasses import dataclass
 from typing import Callable
@@ -34,7 +34,7 @@ class Batch:
 
 
 class BatchSource:
-    """Gives the minibatches of a run; what is recorded takes the place of what would be read."""
+    """Gives the minibatches of a run; cached ones take the place of those in the data."""
 
     def __init__(self, run_state: RunState, feed: Feed, cached_steps: CachedStepRunner, steps: StepCache):
         """

@@ -1,4 +1,4 @@
-"""Frozen work done once in a run: a pass over the images records it, the steps of the interval replay it."""
+"""The activation cache in a run: a pass over the images writes it, the steps of the interval read it."""
 
 from typing import Any, Optional
 
@@ -24,7 +24,7 @@ from elastictrainer.training.stopwatch import CALIBRATION
 
 
 class CachedStepRunner:
-    """Records what is frozen in an interval, and takes its steps."""
+    """Writes the activation cache of an interval, and runs its cached steps."""
 
     def __init__(self, run_state: RunState, feed: Feed, steps: StepCache, settings: ReuseSettings):
         """
@@ -40,11 +40,11 @@ class CachedStepRunner:
 
     @property
     def uses_cache(self) -> bool:
-        """Whether the interval's frozen work is recorded, so that its steps replay it."""
+        """Return whether the interval's activations are cached, so that its steps read them."""
         return self._cache is not None
 
     def write_cache(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> None:
-        """Record what `mask` freezes, in one pass over the data.
+        """Cache the activations of the tensors that `mask` freezes, in one pass over the data.
 
         Args:
             mask: (N,) bool: what trains in the interval.
@@ -72,7 +72,8 @@ class CachedStepRunner:
         )
 
     def refresh_cache(self) -> None:
-        """Record again, at the start of an epoch, where what it depends on was changed from outside.
+        """Write the cache again, at the start of an epoch, if a variable that it depends on was changed from
+        outside.
 
         Raises:
             Unusable, RecordingError: it cannot be recorded any more.
@@ -86,7 +87,7 @@ class CachedStepRunner:
         self.write_cache(mask)
 
     def step(self) -> float:
-        """Train on the next recorded minibatch; returns its loss. RunError where it cannot be read."""
+        """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""
         assert self._cache is not None
         progress = self._run_state.progress
         try:
@@ -98,14 +99,14 @@ class CachedStepRunner:
         return float(self._cache.train(values))
 
     def end(self) -> None:
-        """Free what was recorded."""
+        """Free the cache."""
         if self._cache is not None:
             self._cache.close()
         self._cache = None
         self._run_state.cache_start = None
 
     def resume(self) -> None:
-        """Record again what a run that goes on had recorded: a file of an earlier process is not trusted.
+        """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
 
         Raises:
             Unusable, RecordingError: there is less room, or another device, than there was.
@@ -127,7 +128,7 @@ class CachedStepRunner:
         count: int,
         random: Optional[Any] = None,
     ) -> int:
-        """Record up to `count` minibatches; returns how many.
+        """Write up to `count` minibatches to the cache; returns how many.
 
         Args:
             mask, head: see `record`.

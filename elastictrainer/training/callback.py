@@ -1,4 +1,4 @@
-"""A callback of Keras' that also sees the run: what checkpoints, records and meters have in common."""
+"""A Keras callback that also sees the run: the base of checkpoints, logs and meters."""
 
 import contextlib
 from typing import Any, ContextManager, Dict
@@ -18,7 +18,7 @@ class TrainerCallback(tf.keras.callbacks.Callback):
     run_state: RunState
 
     def fit_context(self) -> ContextManager[Any]:
-        """What `fit` runs in, `finished` included."""
+        """Return the context that `fit` runs in, `on_fit_end` included."""
         return contextlib.nullcontext()
 
     def on_steps_begin(self) -> None:
@@ -28,20 +28,23 @@ class TrainerCallback(tf.keras.callbacks.Callback):
         """Run after the steps of each epoch, before validation."""
 
     def on_selection(self, record: Dict[str, Any]) -> None:
-        """Tensors were selected; `record` is the line of selections.jsonl."""
+        """Run when tensors were selected; `record` is the line of selections.jsonl."""
 
     def on_head(self, record: Dict[str, Any]) -> None:
-        """The head was solved, before the first step; `record` has `images`, `loss` (nats) and `seconds`."""
+        """Run when the head was solved, before the first step; `record` has `images`, `loss` (nats) and
+        `seconds`.
+        """
 
     def state(self) -> Any:
-        """What `restore` needs, as JSON values; a checkpoint keeps it under the class' name."""
+        """Return the state that `restore` needs, as JSON values; a checkpoint keeps it under the class' name.
+        """
 
     def restore(self, state: Any) -> None:
         """Go on from `state`; of a class without state: None."""
 
     def results(self) -> Dict[str, Any]:
-        """What it adds to the figures of the run."""
+        """Return entries to add to summary.json."""
         return {}
 
     def on_fit_end(self, results: Dict[str, Any]) -> None:
-        """The run is over; `results` are those of summary.json."""
+        """Run when the run is over; `results` are those of summary.json."""

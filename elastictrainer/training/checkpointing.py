@@ -48,7 +48,7 @@ class Checkpointing(TrainerCallback):
         self._saved_at = time.monotonic()
 
     def fit_context(self) -> ContextManager[Any]:
-        """See `TrainerCallback`: signals are held back. UsageError where another run's checkpoints are."""
+        """Hold signals back. UsageError where another run's checkpoints are."""
         if not self.resume and ownership.checkpoints(self._run.checkpoints_path):
             raise UsageError(
                 f"{self._run.path} has checkpoints of an earlier run. Go on with it by resume=True, or "

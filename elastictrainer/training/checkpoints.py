@@ -34,7 +34,7 @@ class Checkpoints:
         self._checkpoint = tf.train.Checkpoint(state=self._state, **groups)
 
     def saved(self) -> List[Path]:
-        """The checkpoints there are, the newest first."""
+        """Return the checkpoints there are, the newest first."""
         return ownership.checkpoints(self.folder)
 
     def save(self, step: int, state: Dict[str, Any]) -> None:

@@ -47,7 +47,7 @@ class Deadline:
 
     @property
     def extends(self) -> bool:
-        """Whether it gives an earlier run more time than that had."""
+        """Return whether it gives an earlier run more time than that had."""
         return self._more_s > 0
 
     def resume(self, before_s: float) -> None:

@@ -59,7 +59,7 @@ class Evaluation(TrainerCallback):
         logs["val_loss"], logs["val_accuracy"] = loss, accuracy
 
     def on_head(self, record: Dict[str, Any]) -> None:
-        """See `TrainerCallback`: evaluate the solved head."""
+        """Evaluate the solved head."""
         record["test_loss"], record["test_accuracy"] = self._evaluate(0, self._one_of)
         record["one_of"] = self._one_of
 
@@ -93,16 +93,16 @@ class Evaluation(TrainerCallback):
         return loss, accuracy
 
     def state(self) -> List[List[Any]]:
-        """See `TrainerCallback`."""
+        """Return the state that a checkpoint keeps."""
         return [list(result) for result in self._results]
 
     def restore(self, state: Optional[List[Any]]) -> None:
-        """See `TrainerCallback`."""
+        """Continue from the state that a checkpoint kept."""
         # A checkpoint of an earlier version has no accuracies apart.
         self._results = [(*result[:4], dict(*result[4:])) for result in state or []]
 
     def results(self) -> Dict[str, Any]:
-        """See `TrainerCallback`."""
+        """Return accuracy and loss of the kept weights, evaluated now if they were not yet."""
         trained = self.run_state.progress.epoch
         if not trained:
             return {}

@@ -41,7 +41,7 @@ class Feed:
 
     @property
     def can_pass(self) -> bool:
-        """Whether the data can be read in passes of their own."""
+        """Return whether the data can be read in passes of their own."""
         return self._data.repeatable
 
     @property
@@ -51,7 +51,7 @@ class Feed:
 
     @property
     def batch_size(self) -> int:
-        """The number of examples of a full minibatch."""
+        """Return the number of examples of a full minibatch."""
         assert self._size is not None, "a minibatch has been seen before"
         return self._size
 
@@ -82,7 +82,7 @@ class Feed:
         self._open = None
 
     def peek(self) -> Minibatch:
-        """Return the minibatch that `fetch` gives next; see there."""
+        """Return the minibatch that `fetch` gives next."""
         minibatch = self.fetch()
         assert self._open is not None
         self._open = itertools.chain([minibatch], self._open)
@@ -126,13 +126,13 @@ class Feed:
         return self.first_epoch + progress.epoch, progress.batch
 
     def is_full(self, minibatch: Minibatch) -> bool:
-        """Whether it has as many examples as the first one; the last of an epoch may have fewer."""
+        """Return whether it has as many examples as the first one; the last of an epoch may have fewer."""
         size = int(tf.nest.flatten(minibatch[0])[0].shape[0])
         self._size = self._size or size
         return size == self._size
 
     def remember(self, minibatch: Minibatch) -> None:
-        """Take note of a full minibatch that was trained on."""
+        """Remember a full minibatch that was trained on, for `probe`."""
         self._recent.append(minibatch)
 
     def probe(self, number: int) -> Iterator[Minibatch]:
@@ -150,7 +150,7 @@ class Feed:
 
 
 def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:
-    """Those of `data`, one after the other; DataError where one cannot be read."""
+    """Yield the minibatches of `data`; DataError where one cannot be read."""
     try:
         yield from map(unpacked, data)
     except tf.errors.OpError as error:
@@ -158,6 +158,6 @@ def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:
 
 
 def unpacked(data: Any) -> Minibatch:
-    """What Keras takes as a minibatch, or its tf.TensorSpecs: inputs, and labels with sample weights."""
+    """Unpack a minibatch as Keras does, or its tf.TensorSpecs: inputs, and labels with sample weights."""
     x, *targets = tf.keras.utils.unpack_x_y_sample_weight(without_optionals(data))
     return x, (targets[0], targets[1])

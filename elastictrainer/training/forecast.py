@@ -1,4 +1,5 @@
-"""What the parts of a run by the clock will take: said before it trains, or why there is too little time."""
+"""A forecast of the parts of a run by the clock, made before it trains; an error if there is too little time.
+"""
 
 from dataclasses import dataclass
 from typing import List, Optional
@@ -40,13 +41,13 @@ class Forecast:
 
     @property
     def training_s(self) -> float:
-        """Seconds that are left for training."""
+        """Return seconds that are left for training."""
         before_s = self.spent_s + self.passes_s + self.check_s + self.selections_s
         return self.budget_s - before_s - self.ending_s
 
     @property
     def least_s(self) -> float:
-        """The least budget that makes sense."""
+        """Return the least budget that makes sense."""
         return self.budget_s - self.training_s + self.least_training_s
 
     def lines(self) -> List[str]:

@@ -52,11 +52,11 @@ class HeadPass:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was taken in."""
+        """Drop the features collected so far."""
         self._features, self._targets, self._weights = [], [], []
 
     def add(self, features: Any, minibatch: Minibatch) -> None:
-        """Take in the (batch, width) features of a minibatch."""
+        """Collect the (batch, width) features of a minibatch."""
         labels, weights = minibatch[1]
         targets = self._as_targets(np.asarray(labels))
         self._features.append(np.asarray(features, np.float32))
@@ -67,7 +67,7 @@ class HeadPass:
         self._weights.append(counts)
 
     def finish(self) -> Dict[str, Any]:
-        """Solve on all that was taken in, or on a pass over the images; returns figures of the solved head.
+        """Solve on the features collected, or on a pass over the images; returns figures of the solved head.
 
         `images`: how many it was solved on; `loss`: their mean, in nats; `seconds`: of pass and solving.
         """
@@ -81,7 +81,7 @@ class HeadPass:
         return {"images": images, "loss": loss, "seconds": seconds}
 
     def _read(self, count: int) -> None:
-        """Take in the features of the first `count` minibatches."""
+        """Collect the features of the first `count` minibatches."""
         for minibatch in self._feed.one_pass(count):
             self.add(self.head.features(minibatch[0]), minibatch)
 

@@ -1,4 +1,4 @@
-"""The start of an interval: tensors are selected, their frozen work is recorded, the head is solved."""
+"""The start of an interval: tensors are selected, activations are cached, the head is solved."""
 
 from typing import Any, Callable, Dict, Optional
 
@@ -65,7 +65,7 @@ class Intervals:
             state.follow_deadline()  # evaluating the head has shown what the evaluation at the end takes
 
     def go_on(self) -> None:
-        """Go on with the interval in another epoch; a recording that is no longer right is renewed."""
+        """Continue the interval in another epoch; an outdated cache is written again."""
         if self._cached_steps is None:
             return
         try:
@@ -85,7 +85,7 @@ class Intervals:
             self._policy.settle(self._state.progress.step)
 
     def _without_cache(self, error: Exception) -> None:
-        """Do all work in every step of the interval, and say why."""
+        """Do all work in every step of the interval, and log why."""
         assert self._cached_steps is not None
         self._cached_steps.end()
         LOG.info(f"not recording: {error}")
@@ -98,7 +98,7 @@ class Intervals:
         return policy
 
     def _target(self, cached: bool) -> float:
-        """Return what a step of the interval that begins may take of a full one.
+        """Return the time of a step of the interval that begins, over a full step's.
 
         A step that replays: so long that the planned passes fit into the interval, after its recording. A
         step that does all work: the share of full training's time that was asked for.

@@ -1,4 +1,4 @@
-"""What one call of `fit` leaves to the next: compiled graphs, the profile, the selection."""
+"""The state that one call of `fit` leaves to the next: compiled graphs, the profile, the selection."""
 
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional
@@ -34,7 +34,7 @@ class Compiled:
 
 @dataclass
 class Kept:
-    """What a `Trainer` keeps between two calls of `fit`.
+    """The state that a `Trainer` keeps between two calls of `fit`.
 
     Attributes:
         compiled: graphs; None: none yet, or of an earlier process.

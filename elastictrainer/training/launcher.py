@@ -28,17 +28,17 @@ _CODE = (
 
 
 def is_replica() -> bool:
-    """Whether this process was started by `train`."""
+    """Return whether this process was started by `train`."""
     return _MARK in os.environ
 
 
 def suffix(rank: int) -> str:
-    """What tells a process' run folder from the first one's."""
+    """Return a suffix that makes a process' run folder differ from the first one's."""
     return f"-worker{rank}" if rank else ""
 
 
 def devices(asked: Optional[int]) -> List[Optional[str]]:
-    """For each replica the GPU it is to see, as CUDA_VISIBLE_DEVICES; None for one without.
+    """Return for each replica the GPU it is to see, as CUDA_VISIBLE_DEVICES; None for one without.
 
     Args:
         asked: how many; None: one for each GPU.
@@ -64,7 +64,7 @@ def devices(asked: Optional[int]) -> List[Optional[str]]:
 
 
 def end_with_launcher() -> None:
-    """In a replica: stop, as if asked to terminate, once the process that started it has ended in any way."""
+    """Stop this replica, as if asked to terminate, once the process that started it has ended in any way."""
 
     def wait() -> None:
         # The launcher writes nothing: this returns when its end of the pipe is closed.
@@ -75,7 +75,7 @@ def end_with_launcher() -> None:
 
 
 def divide_processors() -> None:
-    """In a replica without a GPU: use a share of the processors. Call it before any op of TensorFlow's."""
+    """Use a share of the processors, in a replica without a GPU. Call it before any op of TensorFlow's."""
     import tensorflow as tf
 
     if not tf.config.list_physical_devices("GPU"):
@@ -169,7 +169,7 @@ def _watch(started: Sequence[subprocess.Popen]) -> Optional[int]:
 
 
 def _environments(seen: Sequence[Optional[str]]) -> List[Dict[str, str]]:
-    """The environment of each replica: who the others are, and which device is its own."""
+    """Return the environment of each replica: who the others are, and which device is its own."""
     ports = [socket.socket() for _ in seen]
     for port in ports:
         port.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The memory that a run may take: what is left of it for its steps, its minibatches and its recordings."""
+"""The memory that a run may take, divided among its steps, its minibatches and its cache."""
 
 import dataclasses
 from typing import Any, Callable, Iterable, Iterator, Optional
@@ -84,11 +84,11 @@ class MemoryLimit:
         return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
 
     def reuse(self, settings: ReuseSettings) -> ReuseSettings:
-        """Return the settings of a recording, which goes into a file beyond its share of the memory."""
+        """Return the settings of the cache, which goes into a file beyond its share of the memory."""
         return dataclasses.replace(settings, memory=min(settings.kept_bytes, self.cache_bytes))
 
     def cut(self, minibatches: Callable[[int], Iterable[Any]]) -> Callable[[int], Iterator[Any]]:
-        """`minibatches`, each with so few examples that a full step fits."""
+        """Cut each of `minibatches` to so few examples that a full step fits."""
 
         def first(part: Any) -> Any:
             return None if part is None else part[: self.examples]
@@ -96,7 +96,7 @@ class MemoryLimit:
         return lambda number: (tf.nest.map_structure(first, one) for one in minibatches(number))
 
     def lines(self) -> Iterator[str]:
-        """Say how the memory is divided."""
+        """Yield lines on how the memory is divided."""
         memory = self.timings.memory
         assert memory is not None
         yield (
@@ -117,12 +117,14 @@ def auto() -> float:
 
 
 def asked(size: float) -> str:
-    """A size to ask for, rounded up: "1.35GB"."""
+    """Format a size to ask for, rounded up: "1.35GB"."""
     return f"{np.ceil(size / _ROUNDED) * _ROUNDED / 1e9:g}GB"
 
 
 def remark(timings: Optional[TensorTimings]) -> str:
-    """Say that a run's full steps do not fit into what is free, and what to ask for; else an empty string."""
+    """Return a note if a run's full steps do not fit into what is free, and what to ask for; else an empty
+    string.
+    """
     if timings is None or timings.memory is None:
         return ""
     free = resident.available_bytes() + resident.resident_bytes()
@@ -136,5 +138,5 @@ def remark(timings: Optional[TensorTimings]) -> str:
 
 
 def _cheapest(memory: StepMemory, connected: Any) -> float:
-    """Resident memory of a process that trains the tensor that takes least."""
+    """Return resident memory of a process that trains the tensor that takes least."""
     return memory.loaded + float(memory.alone[connected].min())

@@ -24,7 +24,7 @@ class EnergyMetering(TrainerCallback):
         self._training = False
 
     def fit_context(self) -> ContextManager[Any]:
-        """See `TrainerCallback`: the sensor is read in the background."""
+        """Read the sensor in the background."""
         return self._meter
 
     def on_steps_begin(self) -> None:
@@ -45,18 +45,18 @@ class EnergyMetering(TrainerCallback):
             self._intervals[-1][1] = time.time()
 
     def state(self) -> Dict[str, Any]:
-        """See `TrainerCallback`."""
+        """Return the state that a checkpoint keeps."""
         self._extend()
         self._meter.run(self._training)  # counts what was spent so far
         return {"joules": self._meter.joules, "intervals": self._intervals}
 
     def restore(self, state: Optional[Dict[str, Any]]) -> None:
-        """See `TrainerCallback`."""
+        """Continue from the state that a checkpoint kept."""
         if state is not None:
             self._meter.joules, self._intervals = state["joules"], state["intervals"]
 
     def results(self) -> Dict[str, Any]:
-        """See `TrainerCallback`."""
+        """Return the energy, its source and the intervals of training."""
         return {
             "energy_joules": self._meter.joules if self._sensor else None,
             "energy_source": self._sensor.name if self._sensor else None,

@@ -1,4 +1,4 @@
-"""What a run trains with, made on its first minibatch: profile, plan, policy, compiled steps."""
+"""The parts of a run, made on its first minibatch: profile, plan, policy, compiled steps."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _OPENING = 48  # full steps before the first selection where the head is not sol
 
 @dataclass(frozen=True)
 class Wanted:
-    """What `Trainer` was asked for.
+    """The request of a `Trainer`.
 
     Attributes:
         scheme, selection: which tensors train.
@@ -56,7 +56,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run trains with.
+    """The parts that a run trains with.
 
     Attributes:
         timings: the model's profile.
@@ -191,7 +191,7 @@ def _head_pass(state: RunState, feed: Feed) -> HeadPass:
 
 
 def _still_holds(state: RunState, kept: Kept) -> bool:
-    """Return whether the selection of an earlier run is to be trained on; a line says why not."""
+    """Return whether the selection of an earlier run is to be trained on; logs why not."""
     if kept.steps >= PLAIN_INTERVAL * state.steps_per_epoch:
         return False
     if kept.weights != digest(state.model.variables):

@@ -45,7 +45,7 @@ def opened() -> Iterator[Tuple[Optional[int], str]]:
 
 
 def hold() -> None:
-    """In a process of its own: make the network, say whether that worked, keep it until stdin is closed."""
+    """Make the network in a process of its own, print whether that worked, keep it until stdin is closed."""
     try:
         _make()
     except (OSError, AttributeError) as error:  # AttributeError: another system than Linux
@@ -86,7 +86,7 @@ def _make() -> None:
 
 
 def _call(name: str, *arguments: Any) -> None:
-    """A function of the C library; OSError where it fails, AttributeError where there is none."""
+    """Call a function of the C library; OSError where it fails, AttributeError where there is none."""
     function = getattr(ctypes.CDLL(None, use_errno=True), name)
     if function(*arguments):
         number = ctypes.get_errno()

@@ -1,4 +1,4 @@
-"""How far a run is: counters and sums over its steps."""
+"""The progress of a run: counters and sums over its steps."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ def typical_ms(measured: Sequence[float]) -> float:
 
 @dataclass
 class Progress:
-    """Where a run stands between two steps. JSON values only.
+    """The progress of a run between two steps. JSON values only.
 
     Attributes:
         epoch: epochs finished, their evaluation included.
@@ -56,20 +56,20 @@ class Progress:
     stopped: Optional[str] = None
 
     def step_took(self, ms: float) -> None:
-        """A step's time, to be part of the medians."""
+        """Add a step's time to the medians."""
         self.epoch_ms.append(ms)
         self.recent_ms.append(ms)
         if len(self.recent_ms) > 2 * _RECENT:
             del self.recent_ms[:_RECENT]
 
     def step_done(self, loss: float) -> None:
-        """One more minibatch."""
+        """Count one more minibatch."""
         self.loss_sum += loss
         self.batch += 1
         self.step += 1
 
     def epoch_done(self, trained_s: float) -> None:
-        """One more epoch, after `trained_s` seconds of training."""
+        """Count one more epoch, after `trained_s` seconds of training."""
         self.epoch += 1
         self.batch = 0
         self.loss_sum = 0.0
@@ -78,5 +78,5 @@ class Progress:
         self.epochs_flops = self.flops
 
     def to_json(self) -> Dict[str, Any]:
-        """What `Progress(**...)` takes."""
+        """Return the arguments of `Progress(**...)`."""
         return {**dataclasses.asdict(self), "recent_ms": self.recent_ms[-_RECENT:]}

@@ -53,7 +53,7 @@ def wait_for_peers(workers: Sequence[str], rank: int, patience_s: float = _PATIE
 
 
 def _place(worker: str, rank: int) -> Tuple[str, int]:
-    """Host and port; UsageError where it has none or does not exist."""
+    """Return host and port; UsageError where it has none or does not exist."""
     host, _, port = worker.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"TF_CONFIG: worker {rank} is {worker!r}; expected host:port.")

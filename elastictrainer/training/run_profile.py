@@ -1,4 +1,4 @@
-"""The profile of a run that was given none, or one that does not say what recording costs."""
+"""The profile of a run that was given none, or one without the costs of the cache."""
 
 from typing import Any, Optional, Tuple
 
@@ -38,7 +38,7 @@ def check_cacheable(
     spec: Any,
     deterministic: bool,
 ) -> Tuple[bool, Optional[TensorTimings]]:
-    """Return whether frozen work can be recorded, and the profile, which then says what that costs.
+    """Return whether activations can be cached, and the profile, which then has the costs of that.
 
     Args:
         state: of the run; a line says why not.

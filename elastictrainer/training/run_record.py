@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, and shows while it goes."""
+"""The files that a run leaves in its folder, and the lines it shows."""
 
 import contextlib
 from typing import Any, ContextManager, Dict, Optional
@@ -33,11 +33,11 @@ class RunRecord(TrainerCallback):
         self._lines = {"metrics": 0, "selections": 0}
 
     def fit_context(self) -> ContextManager[Any]:
-        """See `TrainerCallback`."""
+        """Close the display at the end."""
         return contextlib.closing(self._report)
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        """UsageError where another run has written."""
+        """Raise UsageError if another run has written."""
         run = self._run
         if run and (len(run.metrics()), len(run.selections())) != tuple(self._lines.values()):
             raise UsageError(
@@ -95,7 +95,7 @@ class RunRecord(TrainerCallback):
             self._report.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
 
     def on_selection(self, record: Dict[str, Any]) -> None:
-        """See `TrainerCallback`."""
+        """Write the selection."""
         if self._run is None:
             return
         self._run.add_selection(record)
@@ -105,7 +105,7 @@ class RunRecord(TrainerCallback):
             self._report.selection_map(record["step"], np.array(policy.masks))
 
     def on_head(self, record: Dict[str, Any]) -> None:
-        """See `TrainerCallback`: from here on there is a usable model in the run folder."""
+        """Write and show the solved head: from here on there is a usable model in the run folder."""
         trained_s = self.run_state.watch.training()
         line: Dict[str, Any] = {
             "epoch": 0,
@@ -132,18 +132,18 @@ class RunRecord(TrainerCallback):
             self._lines["metrics"] += 1
 
     def state(self) -> Dict[str, int]:
-        """See `TrainerCallback`."""
+        """Return the state that a checkpoint keeps."""
         return self._lines
 
     def restore(self, state: Optional[Dict[str, int]]) -> None:
-        """See `TrainerCallback`: what was written after the checkpoint is removed."""
+        """Continue from a checkpoint; lines written after it are removed."""
         self._lines = state or {"metrics": 0, "selections": 0}
         if self._run is not None:
             self._run.rewind(self._lines["metrics"], self._lines["selections"])
             self.run_state.selections[:] = self._run.selections()
 
     def results(self) -> Dict[str, Any]:
-        """See `TrainerCallback`."""
+        """Return peak memory, and the entries given as `about`."""
         return {
             "peak_rss_bytes": environment.peak_rss_bytes(),
             "peak_gpu_bytes": environment.peak_gpu_bytes(),
@@ -151,7 +151,7 @@ class RunRecord(TrainerCallback):
         }
 
     def on_fit_end(self, results: Dict[str, Any]) -> None:
-        """See `TrainerCallback`."""
+        """Write the model and the summary."""
         if self._run is not None:
             self._run.save_model(self.run_state.model)
             self._run.write_summary(results)

@@ -1,4 +1,4 @@
-"""The state of a run: what outlives one call of Keras' `fit`, and what its times add up to."""
+"""The state of a run: what outlives one call of Keras' `fit`, and sums of its times."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ _MOST_OF_BUDGET = 0.5  # that is left, for a pass over the images: the rest is f
 
 @dataclass
 class RunState:
-    """Where a run stands, for the loop that moves it on and the callbacks that follow it.
+    """The state of a run, for the loop that advances it and the callbacks that follow it.
 
     Attributes:
         model: compiled.
@@ -69,15 +69,15 @@ class RunState:
     last_checkpoint: Optional[Path] = None
 
     def epoch_done(self) -> None:
-        """The epoch going on is evaluated and recorded."""
+        """Finish the present epoch, after it was evaluated and written down."""
         self.progress.epoch_done(self.watch.training())
 
     def metric_variables(self) -> List[tf.Variable]:
-        """All that the model's metrics are made of."""
+        """Return all variables of the model's metrics."""
         return tf_variables(v for metric in self.model.metrics for v in metric.variables)
 
     def diverged(self, what: str) -> RunError:
-        """The error to raise where `what` shows that training has diverged."""
+        """Return the error to raise where `what` shows that training has diverged."""
         kept = f"; the last good checkpoint is {self.last_checkpoint}" if self.last_checkpoint else ""
         return RunError(
             f"{what} at step {self.progress.step} (epoch {self.progress.epoch + 1}): training diverged. "
@@ -104,7 +104,7 @@ class RunState:
 
     @property
     def by_clock(self) -> bool:
-        """Whether the clock ends the run, not a number of steps."""
+        """Return whether the clock ends the run, not a number of steps."""
         return self.budget.seconds is not None
 
     def ends(self) -> bool:
@@ -121,7 +121,7 @@ class RunState:
         return spent_s + _MOST_OF_BUDGET * max(0.0, self.budget.seconds - spent_s)
 
     def full_step_ms(self) -> Optional[float]:
-        """Return what a full step takes: by those measured for comparison, else by the run's own.
+        """Return the ms of a full step: by those measured for comparison, else by the run's own.
 
         None before the first of either.
         """
@@ -137,7 +137,7 @@ class RunState:
         return step_ms / full_ms if self.progress.full_ms and full_ms and step_ms is not None else None
 
     def full_training_s(self) -> Optional[float]:
-        """Return what full training takes in place of this run; None before the first full step.
+        """Return the seconds of full training in place of this run; None before the first full step.
 
         Of a run by the clock: for the epochs that were asked for. Of another: for the steps done. What it has
         in common with this run is added: waiting for the first minibatch of an epoch, the loop around the
@@ -163,7 +163,8 @@ class RunState:
         return spent_s / steps * (self.epochs * self.steps_per_epoch - steps) if steps else None
 
     def results(self) -> Dict[str, Any]:
-        """The run's figures so far, as in summary.json: docs/run-folder.md has every key with its unit.
+        """Return the run's figures so far, as in summary.json: docs/run-folder.md has every key with its
+        unit.
 
         `seconds` holds all times by what they were spent on, and others add some of them up: importance's
         includes the full steps timed for comparison.

@@ -25,7 +25,7 @@ class StopTogether(tf.keras.callbacks.Callback):
         self.model.stop_training = False
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Agree."""
+        """Agree on whether to stop."""
         asked = self._asked or bool(self.model.stop_training)
         self.model.stop_training = bool(self._workers.gather([asked]).any())
         self._asked = False

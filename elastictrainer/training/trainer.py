@@ -130,7 +130,8 @@ class Trainer:
             require_reachable(self.selection.rho, self.timings, self.reuse.reuse != "off")
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """As `Model.compile`, without XLA unless asked for; a compiled model need not be compiled again.
+        """Compile as `Model.compile` does, without XLA unless asked for; a compiled model need not be
+        compiled again.
 
         A profile that an earlier `fit` made is forgotten: other layers may train now, or another optimizer.
         """
@@ -143,7 +144,7 @@ class Trainer:
         self.model.compile(*arguments, **options)
 
     def fit(self, *arguments: Any, **options: Any) -> tf.keras.callbacks.History:
-        """As `Model.fit`, which see for the arguments.
+        """Train; the arguments are those of `Model.fit`.
 
         The data may also be a function of (epoch, first): a tf.data.Dataset of the minibatches from number
         `first` of that epoch on, the same whenever it is called, through all epochs to come. Pass
