@@ -117,8 +117,7 @@ def check_places(option: str, places: Iterable[str]) -> None:
 
 
 def import_object(option: str, place: str) -> Any:
-    """Import the attribute at `place`, "package.module:attribute"; UsageError, naming `option`, without one.
-    """
+    """Import the object at `place`, "package.module:attribute"; UsageError, naming `option`, without one."""
     module_name, _, attribute = place.partition(":")
     try:
         return getattr(importlib.import_module(module_name), attribute)

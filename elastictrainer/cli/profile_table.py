@@ -23,7 +23,7 @@ def _with_reuse(timings: TensorTimings) -> str:
     """Return the smallest rho with the cache; nothing where that was not measured."""
     if timings.reuse is None:
         return ""
-    return f"; {timings.with_cache.rho_min:.3f} for a step that replays recorded work"
+    return f"; {timings.with_cache.rho_min:.3f} for a cached step"
 
 
 def _memory(timings: TensorTimings) -> List[str]:

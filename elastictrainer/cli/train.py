@@ -97,7 +97,7 @@ def _print_summary(summary: Dict[str, Any]) -> None:
     selecting_s = summary["importance_seconds"] + summary["selection_seconds"] + summary["trace_seconds"]
     print(
         f"{_accuracy(summary)}\n"
-        f"took: head and recording {head_s:.0f} s, selection "
+        f"took: head and cache {head_s:.0f} s, selection "
         f"{selecting_s:.0f} s, training {steps_s:.0f} s; {summary['train_seconds']:.0f} s in all, and "
         f"{seconds.get('validation', 0.0):.0f} s of evaluation"
         + (f"\nratio to full training: {', '.join(ratios)}" if ratios else "")

@@ -110,7 +110,7 @@ def draw(
 
 
 def read(path: Path) -> KeptImages:
-    """Return what `KeptImages.save` wrote.
+    """Read the images that `KeptImages.save` wrote.
 
     Raises:
         UsageError: the file cannot be read, is damaged, or holds something else.

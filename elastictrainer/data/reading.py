@@ -11,7 +11,7 @@ import numpy as np
 from elastictrainer.data import pictures
 from elastictrainer.errors import UnreadableImages
 
-# Names beside those that begin with a dot: of macOS' archives, of network drives, of Windows.
+# Hidden names besides those that begin with a dot: of macOS' archives, of network drives, of Windows.
 _HIDDEN = ("__MACOSX", "@eaDir", "Thumbs.db", "desktop.ini")
 
 
@@ -43,7 +43,7 @@ class Reading:
     label_column: Optional[str] = None
 
     def record(self) -> Dict[str, Any]:
-        """Return what a run keeps of this to read the same images when it is resumed."""
+        """Return the settings that a resumed run needs to read the same images."""
         return {"left_out": self.left_out, "damaged": list(self.damaged)}
 
     def deleted_from(self, folder: Path) -> List[Path]:
@@ -68,7 +68,7 @@ class Reading:
         return np.array([name not in out for name in names], bool)
 
     def _problems(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Return what is wrong with a file, by its name."""
+        """Return the problem of each damaged file, by its name."""
 
         def of(name: str) -> str:
             found = pictures.problem(name, self.memory)

@@ -46,7 +46,7 @@ def _unused(files: Sequence[str]) -> str:
 
 
 def _hidden(files: Sequence[str]) -> str:
-    """Name what would be a class or an image, were it not hidden."""
+    """Name hidden files and folders that are ignored as images and classes."""
     classes = {os.path.dirname(file) for file in files}
     parts = {os.path.dirname(folder) for folder in classes}
     there = [entry for folder in sorted(parts) for entry in os.scandir(folder) if entry.is_dir()]

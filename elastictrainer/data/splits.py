@@ -38,8 +38,7 @@ class Split(Protocol):
         """After a failed read, return the error that names the image; None where it cannot be found."""
 
     def fingerprint(self) -> Dict[str, Any]:
-        """Return the `contents`, in order, and the `times` of the files, which together identify the split.
-        """
+        """Return the `contents`, in order, and the `times` of the files, which identify the split."""
 
 
 class Divisible(Split, Protocol):

@@ -96,7 +96,7 @@ def _text(path: Path) -> str:
 def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, List[str]]:
     """Read the images of an `.npz` file with the arrays x_train, y_train, x_test, y_test, or x and y.
 
-    Beside the former four there may be x_val and y_val.
+    The former four may come with x_val and y_val.
 
     Returns:
         Class names ("0", "1", ...), images (n, H, W, 3) in 0..255, labels (n,); and (n,) the part that each

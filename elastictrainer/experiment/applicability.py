@@ -13,7 +13,7 @@ _OF_ANY = {"head_init": ("solve", "keep")}  # values that any model has a use fo
 
 
 def refuse_inapplicable(settings: CommonSettings, given: Sequence[str]) -> None:
-    """Refuse what only a built-in model has a use for, where the model is not one.
+    """Refuse settings that only a built-in model uses, where the model is not one.
 
     A settings file may have been written for another model than the one that the command line names: what it
     says of that model is left out, and a note says so. At its default a setting asks for nothing.

@@ -147,7 +147,7 @@ def _old(run: RunFolder, each: int, size: Tuple[int, int]) -> KeptImages:
 
 
 def _stored(run: RunFolder, size: Tuple[int, int]) -> Optional[KeptImages]:
-    """Return what a run stored; None: nothing. UsageError where it is damaged, or of another run."""
+    """Return the images that a run stored; None: none. UsageError where it is damaged, or of another run."""
     if not run.kept_path.exists():
         return None
     stored = kept_images.read(run.kept_path)

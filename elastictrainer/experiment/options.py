@@ -112,7 +112,7 @@ def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
 
     Args:
         settings: the dataclass given to `parse`.
-        parsed: what `parse` returned beside the settings.
+        parsed: the other options that `parse` returned.
     """
     names = [field.name for field in dataclasses.fields(settings) if hasattr(parsed, field.name)]
     return ["--" + name.replace("_", "-") for name in names] + (["--config"] if parsed.config else [])

@@ -163,7 +163,7 @@ def effort(settings: TrainSettings) -> Dict[str, Any]:
         return {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s}
     calibrate_s = max(
         0.0, (allowed_s - _SHORT_S) / 1.5
-    )  # what recording takes is calibrated for half as long
+    )  # the costs of the cache are calibrated for half as long
     return {
         "calibrate_s": min(calibrate_s, settings.calibration_seconds),
         "warmup": 10,

@@ -85,10 +85,10 @@ def _train(
         deterministic=settings.deterministic,
     )
     if settings.meter:
-        energy.from_log(settings.meter, [])  # what is wrong with it is said now
+        energy.from_log(settings.meter, [])  # a wrong log raises its error now
     schemes.check_name(settings.scheme)
     check_together(settings)
-    if not resume:  # then it cannot be named anew: such a run goes on without recording
+    if not resume:  # a resumed run cannot name another folder: it goes on without a cache
         require_writable_cache(settings)
     users = user_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
@@ -97,7 +97,7 @@ def _train(
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
         # Alone, it makes the test part where the data has none.
-        besides = "--test-split 0.2 beside " if settings.validation_split else ""
+        besides = "--test-split 0.2 and " if settings.validation_split else ""
         raise UsageError(
             f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
             f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."
@@ -207,7 +207,7 @@ def _what_is_kept(data: ImageData) -> str:
 def _evaluation(
     settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing, one_of: int
 ) -> Union[Evaluation, BestWeights]:
-    """Return what is evaluated between epochs: the validation part, or the test part where there is none.
+    """Return the evaluation between epochs: of the validation part, or of the test part where there is none.
 
     `one_of`: the solved head is tested on one of so many images.
     """
@@ -243,7 +243,7 @@ def _head(
 
 
 def _evaluation_s(settings: TrainSettings, data: ImageData, timings: Optional[TensorTimings]) -> float:
-    """Return what an evaluation is expected to take, in seconds; 0 without a profile."""
+    """Return the expected duration of an evaluation, in seconds; 0 without a profile."""
     if timings is None:
         return 0.0
     images = data.evaluated_count("test" if data.val_split is None else "val")
@@ -365,7 +365,7 @@ def _begin(
     about: Dict[str, Any],
     kept: Optional[KeptImages],
 ) -> None:
-    """Write what a run can be resumed by, and what it ran on."""
+    """Write the settings that a run is resumed by, and its environment."""
     if not resume:
         run.begin()
         # From here on it can be resumed. As --config of another run it must not replace this one.

@@ -54,7 +54,7 @@ def require_writable_cache(settings: TrainSettings) -> None:
         why = getattr(error, "strerror", None) or error
         raise UsageError(
             f"--reuse-dir {settings.reuse_dir!r}: no file can be made there ({why}). Name another "
-            "folder, or leave it out: recordings are in the run folder then."
+            "folder, or leave it out: the cache is in the run folder then."
         ) from None
 
 

@@ -121,7 +121,7 @@ def export_run(
     trust: bool = False,
     weights: Optional[str] = None,
 ) -> List[str]:
-    """Export a finished run's model in the given formats, with a model card (README.md) beside them.
+    """Export a finished run's model in the given formats, with a model card (README.md) next to them.
 
     A README.md that exists stays, unless it may be replaced.
 

@@ -30,7 +30,7 @@ def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) ->
 
 
 def require_logits(name: str, model: Any, classes: int) -> None:
-    """Refuse what is not a built Keras model with logits (batch, classes).
+    """Refuse anything but a built Keras model with logits (batch, classes).
 
     Args:
         name: the model's name, for the message.

@@ -69,8 +69,7 @@ def data_name(dataset: Any) -> str:
 
 
 def device_name(environment: Dict[str, Any]) -> str:
-    """Return a processor's name and how many cores were used, or a GPU's, by `environment.json`; or nothing.
-    """
+    """Return the name of a processor and its cores in use, or of a GPU, by `environment.json`; or nothing."""
     recorded = str(environment.get("device") or "")
     name = re.sub(r"\s+", " ", _ADVERTISING.sub("", _SYSTEM.sub("", recorded))).strip()
     threads = environment.get("threads")

@@ -20,8 +20,7 @@ _LETTERS = 22  # in a line below a picture
 
 
 def confusion(scores: Scores) -> Drawing:
-    """Draw how many images of each class (row) were classified as each (column), shaded by the row's share.
-    """
+    """Draw the confusion matrix: true classes (rows), predicted ones (columns), shaded by the row's share."""
     counts, names = scores.confusion, list(scores.class_names)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = float(np.clip(0.34 * len(names) + 2.5, 4.5, 14))

@@ -1,4 +1,4 @@
-"""Words beside points that cover neither one another nor a point."""
+"""Words next to points that cover neither one another nor a point."""
 
 from typing import Any, List, Sequence, Tuple
 
@@ -16,7 +16,7 @@ _PLACES = [
 def place(
     axes: Any, words: Sequence[Tuple[str, float, float]], taken: Sequence[Tuple[float, float]], size: float
 ) -> List[Any]:
-    """Write each (text, x, y) of `words` beside its point, where nothing else is; return the annotations.
+    """Write each (text, x, y) of `words` next to its point, where nothing else is; return the annotations.
 
     Call it when the rest is drawn: it measures the words in the final layout, and fixes that layout.
 

@@ -22,7 +22,7 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
 
     Bars are the standard deviations of both over seeds. A colour stands for a scheme; hollow points for the
     scheme without reuse. A line joins the points of a scheme in the order of time. Rho, and the epochs of
-    full training, are written beside the points. Above is the share of the longest full training's time.
+    full training, are written next to the points. Above is the share of the longest full training's time.
 
     Args:
         runs: finished.

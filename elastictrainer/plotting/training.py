@@ -63,7 +63,7 @@ BARS = {
     "memory": Quantity("peak resident memory", "GB", _scaled("peak_rss_bytes", 1e-9)),
 }
 _BAR_LETTERS = 14  # in a line below a bar
-_INSIDE = 6  # lines, more of which have their legend beside the picture
+_INSIDE = 6  # lines, more of which have their legend outside the picture
 
 
 def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawing:
@@ -178,8 +178,7 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
 
 
 def _points(members: List[RunFolder], x: str, y: str) -> np.ndarray:
-    """Return (runs, epochs, 2): x and y of replicates, for the epochs that all have finished and evaluated.
-    """
+    """Return (runs, epochs, 2): x and y of replicates, for the epochs that all of them have evaluated."""
     # The line of the solved head, of epoch 0, does not have all that an epoch has.
     points = [
         [

@@ -29,9 +29,9 @@ def calibrated(timings: TensorTimings, cheapest_ratio: float, earliest_ratio: fl
     stays.
 
     TensorFlow fuses frozen forward work and keeps no activation of it, which makes it cheaper
-    (`frozen_saving`). It computes a weight gradient (dW) beside the activation gradient (dy). What a step
-    saves without the dW depends on how well the two share processors and memory; it is not the share of time
-    that the dW has in a full step (`overlap`).
+    (`frozen_saving`). It computes a weight gradient (dW) at the same time as the activation gradient
+    (dy). The time that a step saves without the dW depends on how well the two share processors and memory;
+    it is not the share of time that the dW has in a full step (`overlap`).
 
     Args:
         timings: from a trace, without either figure.
@@ -75,11 +75,11 @@ def with_calibrated_reuse(
     step, whatever trains).
 
     Args:
-        timings: with its `reuse`, which has what writing and reading take.
+        timings: with its `reuse`, which has the times of writing and reading.
         plain_ratio: measured time of a step of `middle(timings)`, computed as a whole, over the full step's.
-        write_ratio: of recording a minibatch's frozen work.
-        cached_ratio: of a step that replays it.
-        cheapest_cached_ratio: of a step of `cheapest(timings)` that replays.
+        write_ratio: of writing a minibatch to the cache.
+        cached_ratio: of a cached step.
+        cheapest_cached_ratio: of a cached step of `cheapest(timings)`.
     """
     assert timings.reuse is not None
     reuse, full_ms = timings.reuse, timings.full_ms
@@ -89,8 +89,8 @@ def with_calibrated_reuse(
     short_ms = timings.cached_step_time(short)
     writing_ms = write_ratio * full_ms - timings.cache_write_time(inside)
 
-    # What is mispredicted of the whole step of `inside` is none of replaying's: its change counts. Of a
-    # replayed step of `short` hardly any work is left, so that its own time counts.
+    # An error of the prediction of the whole step of `inside` is not the cache's: the change from that step
+    # to the cached one counts. A cached step of `short` has hardly any work left: its own time counts.
     missing_ms = cheapest_cached_ratio * full_ms - short_ms
     more_ms = (cached_ratio - plain_ratio) * full_ms - (inside_ms - plain_ms) - missing_ms
     short_work_ms = short_ms - reading_ms[short].item()

@@ -69,7 +69,7 @@ class Tracing:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Mark what runs inside as one step."""
+        """Mark the ops that run inside as one step."""
         with tf.profiler.experimental.Trace(STEP_EVENT, step_num=self.steps):
             yield
         self.steps += 1

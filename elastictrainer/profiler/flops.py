@@ -29,8 +29,7 @@ def flops_of(operations: Sequence[Any]) -> np.ndarray:
 
 
 def _depthwise(filter_shape: Any, gradient_shape: Any) -> float:
-    """Count two operations for each element of the filter's window, at each place and channel of the output.
-    """
+    """Count two operations for each element of the filter, at each place and channel of the output."""
     height, width = filter_shape.as_list()[:2]
     return 2.0 * height * width * gradient_shape.num_elements()
 

@@ -30,7 +30,7 @@ class Held(NamedTuple):
 def held(
     operations: Sequence[Any], charges: Sequence[Charge], batch: int, read_by_calls: Mapping[str, List[int]]
 ) -> Held:
-    """Return what a traced training step holds, by plain reachability in its graph.
+    """Return the tensors that a traced training step holds, by plain reachability in its graph.
 
     An op that needs forward results alone has run when the forward pass ends, wherever it stands: its result
     is held then instead of what it is made from. (Shapes, of which many gradients want nothing else.)

@@ -17,7 +17,7 @@ from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import tf_variables
 
 # Where it cannot be measured, as MobileNetV2 was on x86 with TensorFlow 2.15: of an op's node in a graph, and
-# what a step takes beside what it holds.
+# the memory of a step besides the tensors it holds.
 _PER_OP, _ALLOWANCE = 9e3, 45e6
 
 
@@ -38,7 +38,7 @@ class Measured:
 
 @contextlib.contextmanager
 def measured_steps(copied: float) -> Iterator[Measured]:
-    """Measure what the block takes, which traces a step and runs it a few times.
+    """Measure the memory of the block, which traces a step and runs it a few times.
 
     Args:
         copied: bytes that are copied while the steps run (see `snapshot.restored`) and count as none of
@@ -61,7 +61,7 @@ def measured_steps(copied: float) -> Iterator[Measured]:
 
 
 def bytes_of(variables: Any) -> float:
-    """Return what the values of variables take."""
+    """Return the bytes of the values of variables."""
     distinct = {id(variable): variable for variable in tf_variables(variables)}
     return float(sum(v.dtype.size * np.prod(v.shape.as_list()) for v in distinct.values()))
 

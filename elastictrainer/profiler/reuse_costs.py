@@ -10,19 +10,19 @@ from elastictrainer.profiler.cost_groups import CostGroups
 
 @dataclass(frozen=True)
 class ReuseCosts:
-    """Frozen work done once, on one device, for N tensors; times are ms of a minibatch.
+    """The costs of cached activations on one device, for N tensors; times are ms of a minibatch.
 
-    "At depth i" means: tensor i is the deepest that trains, and all nearer the output may train as well.
+    "At depth i" means: tensor i is the earliest that trains, and all nearer the output may train as well.
 
     Attributes:
         once: forward work that can be done once while no member trains; that of no member depends on the
             inputs alone, such as augmentation.
         once_flops: its floating point operations.
         cut_mb: (N,) what is stored of a minibatch at depth i, in MB.
-        recompute_ms: (N,) frozen work behind the cut at depth i, which a replayed step does again.
-        write_ms, write_ms_per_mb: to record a minibatch.
-        read_ms, read_ms_per_mb: to have one again.
-        slower: by what share the rest of a replayed step is slower than the same work in a whole step; it
+        recompute_ms: (N,) frozen work behind the cut at depth i, which a cached step does again.
+        write_ms, write_ms_per_mb: to write a minibatch to the cache.
+        read_ms, read_ms_per_mb: to read one from the cache.
+        slower: by what share the rest of a cached step is slower than the same work in a whole step; it
             begins with cold caches.
     """
 
@@ -43,8 +43,7 @@ class ReuseCosts:
 
     @property
     def cache_read_ms(self) -> np.ndarray:
-        """Return (N,) ms to read them, and to compute the layers behind the cut; without the share `slower`.
-        """
+        """Return (N,) ms to read them, and to compute the work behind the cut; without `slower`."""
         return self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
 
     def to_json(self) -> Dict[str, Any]:

@@ -19,7 +19,7 @@ class StepMemory:
         held: forward results, by the tensors whose gradients need them, for `batch` examples.
         graph: what the compiled step itself takes, by the tensors for which it has the ops.
         always: what the ops of every step take, and an allowance that was measured: what TensorFlow holds
-            beside that, as the order of its ops and its kernels want it.
+            besides, depending on the order of its ops and on its kernels.
         forward: the most that the forward pass holds while nothing is kept for gradients, for `batch`
             examples.
         loaded: resident memory of the process before its first step: TensorFlow, weights, slots.
@@ -38,7 +38,7 @@ class StepMemory:
     unknown: int = 0
 
     def step_bytes(self, mask: np.ndarray) -> float:
-        """Return what a step under `mask` (N,) bool takes at most above `loaded`."""
+        """Return the most bytes that a step under `mask` (N,) bool takes above `loaded`."""
         held = float(self.held.amount[self.held.active_groups(mask)].sum())
         graph = float(self.graph.amount[self.graph.active_groups(mask)].sum())
         return self.always + graph + max(self.forward, held)
@@ -60,7 +60,7 @@ class StepMemory:
 
     @property
     def groups(self) -> CostGroups:
-        """Return what a selection adds: `held` and `graph` together."""
+        """Return the memory that a selection adds: `held` and `graph` together."""
         return self.held.joined(self.graph)
 
     def for_batch(self, batch: int) -> "StepMemory":
@@ -82,7 +82,7 @@ class StepMemory:
 
     @classmethod
     def from_json(cls, tensors: int, value: Dict[str, Any]) -> "StepMemory":
-        """Return what `to_json` wrote, for so many tensors."""
+        """Read the memory profile that `to_json` wrote, for so many tensors."""
         held, graph = (CostGroups.from_json(tensors, value[name], "bytes") for name in ("held", "graph"))
         return cls(held, graph, **{name: value[name] for name in _NUMBERS})
 

@@ -45,7 +45,7 @@ class TensorTimings:
         dw: groups of weight gradient work (dW), one tensor each.
         dy: groups of activation gradient work (dy), for one or more tensors.
         forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
-        flops: groups of floating point operations of a step, beside the times; those of no member are the
+        flops: groups of floating point operations of a step, next to the times; those of no member are the
             forward pass and run in every step. None in a profile that was not counted.
         frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is
             selected.
@@ -55,10 +55,10 @@ class TensorTimings:
         connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be
             trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
-        reuse: what frozen work costs that is done once; None where that was not measured.
+        reuse: the costs of cached activations; None where they were not measured.
         memory: what a step takes of memory; None in a profile that was not measured for that.
-        uses_cache: frozen work was recorded before, and a step begins with what was recorded. All times of
-            selections are then those of such a step.
+        uses_cache: activations were cached before, and a step begins by reading them. All times of selections
+            are then those of such a cached step.
         metadata: what was profiled, on what, and how much of it could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """
@@ -207,8 +207,7 @@ class TensorTimings:
 
     @cached_property
     def forward_ms(self) -> float:
-        """Return the cost of every step whatever is selected, in ms: the forward pass with all of it frozen.
-        """
+        """Return the ms of every step, whatever is selected: the forward pass with all of it frozen."""
         done_ms = 0.0
         if self.reuse is not None and self.uses_cache:
             done_ms = self.reuse.once.amount[~self.reuse.once.has_members()].sum()
@@ -239,8 +238,7 @@ class TensorTimings:
 
     @property
     def validation_errors(self) -> np.ndarray:
-        """Return (K,) relative error of each measured selection's prediction: positive where it was too long.
-        """
+        """Return (K,) relative errors of the predictions of measured selections: positive where too long."""
         return np.array([v["predicted_ms"] / v["measured_ms"] - 1 for v in self.validation])
 
     def as_mask(self, mask: Mask) -> np.ndarray:
@@ -273,7 +271,7 @@ class TensorTimings:
         return np.where(self.is_earlier(mask), self.at_depth_ms - now_ms, 0.0)
 
     def cache_write_time(self, mask: Mask) -> float:
-        """Predict the ms to do and record a minibatch's frozen work under `mask`; needs `reuse`."""
+        """Predict the ms to compute and cache a minibatch's activations under `mask`; needs `reuse`."""
         assert self.reuse is not None
         mask = self.as_mask(mask)
         earliest = self.order[mask[self.order]][-1]

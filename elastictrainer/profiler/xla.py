@@ -73,8 +73,7 @@ def _source(tensor: Any) -> Any:
 
 
 def _called_from(nodes: Iterable[Any], library: Any, compiled: Set[str]) -> Set[str]:
-    """Return the functions that are called inside the functions that `nodes` call and XLA does not compile.
-    """
+    """Return the functions called inside those that `nodes` call and XLA does not compile."""
     bodies: Dict[str, List[Any]] = {f.signature.name: list(f.node_def) for f in library.function}
     inside: Set[str] = set()
     pending = [name for node in nodes for name in _functions_of(node) if name not in compiled]

@@ -88,8 +88,7 @@ def _table(line: Any, kinds: List[int]) -> np.ndarray:
 
 
 def _kinds_by_name(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
-    """Return for each event name on the host its op's index, _STEP, _ASYNC (events name the op), or _NEITHER.
-    """
+    """Return for each event name on the host its op's index, _STEP, _ASYNC (it names the op) or _NEITHER."""
     kind_of = {}
     for event_id, metadata in plane.event_metadata.items():
         match = _OP_EVENT.match(metadata.name)
@@ -117,8 +116,7 @@ def _host_kinds(plane: Any, line: Any, kind_of: Dict[int, int], op_index: Dict[s
 
 
 def _kernel_kinds(plane: Any, line: Any, op_index: Dict[str, int]) -> List[int]:
-    """Return for each event of a GPU's stream the index of its op; a kernel of no op keeps its kernel name.
-    """
+    """Return for each event of a GPU's stream the index of its op; a kernel of no op keeps its name."""
     kinds = []
     for event in line.events:
         metadata = plane.event_metadata[event.metadata_id]
@@ -225,7 +223,7 @@ def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
 
     Graph optimisation renames: what replaces an op, or is in the body of a loop or function, is named below
     it. The longest known name that is a path prefix is the op to charge; failing that, the same with the
-    leading path components (the optimizer's scope) taken off. An arithmetic rewrite is named beside the
+    leading path components (the optimizer's scope) taken off. An arithmetic rewrite is named next to the
     op it replaces, as `scope/ArithmeticOptimizer/REWRITE_op`.
     """
     index = {name: i for i, name in enumerate(known)}

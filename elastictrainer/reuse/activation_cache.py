@@ -22,7 +22,7 @@ from elastictrainer.steps.keras_compat import random_states
 
 _SPARE = 0.1  # of the free disk space stays free: other programs write too
 _ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times as much
-_FEWER = 4.0  # how much dearer bytes become while a recording has too many
+_FEWER = 4.0  # how much dearer bytes become while a cache has too many
 
 Minibatch = Tuple[Any, Any]
 
@@ -31,9 +31,9 @@ class ActivationCache:
     """The two parts of an interval's step: one that writes the cache, and the cached step that reads it.
 
     Attributes:
-        storage: what was stored so far.
-        share: of the frozen work's time that is done once.
-        random_states: variables that the recorded work draws random numbers from.
+        storage: the examples stored so far.
+        share: of the frozen layers' time that cached steps save.
+        random_states: variables that the cached layers draw random numbers from.
         random_start: their values before the first minibatch.
     """
 
@@ -81,7 +81,7 @@ class ActivationCache:
         try:
             self.storage = CacheStorage(self._columns(), capacity, folder)
         except (CacheError, MemoryError) as error:
-            raise NotCacheable(f"there is no room for the recording ({error})") from None
+            raise NotCacheable(f"there is no room for the cache ({error})") from None
         self._reader: Optional[CacheReader] = None
         self.random_states = self._split.random_states
         self.random_start = [v.numpy() for v in self.random_states]
@@ -121,7 +121,7 @@ class ActivationCache:
         return sum(zlib.crc32(variable.numpy().tobytes()) for variable in self._split.fixed)  # in any order
 
     def close(self) -> None:
-        """Free what is held."""
+        """Free memory and disk space."""
         if self._reader is not None:
             self._reader.close()
         self.storage.close()
@@ -143,13 +143,13 @@ class ActivationCache:
             cut = traced.cut(op_cost, lambda tensor: self._read_ms(tensor) * weight)  # noqa: B023
             saved = sum(op_cost(traced.ops.operations[k]) for k in cut.done_once)
             if not cut.tensors or saved <= sum(map(self._read_ms, cut.tensors)):
-                raise NotCacheable("reading what is frozen would take as long as computing it")
+                raise NotCacheable("reading cached activations would take as long as computing them")
             size = capacity * sum(row_bytes(tensor, self._settings.dtype) for tensor in cut.tensors)
             fits, folder = self._place(size)
             if fits:
                 return traced.split(cut, self._more(traced)), folder
             weight *= _FEWER
-        raise NotCacheable(f"a recording of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
+        raise NotCacheable(f"a cache of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
 
     def _more(self, traced: TracedStep) -> List[Any]:
         return [] if self._features is None else [traced.tensor(self._features)]

@@ -12,10 +12,10 @@ from elastictrainer.reuse.cache_storage import CacheStorage
 def order(ends: Sequence[int], seed: Optional[int], epoch: int) -> List[NDArray[np.intp]]:
     """Return the rows of each minibatch of an epoch: all examples once.
 
-    Shuffled, in another order for each epoch; the recorded minibatches where there is no seed.
+    Shuffled, in another order for each epoch; the minibatches as written where there is no seed.
 
     Args:
-        ends: as in `CacheStorage`; a minibatch has as many examples as the recorded one of its number.
+        ends: as in `CacheStorage`; a minibatch has as many examples as the written one of its number.
     """
     shuffled = np.arange(ends[-1])
     if seed is not None:
@@ -29,7 +29,7 @@ class CacheReader:
     def __init__(self, storage: CacheStorage, seed: Optional[int]):
         """
         Args:
-            storage: whole.
+            storage: complete.
             seed: of the orders; see `order`.
         """
         self._storage, self._seed = storage, seed

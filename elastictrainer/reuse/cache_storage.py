@@ -126,9 +126,9 @@ class CacheStorage:
             try:
                 read = os.preadv(self._file.fileno(), [row], int(k) * self._row_bytes)
             except OSError as error:
-                raise CacheError(f"reading the recorded examples failed: {error.strerror}") from None
+                raise CacheError(f"reading the cached examples failed: {error.strerror}") from None
             if read != self._row_bytes or zlib.crc32(row) != self._sums[k]:
-                raise CacheError(f"recorded example {k} is not what was written")
+                raise CacheError(f"cached example {k} is not as it was written")
         return self._views(target)
 
     def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "CacheStorage":
@@ -150,9 +150,9 @@ class CacheStorage:
         try:
             written = os.pwrite(self._file.fileno(), row.data, k * self._row_bytes)
         except OSError as error:
-            raise CacheError(f"recording an example failed: {error.strerror}") from None
+            raise CacheError(f"caching an example failed: {error.strerror}") from None
         if written != self._row_bytes:
-            raise CacheError("recording an example failed: the disk is full")
+            raise CacheError("caching an example failed: the disk is full")
 
     def _views(self, rows: NDArray[np.uint8]) -> List[NDArray[Any]]:
         return [

@@ -112,7 +112,7 @@ def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]
         return 0.0
     inputs = [tf.convert_to_tensor(value) for value in tf.nest.flatten(batch[0])]
     part, states = traced.prefix(edge)
-    first = tf.function(part)  # as in a recording step; see `ActivationCache`
+    first = tf.function(part)  # as `ActivationCache` does when it writes
     with preserve_variables(states):
         return _median_ms(lambda: first(*inputs))
 
@@ -125,8 +125,7 @@ def _cuts(
     ms_per_mb: float,
     batch: Tuple[Any, Any],
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """Return (N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of frozen work behind it.
-    """
+    """Return (N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of work behind it."""
     size = len(tf.nest.flatten(batch[0])[0])
 
     def mb(tensor: Any) -> float:

@@ -17,7 +17,7 @@ class Cut:
 
     Attributes:
         tensors: what is stored of each example, in the order of the graph.
-        recomputed: positions of frozen ops that a replayed step computes again.
+        recomputed: positions of frozen ops that a cached step computes again.
         done_once: positions of frozen ops that it does not.
     """
 
@@ -44,7 +44,7 @@ def least_cost_cut(
 
     Args:
         ops: of the step.
-        needed: positions of ops outside the frozen part that a replayed step runs.
+        needed: positions of ops outside the frozen part that a cached step runs.
         op_cost: ms to compute an op again.
         tensor_cost: ms to read a tensor of the store; infinite where it cannot be stored.
     """
@@ -68,7 +68,7 @@ def _minimum_cut(
 ) -> Cut:
     """Find the minimum cut of a network in which every op and every tensor is a node.
 
-    An op on the sink's side is computed again, a tensor on that side is had in the replayed step. Edges: from
+    An op on the sink's side is computed again, a tensor on that side is there in the cached step. Edges: from
     the source to an op, what computing it again costs; from an op to its tensor, what storing that costs;
     from a tensor to an op that reads it, and from a needed tensor to the sink: never to be cut.
     """

@@ -163,8 +163,7 @@ def _is_random(kinds: Set[str]) -> bool:
 
 
 def _has_hidden_state(kinds: Set[str]) -> bool:
-    """Return whether results may depend on a state that is in no variable, and is not that of random numbers.
-    """
+    """Return whether results may depend on a state that is neither in a variable nor of random numbers."""
     return any(
         kind not in (*_READS, *_STATELESS_KINDS, *_CALLS)
         and not kind.startswith(("Assign", "Resource", "TensorList"))

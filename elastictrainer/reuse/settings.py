@@ -8,7 +8,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.registry import REUSE, REUSE_DTYPE, Choice
 from elastictrainer.runs import environment
 
-# Bytes. Most recordings of MobileNetV2 on 3,000 images of 224x224 have half of it; a larger one is a file.
+# Bytes. Most caches of MobileNetV2 on 3,000 images of 224x224 have half of it; a larger one is a file.
 _MOST = 2 * 10**9
 _CHOICE = Choice("reuse", (*REUSE.names, "always"))  # the data of a command always gives the same examples
 
@@ -18,14 +18,14 @@ class ReuseSettings:
     """Settings of a run's activation cache.
 
     Attributes:
-        reuse: "auto": record frozen work where that makes steps shorter; "off": do it in every step, as the
-            paper does; "always": as "auto", also from a tf.data.Dataset of which it is not known that
+        reuse: "auto": cache activations where that makes steps shorter; "off": compute them in every step,
+            as the paper does; "always": as "auto", also from a tf.data.Dataset of which it is not known that
             every epoch gives the same examples.
         dtype: "float16" or "float32": of what is stored. With float32 a run gives what one gives that
             computes the same views again, up to the last bit where TensorFlow fuses ops across the cut.
-        memory: bytes that are kept in memory; a larger recording goes into a file. None: see `usual_memory`.
+        memory: bytes that are kept in memory; a larger cache goes into a file. None: `usual_memory`.
         folder: of that file; None: the system's for temporary files.
-        seed: of the order in which examples come again; None: minibatches come as they were recorded.
+        seed: of the order in which examples come again; None: minibatches come as they were written.
 
     Raises:
         UsageError: an attribute out of range.

@@ -37,7 +37,7 @@ class SplitStep:
         prefix: from the step's inputs, flat, to the values of the cut's tensors, and of others asked for.
         suffix: from these and the step's labels, flat, to the loss; it updates what the step updates.
         random_states: the variables that the prefix draws random numbers from.
-        fixed: the other variables that it reads: none may change while what it recorded is used.
+        fixed: the other variables that it reads: none may change while the cache is used.
     """
 
     cut: Cut
@@ -81,8 +81,7 @@ class TracedStep:
         self._draws = [op for k, op in must_run if k in random]
 
     def needed(self, frozen: Optional[Set[int]] = None) -> Set[int]:
-        """Return the positions of ops outside the frozen part, or outside `frozen`, that a cached step runs.
-        """
+        """Return the positions of ops outside the frozen part (or `frozen`) that a cached step runs."""
         frozen = self.ops.frozen if frozen is None else frozen
         ends = {self._position[op.name] for op in [self._loss.op, *self._effects]}
         return self._upstream(ends - frozen, frozen)
@@ -257,7 +256,7 @@ class TracedStep:
         """Make a function of the part of the graph that computes `fetches` and `effects` from `feeds`."""
         holder = wrap_function.VariableHolder(share_variables=True)
         whole = wrap_function.WrappedFunction(self._graph, variable_holder=holder)
-        # What TensorFlow counts anew at every call: the number of an exchange between processes.
+        # TensorFlow counts the exchanges between processes at every call: pass that number on.
         ends = {self._position[tensor.op.name] for tensor in tf.nest.flatten(fetches)}
         needed = self._upstream(ends | {self._position[op.name] for op in effects}, set())
         counted = [
@@ -297,7 +296,7 @@ def _alike(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _before_dropout(tensor: Any) -> Any:
-    """Return what dropout made `tensor` from: it selects, at random, between a scaled tensor and zeros."""
+    """Return the input of the dropout that made `tensor`: it selects between a scaled one and zeros."""
     while tensor.op.type in ("SelectV2", "Select", "Identity"):
         is_dropout = tensor.op.type != "Identity"
         tensor = tensor.op.inputs[1 if is_dropout else 0]

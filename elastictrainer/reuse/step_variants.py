@@ -18,7 +18,7 @@ from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import preserve_variables
 
 KINDS = (PLAIN, CACHE_WRITE, CACHE_READ)
-_WRITTEN = 16  # minibatches: enough that each replayed one comes from memory anew
+_WRITTEN = 16  # minibatches: enough that each read finds its minibatch outside the processor's caches
 
 Minibatch = Tuple[Any, Any]
 
@@ -39,7 +39,7 @@ class StepVariants:
     """A selection's step as a whole and cached, its cache writes, and the full step.
 
     Raises:
-        Unusable: the selection has no frozen work that can be done once.
+        NotCacheable: the selection has no activations that can be cached.
     """
 
     def __init__(

@@ -36,8 +36,7 @@ def device() -> str:
 
 
 def has_bfloat16() -> Optional[bool]:
-    """Return whether the GPU, else the processor, calculates in bfloat16 itself; None where it is not known.
-    """
+    """Return whether the GPU, else the processor, calculates in bfloat16 itself; None: not known."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")

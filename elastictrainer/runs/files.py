@@ -15,7 +15,7 @@ _PART = ".part"
 
 @contextlib.contextmanager
 def atomic_write(path: Union[str, Path]) -> Iterator[Path]:
-    """Yield a path beside `path` to write a file or folder to; rename it to `path` when the block succeeds.
+    """Yield a path next to `path` to write a file or folder to; rename it to `path` when the block succeeds.
 
     When the block raises, what was written is removed and `path` keeps what it had. A file's suffix is kept,
     because libraries choose a format by it. A folder that exists makes way for the new one. All is on the
@@ -42,7 +42,7 @@ def atomic_write(path: Union[str, Path]) -> Iterator[Path]:
 
 
 def remove_unfinished(folder: Path, untouched_s: float = 0.0, of: str = "") -> None:
-    """Remove what killed writers left beside the files of `folder`.
+    """Remove files that killed writers left next to the files of `folder`.
 
     Args:
         folder: of the files.

@@ -63,8 +63,7 @@ def is_marked(folder: Path) -> bool:
 
 
 def checkpoints(folder: Path) -> List[Path]:
-    """Return the checkpoints in `folder`, the newest first; nothing else that lies there, whatever its name.
-    """
+    """Return the checkpoints in `folder`, the newest first, and no other files."""
     found = [path for path in _entries(folder) if _CHECKPOINT.fullmatch(path.name)]
     return sorted((path for path in found if path.is_dir() and not path.is_symlink()), reverse=True)
 
@@ -99,7 +98,7 @@ def refuse_to_replace(folder: Path, needed: Sequence[Path]) -> None:
 
 
 def remove_own(folder: Path) -> None:
-    """Remove what the program wrote in `folder`, but the marker; links, and files of other names, stay."""
+    """Remove the program's own files in `folder`, but the marker; links, and files of other names, stay."""
     for path in checkpoints(folder / "checkpoints"):
         shutil.rmtree(path)
     for path in (folder / "events").rglob("events.out.tfevents.*"):

@@ -109,7 +109,7 @@ class RunFolder:
         ownership.refuse_to_replace(self.path, needed)
 
     def begin(self) -> None:
-        """Remove what an earlier run wrote; from here on the folder is known as a run's."""
+        """Remove the files of an earlier run; from here on the folder is known as a run's."""
         self.path.mkdir(parents=True, exist_ok=True)
         ownership.mark(self.path)
         ownership.remove_own(self.path)
@@ -142,8 +142,7 @@ class RunFolder:
         write_text(self.config_path, text)
 
     def is_own(self) -> bool:
-        """Return whether this user of this machine wrote the configuration, and nobody has changed it since.
-        """
+        """Return whether this user of this machine wrote the configuration, unchanged since."""
         return provenance.is_own(self.config_path.read_bytes(), ownership.signature_of(self.path))
 
     def write_environment(self, environment: Dict[str, Any]) -> None:

@@ -41,8 +41,7 @@ class Budget:
         return step >= self.least and spent_s + step_s / 2 > self.seconds
 
     def seconds_until(self, share: float, spent_s: float) -> Optional[float]:
-        """Return seconds from now until `share` of the training time is used; None where steps end the run.
-        """
+        """Return the seconds until `share` of the training time is used; None where steps end the run."""
         if self.seconds is None:
             return None
         return self.began_s + share * (self.seconds - self.began_s) - spent_s

@@ -96,7 +96,7 @@ def make_policy(
 
 
 def evaluator_of(scheme: Scheme, steps: StepCache) -> ImportanceEvaluator:
-    """Return what scores tensors by the metric of `scheme`, which selects; it compiles its graphs once."""
+    """Make the evaluator that scores tensors by the metric of `scheme`; it compiles its graphs once."""
     assert scheme.importance_metric is not None
     return ImportanceEvaluator(
         steps.objective, steps.optimizer, scheme.importance_metric, steps, momentum=False

@@ -40,7 +40,7 @@ class ImportanceEvaluator:
             steps: the training's compiled steps; "update" uses the full one. None: it compiles one.
             momentum: that of all tensors is up to date, as full steps came before. Where it is not, each
                 tensor is scored by the first update of a new optimizer: otherwise those in training, with ten
-                gradients' worth of momentum, would seem to matter ten times as much as those at rest.
+                gradients' worth of momentum, would seem to matter ten times as much as frozen ones.
 
         Raises:
             UsageError: unknown metric.

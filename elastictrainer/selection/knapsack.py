@@ -19,15 +19,15 @@ def solve_chain(
     """Find the best selection on a chain within a backward budget.
 
     Going inwards from the output, best[t] is the largest importance of the tensors passed so far within dW
-    time t. With tensor d as the deepest selected one, the answer is importance[d] + best[budget - dy up to d
+    time t. With tensor d as the earliest selected one, the answer is importance[d] + best[budget - dy up to d
     - dW of d].
 
     Args:
         t_dw: (N,) ms, tensor 0 nearest the *output*.
-        t_dy: (N,) ms; the entries up to the deepest selected tensor are paid.
+        t_dy: (N,) ms; the entries up to the earliest selected tensor are paid.
         importance: (N,); entries <= 0 are never chosen.
         budget: ms for the backward pass and the updates.
-        at_depth: (N,) ms that are paid once, by the deepest selected tensor; None: nothing.
+        at_depth: (N,) ms that are paid once, by the earliest selected tensor; None: nothing.
         resolution: cells of time. With so few tensors that no more than this many sums of costs matter, the
             answer is exact (`solve_exactly`); else costs are rounded up (`solve_rounded`).
 
@@ -46,7 +46,7 @@ def solve_rounded(
 ) -> NDArray[Any]:
     """Solve the chain with costs rounded up to cells of budget / resolution: the budget is never exceeded.
 
-    `to_depth` (N,) ms is what is paid beside dW where a tensor is the deepest selected one.
+    `to_depth` (N,) ms is paid in addition to dW where a tensor is the earliest selected one.
     """
     mask = np.zeros(len(t_dw), bool)
     unit = budget / resolution
@@ -57,7 +57,7 @@ def solve_rounded(
     shifted = np.empty(resolution + 1)
     passed: List[int] = []
     decisions: List[NDArray[Any]] = []
-    # Importance, deepest tensor, cells left, items before it.
+    # Importance, earliest tensor, cells left, items before it.
     champion: Tuple[float, int, int, int] = (0.0, -1, 0, 0)
     for d in np.flatnonzero(importance > 0):
         left = int(np.floor((budget - to_depth[d]) / unit + 1e-9)) - int(cells[d])

@@ -10,8 +10,8 @@ from elastictrainer.selection.plan import Plan
 
 FULL = "full"  # kinds of steps: one that trains every tensor,
 PLAIN = "plain"  # a selection, from images to update,
-CACHE_WRITE = "recording"  # not a step: a pass over the images that records what is frozen,
-CACHE_READ = "replay"  # and a step that begins with what was recorded
+CACHE_WRITE = "recording"  # not a step: a pass over the images that writes the cache,
+CACHE_READ = "replay"  # and a cached step, which begins by reading it
 
 Log = Callable[[Dict[str, Any]], None]  # takes the record of a selection or of an interval
 Score = Callable[[], NDArray[np.float64]]  # makes the (N,) importances of the tensors as they are now
@@ -48,20 +48,20 @@ class Policy(Protocol):
         Args:
             step: steps done.
             target: what a step may take of a full one, 0 to 1.
-            cached: the frozen work of the interval will be recorded, and its steps replay it.
+            cached: the activations of the interval will be cached, and its steps read them.
 
         Returns:
             (N,) bool: what trains.
         """
 
     def without_cache(self, target: float) -> NDArray[np.bool_]:
-        """Choose again where the interval cannot be recorded; see `begin`."""
+        """Select again where the interval's activations cannot be cached; arguments as of `begin`."""
 
     def settle(self, step: int) -> None:
-        """Log what trains from step number `step` on, once it is known whether the interval is recorded."""
+        """Log the selection from step number `step` on, once it is known whether the interval is cached."""
 
     def state(self) -> Dict[str, Any]:
-        """Return what `restore` needs, as JSON values."""
+        """Return the state that `restore` needs, as JSON values."""
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Continue from `state`, in a policy made with the same arguments."""

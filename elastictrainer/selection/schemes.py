@@ -53,8 +53,8 @@ SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
     "elastic": Elastic,
     "elastic-weight-magnitude": lambda: Elastic("weight-magnitude"),
     "elastic-grad-magnitude": lambda: Elastic("grad-magnitude"),
-    # The rival that needs no importance: all tensors above a layer, as deep as the time allows. The metric is
-    # the one that costs nothing.
+    # The rival that needs no importance: all tensors above a layer, which is as early as the time allows. The
+    # metric is the one that costs nothing.
     "freeze-below": lambda: Elastic("weight-magnitude", freeze_below),
     "full": "elastictrainer.selection.baselines:Full",
     "traditional-tl": "elastictrainer.selection.baselines:TraditionalTransferLearning",

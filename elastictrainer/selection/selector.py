@@ -62,10 +62,10 @@ def select(
             the budget; the time that the chain overestimates is then spent by the cost groups. Or a `Solver`
             of one's own, such as `freeze_below`; whether it keeps the budget is not checked.
         resolution: cells of time of the knapsack.
-        cached: the step replays frozen work that was recorded before; only with a profile that says what
-            that costs, as those of et-profile and Trainer.fit do.
+        cached: the step reads activations that were cached before; only with a profile that has the costs of
+            that, as those of et-profile and Trainer.fit do.
         memory: bytes that the process may have resident (see `StepMemory.total`); None: as many as it takes.
-            Of the selection of a `Solver` the deepest tensors are then left out until it fits.
+            Of the selection of a `Solver` the earliest tensors are then left out until it fits.
 
     Returns:
         The selection. Its mask is empty where no tensor of positive importance fits the budget.
@@ -86,8 +86,8 @@ def select(
         )
     if cached and not timings.reuse:
         raise UsageError(
-            "the profile does not say what replaying costs, which `cached` needs: take one that et-profile "
-            "or Trainer.fit made."
+            "the profile does not have the costs of cached steps, which `cached` needs: take one that "
+            "et-profile or Trainer.fit made."
         )
     timings = timings.with_cache if cached else timings
     rho_min = timings.rho_min
@@ -167,7 +167,7 @@ def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float
     mask = best.copy()
     for tensor in timings.order[timings.connected[timings.order]]:
         mask[tensor] = True
-        if timings.step_time(mask) <= budget:  # deeper ones may cost less where they record less
+        if timings.step_time(mask) <= budget:  # earlier ones may cost less where they cache less
             best = mask.copy()
     return best
 

@@ -23,7 +23,7 @@ class _Costs:
     Attributes:
         single: (2, N) what each tensor costs alone.
         shared: (2, N) what a group costs, at its member nearest the output.
-        at_depth: (N,) what the deepest selected tensor costs of the first budget.
+        at_depth: (N,) what the earliest selected tensor costs of the first budget.
         order: (N,) tensors from the output inwards.
     """
 
@@ -67,7 +67,7 @@ class _Costs:
         return freed
 
     def _depth_costs(self, mask: NDArray[Any]) -> Tuple[int, float, float]:
-        """Return the place of the deepest selected tensor (-1: none), its cost, and that of the next."""
+        """Return the place of the earliest selected tensor (-1: none), its cost, and that of the next."""
         selected = np.flatnonzero(mask[self.order])
         costs = [0.0, 0.0, *self.at_depth[self.order[selected[-2:]]]]
         return int(selected[-1]) if len(selected) else -1, costs[-1], costs[-2] if len(selected) > 1 else 0.0

@@ -90,7 +90,7 @@ def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
         )
     for option, does in (
         ("gradient_accumulation_steps", "updates weights in some steps only"),  # of Keras 3
-        ("use_ema", "averages weights, those at rest with those of long ago, and puts the averages in"),
+        ("use_ema", "averages weights, frozen ones with those of long ago, and puts the averages in"),
     ):
         if getattr(model.optimizer, option, None):
             raise UsageError(f"{option} of the optimizer {does}, whatever trains meanwhile: leave it out.")

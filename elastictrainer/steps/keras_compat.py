@@ -107,8 +107,7 @@ def untracked_variables(optimizer: Any) -> List[tf.Variable]:
 
 
 def layers_before(tensor: Any) -> Iterator[Any]:
-    """Return the layers that make an output of a functional model, the last one first; none of another model.
-    """
+    """Return the layers that make an output of a functional model, the last first; none of another model."""
     history = getattr(tensor, "_keras_history", None)
     if history is None:
         return
@@ -462,7 +461,7 @@ class FitData:
 
 
 def _next_of(iterator: Iterator[Any]) -> List[Any]:
-    """Return what comes next, alone in a list; an empty one at the end of the data."""
+    """Return the next item, alone in a list; an empty one at the end of the data."""
     try:
         return [next(iterator)]
     except (StopIteration, tf.errors.OutOfRangeError):

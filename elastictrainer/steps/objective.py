@@ -47,8 +47,7 @@ class Objective:
         return outputs, total
 
     def gradients(self, x: Any, y: Any, variables: list) -> Tuple[tf.Tensor, tf.Tensor, list]:
-        """Return outputs, loss, and the loss' gradient for each of `variables`; None for one it does not use.
-        """
+        """Return outputs, loss, and the gradient for each of `variables`; None for one it does not use."""
         watched = tf_variables(variables)
         # Watching nothing else keeps everything out of the graph that the selection does not need.
         with tf.GradientTape(watch_accessed_variables=False) as tape:

@@ -20,7 +20,7 @@ class Batch:
     """A minibatch to train on.
 
     Attributes:
-        kind: FULL, PLAIN or REPLAY.
+        kind: FULL, PLAIN or CACHE_READ.
         lap: what the time of the step is spent on.
         train: trains on it; returns the loss.
         timed: whether the step takes what others of its kind take. Not so the first one of a graph, and that
@@ -41,7 +41,7 @@ class BatchSource:
         Args:
             run_state: of the run.
             feed: reads the data.
-            cached_steps: has what is recorded, if anything is.
+            cached_steps: reads the cache, if there is one.
             steps: the run's compiled steps.
         """
         self._state, self._feed, self._cached_steps, self._steps = run_state, feed, cached_steps, steps

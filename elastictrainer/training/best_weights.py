@@ -120,8 +120,7 @@ class BestWeights(TrainerCallback):
         return asdict(self._last) if self._last else None
 
     def restore(self, state: Optional[Dict[str, Any]]) -> None:
-        """Continue from a checkpoint. The best weights are those in the file, also if an epoch is repeated.
-        """
+        """Continue from a checkpoint; the best weights are those in the file, though an epoch may repeat."""
         self._last = Validated(**state) if state else None
         workers = self.run_state.workers
 

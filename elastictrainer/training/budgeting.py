@@ -49,7 +49,7 @@ class Budgeting:
             run_state: of the run; its policy is made.
             feed: gives the minibatches that full steps are timed on.
             steps: the run's compiled steps.
-            cached, head: whether frozen work is recorded, and whether the head is solved.
+            cached, head: whether activations are cached, and whether the head is solved.
             memory: where it is limited: full steps are timed on minibatches that fit.
         """
         self._state, self._feed, self._steps = run_state, feed, steps
@@ -161,7 +161,7 @@ def affordable_scheme(
 ) -> Scheme:
     """Return the scheme that a deadline leaves time for: the one asked for, or one that prepares less.
 
-    Without scores the last layers train, as deep as the time allows; then the head alone, where it is solved.
+    Without scores the last layers train, as many as the time allows; then the head alone, where it is solved.
     """
     if state.deadline is None or scheme.importance_metric is None:
         return scheme

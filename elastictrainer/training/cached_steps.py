@@ -32,7 +32,7 @@ class CachedStepRunner:
             run_state: of the run.
             feed: reads the data.
             steps: the run's compiled steps; model and optimizer are theirs.
-            settings: how to record.
+            settings: of the cache.
         """
         self._run_state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
         self._cache: Optional[ActivationCache] = None
@@ -47,11 +47,11 @@ class CachedStepRunner:
         """Cache the activations of the tensors that `mask` freezes, in one pass over the data.
 
         Args:
-            mask: (N,) bool: what trains in the interval.
+            mask: (N,) bool: the tensors that train in the interval.
             head: takes the features of the pass, where the model's graph shows them.
 
         Raises:
-            Unusable, RecordingError: why it cannot be recorded; in all processes alike.
+            NotCacheable, CacheError: why they cannot be cached; in all processes alike.
         """
         state, progress = self._run_state, self._run_state.progress
         count = self._pass(mask, head, 0, state.steps_per_epoch)
@@ -67,7 +67,7 @@ class CachedStepRunner:
         progress.cached += count
         progress.cache_bytes = max(progress.cache_bytes, cache.storage.bytes)
         LOG.info(
-            f"recorded what is frozen: {100 * cache.share:.0f} % of its work is done once, "
+            f"cached activations: {100 * cache.share:.0f} % of the frozen layers' work is done once, "
             f"{1e-6 * cache.storage.bytes:.0f} MB {cache.location}"
         )
 
@@ -76,12 +76,12 @@ class CachedStepRunner:
         outside.
 
         Raises:
-            Unusable, RecordingError: it cannot be recorded any more.
+            NotCacheable, CacheError: they cannot be cached any more.
         """
         begun = self._run_state.cache_start
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
-        LOG.info("recording again: what does not train was changed")
+        LOG.info("writing the cache again: a frozen tensor was changed")
         mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
         self.end()
         self.write_cache(mask)
@@ -94,7 +94,7 @@ class CachedStepRunner:
             values = self._cache.read(progress.epoch, progress.batch)
         except CacheError as error:
             # What was computed is gone: the run goes on from its last checkpoint.
-            raise RunError(f"what was recorded cannot be read: {error} Go on with --resume.") from None
+            raise RunError(f"cached activations cannot be read: {error} Go on with --resume.") from None
         progress.cache_hits += 1
         return float(self._cache.train(values))
 
@@ -109,13 +109,13 @@ class CachedStepRunner:
         """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
 
         Raises:
-            Unusable, RecordingError: there is less room, or another device, than there was.
+            NotCacheable, CacheError: there is less room, or another device, than there was.
         """
         state = self._run_state
         begun = state.cache_start
         if begun is None:
             return
-        LOG.info("recording again what is frozen")
+        LOG.info("writing the cache again")
         mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
         with state.watch.lap(CALIBRATION):  # an uninterrupted run has no such work
             self._pass(mask, None, begun["epoch"], begun["count"], begun["random"])
@@ -131,7 +131,7 @@ class CachedStepRunner:
         """Write up to `count` minibatches to the cache; returns how many.
 
         Args:
-            mask, head: see `record`.
+            mask, head: as of `write_cache`.
             epoch: whose order the data has.
             count: minibatches.
             random: values that the random states began with; None: they go on from where they are.

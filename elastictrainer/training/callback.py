@@ -36,8 +36,7 @@ class TrainerCallback(tf.keras.callbacks.Callback):
         """
 
     def state(self) -> Any:
-        """Return the state that `restore` needs, as JSON values; a checkpoint keeps it under the class' name.
-        """
+        """Return the state for `restore`, as JSON values; a checkpoint keeps it under the class' name."""
 
     def restore(self, state: Any) -> None:
         """Go on from `state`; of a class without state: None."""

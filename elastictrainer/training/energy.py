@@ -140,7 +140,7 @@ class EnergyMeter:
             self._thread = None
 
     def run(self, running: bool) -> None:
-        """Count what is spent from here on, or leave it out."""
+        """Count the energy spent from here on, or leave it out."""
         if self._sensor is not None:
             with self._lock:
                 self._read()

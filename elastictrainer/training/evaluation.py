@@ -65,7 +65,7 @@ class Evaluation(TrainerCallback):
 
     @property
     def seconds(self) -> float:
-        """Return what an evaluation takes by the latest one, in seconds; 0 before the first."""
+        """Return the duration of the latest evaluation, in seconds; 0 before the first."""
         return self._due.cost_s
 
     def _evaluate(self, epoch: int, one_of: int = 1) -> Tuple[float, float]:

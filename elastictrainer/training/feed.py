@@ -18,7 +18,7 @@ Probe = Callable[[int], Iterable[Any]]
 
 
 class Feed:
-    """Reads the minibatches to train on, to record, and to score tensors on.
+    """Reads the minibatches to train on, to cache, and to score tensors on.
 
     Attributes:
         first_epoch: the run's first, as Keras and the data count.

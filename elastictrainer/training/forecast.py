@@ -1,5 +1,4 @@
-"""A forecast of the parts of a run by the clock, made before it trains; an error if there is too little time.
-"""
+"""A forecast of the parts of a run by the clock, before it trains; an error if the time is too short."""
 
 from dataclasses import dataclass
 from typing import List, Optional
@@ -22,7 +21,7 @@ class Forecast:
     Attributes:
         budget_s: of the run.
         spent_s: counted so far.
-        passes_s: the passes over the images that give features and record.
+        passes_s: the passes over the images that give features and write the cache.
         selections_s: scoring, choosing, and building graphs.
         least_training_s: training that takes less is not worth what comes before it.
         ending_s: what comes after the last step and counts: evaluation, writing the model.
@@ -55,7 +54,7 @@ class Forecast:
         intervals = "one interval" if self.intervals == 1 else f"{self.intervals} intervals"
         return [
             f"plan: {self.budget_s:.0f} s, of these {self.spent_s:.0f} s so far",
-            f"  head and recording  {self.passes_s:6.0f} s"
+            f"  head and cache      {self.passes_s:6.0f} s"
             + (f", and {self.check_s:.0f} s to evaluate the head" if self.check_s else ""),
             f"  selection           {self.selections_s:6.0f} s",
             f"  training            {max(0.0, self.training_s):6.0f} s, in {intervals}"
@@ -101,7 +100,7 @@ def forecast(
         timings: the profile.
         plan: the run's intervals.
         full_ms: what a full step takes now; None: what the profile says.
-        cached: whether frozen work is recorded.
+        cached: whether activations are cached.
         mask: (N,) bool: what trains all the time; None: it is selected.
         scores, head: whether tensors are scored for the selection, and whether the head is solved.
         budget_s, spent_s, ending_s, check_s: see `Forecast`.

@@ -22,7 +22,7 @@ _PER_CLASS, _LEAST, _MOST_SHARE = 4, 200, 0.25
 class HeadPass:
     """Collects features and labels, and gives the model's last layer the weights of a solved classifier.
 
-    Where frozen work is recorded, that pass computes the features as well (`add`); otherwise `finish` reads
+    Where activations are cached, that pass computes the features as well (`add`); otherwise `finish` reads
     the images itself.
     """
 

@@ -30,7 +30,7 @@ class Intervals:
         Args:
             run_state: of the run; its policy is made.
             feed: reads the data.
-            cached_steps: records frozen work; None: it is done in every step.
+            cached_steps: writes the cache; None: every step computes everything.
             head: solves the head before the first interval; None: it stays.
             on_head: takes what is known of the solved head.
         """
@@ -61,7 +61,7 @@ class Intervals:
             with state.watch.lap(clock.HEAD):
                 about = first.finish()
             self._on_head(about)
-            self.go_on()  # what was recorded holds the provisional head where the selection leaves it out
+            self.go_on()  # the cache holds the provisional head where the selection leaves it out
             state.follow_deadline()  # evaluating the head has shown what the evaluation at the end takes
 
     def go_on(self) -> None:
@@ -88,7 +88,7 @@ class Intervals:
         """Do all work in every step of the interval, and log why."""
         assert self._cached_steps is not None
         self._cached_steps.end()
-        LOG.info(f"not recording: {error}")
+        LOG.info(f"not cached: {error}")
         self._policy.without_cache(self._target(False))
 
     @property
@@ -100,7 +100,7 @@ class Intervals:
     def _target(self, cached: bool) -> float:
         """Return the time of a step of the interval that begins, over a full step's.
 
-        A step that replays: so long that the planned passes fit into the interval, after its recording. A
+        A cached step: so long that the planned passes fit into the interval, after its cache is written. A
         step that does all work: the share of full training's time that was asked for.
         """
         state, policy = self._state, self._policy
@@ -116,7 +116,7 @@ class Intervals:
             left_s = rho * full_s * steps
         elif state.deadline is not None and self._head and not policy.interval:
             left_s -= state.deadline.check_s
-        # A recorded minibatch takes a forward pass, and writing what the middle tensor stores.
+        # Caching a minibatch takes a forward pass, and writing the cut of the middle tensor.
         cache_write_ms = float(timings.forward.amount.sum())
         if timings.reuse is not None:
             cache_write_ms += float(np.median(timings.reuse.cache_write_ms))

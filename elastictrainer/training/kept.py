@@ -52,7 +52,7 @@ class Kept:
 
     @classmethod
     def after(cls, parts: Compiled, state: RunState, before: "Kept") -> "Kept":
-        """Return what a run leaves that has ended; `before`: what it found."""
+        """Return the state that a finished run leaves; `before`: the state it found."""
         policy = state.policy
         assert policy is not None
         made = [record["step"] for record in state.selections if "selected" in record]
@@ -62,7 +62,7 @@ class Kept:
 
 
 def made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
-    """Return what compiled graphs depend on: what trains, how it was compiled, what minibatches look like."""
+    """Return the objects that compiled graphs depend on: variables, compilation, specs of minibatches."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     return [
         compilation(model),

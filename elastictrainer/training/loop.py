@@ -22,7 +22,7 @@ Logs = Dict[str, Any]
 class Loop:
     """Trains a run epoch after epoch, from wherever it stands.
 
-    Keras' own loop cannot: it asks the data for every minibatch, although recorded ones take their place; it
+    Keras' own loop cannot: it asks the data for every minibatch, although cached ones take their place; it
     ends after a number of epochs, not by a clock; and it cannot begin in the middle of an epoch.
     """
 
@@ -130,7 +130,7 @@ class Loop:
             self._callbacks.on_train_batch_end(batch, logs)
 
     def _validated(self, epoch: int) -> Logs:
-        """Return what validation adds to an epoch's logs, where `fit` was asked for it."""
+        """Return the entries of validation for an epoch's logs, where `fit` was asked for it."""
         given, every = self._given, self._given.get("validation_freq") or 1
         data = given.get("validation_data")
         due = (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every

@@ -16,8 +16,8 @@ from elastictrainer.steps import optimizers
 
 # Bytes that a run takes in addition to its steps: minibatches read ahead, a checkpoint being written.
 _BESIDE = 50e6
-_GRAPHS = 2.0  # graphs of a step that a recording run holds at once: the whole one, and its two parts
-_CACHED = 0.25  # of what the cheapest step leaves, for recorded examples in memory
+_GRAPHS = 2.0  # graphs of a step that a run with a cache holds at once: the whole one, and its two parts
+_CACHED = 0.25  # of what the cheapest step leaves, for cached activations in memory
 _AUTO = 0.75  # of what is free
 _ROUNDED = 50e6  # a number to ask for is rounded up to this
 
@@ -101,7 +101,7 @@ class MemoryLimit:
         assert memory is not None
         yield (
             f"memory: at most {self._limit / 1e9:.2f} GB, of which {memory.loaded / 1e9:.2f} GB are taken; a "
-            f"full step takes {memory.step_bytes(self.timings.connected) / 1e9:.2f} GB, recorded examples "
+            f"full step takes {memory.step_bytes(self.timings.connected) / 1e9:.2f} GB, cached activations "
             f"have {self.cache_bytes / 1e9:.2f} GB"
         )
         if self.examples < memory.batch:

@@ -36,7 +36,7 @@ class Wanted:
     Attributes:
         scheme, selection: which tensors train.
         timings: the model's profile; None: it is made where the scheme selects.
-        reuse: how frozen work is recorded.
+        reuse: settings of the activation cache.
         head: "solve" or "keep"; see Trainer.
         on_selection, on_head: take the record of each selection, and what is known of the solved head.
         profiles: whether `timings` were made by an earlier call, and are made again for another model.
@@ -62,11 +62,11 @@ class Prepared:
         timings: the model's profile.
         compiled: graphs, which the next run may use.
         source: gives the minibatches.
-        cached_steps: records frozen work.
+        cached_steps: writes and reads the activation cache.
         intervals: begins the intervals.
         budgeting: sets the budget.
-        opening: full steps before the first selection: a head that is not solved says nothing of the tensors
-            below it.
+        opening: full steps before the first selection: with a head that is not solved the importances of the
+            tensors below it mean nothing.
         by_clock: whether the clock is to end the run.
         goes_on: whether the selection of an earlier run is trained on.
     """
@@ -108,7 +108,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     selects, objective = scheme.importance_metric is not None, parts.steps.objective
     if selects and timings is None:
         timings = make_profile(state, objective, minibatch, parts.steps.metrics[0])
-    # One epoch would record for nothing, and a head that was solved has learned more since.
+    # One epoch would never read its cache, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
     cached = wanted.reuse.reuse != "off" and not (short and selects)
     if cached:

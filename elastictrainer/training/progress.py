@@ -32,9 +32,9 @@ class Progress:
         predicted_ratio: sum over the steps done of what the profile predicts, over a full step.
         flops: floating point operations of the steps done, as far as the profile counts them.
         full_ms: times of full steps measured for comparison.
-        cached: minibatches whose frozen work was recorded.
-        cache_hits: steps done that replayed it.
-        cache_bytes: of the largest recording.
+        cached: minibatches written to the cache.
+        cache_hits: steps done that read from it.
+        cache_bytes: of the largest cache.
         stopped: why the run ends before its last epoch; None: it does not.
         trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
     """

@@ -50,12 +50,12 @@ def check_cacheable(
     """
     parts = [part for part in tf.nest.flatten(spec) if part is not None]
     if not all(isinstance(part, tf.TensorSpec) for part in parts):
-        LOG.info("not recording: the data has ragged or sparse parts")
+        LOG.info("not cached: the data has ragged or sparse parts")
         return False, timings
     if timings is None or timings.reuse is not None:
         return True, timings
     if state.workers or deterministic:  # each run and each process would measure something else
-        LOG.info("not recording: the profile does not say what that costs (et-profile makes one)")
+        LOG.info("not cached: the profile does not have the costs of a cache (et-profile measures them)")
         return False, timings
     with state.watch.lap(CALIBRATION):
         return True, with_reuse_costs(timings, objective, state.model.optimizer, minibatch)

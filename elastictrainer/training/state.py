@@ -41,7 +41,7 @@ class RunState:
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
         stopped: a callback has ended training; what is left is the end of its epoch.
-        cache_start: how the interval's recording began, as JSON values; None: nothing is recorded.
+        cache_start: how the interval's cache began, as JSON values; None: there is none.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: where the run can go on from; None: nowhere.
@@ -169,8 +169,8 @@ class RunState:
         `seconds` holds all times by what they were spent on, and others add some of them up: importance's
         includes the full steps timed for comparison.
         `rho_achieved` is the training time over that of full training for the same steps. Training time runs
-        from the beginning of each epoch to its last step, and while a checkpoint is written. What is measured
-        beside the run, validation, and what other callbacks do after the last step are not in it.
+        from the beginning of each epoch to its last step, and while a checkpoint is written. Measurements
+        for comparison, validation, and other callbacks after the last step are not in it.
         """
         progress, watch, policy = self.progress, self.watch, self.policy
         steps, flops = progress.step, progress.flops or None

@@ -73,7 +73,7 @@ class Stepping:
             state.budget.began_s = state.spent_s()
 
     def _mask(self) -> NDArray[np.bool_]:
-        """Return what trains now, (N,) bool."""
+        """Return the tensors that train now, (N,) bool."""
         state, policy = self._state, self._state.policy
         assert policy is not None
         if state.progress.step < self._prepared.opening or policy.mask is None:
@@ -84,7 +84,7 @@ class Stepping:
         return [id(v) for v in self._state.model.trainable_variables]
 
     def _while_awake(self, ms: float, lap: str) -> float:
-        """Return what a step took, or the median where it took far longer: then the machine slept."""
+        """Return the duration of a step, or the median where it took far longer: then the machine slept."""
         state = self._state
         recent_ms = state.progress.recent_ms[-100:]
         if len(recent_ms) < _KNOWN:

@@ -71,10 +71,10 @@ class Trainer:
                 timed with; None: the first ones of the data.
             workers: the processes that train together; the data is then this one's share of every minibatch,
                 and the number of steps is fixed at the start, as with `deterministic`.
-            reuse: "auto": at the start of an interval a pass over the data computes and records what is
-                frozen, and the steps replay it, where the data is known to give the same examples in every
-                epoch. "always": you know that a tf.data.Dataset does. "off": it is computed in every step, as
-                in the paper. A ReuseSettings says where and how it is stored.
+            reuse: "auto": at the start of an interval a pass over the data caches the activations of frozen
+                layers, and the steps read them, where the data is known to give the same examples in every
+                epoch. "always": you know that a tf.data.Dataset does. "off": they are computed in every step,
+                as in the paper. A ReuseSettings says where and how it is stored.
             head: "solve": before the first step the last layer gets the weights of a classifier solved on the
                 features of the untrained network; it must be a linear Dense layer, and the loss a
                 cross-entropy from logits. "keep": it stays as it is.
@@ -83,7 +83,7 @@ class Trainer:
             deadline: the time that the whole process may take; None: `rho` decides, or the epochs do.
             memory: bytes that this process may have resident in all; None: as many as it takes. Tensors are
                 then selected within time and memory, full steps take fewer examples where they would not fit,
-                and what is recorded goes into a file beyond its share. Malloc then gives large blocks back
+                and a cache beyond its share goes into a file. Malloc then gives large blocks back
                 at once for as long as the process lasts. Making a profile counts for nothing: pass `timings`.
             selection: `rho` (0.5): training time asked for, over that of full training of the `epochs` given
                 to `fit`; how many epochs the run makes in it is a result. `interval`: epochs between two
@@ -149,7 +149,7 @@ class Trainer:
         The data may also be a function of (epoch, first): a tf.data.Dataset of the minibatches from number
         `first` of that epoch on, the same whenever it is called, through all epochs to come. Pass
         `steps_per_epoch` with it. A run can only be resumed on such data; see `Checkpointing`. With
-        shuffle=True replayed epochs make up new minibatches of its examples; else they have its own.
+        shuffle=True cached epochs make up new minibatches of its examples; else they have its own.
 
         Returns:
             Keras' History, with three additions. `history["ratio"]` has each epoch's median step time over
@@ -191,7 +191,7 @@ class Trainer:
         with contextlib.ExitStack() as stack:
             stack.enter_context(printed(given.get("verbose") != 0))
             if reason:
-                LOG.info(f"not recording: {reason}")
+                LOG.info(f"not cached: {reason}")
             for callback in ours:
                 stack.enter_context(callback.fit_context())
             wanted = Wanted(
@@ -231,7 +231,7 @@ class Trainer:
         return history
 
     def state(self) -> Dict[str, Any]:
-        """Return what `restore` needs, as JSON values: the profile, and the selection with its scores.
+        """Return the state for `restore`, as JSON values: the profile, and the selection with its scores.
 
         Weights and optimizer are not in it: save the model.
         """

@@ -162,7 +162,7 @@ def test_a_solver_of_ones_own_chooses_and_what_is_no_mask_is_refused():
 
 def test_a_profile_that_does_not_know_recording_cannot_tell_what_replaying_takes():
     timings = random_chain(np.random.default_rng(0), 4)
-    with pytest.raises(UsageError, match="the profile does not say what replaying costs"):
+    with pytest.raises(UsageError, match="the profile does not have the costs of cached steps"):
         select(timings, np.ones(4), 1.0, cached=True)
 
 

@@ -301,7 +301,7 @@ def test_replicas_killed_while_they_replay_go_on_as_if_they_were_not(workshop, r
         os.kill(replica, signal.SIGKILL)
     launched.said()
     (said,) = finish([Process(workshop, "et-train", "--resume", "shares")])
-    assert "recording again what is frozen" in said
+    assert "writing the cache again" in said
     for folder, whole in zip(("shares", "shares-worker1"), recording):
         for a, b in zip(weights(workshop / folder), weights(whole)):
             np.testing.assert_array_equal(a, b)
@@ -326,7 +326,7 @@ if '"index": 1' in os.environ.get("TF_CONFIG", ""):
     (said,) = finish(
         [Process(workshop, "et-train", *RECORDING, "--output", "together", environment={"PYTHONPATH": path})]
     )
-    assert "not recording: process 1 cannot" in said
+    assert "not cached: process 1 cannot" in said
     summaries = [
         json.loads((workshop / name / "summary.json").read_text())
         for name in ("together", "together-worker1")

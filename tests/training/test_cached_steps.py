@@ -198,7 +198,7 @@ def test_an_interval_that_cannot_be_recorded_is_trained_without_and_the_next_one
 
     monkeypatch.setattr(CachedStepRunner, "_begin", failing_once)
     _, history, said = run_of(tf)
-    assert [line for line in said if line.startswith("not recording")] == ["not recording: not this time."]
+    assert [line for line in said if line.startswith("not recording")] == ["not cached: not this time."]
     assert history.elastic["replayed_share"] == 0.5  # all of the second interval
     assert [record["recorded"] for record in history.selections] == [False, True]
 
@@ -260,7 +260,7 @@ def test_a_resumed_run_goes_on_without_recording_where_there_is_no_room_any_more
                 monkeypatch.setattr(CachedStepRunner, "_begin", begin)
 
     _, history, said = run_of(tf, run=interrupted, resume=True, interval=2, callbacks=[RoomAgain()])
-    at = said.index("not recording: no room.")
+    at = said.index("not cached: no room.")
     assert any(line.startswith("recorded what is frozen") for line in said[at:])
     # All but the opening, and eight steps of the interrupted epoch.
     assert history.elastic["replayed_share"] == pytest.approx((96 - 3 - 8) / 96)

@@ -76,7 +76,7 @@ def test_what_is_read_ahead_does_not_come_again(tf, images):
     history, said = trained(tf, data, **options)
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
     assert [line for line in said if "recording" in line] == [
-        "not recording: Minibatches may give other examples in every epoch. Where it does not, pass arrays, "
+        "not cached: Minibatches may give other examples in every epoch. Where it does not, pass arrays, "
         "a tf.data.Dataset or a function of (epoch, first): see Trainer.fit."
     ]
 
@@ -278,7 +278,7 @@ def test_epochs_that_keras_cuts_short_are_not_recorded(tf, images):
     finally:
         tf.keras.config.set_max_steps_per_epoch(None)
     assert history.history["label"][:4] == pytest.approx([5.5, 17.5, 29.5, 41.5])
-    assert "not recording: Keras ends every epoch after 3 steps (max_steps_per_epoch)." in said
+    assert "not cached: Keras ends every epoch after 3 steps (max_steps_per_epoch)." in said
 
 
 def test_arrays_that_are_changed_in_place_change_nothing_within_an_interval(tf, images):

@@ -403,7 +403,7 @@ def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras,
     batches = tf.data.Dataset.from_tensor_slices((data, labels)).batch(8, drop_remainder=True)
     history = trainer.fit(batches, epochs=2, verbose=0)
     assert history.elastic["replayed_share"] == 0
-    assert "not recording: the data has ragged or sparse parts" in said
+    assert "not cached: the data has ragged or sparse parts" in said
 
 
 @pytest.mark.parametrize("scheme", ["elastic", "full"])
