@@ -41,6 +41,7 @@ def calibrated(timings: TensorTimings, cheapest_ratio: float, earliest_ratio: fl
     full_ms = timings.step_time(timings.connected)
     short, long = cheapest(timings), earliest(timings)
     traced, overlap, saving = timings, 0.0, 0.0
+    # Two unknowns, two measured steps: `long` fixes the overlap, `short` the frozen saving.
     for _ in range(_PASSES):
         timings = dataclasses.replace(with_overlap(traced, overlap), frozen_saving=saving)
         if (long != short).any():

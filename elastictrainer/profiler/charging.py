@@ -34,6 +34,7 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
         raise ValueError("trace the step first (CompiledStep.trace)")
     connected = np.array([g is not None for g in step.gradients])
     operations = step.graph.get_operations()
+    # An op's events are charged by its name. Called functions first: their inner ops are no ops of the graph.
     names, charges = attribute(operations, step.loss, step.gradients, step.handles)
     bodies, parts = bodies_of(step.graph, charges, step.gradients)
     trace = charge_calls(trace, names, bodies)
@@ -58,7 +59,7 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
 
     nothing_attributed = not by_charge
     flops = flops_of(operations)
-    if nothing_attributed:
+    if nothing_attributed:  # no op of the trace is known: share the step out by FLOPs
         for charge, count in zip(charges, np.maximum(flops, 1.0)):
             if charge.kind != NEVER:
                 by_charge[charge] = by_charge.get(charge, 0.0) + count
@@ -68,18 +69,21 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
     by_charge = {charge: ms * scale for charge, ms in by_charge.items()}
 
     n = len(step.variables)
+    # A group of one tensor is its dW work (or its update); a group of several is dy work that they share.
     dw = _sum_singles(by_charge, BACKWARD, n)
     update = _sum_singles(by_charge, UPDATE, n)
     estimated = np.full(n, nothing_attributed)
+    # A time of zero would make a tensor free, and the selector would always take it.
     timeless = connected & (dw + update <= 0)
     if timeless.any():
         dw[timeless] = _estimate_dw(step, charges, flops, by_charge)[timeless]
         estimated |= timeless
     shared: Dict[int, float] = {}
     for charge, ms in by_charge.items():
-        if charge.kind != FORWARD and charge.members & (charge.members - 1):
+        if charge.kind != FORWARD and charge.members & (charge.members - 1):  # more than one bit
             shared[charge.members] = shared.get(charge.members, 0.0) + ms
     forward = {c.members: ms for c, ms in by_charge.items() if c.kind == FORWARD}
+    # Time of no known op, and around the ops, is paid whatever trains: that of the empty set.
     forward[0] = forward.get(0, 0.0) + always_ms * scale
 
     counted: Dict[int, float] = {}

@@ -54,6 +54,7 @@ class Functions:
         of_output: Dict[str, Dict[int, int]] = defaultdict(lambda: defaultdict(int))  # of calls and loops
         returned = [function.ret[argument.name] for argument in function.signature.output_arg]
         pending = [(tensor, label) for tensor, label in zip(returned, outputs) if label]
+        # From the outputs to the inputs. A label only ever grows, so that the search ends.
         while pending:
             tensor, label = pending.pop()
             if tensor.startswith("^"):  # an order, not a value
@@ -63,7 +64,7 @@ class Functions:
                 argument_labels[base] |= label
                 continue
             node = nodes[base]
-            if self._inside(node):
+            if self._inside(node):  # its outputs may be wanted for different tensors: keep them apart
                 index = int(rest[-1]) if rest else 0
                 if of_output[base][index] | label == of_output[base][index]:
                     continue
@@ -189,6 +190,7 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
         bodies: calling op to what the ops in its function are charged to, in graph order.
     """
     lost = np.flatnonzero(charge_to(trace.ops, known) < 0)
+    # Events of no op of the graph are inside functions; a loop's body is numbered when it is taken apart.
     lost_names = [_LOWERED.sub(r"/\1/", trace.ops[k]) for k in lost]
     places = list(dict.fromkeys(place for body in bodies.values() for place in body.values()))
     number = {place: k for k, place in enumerate(places)}
@@ -207,6 +209,7 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
         return trace
     first = len(trace.ops)  # the places are numbered after the op names
     owner = np.arange(first)
+    # Names of one body only need no times; those of several are settled step by step.
     for k, possible in candidates.items():
         if len(possible) == 1:
             owner[k] = first + possible[0]
@@ -242,6 +245,7 @@ def _settle_ambiguous(
             for line, (s, (_, _, op)) in enumerate(zip(starts, lines))
             for i in np.flatnonzero((op == k) & ~np.isnan(s))
         ]
+        # Where every candidate call has a certain event, the nearest span of these in time owns the event.
         all_placed = all(call_of[place] in spans for place in possible)
         for rank, (start, line, i) in enumerate(sorted(places)):
             if all_placed:

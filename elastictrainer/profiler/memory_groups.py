@@ -53,11 +53,13 @@ def held(
         if charge.kind == BACKWARD
         for tensor, wanted in zip(op.inputs, read_by_calls.get(op.name, [charge.members] * len(op.inputs)))
     ]
+    # The forward pass ends where the last forward result is made that a backward op reads.
     is_backward = {op.name for op, charge in zip(operations, charges) if charge.kind == BACKWARD}
     ends = max((depth[position[t.op.name]] for t, _, _ in read if t.op.name not in is_backward), default=0)
     wanted_by: Dict[Tuple[str, int], int] = defaultdict(int)
     tensors: Dict[Tuple[str, int], Any] = {}
     for tensor, wanted, at in read:
+        # Held: made before that end, read behind it. An alias counts as the tensor that has the memory.
         if at > ends >= depth[position[tensor.op.name]]:
             tensor = _owner(tensor)
             wanted_by[key_of(tensor)] |= wanted
@@ -78,6 +80,7 @@ def held(
 def _most_of_forward(operations: Sequence[Any], charges: Sequence[Charge], batch: int) -> float:
     """Return the most bytes that the forward ops hold at once, if nothing else reads them."""
     run = [op for op, charge in zip(operations, charges) if charge.kind == FORWARD]
+    # In the order of the graph: add each output when it is made, free it after its last reader.
     last_use = {key_of(_owner(tensor)): k for k, op in enumerate(run) for tensor in op.inputs}
     freed: Dict[int, float] = defaultdict(float)
     now = most = 0.0

@@ -41,7 +41,7 @@ def measured_steps(copied: float) -> Iterator[Measured]:
     """Measure the memory of the block, which traces a step and runs it a few times.
 
     Args:
-        copied: bytes that are copied while the steps run (see `snapshot.restored`) and count as none of
+        copied: bytes that `snapshot.preserve_variables` copies while the steps run; they do not count as
             theirs.
     """
     kept = resident.keep_nothing()
@@ -98,6 +98,7 @@ def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[
     per_op = _PER_OP if measured.peak is None else measured.stays / counted
     allowance = _ALLOWANCE
     if measured.peak is not None:
+        # Such that peak = graph + max(forward, held) + allowance: the model gives the measured full step.
         most = max(found.forward, sum(found.sizes.values()))
         allowance = max(0.0, measured.peak - per_op * counted - most)
     ops = {members: count for members, count in found.ops.items() if members}

@@ -151,6 +151,8 @@ class TensorTimings:
         """
         assert self.reuse is not None
         once = self.reuse.once
+        # With tensor d as the earliest that trains, a group is frozen unless its member nearest the output is
+        # d or nearer the output: what is left of the sum behind d.
         passed = once.time_at_first_member(self.order)[self.order].cumsum()
         shared = once.amount[once.has_members()].sum()
         saved = np.empty(len(self))
@@ -165,6 +167,7 @@ class TensorTimings:
         """
         if self.reuse is None or not self.uses_cache:
             return np.zeros(len(self))
+        # The rest of a step, behind the cut, runs with cold caches: longer by the share `slower`.
         saved = self.saved_ms
         alone_ms = np.where(self.connected, replace(self, uses_cache=False).alone_ms, saved)
         slower_ms = self.reuse.slower * np.maximum(0.0, alone_ms - saved)
@@ -251,6 +254,8 @@ class TensorTimings:
     def step_time(self, mask: Mask) -> float:
         """Predict the ms of a step under `mask` (N,) bool, by cost groups."""
         mask = self.as_mask(mask)
+        # T(m) = T_fwd + sum of t_g over the groups g with a member in m + sum of t_update[i] over i in m:
+        # TensorFlow runs a backward op exactly when the gradient of one of its tensors is wanted.
         dw_ms = self.dw.amount[self.dw.active_groups(mask)].sum() + self.t_update[mask].sum()
         shared_ms = self.shared.amount[self.shared.active_groups(mask)].sum()
         selected = self.order[mask[self.order]]
@@ -302,6 +307,8 @@ class TensorTimings:
         if not selected.any():
             return self.forward_ms
         earliest = int(np.flatnonzero(selected)[-1])
+        # t_dy up to and with the earliest selected tensor, as in the worked example of the paper's Sec. 3.3;
+        # its Eq. 7 leaves that tensor's own t_dy out.
         return self.forward_ms + float(
             self.t_shared[self.order][: earliest + 1].sum()
             + self.t_dw[self.order][selected].sum()

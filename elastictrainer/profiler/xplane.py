@@ -72,6 +72,7 @@ def read_trace(path: Union[str, Path]) -> Trace:
                     kernels.append(_table(line, _kernel_kinds(plane, line, op_index)))
     if not steps:
         raise RunError(f"{path} holds no traced step.")
+    # On the host an op of a GPU is its launch alone: its kernels have its time.
     launched = np.unique(np.concatenate([table[:, 0] for table in kernels])) if kernels else np.zeros(0)
     tables = [table[~np.isin(table[:, 0], launched)] for table in host] + kernels
     lines = [(table[:, 1], table[:, 2], table[:, 0].astype(np.int64)) for table in tables if len(table)]
@@ -160,6 +161,7 @@ def innermost(
                 open_events.pop()
         now = until
 
+    # Sorted by start, an outer event before an inner one that starts with it: a stack holds the open ones.
     for i in np.lexsort((-end, start)):
         advance(start[i])
         open_events.append((end[i], int(op[i])))
@@ -202,16 +204,18 @@ def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int
     """Return (M,) ms of wall-clock share for each op, and the ms from the first start to the last end."""
     ticks, where = np.unique(np.concatenate([start, end]), return_inverse=True)
     begins, ends = where[: len(start)], where[len(start) :]
+    # Between two neighbouring ticks the set of active ops does not change: count them by a running sum.
     active = np.zeros(len(ticks))
     np.add.at(active, begins, 1)
     np.add.at(active, ends, -1)
     active = np.cumsum(active)[:-1]
     length = np.diff(ticks)
-    # One event's share of the elementary intervals it covers, as a difference of a running integral.
+    # With n(t) ops active at t an event from a to b gets the integral of dt / n(t) over [a, b], a difference
+    # of a running integral. The shares of all events then add up to the wall time.
     integral = np.concatenate([[0.0], np.cumsum(np.where(active > 0, length / np.maximum(active, 1), 0.0))])
     shares = np.bincount(op, weights=integral[ends] - integral[begins], minlength=ops)
     first_at = {}
-    for tick, name in zip(begins[::-1], op[::-1]):
+    for tick, name in zip(begins[::-1], op[::-1]):  # backwards: the first event of a tick stays
         first_at[tick] = name
     for gap in np.flatnonzero(active == 0):
         shares[first_at[gap + 1]] += length[gap]

@@ -138,6 +138,7 @@ class ActivationCache:
         """Split the step at the least-cost cut that fits into memory or a file; returns that file's folder,
         too.
         """
+        # Where the cheapest cut is too large, make bytes dearer until one fits: it then recomputes more.
         weight, size = 1.0, 0
         for _ in range(_ATTEMPTS):
             cut = traced.cut(op_cost, lambda tensor: self._read_ms(tensor) * weight)  # noqa: B023
@@ -178,6 +179,7 @@ class ActivationCache:
 
     def _widen(self) -> None:
         """Store in float32 from here on: a number was too large for float16."""
+        # The minibatches written so far keep their float16 values, which were finite.
         self._dtype = "float32"
         wider = self.storage.converted(self._columns(), self._folder)
         self.close()

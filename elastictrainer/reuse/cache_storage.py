@@ -52,7 +52,7 @@ class CacheStorage:
             folder: of the file; None: the rows are kept in memory.
 
         Raises:
-            RecordingError: the file cannot be made as large.
+            CacheError: the file cannot be made as large.
         """
         self.columns = list(columns)
         self.capacity = capacity
@@ -93,7 +93,7 @@ class CacheStorage:
             values: for each column (batch, *shape), of its dtype.
 
         Raises:
-            RecordingError: the file cannot be written, or there are more rows than the capacity.
+            CacheError: the file cannot be written, or there are more rows than the capacity.
         """
         count = len(values[0])
         if self.rows + count > self.capacity:
@@ -117,7 +117,7 @@ class CacheStorage:
         """Read rows: for each column (len(rows), *shape).
 
         Raises:
-            RecordingError: the file cannot be read, or holds something else than was written.
+            CacheError: the file cannot be read, or holds something else than was written.
         """
         if self._file is None:
             return self._views(np.take(self._memory, rows, axis=0))

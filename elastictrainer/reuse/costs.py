@@ -138,6 +138,7 @@ def _cuts(
     for place, tensor in enumerate(depths):
         above |= 1 << int(tensor)
         frozen = {k for k in traced.ops.frozen if not members[k] & above}
+        # Tensors of `timings.order` up to this one train: the ops that depend on none of them are frozen.
         if place in asked and len(frozen) not in found:  # the sets are nested: their sizes tell them apart
             ops = dataclasses.replace(traced.ops, frozen=frozen)
             cut = least_cost_cut(ops, traced.needed(frozen), op_cost, lambda t: ms_per_mb * mb(t))

@@ -52,6 +52,7 @@ def least_cost_cut(
     barred: Set[int] = set()  # nothing of these ops may be stored
     while True:
         cut = _minimum_cut(ops, position, needed, op_cost, tensor_cost, barred)
+        # Random numbers that both parts would draw: the cached step would draw others than were cached.
         torn = _drawn_twice(ops, position, needed, cut)
         if not torn:
             return cut
@@ -90,6 +91,7 @@ def _minimum_cut(
     total = costs[np.isfinite(costs)].sum()
     unit = total / _TOTAL if total else 1.0
 
+    # SciPy's flow takes 32-bit integers: costs become shares of 1e-8 of the total.
     def capacity(cost: float) -> int:
         return _NEVER if not np.isfinite(cost) else max(1, round(cost / unit))  # a tie: store less, earlier
 
@@ -106,11 +108,13 @@ def _minimum_cut(
     rows, columns, capacities = (np.array(column) for column in zip(*edges)) if edges else ([], [], [])
     count = 2 + len(frozen) + len(tensors)
     network = csr_matrix((capacities, (rows, columns)), shape=(count, count), dtype=np.int32)
+    # By max-flow min-cut, the nodes that residual capacity reaches from the source are its side of the cut.
     residual = network - maximum_flow(network, source, sink).flow
     residual.data[residual.data < 0] = 0
     residual.eliminate_zeros()
     before = set(breadth_first_order(residual, source, return_predecessors=False).tolist())
     recomputed = {k for k in frozen if op_node[k] not in before}
+    # The cut edges from an op to its tensor: the op has run, and the cached step needs the tensor.
     stored = [
         tensor
         for k in frozen

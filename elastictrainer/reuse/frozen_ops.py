@@ -74,6 +74,7 @@ def frozen_ops(
     is_drawn: Set[int] = set()  # depends on random numbers
     behind: Set[int] = set()
     states: Dict[int, FrozenSet[int]] = {}
+    # Producers come before consumers: one pass decides every set for an op from those of its inputs.
     for k, op in enumerate(operations):
         sources = [position[tensor.op.name] for tensor in op.inputs]
         taken = frozenset(id(tensor) for tensor in op.inputs if id(tensor) in state_handles)
@@ -90,7 +91,7 @@ def frozen_ops(
             or _has_hidden_state(kinds)
         ):
             moving.add(k)
-        if op.type in _SHAPES:
+        if op.type in _SHAPES:  # a shape depends on no value: none of the sets below goes through it
             continue
         if by_value.intersection(sources):
             by_value.add(k)
@@ -101,6 +102,8 @@ def frozen_ops(
         )
         if reads_weight or weighted.intersection(sources):
             weighted.add(k)
+        # Features times a drawn mask are dropout: stored, every cached step would see the same draw. The set
+        # ends at the next weight; results behind that are stored like others.
         uses_weight = reads_weight or any(s in weighted and s not in by_value for s in sources)
         masked = any(s in is_drawn and s not in weighted for s in sources) or k in random
         features = any(s in weighted and s in by_value for s in sources)

@@ -75,6 +75,7 @@ class TracedStep:
         self._position = self.ops.position()
         # The graph's own output is an identity that waits for all that the step does.
         self._loss = graph.outputs[0].op.inputs[0]
+        # Ops that run for their effect alone: updates, counters and metrics; and moves of random states.
         moving, random = self.ops.moving, self.ops.random
         must_run = [(self._position[op.name], op) for op in graph.control_outputs]
         self._effects = [op for k, op in must_run if k in moving and k not in random]
@@ -202,6 +203,7 @@ class TracedStep:
             found = every(*values)
             return [value[:1] for value in found], [tf.shape(value)[0] for value in found]
 
+        # The same random numbers in both runs: only the other examples of the minibatch differ.
         with preserve_variables(states) as restore:
             among_others, rows = first_rows(*inputs)
             restore(states)
@@ -216,6 +218,7 @@ class TracedStep:
         """Make the two functions of `cut`; the prefix also gives the tensors `more`, behind the cut's."""
         prefix, states = self.prefix([*cut.tensors, *more])
         cached = self._upstream({self._position[t.op.name] for t in cut.tensors}, set())
+        # A change of one of these, as by a callback that loads weights, makes the cache wrong.
         read = {id(tensor) for k in cached for tensor in self.ops.operations[k].inputs}
         fixed = [
             v
@@ -226,6 +229,7 @@ class TracedStep:
 
     def _suffix(self, cut: Cut) -> Callable[..., tf.Tensor]:
         rerun = self._upstream(self.needed() | cut.recomputed, self.ops.frozen)
+        # Only the draws that it repeats itself: the prefix has moved the other random states on already.
         effects = [*self._effects, *self._draws_of(self._states_read(rerun))]
         return self._function([*cut.tensors, *self._labels], self._loss, effects)
 

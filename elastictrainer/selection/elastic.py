@@ -103,6 +103,7 @@ class ElasticPolicy:
         importance = np.asarray(self.importance)
         possible = self._timings.with_cache if cached else self._timings
         with self._clock.lap(SELECTION):
+            # A target that no step can meet is no error here: late in a run by the clock little time is left.
             target = float(np.clip(target, possible.rho_min, 1.0))
             mask, exception = choose(possible, importance, target, self._solver, self.mask, self._memory)
         step_ms = possible.step_time(mask)

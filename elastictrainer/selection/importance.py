@@ -137,6 +137,7 @@ class ImportanceEvaluator:
         return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._gradients(x, y)])
 
     def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
+        # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, and the variables hold w + dw.
         updates = [v - w for v, w in zip(tf_variables(self._variables()), before)]
         products = [g * dw for g, dw in zip(self._dense_gradients(x, y), updates)]
         # Added up in double precision: the products of a large tensor's elements differ by orders of

@@ -59,6 +59,8 @@ def solve_rounded(
     decisions: List[NDArray[Any]] = []
     # Importance, earliest tensor, cells left, items before it.
     champion: Tuple[float, int, int, int] = (0.0, -1, 0, 0)
+    # best[t]: the most importance of the tensors passed so far within t cells of dW time (paper Sec. 3.3).
+    # Tensor d as the earliest one pays dy up to d, and its own dW; the rest is for those before it.
     for d in np.flatnonzero(importance > 0):
         left = int(np.floor((budget - to_depth[d]) / unit + 1e-9)) - int(cells[d])
         if left >= 0:
@@ -68,6 +70,7 @@ def solve_rounded(
         cost = int(cells[d])
         if cost > resolution:
             continue
+        # best[t] = max(best[t], best[t - cost] + importance[d]); one bit a cell remembers the choice.
         np.add(best[: resolution + 1 - cost], importance[d], out=shifted[cost:])
         taken = np.zeros(resolution + 1, bool)
         np.greater(shifted[cost:], best[cost:], out=taken[cost:])
@@ -77,6 +80,7 @@ def solve_rounded(
     _, earliest, left, items = champion
     if earliest < 0:
         return mask
+    # Walk the choices back from the cells that were left for the tensors before the earliest one.
     mask[earliest] = True
     for item in range(items - 1, -1, -1):
         if decisions[item][left >> 3] >> (7 - (left & 7)) & 1:
@@ -102,6 +106,7 @@ def solve_exactly(
         cost = np.concatenate([cost, cost + t_dw[d]])
         value = np.concatenate([value, value + importance[d]])
         chosen = np.concatenate([chosen, chosen | np.int64(1 << k)])
+        # Pareto front: sorted by cost, a set stays if no cheaper one has as much importance.
         order = np.lexsort((-value, cost))
         order = order[cost[order] <= budget]
         best_so_far = np.maximum.accumulate(value[order])

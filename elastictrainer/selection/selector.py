@@ -185,6 +185,7 @@ def _solve_chain_and_spend_rest(
         mask[order] = solve_chain(t_dw, t_shared, ranked, backward_ms, resolution, at_depth)
         return mask
 
+    # The chain charges at least a step's time (T_chain(m) >= T(m)): its answer keeps the budget.
     best = _spend_rest(timings, importance, useful, chain_mask(budget - timings.forward_ms), budget)
     overcharged = timings.chain_time(best) - timings.step_time(best)
     if overcharged <= budget / resolution:
@@ -211,6 +212,7 @@ def _spend_rest(
     """Add tensors that still fit the budget by the cost groups, most importance per ms first."""
     mask = mask.copy()
     for _ in range(_ADDITIONS):
+        # A tensor costs its dW and the shared groups that no selected tensor has started yet.
         left = budget - timings.step_time(mask)
         unpaid = timings.shared.time_per_tensor(~timings.shared.active_groups(mask))
         cost = timings.t_dw + unpaid + timings.earlier_cost_ms(mask)

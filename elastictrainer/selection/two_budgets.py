@@ -51,6 +51,7 @@ class _Costs:
 
     def adding(self, mask: NDArray[Any]) -> Tuple[NDArray[Any], NDArray[Any]]:
         """Return (2, N) what each tensor would add; and (N,) bool: whether that changes for others."""
+        # A group is paid once, by the first member that is selected.
         new = (self._amount * (self._members @ mask == 0)) @ self._members
         earliest, now, _ = self._depth_costs(mask)
         earlier = self.place > earliest
@@ -60,6 +61,7 @@ class _Costs:
 
     def freed(self, mask: NDArray[Any]) -> NDArray[Any]:
         """Return (2, N) what the removal of each selected tensor would give back."""
+        # A group is given back only by its last selected member.
         freed: NDArray[Any] = self.single + (self._amount * (self._members @ mask == 1)) @ self._members
         earliest, now, then = self._depth_costs(mask)
         if earliest >= 0:
@@ -106,6 +108,7 @@ def solve_both(
     useful = useful & (costs.adding(empty)[0] <= _SLACK).all(axis=0)
     search = _Search(costs, importance, useful)
     best = empty
+    # The knapsack knows the chain alone, and both budgets as one: its answers are starts to repair.
     for weights, start in search.starts():
         mask = search.filled(weights, search.cut_down(start))
         best = max(best, mask, key=search.worth)
@@ -128,6 +131,8 @@ class _Search:
         ranked = np.where(self._useful, self._importance, 0.0)[order]
         low, high = 0.0, 1.0
         tried = [0.0, 1.0]
+        # One constraint in place of two: (1 - w) time + w memory <= 1. First w = 0 and w = 1, then halve the
+        # interval between them towards the budget that the answer exceeds more.
         for _ in range(len(tried) + _HALVINGS):
             second = tried.pop(0) if tried else (low + high) / 2
             weights = np.array([1 - second, second])
@@ -156,6 +161,7 @@ class _Search:
             over = np.maximum(0.0, self._costs.cost(mask) - _SLACK)
             if not over.any():
                 break
+            # What a tensor gives back beyond the excess counts for nothing.
             freed = np.minimum(1.0, self._costs.freed(mask) / np.maximum(over, 1e-9)[:, None])
             value = self._importance / np.maximum(freed[over > 0].sum(axis=0), 1e-12)
             chosen = np.flatnonzero(mask & (np.arange(len(mask)) != kept))

@@ -216,7 +216,7 @@ def reset_slots(optimizer: Any, variables: Sequence[Any]) -> None:
             else:
                 slot.assign(tf.zeros_like(slot))
     paused = paused_steps(optimizer)
-    if paused is not None:
+    if paused is not None:  # own steps = iterations - paused: zero for the chosen tensors from here on
         again = [k in chosen for k in range(paused.shape[0])]
         paused.assign(tf.where(again, tf_variable(optimizer.iterations), paused))
 
@@ -255,6 +255,7 @@ def _own_steps(optimizer: Any, paused: tf.Variable) -> Iterator[None]:
     product = getattr(optimizer, "_u_product", None)  # Nadam has one for all tensors
 
     def step(gradient: Any, variable: Any, *rate: Any) -> None:
+        # Adam divides its averages by 1 - beta^t: t must be the tensor's own steps, not the optimizer's.
         k = _index(optimizer, variable)
         attributes = {"_iterations": own[k]}
         if product is not None and KERAS_3:

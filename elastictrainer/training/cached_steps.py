@@ -143,6 +143,7 @@ class CachedStepRunner:
                 # The graphs are built on a minibatch like those to come; the pass reads it again.
                 first = next(iter(self._feed.one_pass(1)))
                 cache = self._cache = self._begin(mask, first, head)
+            # A resumed run draws what the interrupted one drew, then goes on with its checkpoint's states.
             with (
                 self._run_state.watch.lap(CACHE_WRITE),
                 preserve_variables(cache.random_states if random else []),

@@ -83,6 +83,8 @@ class Checkpoints:
         beginning = [variable.numpy() for variable in self._variables] if agree else []
         passed_over: List[Path] = []  # whole ones, newer than that of another process
         damaged: List[Path] = []
+        # Every process takes part in `agree`, whatever it found: one that raised before it would leave the
+        # others waiting.
         newest = self._read_newest(passed_over, damaged)
         step = newest[0] if newest else -1 if damaged else 0
         agreed = agree(step) if agree else step
@@ -96,6 +98,7 @@ class Checkpoints:
                 variable.assign(value)
             shutil.rmtree(self._path(step))
             return None
+        # This process was ahead of another one when both were stopped: go back to the common step.
         while newest and newest[0] > agreed:
             passed_over.append(self._path(newest[0]))
             newest = self._read_newest(passed_over, damaged)
@@ -105,6 +108,7 @@ class Checkpoints:
                 -1: "another process has damaged checkpoints only",
             }.get(agreed, f"it has no checkpoint of step {agreed}, from which the other processes go on")
             raise RunError(f"cannot go on from {self.folder}: {why}. Start a new run, with another --output.")
+        # Kept, they would be the newest again at the next resumption.
         for path in passed_over:
             shutil.rmtree(path)
         for path in damaged:

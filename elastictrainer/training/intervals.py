@@ -60,6 +60,7 @@ class Intervals:
         if first:
             with state.watch.lap(clock.HEAD):
                 about = first.finish()
+            # `finish` solves the head on the features of the whole pass: only now are its weights final.
             self._on_head(about)
             self.go_on()  # the cache holds the provisional head where the selection leaves it out
             state.follow_deadline()  # evaluating the head has shown what the evaluation at the end takes
@@ -108,6 +109,8 @@ class Intervals:
         rho = 1.0 if state.rho is None else state.rho
         if not cached or timings is None:
             return rho
+        # With W the time to write the cache, the steps of the interval have the rest of its time:
+        # target = (time left to its end - W) / steps, over a full step.
         steps = plan.passes * plan.steps_per_epoch
         left_s = state.budget.seconds_until(plan.end(policy.interval), state.spent_s())
         full_s = 1e-3 * (state.full_step_ms() or timings.full_ms)

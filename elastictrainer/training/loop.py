@@ -93,6 +93,7 @@ class Loop:
         state, model = self._state, self._state.model
         if not state.progress.batch:
             model.reset_metrics()
+        # Meters see the steps alone; evaluation and an epoch's last callbacks come after `on_steps_end`.
         with state.watch.lap(LOOP):
             for callback in self._ours:
                 callback.on_steps_begin()

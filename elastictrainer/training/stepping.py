@@ -47,6 +47,7 @@ class Stepping:
         with state.watch.lap(batch.lap):
             loss = batch.train()
         ms = 1e3 * (time.perf_counter() - start)
+        # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
         if batch.timed:
             progress.step_took(self._while_awake(ms, batch.lap))
         self._predict(mask, batch)
@@ -64,6 +65,7 @@ class Stepping:
         if not progress.batch and self._trainable_now() != self._trainable:  # asking takes time
             raise UsageError(f"a callback froze or unfroze a layer during training: {TWO_FITS}")
         opening = self._prepared.opening
+        # Intervals begin between epochs, but for the first, which follows the opening steps at once.
         if progress.step >= opening and (not progress.batch or progress.step == opening):
             if policy.plan.due(policy.interval, state.share()):
                 self._prepared.intervals.begin()
@@ -92,6 +94,7 @@ class Stepping:
         usual_ms = float(np.median(recent_ms))
         if ms <= _SUSPENDED * usual_ms:
             return ms
+        # A machine that slept must not lose its budget: the surplus is neither training nor time used.
         lost_s = 1e-3 * (ms - usual_ms)
         state.watch.move(lost_s, lap, SUSPENDED)
         if state.deadline is not None:

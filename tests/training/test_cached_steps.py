@@ -58,20 +58,20 @@ def test_most_steps_of_a_run_replay(tf):
     assert results["replayed_share"] == 93 / 96  # all but the opening of three full steps
     assert results["recorded_bytes"] > 0
     assert results["recording_seconds"] > 0 and results["replay_seconds"] > 0
-    assert any(line.startswith("recorded what is frozen") for line in said)
+    assert any(line.startswith("cached activations") for line in said)
     assert history.history["loss"][-1] < history.history["loss"][0]
 
 
 def test_each_interval_is_recorded_where_the_same_tensors_train_in_all_of_them(tf):
     _, history, said = run_of(tf, scheme="traditional-tl", timings=None)
-    assert [line.split(":")[0] for line in said if "recorded" in line] == ["recorded what is frozen"] * 2
+    assert [line.split(":")[0] for line in said if "cached activations" in line] == ["cached activations"] * 2
     assert history.elastic["replayed_share"] == 1.0
 
 
 def test_off_is_the_papers_method(tf):
     _, history, said = run_of(tf, reuse="off", rho=0.8)
     assert history.elastic["replayed_share"] == 0
-    assert not any("record" in line for line in said)
+    assert not any("cache" in line for line in said)
 
 
 def test_only_what_replays_is_not_read(tf):
@@ -184,7 +184,7 @@ def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_recording(tf,
     )
     history = trainer.fit(made, epochs=2, verbose=0, **options)
     assert history.elastic["replayed_share"] == 0
-    assert any("not recording" in line and reason in line for line in said)
+    assert any("not cached" in line and reason in line for line in said)
 
 
 def test_an_interval_that_cannot_be_recorded_is_trained_without_and_the_next_one_is(tf, monkeypatch):
@@ -198,7 +198,7 @@ def test_an_interval_that_cannot_be_recorded_is_trained_without_and_the_next_one
 
     monkeypatch.setattr(CachedStepRunner, "_begin", failing_once)
     _, history, said = run_of(tf)
-    assert [line for line in said if line.startswith("not recording")] == ["not cached: not this time."]
+    assert [line for line in said if line.startswith("not cached")] == ["not cached: not this time."]
     assert history.elastic["replayed_share"] == 0.5  # all of the second interval
     assert [record["recorded"] for record in history.selections] == [False, True]
 
@@ -261,7 +261,7 @@ def test_a_resumed_run_goes_on_without_recording_where_there_is_no_room_any_more
 
     _, history, said = run_of(tf, run=interrupted, resume=True, interval=2, callbacks=[RoomAgain()])
     at = said.index("not cached: no room.")
-    assert any(line.startswith("recorded what is frozen") for line in said[at:])
+    assert any(line.startswith("cached activations") for line in said[at:])
     # All but the opening, and eight steps of the interrupted epoch.
     assert history.elastic["replayed_share"] == pytest.approx((96 - 3 - 8) / 96)
 
@@ -320,7 +320,7 @@ def fixed_order(tf, reuse, callbacks, network=residual):
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     trainer.compile(tf.keras.optimizers.SGD(0.05), loss)
     history = trainer.fit(x, y, batch_size=4, shuffle=False, epochs=6, callbacks=callbacks, verbose=0)
-    return weights_of(model), [line for line in said if "record" in line], history
+    return weights_of(model), [line for line in said if "cache" in line], history
 
 
 def test_weights_that_a_callback_loads_are_noticed_and_recorded_again(tf):
@@ -329,9 +329,9 @@ def test_weights_that_a_callback_loads_are_noticed_and_recorded_again(tf):
     for one, other in zip(expected, found):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert [line.split(":")[0] for line in said] == [
-        "recorded what is frozen",
-        "recording again",
-        "recorded what is frozen",
+        "cached activations",
+        "writing the cache again",
+        "cached activations",
     ]
     assert history.elastic["replayed_share"] == 1.0
 
@@ -358,7 +358,7 @@ def test_a_number_that_a_callback_changes_in_a_frozen_layer_is_noticed(tf):
     found, said, history = fixed_order(tf, EXACT, [annealing()], filtered)
     for one, other in zip(expected, found):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert sum(line.startswith("recording again") for line in said) == 1
+    assert sum(line.startswith("writing the cache again") for line in said) == 1
     assert history.elastic["replayed_share"] == 1.0
 
 
@@ -367,7 +367,7 @@ def test_a_run_resumed_around_a_callback_that_loads_weights_is_the_uninterrupted
     """At the last minibatch before it loads, at the first one after, and while all is recorded again."""
     loading = frozen_weights_changed(tf, at=2)
     whole, _, said = run_of(tf, callbacks=[loading])
-    assert sum(line.startswith("recording again") for line in said) == 1
+    assert sum(line.startswith("writing the cache again") for line in said) == 1
     run = folder_in(tmp_path, "interrupted")
     with pytest.raises(Interrupted):
         run_of(tf, run=run, callbacks=[loading, interrupt_after(tf, at)])

@@ -99,7 +99,7 @@ def test_replayed_steps_use_the_solved_head_also_where_its_kernel_does_not_train
     monkeypatch.setattr(ElasticPolicy, "_choose", bias_alone)
     _, history, said, noting = run_of(tf, epochs=2)
     assert history.elastic["replayed_share"] > 0
-    assert sum(line.startswith("recording again") for line in said) == 1
+    assert sum(line.startswith("writing the cache again") for line in said) == 1
     (record,) = noting.records
     assert history.history["loss"][0] < record["loss"] + 0.2
 

@@ -75,7 +75,7 @@ def test_what_is_read_ahead_does_not_come_again(tf, images):
     data, options = sequence(tf, images, workers=2, use_multiprocessing=False, max_queue_size=10)
     history, said = trained(tf, data, **options)
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
-    assert [line for line in said if "recording" in line] == [
+    assert [line for line in said if "not cached" in line] == [
         "not cached: Minibatches may give other examples in every epoch. Where it does not, pass arrays, "
         "a tf.data.Dataset or a function of (epoch, first): see Trainer.fit."
     ]
