@@ -29,7 +29,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", ["memory", "disk"])
 def test_the_same_pixels_in_the_same_order(tf, image_folder, place):
     plain = load(image_folder)
-    kept = plain.cached(place, lambda line: None)
+    kept = plain.cached(place)
     for ours, theirs in (
         (kept.train(2), plain.train(2)),
         (kept.train(2, first=3), plain.train(2, first=3)),
@@ -64,7 +64,7 @@ def test_what_a_killed_run_left_is_removed_and_what_another_is_writing_is_not(tf
     for file in (left, written):
         file.write_bytes(b"half")
     os.utime(left, (time.time() - 3600,) * 2)
-    load(image_folder).cached("disk", lambda line: None)
+    load(image_folder).cached("disk")
     assert not left.exists() and written.exists()
 
 
@@ -99,7 +99,7 @@ def test_a_damaged_image_is_named(tf, image_folder):
 def test_no_room_is_told(tf, image_folder, tmp_path):
     (tmp_path / "cache").write_text("in the way")
     with pytest.raises(RunError, match="cannot keep the images"):
-        load(image_folder).cached("disk", lambda line: None)
+        load(image_folder).cached("disk")
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(tf, image_folder, tmp_path):
@@ -107,7 +107,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tf, image_folder, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
     try:
         with pytest.raises(RunError, match="cannot keep the images"):
-            load(image_folder).cached("disk", lambda line: None)
+            load(image_folder).cached("disk")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list((tmp_path / "cache").iterdir())

@@ -262,7 +262,7 @@ def test_processes_go_on_from_what_the_first_one_has(tf, tmp_path):
     )
     run = RunFolder.create(tmp_path / "run")
     callback = BestWeights(lambda: [], lambda: [(IMAGES, np.arange(10) % 3)], run)
-    callback.run_state = RunState(model, "full", None, 5, print, workers)
+    callback.run_state = RunState(model, "full", None, 5, workers)
     callback.restore({"epoch": 3, "accuracy": 0.7, "loss": 0.2})
     results = callback.results()
     assert results["kept_epoch"] == 2 and len(sent) == 1

@@ -264,7 +264,7 @@ def test_processes_that_train_together_stop_after_the_same_step(tf, tmp_path):
     model.compile("sgd", "mse")
     optimizers.build(model.optimizer, model.trainable_variables)
     together = SimpleNamespace(gather=lambda mine: np.array([mine, [True, False]]))
-    state = RunState(model, "full", None, 1, print, together, loss=1.0)
+    state = RunState(model, "full", None, 1, together, loss=1.0)
     state.policy = FixedPolicy(np.ones(10, bool), Plan([0.0], 1.0, 5))
     saver = Checkpointing(RunFolder(tmp_path / "run"))
     saver.run_state = state

@@ -44,7 +44,7 @@ def spend(time):
 
 def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", timings=None):
     """The state of a run whose full steps take `full_ms`."""
-    state = RunState(None, scheme, rho, 2, print, watch=Stopwatch(time))
+    state = RunState(None, scheme, rho, 2, watch=Stopwatch(time))
     state.policy = FixedPolicy(mask, Plan([0.0], 2.0, 50), timings)
     state.progress.full_ms = [full_ms] if full_ms else []
     return state
@@ -123,7 +123,7 @@ def test_training_is_all_but_validation_and_calibration(time, spend):
 
 
 def test_figures_before_the_first_minibatch(time):
-    state = RunState(None, "elastic", 0.5, 2, print, watch=Stopwatch(time))
+    state = RunState(None, "elastic", 0.5, 2, watch=Stopwatch(time))
     results = state.results()
     assert results["steps"] == results["selections"] == results["epochs"] == 0
     assert results["rho_predicted"] is results["rho_achieved"] is results["step_ms_median"] is None
