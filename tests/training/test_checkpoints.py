@@ -148,7 +148,7 @@ def test_a_process_whose_checkpoints_are_all_damaged_tells_the_others(saved):
     _, checkpoints = saved
     for path in checkpoints.saved():
         next(path.glob("variables.data*")).write_bytes(b"")
-    said, told = [], []
+    said, told = listen(), []
     with pytest.raises(RunError, match="can be read"):
         checkpoints.restore(agree=lambda step: told.append(step) or -1)
     assert told == [-1] and len(said) == 2 and len(checkpoints.saved()) == 2
