@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
@@ -15,8 +15,9 @@ from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.snapshot import digest
+from elastictrainer.training.affordability import affordable_scheme
 from elastictrainer.training.batch_source import BatchSource
-from elastictrainer.training.budgeting import Budgeting, affordable_scheme, full_epochs
+from elastictrainer.training.budgeting import Budgeting, full_epochs
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.head_pass import HeadPass
@@ -91,41 +92,20 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         UsageError: nothing to train, a time that cannot be had, or a head that cannot be solved.
         DataError: the first minibatch cannot be read.
     """
-    model, scheme = state.model, wanted.scheme
-    minibatch = feed.peek()
+    scheme, minibatch = wanted.scheme, feed.peek()
     if feed.is_full(minibatch):
         feed.remember(minibatch)
-    parts, timings = kept.compiled, wanted.timings
-    if parts is None or not is_same(made_from(model, feed.spec), parts.made_from):
-        if parts is not None:
-            LOG.info(
-                "the model, its optimizer, its loss or the shape of the data has changed: compiling again"
-            )
-            kept, timings = Kept(), None if wanted.profiles else timings
-        parts = _compiled(state, scheme, minibatch, feed.spec)
-    else:
-        state.progress.full_ms = list(kept.full_ms)
-    selects, objective = scheme.importance_metric is not None, parts.steps.objective
-    if selects and timings is None:
-        timings = make_profile(state, objective, minibatch, parts.steps.metrics[0])
+    parts, timings, kept = _graphs(state, wanted, kept, minibatch, feed.spec)
+    selects = scheme.importance_metric is not None
     # One epoch would never read its cache, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
-    cached = wanted.reuse.reuse != "off" and not (short and selects)
-    if cached:
-        cached, timings = check_cacheable(
-            state, timings, objective, minibatch, feed.spec, wanted.selection.deterministic
-        )
+    cached, timings = _profile(state, wanted, parts, timings, minibatch, feed.spec, short)
     head = _head_pass(state, feed) if wanted.head == "solve" and kept.compiled is None else None
     steered = selects and not wanted.selection.deterministic and not state.workers
     by_clock = state.deadline is not None or (steered and cached)
     if state.rho is not None and timings is not None:
         require_reachable(state.rho, timings, cached)
-    reuse, limit = wanted.reuse, None
-    if wanted.memory is not None and timings is not None:
-        limit = MemoryLimit(wanted.memory, timings, model, model.optimizer)
-        timings, reuse = limit.timings, limit.reuse(reuse)
-        for line in limit.lines():
-            LOG.info(line)
+    limit, timings, reuse = _within_memory(state, wanted, timings)
     run_plan = plan(
         timings,
         state.steps_per_epoch,
@@ -169,6 +149,54 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         by_clock,
         goes_on,
     )
+
+
+def _graphs(
+    state: RunState, wanted: Wanted, kept: Kept, minibatch: Minibatch, spec: Any
+) -> Tuple[Compiled, Optional[TensorTimings], Kept]:
+    """Return the run's graphs, its profile so far, and the state of the earlier run that still holds."""
+    parts = kept.compiled
+    if parts is not None and is_same(made_from(state.model, spec), parts.made_from):
+        state.progress.full_ms = list(kept.full_ms)
+        return parts, wanted.timings, kept
+    timings = wanted.timings
+    if parts is not None:
+        LOG.info("the model, its optimizer, its loss or the shape of the data has changed: compiling again")
+        kept, timings = Kept(), None if wanted.profiles else timings
+    return _compiled(state, wanted.scheme, minibatch, spec), timings, kept
+
+
+def _profile(
+    state: RunState,
+    wanted: Wanted,
+    parts: Compiled,
+    timings: Optional[TensorTimings],
+    minibatch: Minibatch,
+    spec: Any,
+    short: bool,
+) -> Tuple[bool, Optional[TensorTimings]]:
+    """Return whether activations are cached, and the profile, which is made where the scheme selects.
+
+    `short`: a run of one epoch, which caches nothing.
+    """
+    selects, objective = wanted.scheme.importance_metric is not None, parts.steps.objective
+    if selects and timings is None:
+        timings = make_profile(state, objective, minibatch, parts.steps.metrics[0])
+    if wanted.reuse.reuse == "off" or (short and selects):
+        return False, timings
+    return check_cacheable(state, timings, objective, minibatch, spec, wanted.selection.deterministic)
+
+
+def _within_memory(
+    state: RunState, wanted: Wanted, timings: Optional[TensorTimings]
+) -> Tuple[Optional[MemoryLimit], Optional[TensorTimings], ReuseSettings]:
+    """Return the limit of memory, with the profile and the settings of the cache that it leaves."""
+    if wanted.memory is None or timings is None:
+        return None, timings, wanted.reuse
+    limit = MemoryLimit(wanted.memory, timings, state.model, state.model.optimizer)
+    for line in limit.lines():
+        LOG.info(line)
+    return limit, limit.timings, limit.reuse(wanted.reuse)
 
 
 def _compiled(state: RunState, scheme: Scheme, minibatch: Minibatch, spec: Any) -> Compiled:

@@ -39,6 +39,9 @@ class Trainer:
 
     Keras' data formats, callbacks, metrics and validation work as in `Model.fit`; loop and step are others.
 
+    `fit` prints what it decides, unless it has verbose=0. With a handler of yours at the logger "elastictrainer"
+    nothing is printed, and these lines are its records of level INFO.
+
     Examples:
         >>> trainer = Trainer(model, rho=0.5, interval=3)  # doctest: +SKIP
         >>> trainer.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])  # doctest: +SKIP

@@ -7,7 +7,7 @@ import pytest
 from elastictrainer import TensorTimings
 from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import Plan
-from elastictrainer.training.budgeting import affordable_scheme
+from elastictrainer.training.affordability import affordable_scheme
 from elastictrainer.training.deadline import Deadline
 from log_lines import listen
 from reuse_builders import reusable_chain
