@@ -39,8 +39,8 @@ class Trainer:
 
     Keras' data formats, callbacks, metrics and validation work as in `Model.fit`; loop and step are others.
 
-    `fit` prints what it decides, unless it has verbose=0. With a handler of yours at the logger "elastictrainer"
-    nothing is printed, and these lines are its records of level INFO.
+    `fit` prints its decisions, unless it has verbose=0. Where the logger "elastictrainer" has a handler of
+    yours, that gets them instead, as records of level INFO.
 
     Examples:
         >>> trainer = Trainer(model, rho=0.5, interval=3)  # doctest: +SKIP
