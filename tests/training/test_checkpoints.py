@@ -21,7 +21,7 @@ def saved(tf, tmp_path):
     return variable, checkpoints
 
 
-def restored(checkpoints, **options):
+def restored_silently(checkpoints, **options):
     """Restore; the user is told nothing."""
     listen(pytest.fail)
     return checkpoints.restore(**options)
@@ -35,12 +35,12 @@ def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
     variable, checkpoints = saved
     assert names(checkpoints) == ["step-000000003", "step-000000002"]
     variable.assign(tf.zeros(1000))
-    assert restored(checkpoints) == {"step": 3} and variable.numpy()[0] == 3
+    assert restored_silently(checkpoints) == {"step": 3} and variable.numpy()[0] == 3
 
 
 def test_without_any_nothing_is_restored(tf, tmp_path):
     variable = tf.Variable(4.0)
-    assert restored(Checkpoints(tmp_path / "none", values=[variable])) is None
+    assert restored_silently(Checkpoints(tmp_path / "none", values=[variable])) is None
     assert variable.numpy() == 4
 
 
@@ -78,7 +78,7 @@ def test_what_others_put_beside_checkpoints_is_neither_read_counted_nor_removed(
     (checkpoints.folder / "step-1.tar.gz").write_bytes(b"an archive")
     checkpoints.save(4, {"step": 4})
     assert names(checkpoints) == ["step-000000004", "step-000000003"]
-    assert restored(checkpoints) == {"step": 4}
+    assert restored_silently(checkpoints) == {"step": 4}
     assert (checkpoints.folder / "step-best" / "variables.index").exists()
     assert (checkpoints.folder / "step-1.tar.gz").read_bytes() == b"an archive"
 
@@ -89,7 +89,7 @@ def test_any_path_can_be_restored_from(tf, tmp_path, name):
     checkpoints = Checkpoints(tmp_path / name / "checkpoints", values=[variable])
     checkpoints.save(1, {"step": 1})
     variable.assign(0.0)
-    assert restored(checkpoints) == {"step": 1} and variable.numpy() == 5
+    assert restored_silently(checkpoints) == {"step": 1} and variable.numpy() == 5
 
 
 def test_an_unfinished_checkpoint_is_removed(saved):
@@ -97,7 +97,7 @@ def test_an_unfinished_checkpoint_is_removed(saved):
     part = checkpoints.folder / ".step-000000004.123.part"
     part.mkdir()
     (part / "variables.index").write_bytes(b"half")
-    assert restored(checkpoints) == {"step": 3} and not part.exists()
+    assert restored_silently(checkpoints) == {"step": 3} and not part.exists()
 
 
 def test_one_that_cannot_be_written_leaves_those_before_it(saved):
@@ -116,7 +116,7 @@ def test_a_first_one_that_cannot_be_written_is_told(tf, tmp_path):
 
 def test_processes_go_on_from_the_newest_step_that_all_have(saved):
     variable, checkpoints = saved
-    assert restored(checkpoints, agree=lambda step: step - 1) == {"step": 2}
+    assert restored_silently(checkpoints, agree=lambda step: step - 1) == {"step": 2}
     assert variable.numpy()[0] == 2 and names(checkpoints) == ["step-000000002"]
 
 
@@ -131,7 +131,7 @@ def test_processes_go_on_from_the_newest_step_that_all_have(saved):
 def test_where_processes_have_no_step_in_common_nothing_is_removed(saved, agreed, message):
     _, checkpoints = saved
     with pytest.raises(RunError, match=message):
-        restored(checkpoints, agree=lambda step: agreed)
+        restored_silently(checkpoints, agree=lambda step: agreed)
     assert len(checkpoints.saved()) == 2
 
 
@@ -140,7 +140,7 @@ def test_all_begin_anew_where_one_was_stopped_before_its_first(tf, tmp_path):
     checkpoints = Checkpoints(tmp_path / "checkpoints", values=[variable])
     checkpoints.save(1, {})
     variable.assign([7.0])
-    assert restored(checkpoints, agree=lambda step: 0) is None
+    assert restored_silently(checkpoints, agree=lambda step: 0) is None
     assert variable.numpy()[0] == 7 and not checkpoints.saved()
 
 
