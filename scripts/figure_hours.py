@@ -1,4 +1,4 @@
-"""How long a figure's runs take: on the paper's devices by its own numbers, and here by the profile.
+"""The hours of a figure's runs: on the paper's devices by its own numbers, and here by the profile.
 
 python scripts/figure_hours.py FIGURE [--run PROFILE OPTION...]...   the et-train options of each run
 """

@@ -39,7 +39,7 @@ def mixed_precision(tf):
 
 @pytest.fixture(autouse=True)
 def log_as_it_was():
-    """What listens to the log in a test does so in that test alone."""
+    """Remove the handlers that a test adds to the log."""
     yield
     LOG.handlers.clear()
     LOG.setLevel(logging.NOTSET)
@@ -47,7 +47,7 @@ def log_as_it_was():
 
 @pytest.fixture(autouse=True)
 def registered_here_only(monkeypatch):
-    """What a test registers, no other test of the same process sees, in whatever order they run."""
+    """Undo a test's registrations, so that no other test of the same process sees them."""
     from elastictrainer.selection import importance, schemes
 
     monkeypatch.setattr(schemes, "SCHEMES", dict(schemes.SCHEMES))

@@ -98,7 +98,7 @@ class ImageData:
         return compute_class_weight("balanced", classes=np.arange(len(self.class_names)), y=labels).tolist()
 
     def cached(self, place: str) -> "ImageData":
-        """Return the same data, its images decoded once and kept in "memory" or on "disk"; "none": as it is."""
+        """Return the data, its images decoded once and kept in "memory" or on "disk"; "none": as it is."""
         require_cacheable(place, self.train_split)
         if place == "none":
             return self

@@ -1,4 +1,4 @@
-"""What each `--augment` costs a training step: its layers alone, beside a full step of MobileNetV2.
+"""The cost of each `--augment` in a training step: its layers alone, next to a full step of MobileNetV2.
 
     python scripts/benchmarks/augmentation.py
     python scripts/benchmarks/augmentation.py --image-size 96 --batch-size 16

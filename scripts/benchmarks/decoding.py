@@ -1,4 +1,4 @@
-"""What reading a picture takes: a photograph from a phone at full and at reduced scale, and a small one.
+"""The time of reading a picture: a photograph from a phone at full and at reduced scale, and a small one.
 
     python scripts/benchmarks/decoding.py --output decoding.json --picture photograph.jpg
 

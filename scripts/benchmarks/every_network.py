@@ -1,4 +1,4 @@
-"""Whether every network that `--model` takes by its name is made, profiled, trained, saved and exported.
+"""A check that every network of `--model` is made, profiled, trained, saved and exported.
 
     python scripts/benchmarks/every_network.py --output networks.json
     python scripts/benchmarks/every_network.py efficientnetb0 convnexttiny
@@ -31,7 +31,7 @@ _MOST_S = 900
 
 
 def tried(name: str, brief: bool) -> Dict[str, Any]:
-    """What is found out about a network; whatever it raises is raised."""
+    """Check a network; its errors are raised."""
     import numpy as np
     import tensorflow as tf
 

@@ -111,7 +111,7 @@ def size(path: Path) -> int:
 
 
 def look(process: psutil.Process, run: Path, epoch: int) -> dict:
-    """What the process holds, and what it has written."""
+    """Measure the memory, threads and files of the process."""
     patterns = {"logs": "*.jsonl", "events": "events/*/*", "checkpoints": "checkpoints/step-*/*"}
     sizes = {name: sum(size(p) for p in run.glob(pattern)) for name, pattern in patterns.items()}
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])

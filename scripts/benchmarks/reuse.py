@@ -67,7 +67,7 @@ def prepared(name: str, options: Any) -> Dict[str, Any]:
 
 
 def selections_of(folders: List[str], tensors: int) -> List[np.ndarray]:
-    """What the runs in these folders selected, as masks."""
+    """Read the selections of the runs in these folders, as masks."""
     masks = []
     for folder in folders:
         for record in RunFolder(folder).selections():

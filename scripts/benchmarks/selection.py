@@ -1,4 +1,4 @@
-"""How much importance the selector reaches within its budget, against the exact optimum and simpler rules.
+"""The importance that the selector reaches within its budget, against the exact optimum and simpler rules.
 
     python scripts/benchmarks/selection.py --images path/to/images --weights path/to/mobilenet_v2.h5
 

@@ -1,4 +1,4 @@
-"""What TAB completes, as the shell's hook asks for it."""
+"""Completion at TAB, as the shell's hook asks for it."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Which image files are used: damaged ones are refused or left out."""
+"""The image files that are used: damaged ones are refused or left out."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What only a built-in model has a use for is refused for a model of the user's own."""
+"""Settings of built-in models are refused for a model of the user's own."""
 
 import argparse
 
@@ -12,7 +12,7 @@ from log_lines import listen
 
 
 def check(*arguments):
-    """What is said about a command line."""
+    """Return the lines about a command line."""
     settings, parsed = parse(TrainSettings, arguments, argparse.ArgumentParser())
     said = listen()
     refuse_inapplicable(settings, given(TrainSettings, parsed))

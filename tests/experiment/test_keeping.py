@@ -1,4 +1,4 @@
-"""What a run takes over from the one before it: classes, images to train on, images to test on."""
+"""The parts that a run takes over from the one before it: classes, images to train and to test on."""
 
 import dataclasses
 import shutil

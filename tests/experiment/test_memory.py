@@ -1,4 +1,4 @@
-"""Whether a step fits into the memory."""
+"""The check that a step fits into the memory."""
 
 import pytest
 

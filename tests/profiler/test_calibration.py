@@ -78,7 +78,7 @@ def test_one_tensor_has_no_overlap():
 
 
 def kinds_of(timings, mask):
-    """The ratios that the profile predicts of a whole, a recording and a replayed step."""
+    """The ratios that the profile predicts of a whole step, a cache write and a cached step."""
     times = timings.step_time(mask), timings.cache_write_time(mask), timings.cached_step_time(mask)
     return [ms / timings.full_ms for ms in times]
 
@@ -104,7 +104,7 @@ def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
 @pytest.mark.parametrize("called_ms", [-0.2, 0.0, 0.3])
 @pytest.mark.parametrize("slower", [0.0, 0.1])
 def test_replayed_steps_of_any_depth_are_predicted_from_two(called_ms, slower):
-    """What each of them takes more or less, whatever it trains, and what grows with what it trains."""
+    """A constant per step, and a share that grows with the tensors that train."""
     timings = with_reuse(reusable_chain(TensorTimings.from_chain("abcdef", 6.0, np.ones(6), np.ones(6))))
     assert next(timings.forward.sets()) == ([], 1.0), "what each step has, and a replayed one has less of"
     once = timings.forward.rows(timings.forward.has_members())

@@ -110,7 +110,7 @@ def test_the_smallest_ratio_is_never_above_one():
 
 
 class TestFrozenWorkDoneOnce:
-    """The mean step of an interval that records in its first epoch, and replays in the others."""
+    """The mean step of an interval that writes the cache in its first epoch, and reads it in the others."""
 
     @pytest.mark.parametrize("seed", range(20))
     def test_a_replayed_step_leaves_out_what_was_recorded_unless_reading_takes_longer(self, seed):

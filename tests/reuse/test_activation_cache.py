@@ -27,7 +27,7 @@ def cache_of(tf, step, minibatches, settings=EXACT, capacity=BATCH * STEPS):
 
 
 def shuffled(minibatches, epoch):
-    """The minibatches of an epoch's replay, made of the images themselves."""
+    """The minibatches that an epoch reads from the cache, made of the images themselves."""
     x, y = (np.concatenate([part.numpy() for part in parts]) for parts in zip(*minibatches))
     return [(x[rows], y[rows]) for rows in order(ENDS, EXACT.seed, epoch)]
 
@@ -101,7 +101,7 @@ def test_numbers_too_large_for_float16_are_stored_as_float32(tf):
 
 
 def test_what_is_stored_in_float32_from_here_on_is_read_even_if_reading_had_begun(tf):
-    """A profile's measurement reads and records in turn, and rewinds the recording."""
+    """A profile's measurement reads and writes in turn, and rewinds the cache."""
     tf.keras.utils.set_random_seed(1)
     step, minibatches = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12), data(tf)
     cache = cache_of(tf, step, minibatches, ReuseSettings())
@@ -113,7 +113,7 @@ def test_what_is_stored_in_float32_from_here_on_is_read_even_if_reading_had_begu
 
 
 def test_an_example_keeps_its_view(tf):
-    """What is drawn for an example while it is recorded, it has in every epoch; another pass draws anew."""
+    """An example keeps its draw from the cache in every epoch; another pass draws again."""
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, augmented(tf), ["c2"], learning_rate=0.0)
     minibatches = data(tf)

@@ -18,7 +18,7 @@ def examples(count, seed=0):
 
 
 def file_of(folder):
-    """The descriptor of the recording's file, which has no name."""
+    """The descriptor of the cache's file, which has no name."""
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(folder)):

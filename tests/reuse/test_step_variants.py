@@ -1,4 +1,4 @@
-"""A selection's steps as a whole, recording and replaying."""
+"""A selection's step as a whole, writing the cache, and cached."""
 
 from dataclasses import replace
 

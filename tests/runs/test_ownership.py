@@ -1,4 +1,4 @@
-"""What of a folder may be removed."""
+"""The files of a folder that may be removed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How tensors are scored: by hand on a quadratic; and on a network, that scoring changes nothing."""
+"""The scores of tensors: by hand on a quadratic; and on a network, that scoring changes nothing."""
 
 import numpy as np
 import pytest

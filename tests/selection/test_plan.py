@@ -1,4 +1,4 @@
-"""How a run's time is divided into intervals. No TensorFlow."""
+"""The division of a run's time into intervals. No TensorFlow."""
 
 import dataclasses
 

@@ -100,7 +100,7 @@ def test_unknown_solver_names_the_valid_ones():
 
 
 class TestFrozenWorkDoneOnce:
-    """The time is that of a step that replays what was recorded."""
+    """The time is that of a cached step."""
 
     @pytest.mark.parametrize("seed", range(60))
     def test_dp_is_exact_on_chains_and_milp_on_all(self, seed):

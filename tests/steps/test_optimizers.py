@@ -172,7 +172,7 @@ def test_a_tensor_that_rested_is_updated_as_by_a_new_optimizer_and_the_others_go
 
 
 def test_an_optimizer_of_another_process_starts_again(tf):
-    """Which steps each of its tensors has made is not in its file."""
+    """The steps of each of its tensors are not in its file."""
     variable, optimizer = tf.Variable([1.0]), tf.keras.optimizers.Adam(0.1)
     optimizers.build(optimizer, [variable])
     optimizers.apply(optimizer, [(tf.ones(1), variable)])

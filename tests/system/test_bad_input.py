@@ -1,4 +1,4 @@
-"""What users type that cannot work: one clear message, the right exit status, no traceback, nothing lost."""
+"""Input that cannot work: one clear message, the right exit status, no traceback, nothing lost."""
 
 import json
 import os

@@ -45,7 +45,7 @@ def addresses(count):
 
 
 def finish(processes):
-    """What each says; all must succeed."""
+    """Return the output of each; all must succeed."""
     try:
         return [finished(process) for process in processes]
     finally:

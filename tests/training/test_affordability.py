@@ -1,4 +1,4 @@
-"""What a deadline leaves time for, by a profile made by hand."""
+"""The scheme that a deadline leaves time for, by a profile made by hand."""
 
 from types import SimpleNamespace
 

@@ -27,7 +27,7 @@ SHARES = (0.5, 0.9, 0.7, 0.6, 0.8)  # right after each epoch
 
 
 class Weights(TrainerCallback):
-    """What the model's variables are after each epoch."""
+    """The model's variables after each epoch."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Runs whose frozen work is recorded and replayed, through `Trainer.fit`."""
+"""Runs with an activation cache, through `Trainer.fit`."""
 
 import dataclasses
 import os
@@ -75,7 +75,7 @@ def test_off_is_the_papers_method(tf):
 
 
 def test_only_what_replays_is_not_read(tf):
-    """Images of replayed epochs are neither read nor decoded."""
+    """Images of cached epochs are neither read nor decoded."""
     data = ArrayData(tf, steps=12)
     _, history, _ = run_of(tf, data=data)
     # Two passes, what builds and what begins each of them, and what tf.data reads ahead.
@@ -283,7 +283,7 @@ def test_an_image_that_cannot_be_read_again_is_an_error_of_the_run(tf, tmp_path)
         run_of(tf, run=interrupted, callbacks=[interrupt_after(tf, 40)])
 
     class Damaged(ArrayData):
-        """What was recorded before the first epoch is gone; the run goes on in the fourth."""
+        """The cache written before the first epoch is gone; the run goes on in the fourth."""
 
         def stream(self, epoch=0, first=0):
             whole = super().stream(epoch, first)
@@ -364,7 +364,7 @@ def test_a_number_that_a_callback_changes_in_a_frozen_layer_is_noticed(tf):
 
 @pytest.mark.parametrize("at", [36, *(pytest.param(at, marks=pytest.mark.slow) for at in (37, 40))])
 def test_a_run_resumed_around_a_callback_that_loads_weights_is_the_uninterrupted_one(tf, tmp_path, at):
-    """At the last minibatch before it loads, at the first one after, and while all is recorded again."""
+    """At the last minibatch before it loads, at the first one after, and while the cache is written again."""
     loading = frozen_weights_changed(tf, at=2)
     whole, _, said = run_of(tf, callbacks=[loading])
     assert sum(line.startswith("writing the cache again") for line in said) == 1

@@ -34,7 +34,7 @@ class Battery:
 
 
 def minibatches(tf):
-    """What is to be learned: the sum of four numbers. Any epoch can be read again, from any minibatch on."""
+    """The task to learn: the sum of four numbers. Any epoch can be read again, from any minibatch on."""
 
     def draw(number):
         x = tf.random.stateless_normal((BATCH, 4), tf.stack([7, number]))

@@ -84,7 +84,7 @@ class Run:
         )
 
     def result(self):
-        """What must be equal: variables, metrics and selections, without what a clock measured."""
+        """Return the parts that must be equal: variables, metrics and selections, without measured times."""
         metrics = [{k: v for k, v in record.items() if k not in CLOCKED} for record in self.folder.metrics()]
         variables = [
             *self.model.variables,

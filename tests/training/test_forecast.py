@@ -1,4 +1,4 @@
-"""What the parts of a run by the clock take, by a profile made by hand. No TensorFlow."""
+"""The forecast of a run by the clock, by a profile made by hand. No TensorFlow."""
 
 import dataclasses
 

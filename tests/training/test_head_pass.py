@@ -17,7 +17,7 @@ from reuse_builders import with_reuse
 
 
 class Noting(TrainerCallback):
-    """What is told of the head, and what the model's last layer is then."""
+    """Notes the records of the head, and the model's last layer then."""
 
     def __init__(self):
         super().__init__()

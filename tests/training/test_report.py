@@ -1,4 +1,4 @@
-"""What a run shows while it goes."""
+"""The display of a run."""
 
 import contextlib
 import io

@@ -8,7 +8,7 @@ from log_lines import listen
 
 
 def said(tf, losses, start_loss=0.5):
-    """What is said over steps of these losses, of a classifier of 100 classes."""
+    """Return the lines over steps of these losses, of a classifier of 100 classes."""
     lines, watching = listen(), RisingLoss(100)
     model = SimpleNamespace(optimizer=tf.keras.optimizers.SGD(0.001))
     watching.run_state = SimpleNamespace(

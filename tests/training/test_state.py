@@ -1,4 +1,4 @@
-"""What a run's times add up to: by a made-up clock and policy, without a model."""
+"""The sums of a run's times: by a made-up clock and policy, without a model."""
 
 import contextlib
 import math
