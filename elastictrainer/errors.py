@@ -41,10 +41,10 @@ def unknown(kind: str, value: str, allowed: Iterable[str], listed: Optional[str]
     """Make an error for a name that is not among `allowed`, with the nearest valid one.
 
     Args:
-        kind: what the name stands for, e.g. "model".
+        kind: of the name, e.g. "model".
         value: the name that was given.
         allowed: the valid names, in the order to print them.
-        listed: what to print instead, where they are many.
+        listed: a text to print instead, where they are many.
     """
     allowed = list(allowed)
     near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.4)

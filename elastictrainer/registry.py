@@ -1,4 +1,4 @@
-"""The names a user can choose from. Without TensorFlow, so that a mistyped name is refused at once."""
+"""The names a user can choose from. Without TensorFlow, so that a mistyped name is an error at once."""
 
 import importlib
 import os
@@ -17,11 +17,11 @@ class Choice:
     """The names of one kind.
 
     Attributes:
-        kind: what a name stands for, e.g. "model".
+        kind: of the names, e.g. "model".
         names: the valid ones, in the order to print them.
         others: whether a value that is none of them may be valid all the same: a file, a place in the user's
             code.
-        hint: what those are, as a sentence.
+        hint: describes those, as a sentence.
         short: the names in fewer words, where they are many; empty: all of them are printed.
     """
 

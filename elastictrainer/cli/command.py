@@ -46,7 +46,7 @@ def add_trained_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image-memory",
         metavar="SIZE",
-        help="what decoding a picture may take; a larger one is refused (256MB, or as a run was told)",
+        help="memory for decoding a picture; a larger one raises an error (256MB, or the run's setting)",
     )
     parser.add_argument(
         "--trust-model", action="store_true", help="load the model even if that can run code of its author's"

@@ -26,7 +26,7 @@ class CachedSplit(IndexedSplit):
     def __init__(self, split: Any, size: Tuple[int, int], place: str, workers: int):
         """
         Args:
-            split: what to keep; it is read once, in its stored order.
+            split: the images to keep; they are read once, in its stored order.
             size: height and width.
             place: "memory", or "disk": a file in `cache/`, used again by later runs on the same images.
             workers: that decode.

@@ -35,9 +35,9 @@ def load(
         batch_size: of training.
         image_size: height and width to resize to.
         seed: of the training order, and of the choice of what is set apart.
-        data_dir: where tensorflow-datasets or Hugging Face's datasets keep their data.
+        data_dir: folder of tensorflow-datasets' or Hugging Face's data.
         validation_split, test_split: shares of every class to set apart, see `parts.split_dataset`.
-        reading: how images and labels are read; None: all images, as `Reading()` says.
+        reading: settings for images and labels; None: those of `Reading()`, which reads all images.
 
     Raises:
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder

@@ -34,7 +34,7 @@ def changes(before: Dict[str, Any], now: Dict[str, Any], sizes_may_differ: bool 
     """List the differences between two fingerprints, for a user to read; times do not count.
 
     Args:
-        before, now: what `fingerprint` returned.
+        before, now: results of `fingerprint`.
         sizes_may_differ: the run named damaged files, which may have been replaced since.
     """
     found = []

@@ -23,7 +23,7 @@ class HubSplit(IndexedSplit):
     Attributes:
         name: of the data set and the split, for messages.
         table: a datasets.Dataset.
-        column: where its images are, encoded.
+        column: of its images, encoded.
         rows: (n,) int, their numbers in the table.
         labels: (n,) int.
         memory: bytes that decoding an image may take.
@@ -91,7 +91,7 @@ def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[
     Args:
         source: a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
             a name in the hub, perhaps with a configuration: "owner/name:configuration".
-        cache_dir: where `datasets` keeps what it fetches and converts; None: where it does by itself.
+        cache_dir: folder in which `datasets` keeps its downloads and conversions; None: its default.
         reading: says what decoding an image may take, and which column has the labels.
 
     Raises:

@@ -22,14 +22,14 @@ class ImageData:
     """A data set as minibatches.
 
     Attributes:
-        name: what to call it.
+        name: for messages.
         class_names: by label.
         train_split, test_split: the two parts that there always are.
         batch_size: of training.
         image_size: height and width that images are resized to.
         seed: of the order of training images.
         part: k and n: of every minibatch, only each n-th image from number k on; one process' share.
-        val_split: what the best weights are chosen by; None: they are not chosen.
+        val_split: the images that choose the best weights; None: they are not chosen.
         evaluated: images of a minibatch that is evaluated.
         old: images of earlier runs' data to evaluate on as well, by part (test, val).
     """

@@ -33,7 +33,7 @@ def read_folder(
 
     Args:
         folder: of the data.
-        reading: which files are read; None: all that are there.
+        reading: chooses the files; None: all are read.
 
     Raises:
         UsageError: no training part, two validation parts, a class missing from a part, fewer than two

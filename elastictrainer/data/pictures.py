@@ -24,7 +24,7 @@ _TENSORFLOWS_LIMIT = 2**29  # bytes of a decoded picture
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82", "GIF": b";"}
 _TAIL = 4096  # bytes in which the end is looked for; some cameras fill up with zeros
 _SMALLEST = (1, 1)
-MEMORY = 256 * 10**6  # bytes that decoding a picture may take, where nothing else is said
+MEMORY = 256 * 10**6  # bytes for decoding a picture, by default
 
 Size = Tuple[int, int]  # height and width
 

@@ -30,7 +30,7 @@ class Reading:
         left_out: the files that are left out; those that `skip_damaged` finds are added.
         damaged: the files that an interrupted run named as damaged. Of these, one that was deleted counts
             as there still, see `gone.replaced`.
-        advice: what to do about damaged images.
+        advice: for the user, about damaged images.
         label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes. A
             `UsageError` of `datasets.parts_of` where it is given for other data.
     """

@@ -25,8 +25,8 @@ class TfdsSplit:
     """One split of a data set that tensorflow-datasets has prepared.
 
     Attributes:
-        builder, split: where it is.
-        chosen: which of its examples, bool in their stored order; None: all.
+        builder, split: of tensorflow-datasets.
+        chosen: bool for each example in stored order; None: all.
     """
 
     builder: Any

@@ -59,7 +59,7 @@ def told_apart(run: RunFolder, data: Labelled, is_own: bool) -> Labelled:
 
     Args:
         run: that kept the classes of an earlier one; of any other the images are returned as they are.
-        data: what the run is tested on.
+        data: the images that the run is tested on.
         is_own: whether these are images of the run's own data, which those of the earlier runs' data are
             added to. Otherwise they are told apart by their class.
     """

@@ -86,7 +86,7 @@ def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages
     Args:
         settings: of the run.
         data: the new data.
-        kept: what `kept_of` gave.
+        kept: the result of `kept_of`.
 
     Raises:
         UsageError: the new data comes as a stream, into which no images can be mixed.

@@ -58,8 +58,8 @@ def labelled_of_run(
     Args:
         run: its folder.
         part: "test" (None), "val" or "train".
-        data_dir: where the collection's data is now; None: where it was.
-        image_memory: what decoding an image may take, such as 1GB; None: as the run was told.
+        data_dir: folder of the collection's data now; None: as before.
+        image_memory: memory for decoding an image, such as 1GB; None: the run's setting.
 
     Raises:
         UsageError: the data is not there any more, has no such part, or is other data than what the part was

@@ -78,7 +78,7 @@ def find_profile(
 
     Args:
         settings: its `profile` names a file, which must fit.
-        model, metadata: what it must be a profile of.
+        model, metadata: it must be a profile of these.
         wanted: whether the scheme cannot do without.
 
     Raises:

@@ -264,7 +264,7 @@ def _deadline(
         settings: of the run.
         evaluation: tells what an evaluation takes once it has made one; `evaluation_s`: until then.
         one_of: the solved head is evaluated on one of so many images.
-        more: what a run that is gone on with is given beyond what it had taken.
+        more: time for a resumed run beyond the time it had taken.
     """
     if not settings.time:
         return None

@@ -23,7 +23,7 @@ def setting(
         low: smallest value allowed; None: no limit.
         high: largest value allowed; None: no limit.
         check_name: raises UsageError for a name that does not exist; None: the value is not a name.
-        metavar: what stands for the value in `--help`; None: by its type, or the names there are.
+        metavar: placeholder for the value in `--help`; None: by its type, or the names there are.
         group: the heading in `--help` above this setting and those that follow; empty: as the one before.
         repeated: the option may be given several times; its values are one text then, separated by commas.
         names: some of its values, for a shell to complete, where `check_name` does not belong to a Choice.

@@ -80,7 +80,7 @@ class CommonSettings:
     )
     image_memory: str = setting(
         "256MB",
-        "what decoding an image may take: a larger image is refused; bytes, or with kB, MB or GB",
+        "memory for decoding an image: a larger image raises an error; bytes, or with kB, MB or GB",
         check_name=sizes.bytes_of,
         metavar="SIZE",
     )

@@ -13,7 +13,7 @@ class WeightsFile:
     Attributes:
         name: of the file.
         home: folder in which the library that provides the weights keeps that file.
-        fetch: brings the file here through that library if it is not there, and returns its path.
+        fetch: downloads the file through that library if it is missing, and returns its path.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Architecture:
         image_size: default height and width, in pixels.
         weights: tells the file of its pre-trained weights; it may take as long as making the backbone.
         least_size: smallest height and width, in pixels.
-        augment: how its images are augmented unless the user says otherwise, a name of `registry.AUGMENT`.
+        augment: its default augmentation, a name of `registry.AUGMENT`.
     """
 
     backbone: Callable[[Tuple[int, int, int], Optional[str]], tf.keras.Model]

@@ -67,8 +67,8 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
     Args:
         target: a run folder, a Keras file, a SavedModel folder, a TFLite file.
         weights: of a run, "best" or "last"; None: the best where there are such.
-        trust: what can run code is read as well: see `model_file.read`; a SavedModel that this user did not
-            export on this machine, which can read and write files; TFLite files with ops of TensorFlow's.
+        trust: also read files that can run code: those of `model_file.read`; a SavedModel that this user did
+            not export on this machine, which can read and write files; TFLite files with TensorFlow's ops.
 
     Raises:
         UsageError: there is none, it is damaged, it would need `trust`, or it classifies no pictures.

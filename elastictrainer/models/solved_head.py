@@ -23,7 +23,7 @@ class SolvableHead:
     Attributes:
         layer: the layer.
         features: from the model's inputs to what reaches the layer, (batch, width), in inference mode.
-        held: how many columns, the first ones, stay as they are; see `hold`.
+        held: number of columns, the first ones, that stay as they are (`hold`).
     """
 
     def __init__(self, model: tf.keras.Model):

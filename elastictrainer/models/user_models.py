@@ -34,7 +34,7 @@ def require_logits(name: str, model: Any, classes: int) -> None:
 
     Args:
         name: the model's name, for the message.
-        model: what the file held, or `from_function` returned.
+        model: from the file, or from `from_function`.
         classes: of the data.
 
     Raises:

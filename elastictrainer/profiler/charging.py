@@ -28,7 +28,7 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
     Args:
         step: a traced step that trains every tensor (`CompiledStep.trace`).
         trace: of a few runs of it.
-        step_ms: what it takes untraced.
+        step_ms: its time untraced.
     """
     if step.graph is None:
         raise ValueError("trace the step first (CompiledStep.trace)")

@@ -69,9 +69,9 @@ def ratios_to_full(
         masks: K selections, or other keys of `cache`.
         full: every tensor that can be trained; the key of its step.
         batch: inputs and labels.
-        seconds: how long to measure.
-        rounds: how often each selection has its turn at least.
-        warmup: how often each step has run before it is timed; see `capture.warm_up`.
+        seconds: to measure for.
+        rounds: the least number of turns of each selection.
+        warmup: runs of each step before it is timed, as of `capture.warm_up`.
         runner: runs and times the steps.
         repeat: calls a function that measures one round so many times; it may leave disturbed rounds out.
     """

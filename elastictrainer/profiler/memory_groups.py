@@ -18,7 +18,7 @@ class Held(NamedTuple):
         sizes: bytes held at the end of the forward pass, by the tensors whose gradients need them.
         ops: the number of ops, by the tensors any of which makes them run; 0: they run in every step.
         forward: the most bytes that the forward pass alone holds at once.
-        unknown: how many held tensors have a size that the graph does not tell.
+        unknown: number of held tensors whose size the graph does not tell.
     """
 
     sizes: Dict[int, float]

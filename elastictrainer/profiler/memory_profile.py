@@ -28,7 +28,7 @@ class Measured:
     Attributes:
         loaded: resident before them.
         peak: the most above `loaded`; None where the system does not tell.
-        stays: what is resident above `loaded` after them: the graph, and what TensorFlow sets up once.
+        stays: resident above `loaded` after them: the graph, and parts that TensorFlow sets up once.
     """
 
     loaded: float

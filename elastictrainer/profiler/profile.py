@@ -66,9 +66,9 @@ def profile_model(
             that a short run does not wait longer for its profile than it saves.
         allowed_s: about how many seconds all may take: a slow device makes fewer steps, two at least, and no
             calibration where they are used up.
-        validate: how many random selections to measure against the prediction.
+        validate: number of random selections to measure against the prediction.
         seed: of the random selections.
-        metadata: what the profile is to say about model and data.
+        metadata: of model and data, for the profile.
 
     Raises:
         UsageError: the model has no trainable tensor, the loss depends on none, or XLA hides the ops.

@@ -18,7 +18,7 @@ class ReuseCosts:
         once: forward work that can be done once while no member trains; that of no member depends on the
             inputs alone, such as augmentation.
         once_flops: its floating point operations.
-        cut_mb: (N,) what is stored of a minibatch at depth i, in MB.
+        cut_mb: (N,) MB that are stored of a minibatch at depth i.
         recompute_ms: (N,) frozen work behind the cut at depth i, which a cached step does again.
         write_ms, write_ms_per_mb: to write a minibatch to the cache.
         read_ms, read_ms_per_mb: to read one from the cache.

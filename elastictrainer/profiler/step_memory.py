@@ -17,7 +17,7 @@ class StepMemory:
 
     Attributes:
         held: forward results, by the tensors whose gradients need them, for `batch` examples.
-        graph: what the compiled step itself takes, by the tensors for which it has the ops.
+        graph: bytes of the compiled step itself, by the tensors for which it has the ops.
         always: what the ops of every step take, and an allowance that was measured: what TensorFlow holds
             besides, depending on the order of its ops and on its kernels.
         forward: the most that the forward pass holds while nothing is kept for gradients, for `batch`

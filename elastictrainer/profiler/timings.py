@@ -56,10 +56,10 @@ class TensorTimings:
             trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
         reuse: the costs of cached activations; None where they were not measured.
-        memory: what a step takes of memory; None in a profile that was not measured for that.
+        memory: the memory of a step; None in a profile without that.
         uses_cache: activations were cached before, and a step begins by reading them. All times of selections
             are then those of such a cached step.
-        metadata: what was profiled, on what, and how much of it could be attributed.
+        metadata: model, device, and the share of the time that could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """
 

@@ -54,7 +54,7 @@ class ActivationCache:
             minibatch: inputs and labels of a full size.
             spec: tf.TensorSpecs of any minibatch.
             capacity: examples at most.
-            settings: how to store.
+            settings: of the cache.
             forward: the model's.
             timings: its profile; None: what to store is decided by FLOPs.
             features: name of a tensor that `keep` also computes, though nobody stores it.

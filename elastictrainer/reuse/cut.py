@@ -16,7 +16,7 @@ class Cut:
     """A cut through the frozen part of a step.
 
     Attributes:
-        tensors: what is stored of each example, in the order of the graph.
+        tensors: the tensors stored of each example, in the order of the graph.
         recomputed: positions of frozen ops that a cached step computes again.
         done_once: positions of frozen ops that it does not.
     """

@@ -18,7 +18,7 @@ class ForwardPass:
     Attributes:
         traced: the step that trains nothing: all that can be frozen is.
         members: of each of its ops, the tensors that it depends on, as bits.
-        examples: what an op does with examples, by name; see `TracedStep.stop_where_examples_mix`.
+        examples: ALIKE, MIXES or FOLDS of an op by name, as `TracedStep.stop_where_examples_mix` finds it.
     """
 
     def __init__(self, objective: Objective, optimizer: Any, minibatch: Tuple[Any, Any]):

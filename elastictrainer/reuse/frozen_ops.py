@@ -21,9 +21,9 @@ class FrozenOps:
 
     Attributes:
         operations: of the graph, producers before consumers.
-        frozen: what depends on the inputs and on nothing that the step changes: the same for the same view
-            of an example. Placeholders of inputs are among them.
-        moving: what depends on something that the step changes, or on the labels.
+        frozen: ops that depend on the inputs and on nothing that the step changes: their result is the same
+            for the same augmented copy of an example. Placeholders of inputs are among them.
+        moving: ops that depend on a variable that the step changes, or on the labels.
         random: those that draw random numbers from a state in a variable, or in themselves.
         behind_dropout: frozen ops whose result mixes features with random numbers, up to the next weight.
         valueless: frozen ops whose result is not stored: it says nothing about the inputs' values, as shapes

@@ -21,8 +21,8 @@ class ReuseSettings:
         reuse: "auto": cache activations where that makes steps shorter; "off": compute them in every step,
             as the paper does; "always": as "auto", also from a tf.data.Dataset of which it is not known that
             every epoch gives the same examples.
-        dtype: "float16" or "float32": of what is stored. With float32 a run gives what one gives that
-            computes the same views again, up to the last bit where TensorFlow fuses ops across the cut.
+        dtype: "float16" or "float32", of the stored activations. With float32 the result is that of computing
+            the same augmented copies again, up to the last bit where TensorFlow fuses ops across the cut.
         memory: bytes that are kept in memory; a larger cache goes into a file. None: `usual_memory`.
         folder: of that file; None: the system's for temporary files.
         seed: of the order in which examples come again; None: minibatches come as they were written.

@@ -160,8 +160,8 @@ class TracedStep:
 
         Args:
             minibatch: inputs and labels of a full size.
-            known: what ops do with examples, ALIKE, MIXES or FOLDS by name, from other steps of the same
-                model; it is added to.
+            known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are
+                added.
         """
         known = {} if known is None else known
         self._find_mixing(minibatch, known)

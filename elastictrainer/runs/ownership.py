@@ -87,7 +87,7 @@ def refuse_to_replace(folder: Path, needed: Sequence[Path]) -> None:
 
     Args:
         folder: of the earlier run.
-        needed: what the new run reads; the working directory and the user's home are added.
+        needed: paths that the new run reads; the working directory and the user's home are added.
     """
     place = folder.resolve()
     for path in (Path.cwd(), Path.home(), *needed):

@@ -54,7 +54,7 @@ class RunFolder:
         Args:
             overwrite: the folder may hold an earlier run.
             resume: the folder must hold an earlier run.
-            needed: what the new run reads: a folder that holds one of these is not overwritten.
+            needed: paths that the new run reads: a folder that holds one of these is not overwritten.
 
         Raises:
             UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run

@@ -13,8 +13,8 @@ class Budget:
 
     Attributes:
         steps: training steps of the run; None: the clock ends it.
-        seconds: what the run may take by its clock; None: its steps end it.
-        began_s: what the clock had counted before the first step. The learning rate falls from there on.
+        seconds: of the run by its clock; None: its steps end it.
+        began_s: seconds of the clock before the first step. The learning rate falls from there on.
         least: steps that a run of seconds makes in any case, although it then takes longer.
     """
 

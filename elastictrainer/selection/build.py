@@ -37,7 +37,7 @@ def make_policy(
 
     Args:
         scheme: selects, or names the tensors to train.
-        settings: how to select.
+        settings: of the selections.
         timings: the model's profile; None only where the scheme does not select.
         plan: when the intervals begin.
         steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.

@@ -29,7 +29,7 @@ class Policy(Protocol):
         timings: the model's profile; None: nothing is predicted.
         mask: (N,) bool, in the order of `model.trainable_weights`: what trains; None: before the first.
         masks: every selection so far; empty where the scheme does not select.
-        interval: how many intervals have begun.
+        interval: number of intervals begun.
         selects: whether the mask may change from interval to interval.
         scores: whether `begin` needs importances, and with them a head that knows something.
     """
@@ -47,7 +47,7 @@ class Policy(Protocol):
 
         Args:
             step: steps done.
-            target: what a step may take of a full one, 0 to 1.
+            target: time of a step over a full one's, 0 to 1.
             cached: the activations of the interval will be cached, and its steps read them.
 
         Returns:

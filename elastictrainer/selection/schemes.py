@@ -15,7 +15,7 @@ class Scheme:
     """A scheme that trains the same tensors from first to last.
 
     Attributes:
-        importance_metric: how tensors are scored at each interval; None: the scheme does not select.
+        importance_metric: name of the metric of each interval; None: the scheme does not select.
     """
 
     importance_metric: Optional[str] = None
@@ -41,7 +41,7 @@ class Elastic(Scheme):
 
     Attributes:
         importance_metric: "update" (the paper's, Eq. 6), "grad-magnitude" or "weight-magnitude".
-        solver: how they are chosen: a name or a function, as for `select`; None: by a knapsack.
+        solver: a name or a function, as for `select`; None: a knapsack.
     """
 
     importance_metric: str = "update"

@@ -21,9 +21,9 @@ class _Costs:
     """The costs of tensors as shares of two budgets: 1 is all of a budget. Arrays are (2, ...).
 
     Attributes:
-        single: (2, N) what each tensor costs alone.
-        shared: (2, N) what a group costs, at its member nearest the output.
-        at_depth: (N,) what the earliest selected tensor costs of the first budget.
+        single: (2, N) cost of each tensor alone.
+        shared: (2, N) costs of groups, each at its member nearest the output.
+        at_depth: (N,) cost of each tensor as the earliest selected one, of the first budget.
         order: (N,) tensors from the output inwards.
     """
 
@@ -93,8 +93,8 @@ def solve_both(
         timings: the profile, N tensors.
         importance: (N,) larger is better.
         useful: (N,) bool: the tensors that may be selected.
-        budget_ms: what a step may take.
-        held: what a step holds in memory, in bytes, by the tensors any of which makes it hold that.
+        budget_ms: of a step.
+        held: bytes that a step holds in memory, by the tensors any of which makes it hold them.
         room: bytes for it.
 
     Returns:

@@ -56,7 +56,7 @@ def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
 
     Args:
         model: to be trained.
-        pauses: which of its tensors train changes during the run.
+        pauses: tensors are frozen and unfrozen during the run.
     """
     overridden = [
         name

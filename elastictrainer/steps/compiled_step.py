@@ -31,7 +31,7 @@ class CompiledStep:
         loss: the scalar loss.
         gradients: per variable a tensor, an IndexedSlices or None.
         handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
-        runs: how often it has run.
+        runs: number of runs so far.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class CompiledStep:
     ):
         """
         Args:
-            objective: what to minimise.
+            objective: to minimise.
             optimizer: built for all trainable tensors of the model (see optimizers.build).
             variables: the tensors to update.
             metrics: updated with (labels, outputs) in the step.
@@ -95,7 +95,7 @@ class StepCache:
         """
         Args:
             objective, optimizer, metrics: as for CompiledStep.
-            size: how many compiled steps to keep (the full step, this selection and the one before).
+            size: number of compiled steps to keep (the full step, this selection and the one before).
         """
         self.objective = objective
         self.optimizer = optimizer

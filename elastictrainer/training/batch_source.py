@@ -21,7 +21,7 @@ class Batch:
 
     Attributes:
         kind: FULL, PLAIN or CACHE_READ.
-        lap: what the time of the step is spent on.
+        lap: of the stopwatch, for the step.
         train: trains on it; returns the loss.
         timed: whether the step takes what others of its kind take. Not so the first one of a graph, and that
             of an epoch's smaller last minibatch.

@@ -45,7 +45,7 @@ class Budgeting:
             feed: gives the minibatches that full steps are timed on.
             steps: the run's compiled steps.
             cached, head: whether activations are cached, and whether the head is solved.
-            memory: where it is limited: full steps are timed on minibatches that fit.
+            memory: a limit, within which full steps are timed on smaller minibatches; None: no limit.
         """
         self._state, self._feed, self._steps = run_state, feed, steps
         self._cached, self._head, self._memory = cached, head, memory

@@ -37,7 +37,7 @@ class Checkpointing(TrainerCallback):
     def __init__(self, run: RunFolder, minutes: float = 10.0, resume: bool = False):
         """
         Args:
-            run: where checkpoints are kept.
+            run: the folder of the checkpoints.
             minutes: between two of them within an epoch; one follows every epoch anyhow.
             resume: go on from the newest whole one. Model, data and settings must be the same.
         """

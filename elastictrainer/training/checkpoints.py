@@ -23,8 +23,8 @@ class Checkpoints:
     def __init__(self, folder: Path, **variables: List[Any]):
         """
         Args:
-            folder: where they are kept, each a folder of its own.
-            variables: what to save, lists of variables by a name of the caller's. All exist already.
+            folder: of all of them, each a folder of its own.
+            variables: to save, lists by a name of the caller's. All exist already.
         """
         self.folder = folder
         groups = {name: tf_variables(members) for name, members in variables.items()}

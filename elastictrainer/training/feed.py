@@ -28,9 +28,9 @@ class Feed:
         """
         Args:
             run_state: of the run.
-            data: what is read.
+            data: to read.
             probe: see Trainer.
-            kept: how many minibatches are scored on without a `probe`.
+            kept: number of minibatches to score tensors on without a `probe`.
         """
         self.first_epoch = 0
         self._run_state, self._data, self._probe, self._kept = run_state, data, probe, kept

@@ -24,7 +24,7 @@ class Forecast:
         passes_s: the passes over the images that give features and write the cache.
         selections_s: scoring, choosing, and building graphs.
         least_training_s: training that takes less is not worth what comes before it.
-        ending_s: what comes after the last step and counts: evaluation, writing the model.
+        ending_s: of the work after the last step that counts: evaluation, writing the model.
         intervals: of the plan.
         check_s: evaluating the solved head.
     """
@@ -99,9 +99,9 @@ def forecast(
     Args:
         timings: the profile.
         plan: the run's intervals.
-        full_ms: what a full step takes now; None: what the profile says.
+        full_ms: of a full step now; None: the profile's.
         cached: whether activations are cached.
-        mask: (N,) bool: what trains all the time; None: it is selected.
+        mask: (N,) bool: the tensors of a scheme that does not select; None: it selects.
         scores, head: whether tensors are scored for the selection, and whether the head is solved.
         budget_s, spent_s, ending_s, check_s: see `Forecast`.
     """

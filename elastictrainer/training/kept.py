@@ -87,7 +87,7 @@ def compile_steps(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -
 
     Args:
         model: compiled and built, as is its optimizer.
-        scheme: which tensors train.
+        scheme: chooses the tensors to train.
         spec: tf.TensorSpecs of any minibatch.
         mean: averages over processes; see Objective.
     """

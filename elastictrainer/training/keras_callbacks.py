@@ -1,4 +1,4 @@
-"""Keras' own callbacks that do not fit this loop: each is refused in one line."""
+"""Keras' own callbacks that do not fit this loop: each raises an error of one line."""
 
 from typing import Any, Optional, Sequence
 

@@ -39,7 +39,7 @@ class Loop:
         Args:
             run_state: of the run; its policy is made.
             feed: reads the data.
-            prepared: what it trains with.
+            prepared: the parts of the run.
             given: arguments of Keras' `fit` by name.
             callbacks: all that are called; `ours`: those of them that are `TrainerCallback`s.
         """

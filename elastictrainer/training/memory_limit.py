@@ -28,7 +28,7 @@ class MemoryLimit:
     Attributes:
         for_steps: bytes that the process may have resident in steps that select; None: any.
         examples: of a minibatch that full steps are timed and tensors are scored on; None: all of it.
-        scale: what a full step takes of one on `examples` examples.
+        scale: time of a full step over that of one on `examples` examples.
     """
 
     def __init__(self, limit: float, timings: TensorTimings, model: Any, optimizer: Any):

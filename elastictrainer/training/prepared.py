@@ -35,7 +35,7 @@ class Wanted:
     """The request of a `Trainer`.
 
     Attributes:
-        scheme, selection: which tensors train.
+        scheme, selection: choose the tensors to train.
         timings: the model's profile; None: it is made where the scheme selects.
         reuse: settings of the activation cache.
         head: "solve" or "keep"; see Trainer.

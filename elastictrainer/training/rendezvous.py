@@ -24,7 +24,7 @@ def wait_for_peers(workers: Sequence[str], rank: int, patience_s: float = _PATIE
     Args:
         workers: "host:port" of each, by rank.
         rank: of this process.
-        patience_s: how long at most.
+        patience_s: the longest wait.
 
     Raises:
         UsageError: an address is malformed, a name has none, or this process' own port is in use.

@@ -37,7 +37,7 @@ class Report:
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False):
         """
         Args:
-            run: where TensorBoard events go; None: nowhere.
+            run: the folder of TensorBoard events; None: none are written.
             quiet: print nothing.
         """
         self._quiet = quiet

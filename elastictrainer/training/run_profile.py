@@ -46,7 +46,7 @@ def check_cacheable(
         objective: of the run's model.
         minibatch: of a full size.
         spec: tf.TensorSpecs of any minibatch.
-        deterministic: what is measured in this run must not decide what trains.
+        deterministic: times measured in this run must not affect the selections.
     """
     parts = [part for part in tf.nest.flatten(spec) if part is not None]
     if not all(isinstance(part, tf.TensorSpec) for part in parts):

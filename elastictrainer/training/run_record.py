@@ -23,7 +23,7 @@ class RunRecord(TrainerCallback):
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False, **about: Any) -> None:
         """
         Args:
-            run: where to write; None: nothing is written.
+            run: the folder to write to; None: nothing is written.
             quiet: print nothing.
             about: more figures for summary.json, such as the seed.
         """

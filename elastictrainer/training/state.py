@@ -34,17 +34,17 @@ class RunState:
         workers: the processes that train together; None: this one is alone.
         rates: the learning rate over the run; None: the optimizer has its own.
         policy: decides which tensors train; None before the first minibatch.
-        budget: what the run may spend.
+        budget: of the run.
         deadline: the time that the whole process may take; None: the run has a budget of training time.
-        progress: how far the run is.
-        watch: where its time went.
+        progress: counters of the run.
+        watch: its time by lap.
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
         stopped: a callback has ended training; what is left is the end of its epoch.
         cache_start: how the interval's cache began, as JSON values; None: there is none.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
-        last_checkpoint: where the run can go on from; None: nowhere.
+        last_checkpoint: the checkpoint to resume from; None: none yet.
     """
 
     model: tf.keras.Model
