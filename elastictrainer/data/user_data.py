@@ -44,7 +44,7 @@ def read_table(path: Path, reading: Reading) -> Tuple[LabelledFiles, List[str]]:
     Paths are relative to the folder of the CSV file. Class names are in alphabetical order.
 
     Returns:
-        The labelled files; and (n,) the part that each is in, UNDIVIDED if there is no column `split`.
+        The labelled files; and (n,) the part that each is in, UNSPLIT if there is no column `split`.
 
     Raises:
         UsageError: the file cannot be read, a column is missing, a field is empty or holds another split (the
@@ -100,7 +100,7 @@ def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, List[str
 
     Returns:
         Class names ("0", "1", ...), images (n, H, W, 3) in 0..255, labels (n,); and (n,) the part that each
-        is in, UNDIVIDED if the file holds x and y.
+        is in, UNSPLIT if the file holds x and y.
 
     Raises:
         UsageError: the file cannot be read, or its arrays have other names, shapes, types or values.

@@ -7,7 +7,7 @@ import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.experiment import assembly, profiling
-from elastictrainer.experiment.continuation import settings_of
+from elastictrainer.experiment.continuation import inherit_settings
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor
@@ -112,6 +112,6 @@ def test_a_continued_run_has_the_precision_of_the_earlier_one(tf, settings, tmp_
     settings = dataclasses.replace(settings, epochs=1, scheme="full")
     train(settings, run, resume=False)
     later = TrainSettings(dataset=settings.dataset, init_from=str(run.path))
-    assert settings_of(later, ["--rho"]).mixed_precision
+    assert inherit_settings(later, ["--rho"]).mixed_precision
     with pytest.raises(UsageError, match="leave out --mixed-precision"):
-        settings_of(later, ["--mixed-precision"])
+        inherit_settings(later, ["--mixed-precision"])

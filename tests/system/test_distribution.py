@@ -313,12 +313,12 @@ def test_replicas_give_up_recording_together(workshop):
     code = """
 import os
 if '"index": 1' in os.environ.get("TF_CONFIG", ""):
-    from elastictrainer.reuse import recording
+    from elastictrainer.reuse import cache_storage
 
     def add(self, rows):
-        raise recording.RecordingError("the disk is full")
+        raise cache_storage.CacheError("the disk is full")
 
-    recording.Recording.add = add
+    cache_storage.CacheStorage.add = add
 """
     (workshop / "fails").mkdir()
     (workshop / "fails" / "sitecustomize.py").write_text(code)
