@@ -60,6 +60,8 @@ def _measured(
     traced, members, op_cost = forward.traced, forward.members, forward.op_costs(timings)
     operations, frozen = traced.ops.operations, traced.ops.frozen
     always = timings.forward.amount[~timings.forward.has_members()].sum()
+    # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
+    # no tensor: their share of it is measured by itself.
     once = {0: min(_input_ms(traced, members, batch), float(always))}
     flops, counted = flops_of(operations), {0: 0.0}
     for k in frozen:

@@ -99,6 +99,8 @@ def solve_exactly(
     cost, value, chosen = np.zeros(1), np.zeros(1), np.zeros(1, np.int64)
     best_value, best_set = 0.0, 0
     for k, d in enumerate(items):
+        # With d as the earliest one: the dearest set before it that the rest of the budget pays is the best,
+        # because along the front importance rises with cost.
         affordable = int(np.searchsorted(cost, budget - to_depth[d] - t_dw[d], side="right"))
         if affordable and importance[d] + value[affordable - 1] > best_value:
             best_value = importance[d] + value[affordable - 1]

@@ -70,6 +70,7 @@ def plan(
     elif interval:
         count = max(1, round(epochs / interval))
     else:
+        # An epoch costs about a forward pass, by the rule above: this many fit into the run's time.
         count = max(1, min(_MOST_INTERVALS, round(full_epochs / timings.forward_share / MOST)))
         if not by_clock:
             count = min(count, max(1, epochs // 2))  # one epoch would never read its cache

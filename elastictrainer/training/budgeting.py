@@ -92,6 +92,7 @@ class Budgeting:
                 objective = compiled.CompiledObjective(model, None)
                 variables = model.trainable_variables
                 full = CompiledStep(objective, model.optimizer, variables, self._steps.metrics)
+            # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
             probe = self._feed.probe if self._memory is None else self._memory.cut(self._feed.probe)
             scale = 1.0 if self._memory is None else self._memory.scale
             timed = time_steps(full, repeated(probe, state.progress.step))

@@ -116,6 +116,7 @@ class Checkpointing(TrainerCallback):
         state, workers = self.run_state, self.run_state.workers
         agree = (lambda step: int(workers.gather([step]).min())) if workers else None
         saved = self._checkpoints.restore(agree)
+        # Also without a checkpoint: lines that an earlier start wrote are removed then.
         for callback in state.callbacks:
             callback.restore(saved and saved["callbacks"].get(type(callback).__name__))
         if saved is None:
