@@ -1,4 +1,4 @@
-"""How a command ends early: the request was wrong (exit 2), the work failed (1), or a signal came (130)."""
+"""Errors that end a command: the request was wrong (exit 2), the work failed (1), or a signal came (130)."""
 
 import difflib
 import re
@@ -6,7 +6,7 @@ from typing import Iterable, Optional, Sequence
 
 
 class UsageError(ValueError):
-    """What was asked for cannot be done as asked. The message names the culprit and the next step."""
+    """A request that cannot be met as asked. The message names the cause and the next step."""
 
 
 class RunError(RuntimeError):
@@ -38,13 +38,13 @@ class Interrupted(KeyboardInterrupt):
 
 
 def unknown(kind: str, value: str, allowed: Iterable[str], listed: Optional[str] = None) -> UsageError:
-    """An error for a name that is not among `allowed`, with the nearest valid one.
+    """Make an error for a name that is not among `allowed`, with the nearest valid one.
 
     Args:
-        kind: what the name stands for, e.g. "model".
+        kind: of the name, e.g. "model".
         value: the name that was given.
         allowed: the valid names, in the order to print them.
-        listed: what to print instead, where they are many.
+        listed: a text to print instead, where they are many.
     """
     allowed = list(allowed)
     near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.4)

@@ -1,4 +1,4 @@
-"""The names a user can choose from. Without TensorFlow, so that a mistyped name is refused at once."""
+"""The names a user can choose from. Without TensorFlow, so that a mistyped name is an error at once."""
 
 import importlib
 import os
@@ -17,11 +17,11 @@ class Choice:
     """The names of one kind.
 
     Attributes:
-        kind: what a name stands for, e.g. "model".
+        kind: of the names, e.g. "model".
         names: the valid ones, in the order to print them.
         others: whether a value that is none of them may be valid all the same: a file, a place in the user's
             code.
-        hint: what those are, as a sentence.
+        hint: describes those, as a sentence.
         short: the names in fewer words, where they are many; empty: all of them are printed.
     """
 
@@ -33,21 +33,21 @@ class Choice:
 
     @property
     def listed(self) -> str:
-        """The names, to print."""
+        """Return the names, to print."""
         return self.short or ", ".join(self.names)
 
     @property
     def open(self) -> bool:
-        """Whether there may be other values than `names`."""
+        """Return whether there may be other values than `names`."""
         return self.others is not _no_others
 
     def check(self, value: str) -> None:
-        """UsageError where `value` is none of them, with the nearest that is."""
+        """Raise UsageError if `value` is none of them, with the nearest that is."""
         if value not in self.names and not self.others(value):
             raise UsageError(f"{unknown(self.kind, value, self.names, self.listed)} {self.hint}".rstrip())
 
     def check_each(self, values: Iterable[str]) -> None:
-        """`check` for several."""
+        """Check several values, as `check` does."""
         for value in values:
             self.check(value)
 
@@ -107,20 +107,20 @@ EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras
 
 
 def takes_rho(scheme: str) -> bool:
-    """Whether the built-in scheme of this name selects its tensors by the time that rho allows."""
+    """Return whether the built-in scheme of this name selects its tensors by the time that rho allows."""
     return scheme.startswith(("elastic", "freeze-below"))
 
 
 def check_places(option: str, places: Iterable[str]) -> None:
-    """UsageError, naming `option`, where one of `places` is no "package.module:name"; none is imported."""
+    """Raise UsageError, naming `option`, if one of `places` is no "package.module:name"; none is imported."""
     for place in places:
         module, _, attribute = place.partition(":")
         if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
             raise UsageError(f"{option} {place!r} must be package.module:Class, or a function in its place.")
 
 
-def named(option: str, place: str) -> Any:
-    """The attribute at `place`, "package.module:attribute"; UsageError, naming `option`, without one."""
+def import_object(option: str, place: str) -> Any:
+    """Import the object at `place`, "package.module:attribute"; UsageError, naming `option`, without one."""
     module_name, _, attribute = place.partition(":")
     try:
         return getattr(importlib.import_module(module_name), attribute)

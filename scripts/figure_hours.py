@@ -1,4 +1,4 @@
-"""How long a figure's runs take: on the paper's devices by its own numbers, and here by the profile."""
+"""The hours of a figure's runs: on the paper's devices by its own numbers, and here by the profile."""
 
 import argparse
 from pathlib import Path

@@ -12,7 +12,7 @@ from elastictrainer.runs.run_folder import RunFolder
 
 
 def sentence(full: List[RunFolder], short: List[RunFolder], elastic: List[RunFolder]) -> str:
-    """What elastic training took and reached.
+    """The time and accuracy of elastic training.
 
     Args:
         full: full training, a run for each seed.

@@ -46,7 +46,7 @@ def main():
     parser.add_argument("--rho", type=float, nargs="+", default=[0.25, 0.5])
     options = parser.parse_args()
     tensors = TensorTimings.load(options.profile)
-    timings = layers.merged(tensors, layers.of(tensors.names, tensors.shapes)).replaying
+    timings = layers.merged(tensors, layers.of(tensors.names, tensors.shapes)).with_cache
     ((name, points),) = read([options.truth]).items()
     print(f"{name}: after {', '.join(map(str, points))} epochs of full training")
     metrics = [m for m in next(iter(points.values())) if not m.startswith("gain")]

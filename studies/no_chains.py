@@ -84,7 +84,7 @@ def fine_tuned(network, weights, train, test, options, seed, **how):
     for layer, values in weights.items():
         model.get_layer(layer).set_weights(values)
     compiled(model, epochs * (len(train[1]) // options.batch_size), options.learning_rate)
-    trainer = Trainer(model, timings=options.timings, say=print, **how)
+    trainer = Trainer(model, timings=options.timings, **how)
     history = trainer.fit(*train, batch_size=options.batch_size, epochs=epochs, verbose=0)
     options.timings = trainer.timings  # the first run that needs a profile makes it
     figures = history.elastic

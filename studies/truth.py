@@ -84,11 +84,11 @@ class Study:
 
     def assign(self, weights):
         """Put weights back, and begin with a new optimizer."""
-        from elastictrainer.steps.optimizers import start_again
+        from elastictrainer.steps.optimizers import reset_slots
 
         for variable, value in zip(self.model.variables, weights):
             variable.assign(value)
-        start_again(self.optimizer, self.variables)
+        reset_slots(self.optimizer, self.variables)
 
     def loss(self):
         return self.evaluator(self.held_out)[0]

@@ -1,4 +1,4 @@
-"""What tests build: data, networks, profiles and images of their own."""
+"""Builders for tests: data, networks, profiles and images of their own."""
 
 import itertools
 

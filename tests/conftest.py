@@ -1,3 +1,4 @@
+import logging
 import os
 import signal
 import sys
@@ -17,6 +18,8 @@ os.environ["XDG_CONFIG_HOME"] = CONFIG_HOME.name
 
 import numpy as np
 import pytest
+
+from elastictrainer.runs.log import LOG
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
@@ -44,8 +47,16 @@ def mixed_precision(tf):
 
 
 @pytest.fixture(autouse=True)
+def log_as_it_was():
+    """Remove the handlers that a test adds to the log."""
+    yield
+    LOG.handlers.clear()
+    LOG.setLevel(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
 def registered_here_only(monkeypatch):
-    """What a test registers, no other test of the same process sees, in whatever order they run."""
+    """Undo a test's registrations, so that no other test of the same process sees them."""
     from elastictrainer.selection import importance, schemes
 
     monkeypatch.setattr(schemes, "SCHEMES", dict(schemes.SCHEMES))

@@ -15,7 +15,7 @@ class PolicyRun:
     """The policy of `scheme`, and what it was made with.
 
     Attributes:
-        records, said: what the policy logged and told the user.
+        records: what the policy logged.
     """
 
     def __init__(self, tf, scheme, timings, epochs=2, steps_per_epoch=8, rho=0.5, probe=None):
@@ -26,7 +26,7 @@ class PolicyRun:
         objective = Objective(self.model, classification_loss(), scheme.penalty(self.model))
         self.steps = StepCache(objective, self.optimizer)
         self.data = ArrayData(tf, steps=steps_per_epoch)
-        self.records, self.said, self.clock, self.rho = [], [], Stopwatch(), rho
+        self.records, self.clock, self.rho = [], Stopwatch(), rho
         self.policy = make_policy(
             scheme,
             SelectionSettings(importance_batches=2),
@@ -36,13 +36,12 @@ class PolicyRun:
             self.clock,
             probe or self.data.probe,
             self.records.append,
-            self.said.append,
         )
 
     def train(self, epochs):
         """Train so many epochs, each an interval of its own."""
         for epoch in range(epochs):
-            mask = self.policy.begin(epoch * self.data.steps_per_epoch, self.rho, recorded=False)
+            mask = self.policy.begin(epoch * self.data.steps_per_epoch, self.rho, cached=False)
             self.policy.settle(epoch * self.data.steps_per_epoch)
             for minibatch in self.data.train(epoch):
                 float(self.steps.get(mask)(*minibatch))

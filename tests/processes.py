@@ -71,12 +71,12 @@ class Process:
 
 
 def run(folder, name, *arguments, status=0, **options):
-    """What the command says; it must end with that status, and without a traceback."""
+    """Return the command's output; it must end with that status, and without a traceback."""
     return finished(Process(folder, name, *arguments, **options), status)
 
 
 def finished(process, status=0):
-    """What the process says from here on; it must end with that status, and without a traceback."""
+    """Return the process' further output; it must end with that status, and without a traceback."""
     said = process.said()
     assert process.poll() == status, said
     assert "Traceback" not in said, said

@@ -1,4 +1,4 @@
-"""What is chosen by name, and that a mistyped name is told at once."""
+"""Choices by name; a mistyped name raises an error at once."""
 
 import argparse
 import dataclasses

@@ -19,7 +19,7 @@ def good(input_shape, num_classes):
 
 
 def residual(input_shape, num_classes):
-    """Deep and wide enough for its frozen part to be worth recording."""
+    """Deep and wide enough for its frozen part to be worth caching."""
     pixels = tf.keras.Input(input_shape)
     features = layers.Rescaling(1 / 255)(pixels)
     features = layers.Conv2D(48, 3, strides=2, activation="relu", name="stem")(features)

@@ -1,4 +1,4 @@
-"""What every command shares: its errors as one line on stderr, and its exit status."""
+"""The frame of every command: errors become one line on stderr and an exit status."""
 
 import argparse
 import itertools
@@ -13,6 +13,7 @@ from typing import Any, Callable, Optional, Sequence
 from elastictrainer import __version__
 from elastictrainer.cli.output import prepare
 from elastictrainer.errors import RunError, UsageError
+from elastictrainer.runs.log import printed
 
 _WEIGHTS_HELP = "a run's weights: best (of a run with a validation part, where they are the default) or last"
 
@@ -20,7 +21,7 @@ _WEIGHTS_HELP = "a run's weights: best (of a run with a validation part, where t
 def make_parser(
     name: str, description: str, example: str, usage: Optional[str] = None
 ) -> argparse.ArgumentParser:
-    """A parser with the options that every command has; `usage` is shown where there are too many of them."""
+    """Make a parser with the options of every command; `usage` is shown where there are too many of them."""
     parser = argparse.ArgumentParser(
         name, usage=usage, description=description, epilog=example, allow_abbrev=False
     )
@@ -30,12 +31,12 @@ def make_parser(
 
 
 def add_weights(parser: argparse.ArgumentParser) -> None:
-    """The option that says which of a run's weights are meant."""
+    """Add the option that chooses between a run's best and last weights."""
     parser.add_argument("--weights", choices=("best", "last"), help=_WEIGHTS_HELP)
 
 
 def add_trained_model(parser: argparse.ArgumentParser) -> None:
-    """The options of a command that uses a trained model: MODEL first, and how it is read."""
+    """Add the options of a command that uses a trained model: MODEL first, and how it is read."""
     parser.add_argument(
         "model", metavar="MODEL", help="a run folder, a .keras file, a SavedModel folder, or a .tflite file"
     )
@@ -46,7 +47,7 @@ def add_trained_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image-memory",
         metavar="SIZE",
-        help="what decoding a picture may take; a larger one is refused (256MB, or as a run was told)",
+        help="memory for decoding a picture; a larger one raises an error (256MB, or the run's setting)",
     )
     parser.add_argument(
         "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
@@ -77,7 +78,8 @@ def run(
                 signal.signal(number, _interrupt)
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     try:
-        body(arguments)
+        with printed():
+            body(arguments)
         sys.stdout.flush()
         return 0
     except (UsageError, RunError) as error:
@@ -109,7 +111,7 @@ def run(
 
 
 def _reason(error: Exception) -> str:
-    """The line of an error's message that says what went wrong.
+    """Return the line of an error's message that names the cause.
 
     TensorFlow quotes the way there before it, and Keras what a layer was called with behind it.
     """

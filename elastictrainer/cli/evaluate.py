@@ -71,7 +71,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         )
     )
     if is_run:
-        data = earlier_data.told_apart(RunFolder(options.model), data, options.dataset is None, print)
+        data = earlier_data.told_apart(RunFolder(options.model), data, options.dataset is None)
     classifier = predictor.load(options.model, options.weights, options.trust_model)
     scores = scoring.score(classifier, data, options.image_size)
     for line in _lines(scores):
@@ -89,7 +89,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
 
 def _lines(scores: "Scores") -> List[str]:
-    """What is printed."""
+    """Return the lines to print."""
     top_5 = scores.top_5_accuracy
     lines = [
         f"{scores.model} on {scores.data}, {len(scores.class_names)} classes",

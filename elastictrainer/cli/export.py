@@ -19,7 +19,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = make_parser(
         "et-export",
-        "Write the model of a finished run for use elsewhere, and a model card beside it.",
+        "Write the model of a finished run for use elsewhere, and a model card next to it.",
         _EXAMPLE,
     )
     parser.add_argument("run", metavar="RUN", help="a run folder")

@@ -58,7 +58,7 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def unfailing() -> Iterator[None]:
-    """While entered, what is printed cannot fail."""
+    """Let printing fail silently in this block."""
     prepare()
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = Unfailing(sys.stdout), Unfailing(sys.stderr)  # type: ignore[assignment]

@@ -108,7 +108,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
 
 def _draw(options: argparse.Namespace) -> Any:
-    """The Drawing that `options.what` and `options.paths` name."""
+    """Make the drawing that `options.what` and `options.paths` name."""
     from elastictrainer.plotting import profiles, selections, training
     from elastictrainer.profiler.timings import TensorTimings
     from elastictrainer.runs.run_folder import find_runs

@@ -78,7 +78,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
 
 def _pictures(asked: Sequence[str], stack: contextlib.ExitStack) -> Dict[Path, str]:
-    """The files to read, and what to call each; standard input is in a file until `stack` closes."""
+    """Return the files to read and their names; standard input is in a file until `stack` closes."""
     found: Dict[Path, str] = {}
     for name in asked:
         if name == _STDIN:

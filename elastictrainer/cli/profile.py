@@ -28,7 +28,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     # With --classes no image is needed, so the data set need not exist yet.
     check_names(settings, but=("dataset",) if settings.classes else ())
     typed = given(ProfileSettings, options)
-    refuse_inapplicable(settings, typed, print)
+    refuse_inapplicable(settings, typed)
 
     load_tensorflow()
     import tensorflow as tf
@@ -37,7 +37,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     from elastictrainer.experiment import assembly, memory, profiling
 
     assembly.configure(settings.seed, mixed_precision=settings.mixed_precision)
-    assembly.note_precision(settings, print)
+    assembly.note_precision(settings)
     dataset_given = "--dataset" in typed or settings.dataset != ProfileSettings().dataset
     classes = assembly.classes(settings, dataset_given)
     model = assembly.make_model(settings, classes)
@@ -53,7 +53,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         (pixels, labels),
         assembly.make_optimizer(settings),
         metadata,
-        print,
         warmup=settings.warmup,
         steps=settings.steps,
         calibrate_s=settings.calibration_seconds,

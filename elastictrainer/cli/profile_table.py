@@ -11,7 +11,7 @@ _NAME_WIDTH = 54  # characters of a tensor's name
 
 
 def _flops(timings: TensorTimings) -> List[str]:
-    """A line with the FLOPs of a step; nothing if the profile holds no count."""
+    """Return a line with the FLOPs of a step; nothing if the profile holds no count."""
     full = timings.step_flops(np.ones(len(timings), bool))
     forward = timings.step_flops(np.zeros(len(timings), bool))
     if not full or forward is None:
@@ -20,10 +20,10 @@ def _flops(timings: TensorTimings) -> List[str]:
 
 
 def _with_reuse(timings: TensorTimings) -> str:
-    """The smallest rho of a run that records and replays; nothing where that was not measured."""
+    """Return the smallest rho with the cache; nothing where that was not measured."""
     if timings.reuse is None:
         return ""
-    return f"; {timings.replaying.rho_min:.3f} for a step that replays recorded work"
+    return f"; {timings.with_cache.rho_min:.3f} for a cached step"
 
 
 def _memory(timings: TensorTimings) -> List[str]:

@@ -25,7 +25,7 @@ _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command; returns its exit status."""
     with unfailing():
         return run("et-train", _body, arguments)
 
@@ -62,7 +62,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         if settings.init_from:
             settings = inherit_settings(settings, chosen, options.trust_run)
         else:
-            refuse_inapplicable(settings, chosen, print)
+            refuse_inapplicable(settings, chosen)
         summary = start(settings)
     else:
         more = getattr(options, "time", None)
@@ -95,7 +95,7 @@ def _print_summary(summary: Dict[str, Any]) -> None:
     selecting_s = summary["importance_seconds"] + summary["selection_seconds"] + summary["trace_seconds"]
     print(
         f"{_accuracy(summary)}\n"
-        f"took: head and recording {head_s:.0f} s, selection "
+        f"took: head and cache {head_s:.0f} s, selection "
         f"{selecting_s:.0f} s, training {steps_s:.0f} s; {summary['train_seconds']:.0f} s in all, and "
         f"{seconds.get('validation', 0.0):.0f} s of evaluation"
         + (f"\nratio to full training: {', '.join(ratios)}" if ratios else "")

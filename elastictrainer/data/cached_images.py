@@ -17,7 +17,7 @@ class CachedSplit(IndexedSplit):
     def __init__(self, split: Any, size: Tuple[int, int], workers: int):
         """
         Args:
-            split: what to keep; it is read once, in its stored order.
+            split: the images to keep; they are read once, in its stored order.
             size: height and width.
             workers: that decode.
 
@@ -33,20 +33,20 @@ class CachedSplit(IndexedSplit):
             raise unreadable(split, error) from None
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """See `IndexedSplit`."""
+        """Return a function from an image's number to the image."""
 
         def image(number: np.ndarray) -> np.ndarray:
             return self._images[number].astype(np.float32)
 
         return lambda number: tf.ensure_shape(tf.numpy_function(image, [number], tf.float32), (*self.size, 3))
 
-    def culprit(self) -> Optional[DamagedImages]:
-        """See `Split`."""
-        return self._split.culprit()
+    def find_corrupt(self) -> Optional[DamagedImages]:
+        """Return the error that names the damaged image; None where it cannot be found."""
+        return self._split.find_corrupt()
 
-    def identity(self) -> Dict[str, Any]:
-        """See `Split`."""
-        return self._split.identity()
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return the contents, in order, and the times of the files."""
+        return self._split.fingerprint()
 
 
 def require_cacheable(place: str, splits: Iterable[Any], size: Tuple[int, int]) -> None:

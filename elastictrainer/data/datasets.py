@@ -8,7 +8,7 @@ import numpy as np
 from elastictrainer.data import hugging_face, tfds_data, user_data
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import FolderSplit, read_folder
-from elastictrainer.data.parts import PARTS, UNDIVIDED, by_part, divided
+from elastictrainer.data.parts import PARTS, UNSPLIT, by_part, split_dataset
 from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import ArraySplit, Divisible
 from elastictrainer.data.tfds_data import TFDS_CLASSES
@@ -26,7 +26,7 @@ def load(
     test_split: Optional[float] = None,
     reading: Optional[Reading] = None,
 ) -> ImageData:
-    """A data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
+    """Load a data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
 
     Args:
         name: one of `registry.DATASET`; "tfds:" or "hf:" and a name there; or a path. A folder holds
@@ -35,9 +35,9 @@ def load(
         batch_size: of training.
         image_size: height and width to resize to.
         seed: of the training order, and of the choice of what is set apart.
-        data_dir: where tensorflow-datasets or Hugging Face's datasets keep their data.
-        validation_split, test_split: shares of every class to set apart, see `parts.divided`.
-        reading: how images and labels are read; None: all images, as `Reading()` says.
+        data_dir: folder of tensorflow-datasets' or Hugging Face's data.
+        validation_split, test_split: shares of every class to set apart, see `parts.split_dataset`.
+        reading: settings for images and labels; None: those of `Reading()`, which reads all images.
 
     Raises:
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder
@@ -46,7 +46,7 @@ def load(
     names, parts = parts_of(name, data_dir, reading)
     if len(names) < 2:
         raise UsageError(f"{name} has {len(names)} class(es); classification needs at least two.")
-    parts = divided(name, names, parts, test_split, validation_split, seed)
+    parts = split_dataset(name, names, parts, test_split, validation_split, seed)
     return ImageData(
         name,
         tuple(names),
@@ -62,7 +62,8 @@ def load(
 def parts_of(
     name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None
 ) -> Tuple[Sequence[str], Dict[str, Divisible]]:
-    """The class names of a data set, and its parts as they come: train, test and val, or UNDIVIDED alone.
+    """Return the class names of a data set, and its parts as they come: train, test and val, or UNSPLIT
+    alone.
 
     Args:
         name, data_dir, reading: as of `load`.
@@ -87,14 +88,14 @@ def parts_of(
     if name.startswith(HF):
         names, parts = hugging_face.load(name[len(HF) :], data_dir, reading)
     elif is_fetched(name):
-        names, parts = tfds_data.named(name.removeprefix(TFDS), data_dir)
+        names, parts = tfds_data.load_named(name.removeprefix(TFDS), data_dir)
     else:
         names, parts = _from_path(Path(name), reading)
     return names, dict(parts)
 
 
 def is_fetched(name: str) -> bool:
-    """Whether a data set may have to come over a network."""
+    """Return whether a data set may have to come over a network."""
     return name in TFDS_CLASSES or name.startswith((TFDS, HF))
 
 
@@ -105,7 +106,7 @@ def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
         return read_folder(path, reading)
     if path.is_dir():
         names, whole = user_data.read_class_folders(path, reading)
-        return names, {UNDIVIDED: whole}
+        return names, {UNSPLIT: whole}
     if path.suffix == ".csv":
         (names, items, labels), part_of = user_data.read_table(path, reading)
     elif path.suffix == ".npz":
@@ -113,14 +114,14 @@ def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
     else:
         raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
     parts = by_part(items, labels, part_of)
-    if UNDIVIDED not in parts:
+    if UNSPLIT not in parts:
         _require_classes(path, names, parts)
     kind = ArraySplit if path.suffix == ".npz" else FolderSplit
     return names, {part: kind(*content) for part, content in parts.items()}
 
 
 def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Tuple[Any, np.ndarray]]) -> None:
-    """UsageError where a class is missing from a part."""
+    """Raise UsageError if a class is missing from a part."""
     expected = [part for part in PARTS if part in parts or part == "train"]
     for label, name in enumerate(names):
         if not all(part in parts and (parts[part][1] == label).any() for part in expected):
@@ -128,7 +129,7 @@ def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Tuple
 
 
 def classes_of(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
-    """The number of classes of a data set, without fetching one of tensorflow-datasets."""
+    """Return the number of classes of a data set, without fetching one of tensorflow-datasets."""
     if name in TFDS_CLASSES or name.startswith(TFDS):
         return tfds_data.classes_of(name.removeprefix(TFDS), data_dir)
     return len(parts_of(name, data_dir, reading)[0])

@@ -12,7 +12,7 @@ _PARTS = {"train": (slice(0, 1397), 1), "test": (slice(1397, 1797), 2)}
 
 
 def digits(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-    """Digits for fine-tuning, each turned, scaled and shifted a little; see `on_photographs`.
+    """Return digits for fine-tuning, each turned, scaled and shifted a little, on photographs.
 
     Args:
         split: "train" (1,397 digits) or "test" (2 copies of each of the 400 others).
@@ -31,7 +31,7 @@ def digits(split: str, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def on_photographs(drawings: np.ndarray, random: np.random.Generator, shear: float = 0.0) -> np.ndarray:
-    """Each drawing lightens and tints a patch of one of scikit-learn's two sample photographs.
+    """Lighten and tint, by each drawing, a patch of one of scikit-learn's two sample photographs.
 
     Args:
         drawings: (n, 8, 8) in 0..1, how much of each place is covered; they are enlarged, turned by up to 23
@@ -59,7 +59,7 @@ def on_photographs(drawings: np.ndarray, random: np.random.Generator, shear: flo
 
 
 def _enlarged(drawing: np.ndarray, random: np.random.Generator, shear: float) -> np.ndarray:
-    """(32, 32) in 0..1: an 8x8 drawing, turned, slanted, scaled and shifted at random."""
+    """Return an 8x8 drawing turned, slanted, scaled and shifted at random: (32, 32) in 0..1."""
     from scipy.ndimage import affine_transform
 
     angle, scale = random.uniform(-0.4, 0.4), random.uniform(0.28, 0.36)

@@ -1,4 +1,4 @@
-"""Whether the data is what it was: what a run notes of it at its start, and what has changed since."""
+"""The fingerprint of a data set, noted when a run starts, and its changes since."""
 
 import hashlib
 from typing import Any, Dict, List, Mapping, Sequence
@@ -9,12 +9,12 @@ from elastictrainer.data.splits import Split
 
 
 def fingerprint(data: ImageData) -> Dict[str, Any]:
-    """What tells a data set from another one; see `of_splits`."""
+    """Return the fingerprint of all parts of a data set."""
     return of_splits(data.class_names, data.splits)
 
 
 def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[str, Any]:
-    """What tells parts of a data set from others, as JSON values.
+    """Return the fingerprint of parts of a data set, as JSON values.
 
     Returns:
         `class_names` by label; for each part (`train`, `test`, `val`), the number of images, and
@@ -24,17 +24,17 @@ def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[s
     return {
         "class_names": list(class_names),
         **{
-            name: {"count": split.count, **{k: _digest(v) for k, v in split.identity().items()}}
+            name: {"count": split.count, **{k: _digest(v) for k, v in split.fingerprint().items()}}
             for name, split in splits.items()
         },
     }
 
 
 def changes(before: Dict[str, Any], now: Dict[str, Any], sizes_may_differ: bool = False) -> List[str]:
-    """In what one data set's fingerprint differs from another's, for a user to read; times do not count.
+    """List the differences between two fingerprints, for a user to read; times do not count.
 
     Args:
-        before, now: what `fingerprint` returned.
+        before, now: results of `fingerprint`.
         sizes_may_differ: the run named damaged files, which may have been replaced since.
     """
     found = []
@@ -58,7 +58,7 @@ def changes(before: Dict[str, Any], now: Dict[str, Any], sizes_may_differ: bool 
 
 
 def times_differ(before: Dict[str, Any], now: Dict[str, Any]) -> bool:
-    """Whether files were written since, though none got another name or size."""
+    """Return whether files were written since, though none got another name or size."""
     return any(before[part]["times"] != now[part]["times"] for part in _common(before, now))
 
 

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from typing import Any, Callable, Dict, Sequence
+from typing import Any, Dict, Sequence
 
 import numpy as np
 
@@ -11,9 +11,10 @@ from elastictrainer.data.image_folder import FolderSplit
 from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.splits import Divisible, Split
 from elastictrainer.errors import UsageError
+from elastictrainer.runs.log import LOG
 
 
-def without(data: ImageData, say: Callable[[str], None]) -> ImageData:
+def without(data: ImageData) -> ImageData:
     """Return the data without files that are gone.
 
     Another training image of the class stands in for each, because the order of the others depends on their
@@ -21,7 +22,6 @@ def without(data: ImageData, say: Callable[[str], None]) -> ImageData:
 
     Args:
         data: after what tells it from other data was compared, which needs the names of all its files.
-        say: gets a line for each part that changes.
 
     Raises:
         UsageError: none of the training images of a class is left.
@@ -32,9 +32,9 @@ def without(data: ImageData, say: Callable[[str], None]) -> ImageData:
         if isinstance(split, FolderSplit) and missing.any():
             names = abbreviated(split.files[missing].tolist())
             if part == "train":
-                say(f"gone: {names}; another training image of the class stands in for each")
+                LOG.info(f"gone: {names}; another training image of the class stands in for each")
             else:
-                say(f"gone: {names}; left out of the {part} part")
+                LOG.info(f"gone: {names}; left out of the {part} part")
             now[f"{part}_split"] = (
                 _with_stand_ins(split, missing) if part == "train" else split.subset(~missing)
             )

@@ -23,7 +23,7 @@ class HubSplit(IndexedSplit):
     Attributes:
         name: of the data set and the split, for messages.
         table: a datasets.Dataset.
-        column: where its images are, encoded.
+        column: of its images, encoded.
         rows: (n,) int, their numbers in the table.
         labels: (n,) int.
         memory: bytes that decoding an image may take.
@@ -37,11 +37,11 @@ class HubSplit(IndexedSplit):
     memory: int = MEMORY
 
     def subset(self, chosen: np.ndarray) -> "HubSplit":
-        """See `Divisible`."""
+        """Return the examples that `chosen`, (n,) bool, marks."""
         return replace(self, rows=self.rows[chosen], labels=self.labels[chosen])
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """See `IndexedSplit`."""
+        """Return a function from an image's number to the image."""
 
         def image(number: tf.Tensor) -> tf.Tensor:
             pixels = tf.numpy_function(lambda at: self._pixels(at, size), [number], tf.uint8)
@@ -53,8 +53,8 @@ class HubSplit(IndexedSplit):
         cell = self.table[int(self.rows[int(number)])][self.column]
         return decode_content(cell["bytes"] or Path(cell["path"]).read_bytes(), size, self.memory)
 
-    def culprit(self) -> Optional[DamagedImages]:
-        """Names the damaged images, after decoding every image of the split; see `Split`."""
+    def find_corrupt(self) -> Optional[DamagedImages]:
+        """Name the damaged images, after decoding every image of the split."""
         problems = list(self._problems())
         if not problems:
             return None
@@ -67,8 +67,8 @@ class HubSplit(IndexedSplit):
             except Exception as error:  # Pillow raises many kinds
                 yield f"row {row} ({error})"
 
-    def identity(self) -> Dict[str, Any]:
-        """See `Split`: the size of each image, and where it is a file of its own, that file's name."""
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return the size of each image and, where it is a file of its own, that file's name."""
         import pyarrow.compute
 
         cells = self.table.select_columns([self.column]).with_format("arrow")[:][self.column]
@@ -86,12 +86,12 @@ class HubSplit(IndexedSplit):
 
 
 def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[str], Dict[str, HubSplit]]:
-    """Class names and parts (see `parts.of_splits`). A test split without any label is left out.
+    """Return class names and parts (see `parts.of_splits`). A test split without any label is left out.
 
     Args:
         source: a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
             a name in the hub, perhaps with a configuration: "owner/name:configuration".
-        cache_dir: where `datasets` keeps what it fetches and converts; None: where it does by itself.
+        cache_dir: folder in which `datasets` keeps its downloads and conversions; None: its default.
         reading: says what decoding an image may take, and which column has the labels.
 
     Raises:
@@ -116,7 +116,7 @@ def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[
 
 
 def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any]:
-    """datasets.Dataset by split. No code comes from the data: builders are those of the package."""
+    """Return a datasets.Dataset by split. No code comes from the data: builders are those of the package."""
     path = Path(source)
     if path.suffix == ".parquet" and path.is_file():
         read = datasets.load_dataset("parquet", data_files=str(path), cache_dir=cache_dir)
@@ -132,7 +132,7 @@ def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any
 
 
 def _labelled(name: str, tables: Dict[str, Any], reading: Reading) -> Tuple[List[str], Dict[str, HubSplit]]:
-    """Class names and splits of tables that hold an image and a label in each row."""
+    """Return class names and splits of tables that hold an image and a label in each row."""
     import datasets
 
     features = of_splits(name, tables)["train"].features

@@ -22,14 +22,14 @@ class ImageData:
     """A data set as minibatches.
 
     Attributes:
-        name: what to call it.
+        name: for messages.
         class_names: by label.
         train_split, test_split: the two parts that there always are.
         batch_size: of training.
         image_size: height and width that images are resized to.
         seed: of the order of training images.
         part: k and n: of every minibatch, only each n-th image from number k on; one process' share.
-        val_split: what the best weights are chosen by; None: they are not chosen.
+        val_split: the images that choose the best weights; None: they are not chosen.
         evaluated: images of a minibatch that is evaluated.
         old: images of earlier runs' data to evaluate on as well, by part (test, val).
     """
@@ -64,7 +64,9 @@ class ImageData:
             )
 
     def imbalance(self) -> str:
-        """Which class has the fewest and the most training images, if twice as many; else an empty string."""
+        """Describe the classes with the fewest and the most training images, if twice as many; else an empty
+        string.
+        """
         if not isinstance(self.train_split, IndexedSplit):  # to read all of it would take long
             return ""
         counts = np.bincount(self.train_split.labels, minlength=len(self.class_names))
@@ -78,8 +80,8 @@ class ImageData:
         return f"training images by class: {fewest} to {most}"
 
     def class_weights(self) -> List[float]:
-        """By label, what an image of the class counts so that all classes count alike; their mean over the
-        training images is 1.
+        """Return a weight for each label, so that all classes count alike; their mean over the training
+        images is 1.
 
         Raises:
             UsageError: a class has no training image.
@@ -96,7 +98,7 @@ class ImageData:
         return compute_class_weight("balanced", classes=np.arange(len(self.class_names)), y=labels).tolist()
 
     def cached(self, place: str) -> "ImageData":
-        """The same data, its images decoded once and kept in "memory"; "none": unchanged."""
+        """Return the data, its images decoded once and kept in "memory"; "none": unchanged."""
         require_cacheable(place, self.splits.values(), self.image_size)
         if place == "none":
             return self
@@ -107,17 +109,17 @@ class ImageData:
 
     @property
     def splits(self) -> Dict[str, Split]:
-        """The parts by name: train, val where there is one, test."""
+        """Return the parts by name: train, val where there is one, test."""
         parts = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
         return {name: split for name, split in parts.items() if split is not None}
 
     @property
     def steps_per_epoch(self) -> int:
-        """Full minibatches in an epoch; the few images left over differ from epoch to epoch."""
+        """Return full minibatches in an epoch; the few images left over differ from epoch to epoch."""
         return self.train_split.count // self.batch_size
 
     def stream(self, epoch: int = 0, first: int = 0) -> tf.data.Dataset:
-        """Minibatches from number `first` of an epoch on, epoch after epoch without end.
+        """Return minibatches from number `first` of an epoch on, epoch after epoch without end.
 
         The order of an epoch depends on `seed` and its number alone: any part can be repeated. What comes
         before `first` is not decoded.
@@ -129,11 +131,11 @@ class ImageData:
         return self._shuffled(lambda number: tf.stack([self.seed, number]), epoch, first)
 
     def train(self, epoch: int, first: int = 0) -> Iterator[Minibatch]:
-        """The minibatches of one epoch from number `first` on; see `stream`."""
+        """Return the minibatches of one epoch from number `first` on, as `stream` gives them."""
         yield from self._read(self.stream(epoch, first).take(self.steps_per_epoch - first), self.train_split)
 
     def probe(self, number: int) -> Iterator[Minibatch]:
-        """As many minibatches as an epoch has, in an order of no epoch; another for each `number`."""
+        """Return as many minibatches as an epoch has, in an order of no epoch; another for each `number`."""
 
         def seed(epoch: tf.Tensor) -> tf.Tensor:
             return tf.random.experimental.stateless_fold_in(tf.stack([self.seed, epoch]), _PROBE)
@@ -149,7 +151,7 @@ class ImageData:
         yield from self._evaluated("test", batch_size, every)
 
     def validation(self, batch_size: Optional[int] = None) -> Iterator[Tuple[Any, ...]]:
-        """As `test`, all images of the validation part, which there must be."""
+        """Return all images of the validation part, which must exist, as `test` does."""
         yield from self._evaluated("val", batch_size)
 
     def evaluated_count(self, part: str) -> int:
@@ -168,7 +170,7 @@ class ImageData:
                 yield images, labels, is_old
 
     def stored(self, split: Split, batch_size: Optional[int] = None, every: int = 1) -> Iterator[Minibatch]:
-        """As `test`, the images of `split`."""
+        """Return the images of `split`, as `test` does."""
         batch_size = batch_size or self.evaluated
         examples = split.ordered()(None).shard(every, 0).shard(self.part[1], self.part[0])
         yield from self._read(self._decoded(examples, split, batch_size), split)
@@ -176,7 +178,9 @@ class ImageData:
     def _shuffled(
         self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0
     ) -> tf.data.Dataset:
-        """Minibatches as of `stream`; `seed_of` an epoch's number is the seed of its order, (2,) int64."""
+        """Return minibatches as `stream` does; `seed_of` an epoch's number is the seed of its order, (2,)
+        int64.
+        """
         ordered = self.train_split.ordered()
 
         def examples(number: tf.Tensor) -> tf.data.Dataset:
@@ -190,7 +194,7 @@ class ImageData:
     def _decoded(
         self, examples: tf.data.Dataset, split: Split, batch_size: int, drop_remainder: bool = False
     ) -> tf.data.Dataset:
-        """Minibatches of undecoded examples."""
+        """Return minibatches of undecoded examples."""
         dataset = examples.map(split.decoder(self.image_size), num_parallel_calls=processors())
         dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
         options = tf.data.Options()

@@ -25,14 +25,15 @@ LAYOUT = (
 def read_folder(
     folder: Path, reading: Optional[Reading] = None
 ) -> Tuple[List[str], Dict[str, "FolderSplit"]]:
-    """The class names, in alphabetical order, and the parts: train, and test and val where there are such.
+    """Return the class names, in alphabetical order, and the parts: train, and test and val where there are
+    such.
 
     The validation part's folder is `val`, `valid` or `validation`. Every file is opened and its
     header and end read. Pixels are decoded when training or evaluation reads them.
 
     Args:
         folder: of the data.
-        reading: which files are read; None: all that are there.
+        reading: chooses the files; None: all are read.
 
     Raises:
         UsageError: no training part, two validation parts, a class missing from a part, fewer than two
@@ -88,7 +89,7 @@ def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSpl
 
 
 def images_in(folder: Path, reading: Optional[Reading] = None) -> List[Path]:
-    """The image files of a class folder, not of folders in it and not hidden ones, in alphabetical order.
+    """Return the image files directly in a class folder, without hidden ones, in alphabetical order.
 
     Raises:
         UsageError: there is none.
@@ -113,11 +114,11 @@ class FolderSplit(IndexedSplit):
     labels: np.ndarray
 
     def subset(self, chosen: np.ndarray) -> "FolderSplit":
-        """See `Divisible`."""
+        """Return the examples that `chosen`, (n,) bool, marks."""
         return FolderSplit(self.files[chosen], self.labels[chosen])
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """See `IndexedSplit.reader`."""
+        """Return a function from an image's number to the image."""
         files = tf.constant([os.fsencode(file) for file in self.files])  # not all names are UTF-8
         plain = tf.constant([header(file).plain for file in self.files])
 
@@ -136,15 +137,15 @@ class FolderSplit(IndexedSplit):
 
         return read
 
-    def culprit(self) -> Optional[DamagedImages]:
-        """Names the damaged images, after decoding every image of the split; see `Split.culprit`."""
+    def find_corrupt(self) -> Optional[DamagedImages]:
+        """Name the damaged images, after decoding every image of the split."""
         problems = {str(file): problem for file in self.files if (problem := decoding_problem(file))}
         if not problems:
             return None
         return DamagedImages(unreadable(list(problems.values()), Reading.advice), list(problems))
 
-    def identity(self) -> Dict[str, Any]:
-        """See `Split`: a folder that was moved or copied as a whole has the same contents.
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return the fingerprint; a folder that was moved or copied as a whole has the same contents.
 
         `names` are the contents without the sizes, which stay when a damaged file is replaced or deleted.
         """

@@ -25,20 +25,20 @@ class RelabelledSplit:
 
     @property
     def count(self) -> int:
-        """See `Split`."""
+        """Return the number of examples."""
         return self.split.count
 
     @property
     def labels(self) -> np.ndarray:
-        """See `Split`."""
+        """Return the labels, (count,) int, in the stored order."""
         return self.label_of[self.split.labels]
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
-        """See `Split`."""
+        """Return a function from a seed to the undecoded examples in that order."""
         return self.split.ordered()
 
     def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
-        """See `Split`."""
+        """Return a function from an undecoded example to its image and label."""
         decode, label_of = self.split.decoder(size), tf.constant(self.label_of)
 
         def relabelled(example: Any) -> Example:
@@ -47,13 +47,13 @@ class RelabelledSplit:
 
         return relabelled
 
-    def culprit(self) -> Optional[DamagedImages]:
-        """See `Split`."""
-        return self.split.culprit()
+    def find_corrupt(self) -> Optional[DamagedImages]:
+        """Return the error that names the damaged image; None where it cannot be found."""
+        return self.split.find_corrupt()
 
-    def identity(self) -> Dict[str, Any]:
-        """See `Split`."""
-        about = self.split.identity()
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return the contents, in order, and the times of the files."""
+        about = self.split.fingerprint()
         return {**about, "contents": (about["contents"], self.label_of.tolist())}
 
 
@@ -75,14 +75,14 @@ class JoinedSplit(IndexedSplit):
         return np.concatenate([split.files for split in self.splits])
 
     def subset(self, chosen: np.ndarray) -> "JoinedSplit":
-        """See `Divisible`."""
+        """Return the examples that `chosen`, (n,) bool, marks."""
         ends = np.cumsum([split.count for split in self.splits])[:-1]
         parts = zip(self.splits, np.split(chosen, ends))
         left = [split.subset(of_it) for split, of_it in parts if of_it.any()]
         return JoinedSplit(left, self.labels[chosen])
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """See `IndexedSplit`."""
+        """Return a function from an image's number to the image."""
         readers = [split.reader(size) for split in self.splits]
         ends = tf.constant(np.cumsum([split.count for split in self.splits]), tf.int32)
 
@@ -95,13 +95,13 @@ class JoinedSplit(IndexedSplit):
 
         return read
 
-    def culprit(self) -> Optional[DamagedImages]:
-        """See `Split`."""
-        return next((found for split in self.splits if (found := split.culprit()) is not None), None)
+    def find_corrupt(self) -> Optional[DamagedImages]:
+        """Return the error that names the damaged image; None where it cannot be found."""
+        return next((found for split in self.splits if (found := split.find_corrupt()) is not None), None)
 
-    def identity(self) -> Dict[str, Any]:
-        """See `Split`."""
-        about = [split.identity() for split in self.splits]
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return the contents, in order, and the times of the files."""
+        about = [split.fingerprint() for split in self.splits]
         return {
             "contents": ([one["contents"] for one in about], self.labels.tolist()),
             "times": [one["times"] for one in about],

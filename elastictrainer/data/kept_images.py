@@ -9,7 +9,7 @@ import numpy as np
 
 from elastictrainer.data.splits import ArraySplit, Divisible, stored
 from elastictrainer.errors import UsageError
-from elastictrainer.runs.files import written_beside
+from elastictrainer.runs.files import atomic_write
 
 _ARRAYS = ("images", "labels", "ages", "class_names")
 
@@ -62,7 +62,7 @@ class KeptImages:
 
     def save(self, path: Path) -> None:
         """Write all into an `.npz` file, completely or not at all."""
-        with written_beside(path) as beside, open(beside, "wb") as file:
+        with atomic_write(path) as unfinished, open(unfinished, "wb") as file:
             names = np.array(self.class_names, dtype=np.str_)
             arrays = dict(zip(_ARRAYS, (self.images, self.labels, self.ages, names)))
             np.savez_compressed(file, **arrays)
@@ -74,7 +74,7 @@ def joined(parts: Sequence[KeptImages]) -> KeptImages:
     return KeptImages(class_names=parts[0].class_names, **arrays)
 
 
-def drawn(
+def draw(
     split: Divisible, class_names: Sequence[str], each: int, size: Tuple[int, int], seed: int
 ) -> KeptImages:
     """Draw `each` images of every class by chance, or as many as there are.
@@ -110,7 +110,7 @@ def drawn(
 
 
 def read(path: Path) -> KeptImages:
-    """Return what `KeptImages.save` wrote.
+    """Read the images that `KeptImages.save` wrote.
 
     Raises:
         UsageError: the file cannot be read, is damaged, or holds something else.

@@ -8,7 +8,7 @@ from elastictrainer.data.splits import Divisible
 from elastictrainer.errors import UsageError
 
 PARTS = ("train", "val", "test")
-UNDIVIDED = "all"  # the only part of data that comes without any
+UNSPLIT = "all"  # the only part of data that comes without any
 # How a user's folder or column may call the part that chooses the best weights.
 VALIDATION_NAMES = ("val", "valid", "validation")
 
@@ -17,7 +17,7 @@ Part = TypeVar("Part")
 
 
 def of_splits(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
-    """The parts of a data set of a collection, by what is usual there.
+    """Return the parts of a data set of a collection, by what is usual there.
 
     Args:
         name: of the data, for messages.
@@ -36,7 +36,7 @@ def of_splits(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
     return {part: splits[split] for split, part in names.items() if split in splits}
 
 
-def divided(
+def split_dataset(
     name: str,
     class_names: Sequence[str],
     parts: Dict[str, Divisible],
@@ -44,7 +44,7 @@ def divided(
     validation_split: Optional[float] = None,
     seed: int = 0,
 ) -> Dict[str, Divisible]:
-    """The parts train and test, and val where there is one or it was asked for.
+    """Split a data set into the parts train and test, and val where there is one or it was asked for.
 
     Data without a test part gets one: of `test_split`, or of `validation_split` where that alone is given.
 
@@ -72,7 +72,7 @@ def divided(
             raise UsageError(
                 f"{name} has no test part: --test-split 0.2 sets a fifth of every class apart for testing."
             )
-        whole = parts.pop(UNDIVIDED, None) or parts["train"]
+        whole = parts.pop(UNSPLIT, None) or parts["train"]
         parts["train"], parts["test"] = _set_apart(whole, class_names, fraction, seed, option)
     if validation_split is not None:
         if "val" in parts:
@@ -85,11 +85,11 @@ def divided(
 def _set_apart(
     split: Divisible, class_names: Sequence[str], fraction: float, seed: int, option: str
 ) -> Tuple[Divisible, Divisible]:
-    apart = drawn(split.labels, class_names, fraction, seed, option)
+    apart = stratified_mask(split.labels, class_names, fraction, seed, option)
     return split.subset(~apart), split.subset(apart)
 
 
-def drawn(
+def stratified_mask(
     labels: np.ndarray, names: Sequence[str], fraction: float, seed: int, option: str = "--test-split"
 ) -> np.ndarray:
     """Draw the examples of a part: the same share of every class, at least one and never all of them.
@@ -121,7 +121,7 @@ def drawn(
 
 
 def by_part(items: Any, labels: np.ndarray, part_of: Sequence[str]) -> Dict[str, Tuple[Any, np.ndarray]]:
-    """The examples of each part, in their stored order.
+    """Return the examples of each part, in their stored order.
 
     Args:
         items: (n, ...) files or images.
@@ -132,5 +132,5 @@ def by_part(items: Any, labels: np.ndarray, part_of: Sequence[str]) -> Dict[str,
         Items and labels (int64) of the parts that there are, in the order of PARTS.
     """
     of = np.asarray(part_of)
-    found: List[str] = [part for part in (*PARTS, UNDIVIDED) if (of == part).any()]
+    found: List[str] = [part for part in (*PARTS, UNSPLIT) if (of == part).any()]
     return {part: (items[of == part], labels[of == part].astype(np.int64)) for part in found}

@@ -24,13 +24,13 @@ _TENSORFLOWS_LIMIT = 2**29  # bytes of a decoded picture
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82", "GIF": b";"}
 _TAIL = 4096  # bytes in which the end is looked for; some cameras fill up with zeros
 _SMALLEST = (1, 1)
-MEMORY = 256 * 10**6  # bytes that decoding a picture may take, where nothing else is said
+MEMORY = 256 * 10**6  # bytes for decoding a picture, by default
 
 Size = Tuple[int, int]  # height and width
 
 
 class Header(NamedTuple):
-    """What a file's first bytes tell.
+    """The first bytes of a file, decoded.
 
     Attributes:
         problem: the file and what is wrong with it, or an empty string.
@@ -78,7 +78,7 @@ def _read_header(file: str, size: int, time_ns: int) -> Header:
 
 
 def _opened(source: Any, formats: Optional[List[str]] = None) -> Any:
-    """Pillow's image of a file or stream, its pixels not decoded."""
+    """Return Pillow's image of a file or stream, its pixels not decoded."""
     from PIL import Image
 
     Image.MAX_IMAGE_PIXELS = None  # what counts is memory, see `problem`
@@ -86,7 +86,7 @@ def _opened(source: Any, formats: Optional[List[str]] = None) -> Any:
 
 
 def _memory(image: Any) -> int:
-    """Bytes that decoding an opened picture takes; a JPEG's smallest scale is an eighth."""
+    """Return the bytes that decoding an opened picture takes; a JPEG's smallest scale is an eighth."""
     values = _CHANNELS * image.width * image.height
     if image.format not in _SCALED:
         return values
@@ -96,7 +96,8 @@ def _memory(image: Any) -> int:
 
 
 def problem(file: Union[str, os.PathLike], memory: int = MEMORY) -> str:
-    """The file and why it is not to be read, or an empty string: by its header, its last bytes and its size.
+    """Return the file and why it cannot be used, by its header, last bytes and size; an empty string if it
+    can.
 
     Only a file that does not end as its format does is decoded.
 
@@ -127,7 +128,7 @@ def _ends_well(file: Union[str, os.PathLike], format: str) -> bool:
 
 
 def _is_plain(image: Any) -> bool:
-    """Whether an opened picture is upright, opaque, and of 8 bits a channel in RGB or grey."""
+    """Return whether an opened picture is upright, opaque, and of 8 bits a channel in RGB or grey."""
     if (
         image.format not in _TENSORFLOWS
         or image.mode not in ("RGB", "L", "P")
@@ -139,7 +140,7 @@ def _is_plain(image: Any) -> bool:
 
 
 def decode_plain(content: tf.Tensor, size: Size) -> tf.Tensor:
-    """(H, W, 3) uint8 of a plain picture's file; the first frame of an animation.
+    """Decode a plain picture's file to (H, W, 3) uint8; the first frame of an animation.
 
     Args:
         content: of the file, () string.
@@ -168,7 +169,8 @@ def _ample(size: Size) -> Size:
 
 
 def decode(file: Union[str, bytes], size: Size) -> np.ndarray:
-    """(H, W, 3) uint8 of any picture; the first frame of an animation. `size` is as for `decode_plain`.
+    """Decode any picture to (H, W, 3) uint8; the first frame of an animation. `size` is as for
+    `decode_plain`.
 
     Raises:
         OSError, SyntaxError, ValueError: it is damaged.
@@ -178,7 +180,7 @@ def decode(file: Union[str, bytes], size: Size) -> np.ndarray:
 
 
 def decode_content(content: bytes, size: Size, memory: int = MEMORY) -> np.ndarray:
-    """`decode` of a file that was read, of one of the formats that are read here.
+    """Decode the content of a file of one of the formats that are read here, as `decode` does.
 
     Raises:
         OSError, SyntaxError, ValueError: it is damaged, or takes more than `memory` bytes.
@@ -193,7 +195,7 @@ def decode_content(content: bytes, size: Size, memory: int = MEMORY) -> np.ndarr
 
 
 def _as_it_looks(stored: Any, size: Size) -> np.ndarray:
-    """(H, W, 3) uint8 of an opened picture."""
+    """Return (H, W, 3) uint8 of an opened picture."""
     from PIL import Image, ImageOps
 
     if stored.format in _SCALED:
@@ -211,7 +213,7 @@ def _as_it_looks(stored: Any, size: Size) -> np.ndarray:
 
 
 def decoding_problem(file: str) -> str:
-    """The file and why its pixels cannot be decoded, or an empty string."""
+    """Return the file and why its pixels cannot be decoded, or an empty string."""
     try:
         if header(file).plain:
             decode_plain(tf.io.read_file(file), _SMALLEST)

@@ -1,4 +1,4 @@
-"""How a data set is read: what decoding may take, which files are left out, which column has the labels."""
+"""The reading of a data set's files: memory, files left out, the column with the labels."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ import numpy as np
 from elastictrainer.data import pictures
 from elastictrainer.errors import UnreadableImages
 
-# Names beside those that begin with a dot: of macOS' archives, of network drives, of Windows.
+# Hidden names besides those that begin with a dot: of macOS' archives, of network drives, of Windows.
 _HIDDEN = ("__MACOSX", "@eaDir", "Thumbs.db", "desktop.ini")
 
 
@@ -22,7 +22,7 @@ def is_hidden(name: str) -> bool:
 
 @dataclass
 class Reading:
-    """How a data set is read.
+    """Settings for reading a data set.
 
     Attributes:
         memory: bytes that decoding a picture may take.
@@ -30,7 +30,7 @@ class Reading:
         left_out: the files that are left out; those that `skip_damaged` finds are added.
         damaged: the files that an interrupted run named as damaged. Of these, one that was deleted counts
             as there still, see `gone.replaced`.
-        advice: what to do about damaged images.
+        advice: for the user, about damaged images.
         label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes. A
             `UsageError` of `datasets.parts_of` where it is given for other data.
     """
@@ -43,7 +43,7 @@ class Reading:
     label_column: Optional[str] = None
 
     def record(self) -> Dict[str, Any]:
-        """Return what a run keeps of this to read the same images when it is resumed."""
+        """Return the settings that a resumed run needs to read the same images."""
         return {"left_out": self.left_out, "damaged": list(self.damaged)}
 
     def deleted_from(self, folder: Path) -> List[Path]:
@@ -51,7 +51,7 @@ class Reading:
         return [file for file in map(Path, self.damaged) if file.parent == folder and not file.exists()]
 
     def usable(self, files: Sequence[Path]) -> np.ndarray:
-        """Which files to use, (n,) bool: all but those left out.
+        """Return (n,) bool: the files to use, all but those left out.
 
         Raises:
             UnreadableImages: a file is missing, empty, damaged, no image or too large, and may not be left
@@ -68,7 +68,7 @@ class Reading:
         return np.array([name not in out for name in names], bool)
 
     def _problems(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Return what is wrong with a file, by its name."""
+        """Return the problem of each damaged file, by its name."""
 
         def of(name: str) -> str:
             found = pictures.problem(name, self.memory)

@@ -1,4 +1,4 @@
-"""What a user should know of his data before it is trained on."""
+"""Remarks on a user's data before training: unused files, imbalance, duplicates."""
 
 import hashlib
 import itertools
@@ -29,24 +29,24 @@ def remarks(data: ImageData) -> List[str]:
 
 
 def _unused(files: Sequence[str]) -> str:
-    """What lies beside the images of class folders, hidden files left out."""
+    """List the files next to the images of class folders, hidden files left out."""
     used = set(map(str, files))
-    beside = sorted(
+    unused = sorted(
         entry.path
         for folder in sorted({os.path.dirname(file) for file in used})
         for entry in os.scandir(folder)
         if entry.path not in used and not is_hidden(entry.name)
     )
-    if not beside:
+    if not unused:
         return ""
     return (
-        f"not used: {abbreviated(beside)}. Images are those directly in a class' folder, ending in "
+        f"not used: {abbreviated(unused)}. Images are those directly in a class' folder, ending in "
         f"{' '.join(SUFFIXES)}"
     )
 
 
 def _hidden(files: Sequence[str]) -> str:
-    """Name what would be a class or an image, were it not hidden."""
+    """Name hidden files and folders that are ignored as images and classes."""
     classes = {os.path.dirname(file) for file in files}
     parts = {os.path.dirname(folder) for folder in classes}
     there = [entry for folder in sorted(parts) for entry in os.scandir(folder) if entry.is_dir()]
@@ -61,7 +61,7 @@ def _hidden(files: Sequence[str]) -> str:
 
 
 def _shared(first: Sequence[str], first_words: str, second: Sequence[str], second_words: str) -> str:
-    """Which files of the two parts have the same content."""
+    """List the files of two parts that have the same content."""
     sizes = [{file: os.path.getsize(file) for file in map(str, files)} for files in (first, second)]
     common = set(sizes[0].values()) & set(sizes[1].values())
     by_content = [_by_content([file for file, size in part.items() if size in common]) for part in sizes]

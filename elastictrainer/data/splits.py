@@ -18,33 +18,34 @@ class Split(Protocol):
 
     @property
     def count(self) -> int:
-        """How many examples there are."""
+        """Return the number of examples."""
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
-        """From a seed, (2,) int64, to the undecoded examples in the order drawn from it; None: as stored.
+        """Return a function from a seed, (2,) int64, to the undecoded examples in that order; None: as
+        stored.
 
         The function may be called inside another of tf.data's.
         """
 
     def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
-        """From an undecoded example to an image of `size` (height, width) and its label."""
+        """Return a function from an undecoded example to an image of `size` (height, width) and its label."""
 
     @property
     def labels(self) -> np.ndarray:
-        """(count,) int, in the stored order; they may have to be read."""
+        """Return (count,) int, in the stored order; they may have to be read."""
 
-    def culprit(self) -> Optional[DamagedImages]:
-        """After a failed read: the error that says which image it was; None where it cannot be found."""
+    def find_corrupt(self) -> Optional[DamagedImages]:
+        """After a failed read, return the error that names the image; None where it cannot be found."""
 
-    def identity(self) -> Dict[str, Any]:
-        """What tells it from another: its `contents`, in order, and the `times` of its files."""
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return the `contents`, in order, and the `times` of the files, which identify the split."""
 
 
 class Divisible(Split, Protocol):
     """A Split that can be divided further."""
 
     def subset(self, chosen: np.ndarray) -> "Divisible":
-        """The examples that `chosen`, (n,) bool, marks, in their stored order."""
+        """Return the examples that `chosen`, (n,) bool, marks, in their stored order."""
 
 
 class IndexedSplit:
@@ -57,16 +58,16 @@ class IndexedSplit:
     labels: np.ndarray
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """From an image's number to the image, (H, W, 3) float32 in 0..255."""
+        """Return a function from an image's number to the image, (H, W, 3) float32 in 0..255."""
         raise NotImplementedError
 
     @property
     def count(self) -> int:
-        """How many images there are."""
+        """Return the number of examples."""
         return len(self.labels)
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
-        """See `Split`."""
+        """Return a function from a seed to the undecoded examples in that order."""
 
         def numbers(seed: Optional[tf.Tensor]) -> tf.data.Dataset:
             order = tf.range(self.count)
@@ -77,12 +78,12 @@ class IndexedSplit:
         return numbers
 
     def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
-        """See `Split`."""
+        """Return a function from an undecoded example to its image and label."""
         read, labels = self.reader(size), tf.constant(self.labels, tf.int64)
         return lambda number: (read(number), labels[number])
 
-    def culprit(self) -> Optional[DamagedImages]:
-        """See `Split`."""
+    def find_corrupt(self) -> Optional[DamagedImages]:
+        """Return the error that names the damaged image; None where it cannot be found."""
         return None
 
 
@@ -94,25 +95,25 @@ class ArraySplit(IndexedSplit):
     labels: np.ndarray
 
     def subset(self, chosen: np.ndarray) -> "ArraySplit":
-        """See `Divisible`."""
+        """Return the examples that `chosen`, (n,) bool, marks."""
         return ArraySplit(self.images[chosen], self.labels[chosen])
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """See `IndexedSplit`."""
+        """Return a function from an image's number to the image."""
         images = tf.constant(self.images)
         return lambda number: resized(images[number], size)
 
-    def identity(self) -> Dict[str, Any]:
-        """See `Split`."""
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return the contents, in order, and the times of the files."""
         pixels = hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
         return {"contents": (pixels, self.images.shape, self.labels.tolist()), "times": ()}
 
 
 def stored(split: Split, size: Tuple[int, int], workers: int) -> tf.data.Dataset:
-    """All examples of `split` in their stored order, decoded by `workers` threads."""
+    """Return all examples of `split` in their stored order, decoded by `workers` threads."""
     return split.ordered()(None).map(split.decoder(size), num_parallel_calls=workers)
 
 
 def unreadable(split: Split, error: Exception) -> DataError:
     """Return the error to raise where reading `split` failed with `error`: it names the image if it can."""
-    return split.culprit() or DataError(f"reading the images failed: {reason(error)}")
+    return split.find_corrupt() or DataError(f"reading the images failed: {reason(error)}")

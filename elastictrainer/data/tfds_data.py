@@ -25,8 +25,8 @@ class TfdsSplit:
     """One split of a data set that tensorflow-datasets has prepared.
 
     Attributes:
-        builder, split: where it is.
-        chosen: which of its examples, bool in their stored order; None: all.
+        builder, split: of tensorflow-datasets.
+        chosen: bool for each example in stored order; None: all.
     """
 
     builder: Any
@@ -35,31 +35,33 @@ class TfdsSplit:
 
     @property
     def count(self) -> int:
-        """How many examples there are."""
+        """Return the number of examples."""
         if self.chosen is not None:
             return int(self.chosen.sum())
         return int(self.builder.info.splits[self.split].num_examples)
 
     @functools.cached_property
     def labels(self) -> np.ndarray:
-        """(n,) int, in the stored order; the records are read once."""
+        """Return (n,) int, in the stored order; the records are read once."""
         labels = self.ordered()(None).map(lambda example: example["label"])
         return np.fromiter(labels.as_numpy_iterator(), np.int64, self.count)
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the first example has a class: some collections keep those of their test images back."""
+        """Return whether the first example has a class: some collections keep those of their test images
+        back.
+        """
         return all(example["label"] >= 0 for example in self.ordered()(None).take(1))
 
     def subset(self, chosen: np.ndarray) -> "TfdsSplit":
-        """See `Divisible`."""
+        """Return the examples that `chosen`, (n,) bool, marks."""
         if self.chosen is not None:
             within, chosen = chosen, self.chosen.copy()
             chosen[self.chosen] = within
         return TfdsSplit(self.builder, self.split, chosen)
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
-        """See `Split`."""
+        """Return a function from a seed to the undecoded examples in that order."""
         import tensorflow_datasets as tfds
 
         # Encoded images are shuffled, decoded ones would fill the memory of a small device.
@@ -82,19 +84,19 @@ class TfdsSplit:
         return examples
 
     def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
-        """See `Split`."""
+        """Return a function from an undecoded example to its image and label."""
 
         def decode(example: Dict[str, tf.Tensor]) -> Example:
             return resized(decode_plain(example["image"], size), size), example["label"]
 
         return decode
 
-    def culprit(self) -> Optional[DamagedImages]:
-        """See `Split`."""
+    def find_corrupt(self) -> Optional[DamagedImages]:
+        """Return the error that names the damaged image; None where it cannot be found."""
         return None
 
-    def identity(self) -> Dict[str, Any]:
-        """See `Split`."""
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return the contents, in order, and the times of the files."""
         info = self.builder.info
         split = info.splits[self.split]
         about = (info.full_name, split.num_bytes, split.shard_lengths)
@@ -102,8 +104,8 @@ class TfdsSplit:
         return {"contents": (*about, *chosen), "times": ()}
 
 
-def named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    """Class names and parts; fetched if need be.
+def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
+    """Load class names and parts; fetch the data set if need be.
 
     The parts are the splits train, test, and validation as val; where there is no test with labels,
     validation is that.
@@ -128,7 +130,7 @@ def named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, Tfds
 
 
 def classes_of(name: str, data_dir: Optional[str] = None) -> int:
-    """The number of classes of a data set, which is not fetched; UsageError as `named`."""
+    """Return the number of classes of a data set, which is not fetched; UsageError as from `load_named`."""
     if name in TFDS_CLASSES:
         return TFDS_CLASSES[name]
     builder = _builder(name, data_dir)
@@ -153,12 +155,12 @@ def _builder(name: str, data_dir: Optional[str]) -> Any:
 
 
 def is_prepared(folder: Path) -> bool:
-    """Whether a builder has written its records there."""
+    """Return whether a builder has written its records there."""
     return (folder / "dataset_info.json").is_file()
 
 
 def prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    """As `named`, of the folder `~/tensorflow_datasets/NAME/1.0.0` .
+    """Load class names and parts of the folder `~/tensorflow_datasets/NAME/1.0.0`.
 
     Raises:
         UsageError: it cannot be read, or holds no labelled images.

@@ -9,7 +9,7 @@ from typing import List, Tuple
 import numpy as np
 
 from elastictrainer.data.image_folder import LAYOUT, FolderSplit, class_folders, read_classes
-from elastictrainer.data.parts import UNDIVIDED, VALIDATION_NAMES
+from elastictrainer.data.parts import UNSPLIT, VALIDATION_NAMES
 from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.errors import UsageError
 
@@ -19,13 +19,13 @@ LabelledFiles = Tuple[List[str], np.ndarray, np.ndarray]
 _ARRAYS = (
     {"train": ("x_train", "y_train"), "val": ("x_val", "y_val"), "test": ("x_test", "y_test")},
     {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")},
-    {UNDIVIDED: ("x", "y")},
+    {UNSPLIT: ("x", "y")},
 )
 _SPLITS = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION_NAMES, "val")}
 
 
 def read_class_folders(folder: Path, reading: Reading) -> Tuple[List[str], FolderSplit]:
-    """The images of a folder with the layout CLASS/IMAGE; class names in alphabetical order.
+    """Read the images of a folder with the layout CLASS/IMAGE; class names in alphabetical order.
 
     Raises:
         UsageError: fewer than two classes, a class without images, an unreadable image.
@@ -39,12 +39,12 @@ def read_class_folders(folder: Path, reading: Reading) -> Tuple[List[str], Folde
 
 
 def read_table(path: Path, reading: Reading) -> Tuple[LabelledFiles, List[str]]:
-    """The images of a CSV file with the columns path, label and optionally split (train, val or test).
+    """Read the images of a CSV file with the columns path, label and optionally split (train, val or test).
 
     Paths are relative to the folder of the CSV file. Class names are in alphabetical order.
 
     Returns:
-        The labelled files; and (n,) the part that each is in, UNDIVIDED if there is no column `split`.
+        The labelled files; and (n,) the part that each is in, UNSPLIT if there is no column `split`.
 
     Raises:
         UsageError: the file cannot be read, a column is missing, a field is empty or holds another split (the
@@ -77,12 +77,12 @@ def read_table(path: Path, reading: Reading) -> Tuple[LabelledFiles, List[str]]:
     labels = np.array([label_of[row["label"].strip()] for row in rows])[usable]
     found = names, np.array([str(file) for file in files])[usable], labels
     if "split" not in columns:
-        return found, [UNDIVIDED] * len(labels)
+        return found, [UNSPLIT] * len(labels)
     return found, [_SPLITS[row["split"].strip()] for row, used in zip(rows, usable) if used]
 
 
 def _text(path: Path) -> str:
-    """The text of a table; UsageError where it is not UTF-8."""
+    """Read the text of a table; UsageError where it is not UTF-8."""
     content = path.read_bytes()
     try:
         return content.decode("utf-8-sig")
@@ -94,13 +94,13 @@ def _text(path: Path) -> str:
 
 
 def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, List[str]]:
-    """The images of an `.npz` file with the arrays x_train, y_train, x_test, y_test, or x and y.
+    """Read the images of an `.npz` file with the arrays x_train, y_train, x_test, y_test, or x and y.
 
-    Beside the former four there may be x_val and y_val.
+    The former four may come with x_val and y_val.
 
     Returns:
         Class names ("0", "1", ...), images (n, H, W, 3) in 0..255, labels (n,); and (n,) the part that each
-        is in, UNDIVIDED if the file holds x and y.
+        is in, UNSPLIT if the file holds x and y.
 
     Raises:
         UsageError: the file cannot be read, or its arrays have other names, shapes, types or values.

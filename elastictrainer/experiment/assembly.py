@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import tensorflow as tf
 
@@ -15,6 +15,7 @@ from elastictrainer.experiment.rates import learning_rate
 from elastictrainer.experiment.settings import CommonSettings
 from elastictrainer.models import zoo
 from elastictrainer.runs import environment
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import use_random_variables
@@ -36,14 +37,16 @@ def configure(seed: int, deterministic: bool = False, mixed_precision: bool = Fa
         tf.config.experimental.enable_op_determinism()
 
 
-def note_precision(settings: CommonSettings, say: Callable[[str], None]) -> None:
+def note_precision(settings: CommonSettings) -> None:
     """Say where mixed precision does not pay."""
     if settings.mixed_precision and environment.has_bfloat16() is False:
-        say("note: this device has no bfloat16 arithmetic: steps take longer than without --mixed-precision")
+        LOG.info(
+            "note: this device has no bfloat16 arithmetic: steps take longer than without --mixed-precision"
+        )
 
 
 def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
-    """The number of classes of the data; UsageError where the settings say another.
+    """Return the number of classes of the data; UsageError where the settings name another.
 
     Without `dataset_given` the data set is but the default: then the settings' number counts.
     """
@@ -55,13 +58,13 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
 
 
 def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
-    """Return how a data set is read: as the settings say, and as `run` noted, which is resumed or tested."""
+    """Return how a data set is read: as the settings and as `run` noted, which is resumed or tested."""
     noted = run.environment().get("damaged", {}) if run else {}
     return Reading(bytes_of(settings.image_memory), label_column=settings.label_column, **noted)
 
 
 def load_data(settings: CommonSettings, reading_of: Optional[Reading] = None) -> ImageData:
-    """The data set, sized for the model."""
+    """Load the data set, sized for the model."""
     size = settings.image_size or zoo.default_image_size(settings.model)
     data = datasets.load(
         settings.dataset,
@@ -85,7 +88,7 @@ def _agree(settings: CommonSettings, class_count: int) -> None:
 
 
 def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
-    """The model with a head for `class_count` classes."""
+    """Make the model with a head for `class_count` classes."""
     if settings.mixed_precision and settings.model.endswith(".keras"):
         raise UsageError(
             f"--mixed-precision: {settings.model} says itself what each layer computes in. Leave it out, or "
@@ -105,7 +108,9 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
 
 
 def image_size(settings: CommonSettings, model: tf.keras.Model) -> Tuple[int, int]:
-    """Height and width of the images that `model` trains on; UsageError where the settings say another."""
+    """Return height and width of the images that `model` trains on; UsageError where the settings name
+    another.
+    """
     size = zoo.input_size(model, settings.image_size or zoo.default_image_size(settings.model))
     if settings.image_size and size != (settings.image_size, settings.image_size):
         raise UsageError(

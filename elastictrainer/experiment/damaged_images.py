@@ -12,7 +12,7 @@ _ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
 
 
 def reading(settings: TrainSettings, run: RunFolder, resume: bool) -> Reading:
-    """How a run reads image files. A resumed one leaves out the files that it left out at its start."""
+    """Return how a run reads image files. A resumed one leaves out the same files as at its start."""
     if resume:
         return assembly.reading(settings, run)
     chosen = assembly.reading(settings)

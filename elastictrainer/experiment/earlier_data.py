@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional, Sequence
+from typing import Iterator, List, Optional, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.labelled import Labelled, labelled_of_run
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 
 
@@ -53,15 +54,14 @@ def images_of(run: RunFolder, part: str) -> Labelled:
     return found
 
 
-def told_apart(run: RunFolder, data: Labelled, is_own: bool, say: Callable[[str], None]) -> Labelled:
+def told_apart(run: RunFolder, data: Labelled, is_own: bool) -> Labelled:
     """Test images of a run, told apart: what it knew before its own data, and what it learned from that.
 
     Args:
         run: that kept the classes of an earlier one; of any other the images are returned as they are.
-        data: what the run is tested on.
+        data: the images that the run is tested on.
         is_own: whether these are images of the run's own data, which those of the earlier runs' data are
             added to. Otherwise they are told apart by their class.
-        say: takes a line for the user.
     """
     before = list(earlier_runs(run))
     if not before or data.part == "train":
@@ -71,7 +71,7 @@ def told_apart(run: RunFolder, data: Labelled, is_own: bool, say: Callable[[str]
         is_old = np.array([name not in own for name in data.class_names])
         return replace(data, old=is_old[data.split.labels])
     names = run.environment().get("class_names", data.class_names)
-    old = evaluated(before, data.part, names, say)
+    old = evaluated(before, data.part, names)
     if old is None or not isinstance(data.split, IndexedSplit):
         return data
     labels = labels_in(names, data.class_names)[data.split.labels]
@@ -84,16 +84,13 @@ def told_apart(run: RunFolder, data: Labelled, is_own: bool, say: Callable[[str]
     )
 
 
-def evaluated(
-    runs: Sequence[RunFolder], part: str, class_names: Sequence[str], say: Callable[[str], None]
-) -> Optional[Labelled]:
+def evaluated(runs: Sequence[RunFolder], part: str, class_names: Sequence[str]) -> Optional[Labelled]:
     """Return the images of a part of the data of several runs, to evaluate on; None where there are none.
 
     Args:
-        runs: the runs; what is not there is left out, and `say` tells so.
+        runs: the runs; those whose data is not there are left out, and a note says so.
         part: test or val.
         class_names: by the labels that they get.
-        say: takes a line for the user.
     """
     found: List[Labelled] = []
     for run in runs:
@@ -101,7 +98,7 @@ def evaluated(
             found.append(images_of(run, part))
         except UsageError as error:
             if part == "test":
-                say(f"note: no old test images of {run.path}: {error}")
+                LOG.info(f"note: no old test images of {run.path}: {error}")
     if not found:
         return None
     labels = [labels_in(class_names, one.class_names)[one.split.labels] for one in found]

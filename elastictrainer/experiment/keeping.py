@@ -1,7 +1,7 @@
-"""What a run takes over from the one before it, and stores for the next: classes, and images of each."""
+"""Classes and images that a run takes over from the run before it, and stores for the next one."""
 
 from dataclasses import replace
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,9 +16,8 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment import earlier_data
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
-
-Say = Callable[[str], None]
 
 
 def class_names(settings: TrainSettings, data: ImageData) -> Tuple[str, ...]:
@@ -48,9 +47,7 @@ def class_weights(data: ImageData) -> List[float]:
     return [float(each / count) if count else 1.0 for count in counts]
 
 
-def kept_of(
-    settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, say: Say
-) -> Optional[KeptImages]:
+def kept_of(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData) -> Optional[KeptImages]:
     """Return the images that a run keeps: those it takes from the earlier run, and its own; None: none.
 
     Args:
@@ -58,7 +55,6 @@ def kept_of(
         run: its folder; a resumed run has them there.
         resume: whether it is resumed.
         data: the new data, before the old is added.
-        say: takes a line for the user.
 
     Returns:
         Images labelled by `class_names`, at the size of `data`; those of age 0 are of the new data.
@@ -73,25 +69,24 @@ def kept_of(
     if resume and run.kept_path.exists():
         return kept_images.read(run.kept_path)
     names = class_names(settings, data)
-    own = _drawn(data.train_split, data.class_names, settings.keep, data.image_size, settings.seed)
+    own = _draw(data.train_split, data.class_names, settings.keep, data.image_size, settings.seed)
     parts = [own.renamed(names)]
     if settings.init_from:
-        old = _old(RunFolder(settings.init_from), settings.keep, data.image_size, say)
+        old = _old(RunFolder(settings.init_from), settings.keep, data.image_size)
         parts.append(old.older().renamed(names))
         lacking = [names[k] for k in range(len(names)) if not any((part.labels == k).any() for part in parts)]
         if lacking:
-            say(f"note: no image is left of {abbreviated(lacking)}: they will be forgotten")
+            LOG.info(f"note: no image is left of {abbreviated(lacking)}: they will be forgotten")
     return kept_images.joined(parts)
 
 
-def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages], say: Say) -> ImageData:
+def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages]) -> ImageData:
     """Return the data with what the earlier run adds: classes, images to train and to test on.
 
     Args:
         settings: of the run.
         data: the new data.
-        kept: what `kept_of` gave.
-        say: takes a line for the user.
+        kept: the result of `kept_of`.
 
     Raises:
         UsageError: the new data comes as a stream, into which no images can be mixed.
@@ -112,10 +107,9 @@ def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages
     else:
         labels = np.concatenate([label_of[train.labels], old.labels])
         mixed = JoinedSplit([train, old.split()], labels)
-        say(f"kept: {len(old.labels)} old images of {len(set(old.labels.tolist()))} classes are mixed in")
-    tested = {
-        part: earlier_data.evaluated(sources, part, names, say) for part in data.splits if part != "train"
-    }
+        count = len(set(old.labels.tolist()))
+        LOG.info(f"kept: {len(old.labels)} old images of {count} classes are mixed in")
+    tested = {part: earlier_data.evaluated(sources, part, names) for part in data.splits if part != "train"}
     return replace(
         data,
         class_names=names,
@@ -126,8 +120,10 @@ def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages
     )
 
 
-def _old(run: RunFolder, each: int, size: Tuple[int, int], say: Say) -> KeptImages:
-    """`each` images of every class of the earlier run, or as many as there are, seen from that run."""
+def _old(run: RunFolder, each: int, size: Tuple[int, int]) -> KeptImages:
+    """Return `each` images of every class of the earlier run, or as many as there are, labelled as in that
+    run.
+    """
     settings = load(TrainSettings, run.config_path)
     stored, names = _stored(run, size), tuple(_classes_of(run))
     if stored is not None and (settings.keep or 0) >= each:
@@ -136,7 +132,7 @@ def _old(run: RunFolder, each: int, size: Tuple[int, int], say: Say) -> KeptImag
     try:
         data = earlier_data.images_of(run, "train")
         # The same draw as when the run was trained: it begins with the images that are stored.
-        own = _drawn(data.split, data.class_names, each, size, settings.seed).renamed(names)
+        own = _draw(data.split, data.class_names, each, size, settings.seed).renamed(names)
         parts = [own, *(part.subset(part.ages > 0) for part in parts)]
     except UsageError as error:
         if stored is None:
@@ -144,14 +140,14 @@ def _old(run: RunFolder, each: int, size: Tuple[int, int], say: Say) -> KeptImag
                 f"--keep {each}: {run.path} stored no images (it was trained without --keep), and its data "
                 f"cannot be used: {error} Put the data back, or keep the classes without images: --keep 0."
             ) from None
-        say(
+        LOG.info(
             f"note: {run.path} stored {settings.keep} images of each class, fewer than --keep {each}: {error}"
         )
     return kept_images.joined(parts).limited(each)
 
 
 def _stored(run: RunFolder, size: Tuple[int, int]) -> Optional[KeptImages]:
-    """Return what a run stored; None: nothing. UsageError where it is damaged, or of another run."""
+    """Return the images that a run stored; None: none. UsageError where it is damaged, or of another run."""
     if not run.kept_path.exists():
         return None
     stored = kept_images.read(run.kept_path)
@@ -168,8 +164,8 @@ def _classes_of(run: RunFolder) -> List[str]:
     return run.environment().get("class_names") or []
 
 
-def _drawn(split: Any, names: Sequence[str], each: int, size: Tuple[int, int], seed: int) -> KeptImages:
+def _draw(split: Any, names: Sequence[str], each: int, size: Tuple[int, int], seed: int) -> KeptImages:
     try:
-        return kept_images.drawn(split, names, each, size, seed)
+        return kept_images.draw(split, names, each, size, seed)
     except tf.errors.OpError as error:
         raise unreadable(split, error) from None

@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Sequence
 import numpy as np
 
 from elastictrainer.data import datasets, fingerprint, gone
-from elastictrainer.data.parts import UNDIVIDED, divided
+from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.splits import Divisible
 from elastictrainer.errors import UsageError
@@ -38,7 +38,7 @@ class Labelled:
 
     @functools.cached_property
     def image_names(self) -> List[str]:
-        """What to call each image: its file, or its number."""
+        """Return a name for each image: its file, or its number."""
         files = getattr(self.split, "files", None)
         return [str(k) for k in range(self.split.count)] if files is None else list(map(str, files))
 
@@ -53,13 +53,13 @@ def labelled_of_run(
     data_dir: Optional[str] = None,
     image_memory: Optional[str] = None,
 ) -> Labelled:
-    """The images that a run set aside.
+    """Return the images that a run set aside.
 
     Args:
         run: its folder.
         part: "test" (None), "val" or "train".
-        data_dir: where the collection's data is now; None: where it was.
-        image_memory: what decoding an image may take, such as 1GB; None: as the run was told.
+        data_dir: folder of the collection's data now; None: as before.
+        image_memory: memory for decoding an image, such as 1GB; None: the run's setting.
 
     Raises:
         UsageError: the data is not there any more, has no such part, or is other data than what the part was
@@ -77,7 +77,7 @@ def labelled_of_run(
             f"{error} The run was started in {started_in}; go there, or name the data with --dataset."
         ) from None
     splits = settings.test_split, settings.validation_split, settings.seed
-    parts = divided(settings.dataset, names, own, *splits)
+    parts = split_dataset(settings.dataset, names, own, *splits)
     chosen = _chosen(settings.dataset, names, parts, part)
     before = run.environment().get("data", {})
     apart = {name: split for name, split in parts.items() if split is not own.get(name)}
@@ -98,7 +98,7 @@ def labelled(
     data_dir: Optional[str] = None,
     reading: Optional[Reading] = None,
 ) -> Labelled:
-    """The images of a data set (see `datasets.load`); all of them where it has no parts.
+    """Return the images of a data set; all of them where it has no parts.
 
     Args:
         name, data_dir, reading: of the data set, see `datasets.load`.
@@ -112,10 +112,10 @@ def labelled(
 
 
 def _chosen(name: str, names: Sequence[str], parts: Dict[str, Divisible], part: Optional[str]) -> Labelled:
-    if part is None and UNDIVIDED in parts:
-        return Labelled(name, "", names, parts[UNDIVIDED])
+    if part is None and UNSPLIT in parts:
+        return Labelled(name, "", names, parts[UNSPLIT])
     part = part or "test"
     if part not in parts:
-        there = ", ".join(parts) if UNDIVIDED not in parts else "no parts: leave out --part to use all images"
+        there = ", ".join(parts) if UNSPLIT not in parts else "no parts: leave out --part to use all images"
         raise UsageError(f"{name} has no part {part!r}; it has {there}.")
     return Labelled(name, part, names, parts[part])

@@ -1,6 +1,6 @@
-"""Whether a training step can fit into this machine's memory, before TensorFlow ends the process over it."""
+"""A check that a training step fits into this machine's memory, before TensorFlow ends the process."""
 
-from typing import Any, Callable, List, Optional
+from typing import Any, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +10,7 @@ from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import resident
 from elastictrainer.runs.environment import memory_bytes
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat import layers_inside
 from elastictrainer.training import memory_limit
 
@@ -34,17 +35,15 @@ def limit(asked: Optional[str]) -> Optional[float]:
     return memory_limit.auto() if asked == "auto" else bytes_of(asked)
 
 
-def say_if_short(
-    timings: Optional[TensorTimings], limited: Optional[float], say: Callable[[str], None]
-) -> None:
-    """Say where a run without a limit will not fit into what is free, and what to ask for."""
+def note_if_short(timings: Optional[TensorTimings], limited: Optional[float]) -> None:
+    """Note where a run without a limit will not fit into what is free, and what to ask for."""
     remark = "" if limited is not None else memory_limit.remark(timings)
     if remark:
-        say(remark)
+        LOG.info(remark)
 
 
 def require_enough(model: tf.keras.Model, batch_size: int) -> None:
-    """UsageError where the activations of one full step alone are more than all memory; silent on a GPU."""
+    """Raise UsageError if one full step's activations exceed all memory; a GPU is not checked."""
     if tf.config.list_physical_devices("GPU"):
         return
     needed, there = step_bytes(model, batch_size), memory_bytes()
@@ -57,18 +56,18 @@ def require_enough(model: tf.keras.Model, batch_size: int) -> None:
 
 
 def step_bytes(model: tf.keras.Model, batch_size: int) -> int:
-    """An estimate, rather too low than too high: what the layers' outputs take that gradients are made of."""
+    """Estimate, rather too low than too high, the bytes of the layers' outputs that gradients need."""
     return int(_KEPT * _FLOAT * batch_size * sum(_elements(layer) for layer in _layers(model)))
 
 
 def _layers(model: tf.keras.Model) -> List[Any]:
-    """All layers that compute, however deep inside others; not those that are made of layers themselves."""
+    """Return all layers that compute, at any nesting, without those that are made of layers themselves."""
     found = (layer for layer in layers_inside(model, recursive=True) if not layers_inside(layer))
     return [layer for layer in found if not isinstance(layer, tf.keras.layers.InputLayer)]
 
 
 def _elements(layer: Any) -> float:
-    """Numbers in a layer's output for one example; 0 where it does not tell."""
+    """Return how many numbers a layer's output holds for one example; 0 where it does not tell."""
     try:
         outputs = tf.nest.flatten(layer.output)
     except (AttributeError, RuntimeError, ValueError):  # not called yet, or several times

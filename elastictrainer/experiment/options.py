@@ -97,7 +97,7 @@ def parse(
 
 
 def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
-    """Settings from a YAML file alone.
+    """Load settings from a YAML file alone.
 
     Raises:
         UsageError: as `parse`.
@@ -107,11 +107,12 @@ def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
 
 
 def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
-    """The options that the command line set, as they are typed ("--batch-size"): settings and --config.
+    """Return the options that the command line set, as they are typed ("--batch-size"): settings and
+    --config.
 
     Args:
         settings: the dataclass given to `parse`.
-        parsed: what `parse` returned beside the settings.
+        parsed: the other options that `parse` returned.
     """
     names = [field.name for field in dataclasses.fields(settings) if hasattr(parsed, field.name)]
     return [option_of(name) for name in names] + (["--config"] if parsed.config else [])
@@ -127,12 +128,12 @@ def _converted(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
 
 
 def _plain(kind: Any) -> Any:
-    """The type without `Optional`: T for `Optional[T]` and for T."""
+    """Return the type without `Optional`: T for `Optional[T]` and for T."""
     return next((a for a in typing.get_args(kind) if a is not type(None)), kind)
 
 
 def _metavar(kind: Any, metadata: Any) -> str:
-    """What stands for a value in `--help`: the names there are where there are no others."""
+    """Return the placeholder for a value in `--help`: the valid names where there are no other values."""
     choice = getattr(metadata["check_name"], "__self__", None)
     if isinstance(choice, registry.Choice) and not choice.open:
         return "{" + ",".join(choice.names) + "}"

@@ -19,6 +19,7 @@ from elastictrainer.profiler.scaled import for_batch
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs import environment
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
@@ -33,7 +34,7 @@ _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for Mobi
 def profile_metadata(
     settings: CommonSettings, model: tf.keras.Model, input_shape: Tuple[int, ...], class_count: int
 ) -> Dict[str, Any]:
-    """What a profile is a profile of."""
+    """Return the metadata that a profile must match to be used."""
     return {
         "model": settings.model,
         "input_shape": list(input_shape),
@@ -46,7 +47,7 @@ def profile_metadata(
 
 
 def profile_path(metadata: Dict[str, Any]) -> Path:
-    """Where the profile of `metadata` on this device is kept unless the user says otherwise."""
+    """Return the path at which the profile of `metadata` on this device is kept by default."""
     everything = repr((sorted(metadata.items()), environment.device(), environment.threads()))
     short = hashlib.sha1(everything.encode()).hexdigest()[:6]
     model = re.sub(r"[^A-Za-z0-9]+", "-", metadata["model"]).strip("-")
@@ -56,7 +57,7 @@ def profile_path(metadata: Dict[str, Any]) -> Path:
 
 
 def differences(timings: TensorTimings, model: tf.keras.Model, metadata: Dict[str, Any]) -> List[str]:
-    """In what a profile is not of this model, data shape, optimizer and device; empty where it is."""
+    """List in which of model, data shape, optimizer and device a profile differs; empty where it fits."""
     wanted = {**metadata, "device": environment.device(), "threads": environment.threads()}
     found = timings.metadata
     differing = [
@@ -73,11 +74,11 @@ def differences(timings: TensorTimings, model: tf.keras.Model, metadata: Dict[st
 def find_profile(
     settings: TrainSettings, model: tf.keras.Model, metadata: Dict[str, Any], wanted: bool
 ) -> Tuple[Optional[TensorTimings], Path]:
-    """The profile to train with, if there is one, and where it is or belongs.
+    """Find the profile to train with, and the path where it is or belongs.
 
     Args:
         settings: its `profile` names a file, which must fit.
-        model, metadata: what it must be a profile of.
+        model, metadata: it must be a profile of these.
         wanted: whether the scheme cannot do without.
 
     Raises:
@@ -104,7 +105,7 @@ def find_profile(
 def _still_valid(
     path: Path, model: tf.keras.Model, metadata: Dict[str, Any]
 ) -> Tuple[Optional[TensorTimings], str]:
-    """A run's own profile, or None and why it is no longer of use."""
+    """Load a run's own profile, or return None and why it cannot be used any more."""
     try:
         timings = TensorTimings.load(path)
     except UsageError as error:
@@ -122,11 +123,10 @@ def obtain_profile(
     batch: Callable[[], Tuple[Any, Any]],
     optimizer: Any,
     wanted: bool,
-    say: Callable[[str], None],
     kept: Optional[Path] = None,
     limit: Optional[float] = None,
 ) -> Optional[TensorTimings]:
-    """The profile to train with, made and written if it is `wanted` and there is none.
+    """Find the profile to train with, or make and write it if it is `wanted` and there is none.
 
     See `find_profile`, and `make_profile` also for `limit`; `batch` makes the minibatch to profile with. A
     run that is gone on with has its own profile at `kept`, which is made again where it is damaged or of
@@ -139,20 +139,20 @@ def obtain_profile(
         path = kept
         timings, why = _still_valid(kept, model, metadata)
     if timings is not None:
-        say(f"profile: {path}")
+        LOG.info(f"profile: {path}")
     elif wanted:
         options = effort(settings)
         short = "warmup" in options
-        say(f"{why}: making {'a short one' if short else 'one'}")
+        LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
             require_writable(path)
-        timings = make_profile(model, batch(), optimizer, metadata, say, limit, **options)
+        timings = make_profile(model, batch(), optimizer, metadata, limit, **options)
         # A device may be too slow to calibrate in the time that there is.
         short |= bool(settings.calibration_seconds and not timings.metadata["calibration_seconds"])
         if not short:
             timings.save(path)
         where = "for this run alone" if short else str(path)
-        say(f"profile: {where} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
+        LOG.info(f"profile: {where} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
     return timings
 
 
@@ -163,7 +163,7 @@ def effort(settings: TrainSettings) -> Dict[str, Any]:
         return {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s}
     calibrate_s = max(
         0.0, (allowed_s - _SHORT_S) / 1.5
-    )  # what recording takes is calibrated for half as long
+    )  # the costs of the cache are calibrated for half as long
     return {
         "calibrate_s": min(calibrate_s, settings.calibration_seconds),
         "warmup": 10,
@@ -173,7 +173,7 @@ def effort(settings: TrainSettings) -> Dict[str, Any]:
 
 
 def require_writable(path: Path) -> None:
-    """UsageError, before anything is measured, where a profile could not be written."""
+    """Raise UsageError, before anything is measured, if a profile cannot be written."""
     why = "it is a folder" if path.is_dir() else ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,12 +194,12 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     if memory is None:
         return int(batch[0].shape[0])
     every = np.ones(len(variables), bool)
-    beside = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
-    fitting = memory.largest_batch(every, limit - beside)
+    others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
+    fitting = memory.largest_batch(every, limit - others)
     if not fitting:
         raise UsageError(
             f"memory: {limit / 1e9:.2f} GB are too little to profile this model: full steps of one image "
-            f"take {asked(memory.for_batch(1).total(every) + beside)}."
+            f"take {asked(memory.for_batch(1).total(every) + others)}."
         )
     return fitting
 
@@ -209,7 +209,6 @@ def make_profile(
     batch: Tuple[Any, Any],
     optimizer: Any,
     metadata: Dict[str, Any],
-    say: Callable[[str], None] = lambda line: None,
     limit: Optional[float] = None,
     **options: Any,
 ) -> TensorTimings:
@@ -223,7 +222,7 @@ def make_profile(
     if limit is not None:
         fitting = _fitting(objective, optimizer, batch, limit)
     if fitting < examples:
-        say(f"memory: the profile is measured on {fitting} of {examples} images, and its times are scaled")
+        LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
     timings = profile_model(
         model, objective, batch, optimizer, metrics=(accuracy,), metadata=metadata, **options
@@ -237,5 +236,5 @@ def make_profile(
     }.items():
         names = [name for name, marked in zip(timings.names, which) if marked]
         if names:
-            say(f"note: {words}: {', '.join(names)}")
+            LOG.info(f"note: {words}: {', '.join(names)}")
     return timings

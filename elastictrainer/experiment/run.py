@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -27,13 +27,14 @@ from elastictrainer.experiment import (
 from elastictrainer.experiment.quantities import bytes_of, seconds_of
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import check_together, require_recordable
+from elastictrainer.experiment.settings_checks import check_together, require_writable_cache
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
 from elastictrainer.models.solved_head import hold
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment, ownership
+from elastictrainer.runs.log import LOG, printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings
@@ -60,8 +61,11 @@ def train(
     settings: TrainSettings, run: RunFolder, resume: bool, more: Optional[str] = None
 ) -> Dict[str, Any]:
     """Train into the folder `run`, alone or as one of several processes; returns the summary."""
-    group = workers.create(settings.strategy)
-    with group.explaining_lost_peers() if group else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(printed())
+        group = workers.create(settings.strategy)
+        if group:
+            stack.enter_context(group.explaining_lost_peers())
         try:
             return _train(settings, run, resume, group, more)
         except (DamagedImages, UnreadableImages) as error:
@@ -79,27 +83,27 @@ def _train(
         deterministic=settings.deterministic,
     )
     if settings.meter:
-        energy.from_log(settings.meter, [])  # what is wrong with it is said now
+        energy.from_log(settings.meter, [])  # a wrong log raises its error now
     schemes.check_name(settings.scheme)
     check_together(settings)
-    if not resume:  # then it cannot be named anew: such a run goes on without recording
-        require_recordable(settings)
+    if not resume:  # a resumed run cannot name another folder: it goes on without a cache
+        require_writable_cache(settings)
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
-    assembly.note_precision(settings, print)
+    assembly.note_precision(settings)
     reading = damaged_images.reading(settings, run, resume)
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
         # Alone, it makes the test part where the data has none.
-        besides = "--test-split 0.2 beside " if settings.validation_split else ""
+        besides = "--test-split 0.2 and " if settings.validation_split else ""
         raise UsageError(
             f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
             f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."
         )
     about_data = fingerprint.fingerprint(data)
     if resume:
-        _require_unchanged(data, run, print)
-        data = gone.without(data, print)
+        _require_unchanged(data, run)
+        data = gone.without(data)
     noteworthy = [*remarks(data), *damaged_images.remarks(reading)]
     data, model, kept_images = _prepared(settings, run, resume, data, group)
     print(
@@ -120,7 +124,7 @@ def _train(
     kept = run.profile_path if resume and run.profile_path.exists() else None
     limit = memory.limit(settings.memory)
     timings = _profile(settings, kept, data, model, optimizer, group, limit)
-    memory.say_if_short(timings, limit, print)
+    memory.note_if_short(timings, limit)
     sensor, source = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
     metered = sensor or settings.meter
     print(f"energy: {source}" if metered else f"energy is not measured: {source}")
@@ -151,7 +155,6 @@ def _train(
         rates=rates,
         deadline=_deadline(settings, evaluation, evaluation_s, one_of, more),
         memory=limit,
-        say=record.say,
         **dataclasses.asdict(selection),
     )
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
@@ -177,7 +180,7 @@ def _train(
             verbose=0,
         )
     except DataError as error:
-        raise data.train_split.culprit() or error from None
+        raise data.train_split.find_corrupt() or error from None
     summary: Dict[str, Any] = history.elastic
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run)
@@ -202,7 +205,7 @@ def _what_is_kept(data: ImageData) -> str:
 def _evaluation(
     settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing, one_of: int
 ) -> Union[Evaluation, BestWeights]:
-    """Return what is evaluated between epochs: the validation part, or the test part where there is none.
+    """Return the evaluation between epochs: of the validation part, or of the test part where there is none.
 
     `one_of`: the solved head is tested on one of so many images.
     """
@@ -238,7 +241,7 @@ def _head(
 
 
 def _evaluation_s(settings: TrainSettings, data: ImageData, timings: Optional[TensorTimings]) -> float:
-    """Return what an evaluation is expected to take, in seconds; 0 without a profile."""
+    """Return the expected duration of an evaluation, in seconds; 0 without a profile."""
     if timings is None:
         return 0.0
     images = data.evaluated_count("test" if data.val_split is None else "val")
@@ -259,7 +262,7 @@ def _deadline(
         settings: of the run.
         evaluation: tells what an evaluation takes once it has made one; `evaluation_s`: until then.
         one_of: the solved head is evaluated on one of so many images.
-        more: what a run that is gone on with is given beyond what it had taken.
+        more: time for a resumed run beyond the time it had taken.
     """
     if not settings.time:
         return None
@@ -272,8 +275,8 @@ def _deadline(
     return Deadline(seconds_of(settings.time), reserve_s, more_s, check_s=evaluation_s / one_of)
 
 
-def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], None]) -> None:
-    """UsageError where a run's data is no longer what it was at its start."""
+def _require_unchanged(data: ImageData, run: RunFolder) -> None:
+    """Raise UsageError if a run's data changed since its start."""
     before, now = run.environment().get("data"), fingerprint.fingerprint(data)
     if before is None:  # it was killed before it had begun
         return
@@ -284,14 +287,17 @@ def _require_unchanged(data: ImageData, run: RunFolder, say: Callable[[str], Non
             "was, or train on it as it is in a new run."
         )
     if fingerprint.times_differ(before, now):
-        say(f"note: files of {data.name} were written since the start; names, sizes and labels are the same")
+        LOG.info(
+            f"note: files of {data.name} were written since the start; names, sizes and labels are the same"
+        )
 
 
 def _prepared(
     settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
 ) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages]]:
-    """The images, or this process' share of every minibatch; the model, the same in all processes; and the
-    images that are kept."""
+    """Return the images, or this process' share of every minibatch; the model, the same in all processes; and
+    the images that are kept.
+    """
     if settings.init_from:
         names = keeping.class_names(settings, data)
         model = warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
@@ -300,8 +306,8 @@ def _prepared(
             settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
         model = assembly.make_model(settings, len(data.class_names))
     data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
-    kept = keeping.kept_of(settings, run, resume, data, print)
-    data = keeping.with_old(settings, data.cached(settings.cache), kept, print)
+    kept = keeping.kept_of(settings, run, resume, data)
+    data = keeping.with_old(settings, data.cached(settings.cache), kept)
     if group:
         data = dataclasses.replace(data, part=(group.rank, group.count))
         group.broadcast_variables(model.variables)
@@ -318,7 +324,7 @@ def _profile(
     group: Optional[Workers],
     limit: Optional[float] = None,
 ) -> Optional[TensorTimings]:
-    """The profile to train with, of what one process does; None where there is none and none is needed.
+    """Obtain the profile of one process' work; None where there is none and none is needed.
 
     A run that is gone on with has its own at `kept`, see `profiling.obtain_profile`.
     """
@@ -332,7 +338,6 @@ def _profile(
         lambda: next(data.train(0)),
         optimizer,
         schemes.create(settings.scheme).importance_metric is not None,
-        print,
         kept,
         limit,
     )
@@ -356,7 +361,7 @@ def _begin(
     about: Dict[str, Any],
     kept: Optional[KeptImages],
 ) -> None:
-    """Write what a run can be resumed by, and what it ran on."""
+    """Write the settings that a run is resumed by, and its environment."""
     if not resume:
         run.begin()
         # From here on it can be resumed. As --config of another run it must not replace this one.
@@ -375,7 +380,9 @@ def _begin(
 
 
 def _with_metered_energy(summary: Dict[str, Any], meter: str, run: RunFolder) -> Dict[str, Any]:
-    """The summary with the energy that an external meter logged; as it was where the log is no good."""
+    """Add the energy that an external meter logged to the summary; leave it as it was where the log is no
+    good.
+    """
     try:
         joules = energy.from_log(meter, summary["training_intervals"])
     except UsageError as error:  # the run itself is fine

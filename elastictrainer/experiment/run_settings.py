@@ -40,7 +40,7 @@ _REFUSED = (*_SAVED_WITH_THE_MODEL, "weights", "head_init")
 
 
 def inherit_settings(settings: TrainSettings, given: Sequence[str], trust: bool = False) -> TrainSettings:
-    """`settings`, with those that describe the model replaced by the earlier run's.
+    """Return `settings`, with those that describe the model replaced by the earlier run's.
 
     Args:
         settings: of the new run; without `init_from` they are returned unchanged.

@@ -1,4 +1,4 @@
-"""How a trained classifier does on labelled images: what `et-evaluate` measures."""
+"""The measures of `et-evaluate`: a trained classifier on labelled images."""
 
 import functools
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ _TOP = 5
 def probabilities(
     predictor: Predictor, split: Split, image_size: Optional[int] = None, skip_damaged: bool = False
 ) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-    """Classify the images of `split`, in their order: labels (n,), and (n, classes), for each minibatch.
+    """Classify the images of `split`, in their order: labels (n,), and (n, classes), for each
+    minibatch.
 
     Args:
         predictor: the classifier.
@@ -63,7 +64,7 @@ def _size(predictor: Predictor, asked: Optional[int]) -> Tuple[int, int]:
 
 @dataclass(frozen=True)
 class Scores:
-    """What a classifier said of labelled images.
+    """The predictions of a classifier on labelled images, and measures of them.
 
     Attributes:
         data: the images.
@@ -81,17 +82,17 @@ class Scores:
 
     @property
     def predicted(self) -> np.ndarray:
-        """(n,) int: the most probable class of each image."""
+        """Return (n,) int: the most probable class of each image."""
         return self.probabilities.argmax(axis=1)
 
     @property
     def accuracy(self) -> float:
-        """The share of images whose most probable class is theirs."""
+        """Return the share of images whose most probable class is theirs."""
         return float((self.predicted == self.labels).mean())
 
     @property
     def apart(self) -> Dict[str, float]:
-        """`accuracy_old` and `accuracy_new`, of what the classifier knew before and of the rest.
+        """Return `accuracy_old` and `accuracy_new`: of the classes that were known before, and of the others.
 
         Empty where the images are all of one kind.
         """
@@ -103,7 +104,9 @@ class Scores:
 
     @property
     def top_5_accuracy(self) -> Optional[float]:
-        """The share of images whose class is among the five most probable; None for five classes or fewer."""
+        """Return the share of images whose class is among the five most probable; None for five classes or
+        fewer.
+        """
         from sklearn.metrics import top_k_accuracy_score
 
         classes = range(len(self.class_names))
@@ -113,14 +116,16 @@ class Scores:
 
     @functools.cached_property
     def confusion(self) -> np.ndarray:
-        """(classes, classes) int: how many images of each class (row) were taken for each (column)."""
+        """Return (classes, classes) int: how many images of each class (row) were classified as each
+        (column).
+        """
         from sklearn.metrics import confusion_matrix
 
         return confusion_matrix(self.labels, self.predicted, labels=range(len(self.class_names)))
 
     @functools.cached_property
     def by_class(self) -> List[Dict[str, Any]]:
-        """For each class its name, precision, recall, F1 (0..1) and number of images."""
+        """Return for each class its name, precision, recall, F1 (0..1) and number of images."""
         from sklearn.metrics import precision_recall_fscore_support
 
         columns = precision_recall_fscore_support(
@@ -132,13 +137,13 @@ class Scores:
         ]
 
     def worst(self, count: int) -> np.ndarray:
-        """The images, by number, of whose class the classifier was least convinced; mistakes only."""
+        """Return the numbers of the misclassified images, lowest probability of the true class first."""
         own = self.probabilities[np.arange(len(self.labels)), self.labels]
         wrong = np.flatnonzero(self.predicted != self.labels)
         return wrong[np.argsort(own[wrong], kind="stable")][:count]
 
     def summary(self) -> Dict[str, Any]:
-        """The figures over all classes; macro averages are over the classes that have images."""
+        """Return the figures over all classes; macro averages are over the classes that have images."""
         there = [row for row in self.by_class if row["images"]]
         return {
             "model": self.model,
@@ -157,7 +162,7 @@ class Scores:
 
 
 def score(predictor: Predictor, data: Labelled, image_size: Optional[int] = None) -> Scores:
-    """Classify all images of `data`. See `probabilities` for `image_size`.
+    """Classify all images of `data`.
 
     Raises:
         UsageError: the data has classes that the classifier does not know.

@@ -14,7 +14,7 @@ def setting(
     group: str = "",
     repeated: bool = False,
 ) -> Any:
-    """A dataclass field for one setting.
+    """Make a dataclass field for one setting.
 
     Args:
         default: its value if neither the file nor the command line sets it.
@@ -22,7 +22,7 @@ def setting(
         low: smallest value allowed; None: no limit.
         high: largest value allowed; None: no limit.
         check_name: raises UsageError for a name that does not exist; None: the value is not a name.
-        metavar: what stands for the value in `--help`; None: by its type, or the names there are.
+        metavar: placeholder for the value in `--help`; None: by its type, or the names there are.
         group: the heading in `--help` above this setting and those that follow; empty: as the one before.
         repeated: the option may be given several times; its values are one text then, separated by commas.
     """

@@ -79,7 +79,7 @@ class CommonSettings:
     )
     image_memory: str = setting(
         "256MB",
-        "what decoding an image may take: a larger image is refused; bytes, or with kB, MB or GB",
+        "memory for decoding an image: a larger image raises an error; bytes, or with kB, MB or GB",
         check_name=quantities.bytes_of,
         metavar="SIZE",
     )
@@ -221,18 +221,18 @@ class TrainSettings(CommonSettings):
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1, group="speed")
     reuse: str = setting(
         "auto",
-        "auto: what no trained tensor changes is computed in one pass at the start of an interval, recorded, "
-        "and replayed in its steps; off: it is computed in every step, as in the paper",
+        "auto: activations of frozen layers are computed in one pass at the start of an interval, cached and "
+        "read in its steps; off: they are computed in every step, as in the paper",
         check_name=registry.REUSE.check,
     )
     reuse_dtype: str = setting(
         "float16",
-        "what is recorded is stored as: float16 or float32",
+        "cached activations are stored as float16 or float32",
         check_name=registry.REUSE_DTYPE.check,
     )
     reuse_memory: Optional[str] = setting(
         None,
-        "a larger recording goes into a file; bytes, or with kB, MB or GB; 2GB if not given, or a quarter of "
+        "a larger cache goes into a file; bytes, or with kB, MB or GB; 2GB if not given, or a quarter of "
         "this machine's memory where that is less",
         check_name=quantities.bytes_of,
         metavar="SIZE",

@@ -3,16 +3,17 @@
 import dataclasses
 import tempfile
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.setting import option_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.registry import MODEL, takes_rho
+from elastictrainer.runs.log import LOG
 
 
 def check_together(settings: TrainSettings) -> None:
-    """UsageError where one setting leaves no room for another."""
+    """Raise UsageError if one setting excludes another."""
     if settings.time and settings.deterministic:
         raise UsageError(
             "--time ends a run by the clock, --deterministic by its steps: leave one of them out."
@@ -39,8 +40,8 @@ def check_together(settings: TrainSettings) -> None:
         )
 
 
-def require_recordable(settings: TrainSettings) -> None:
-    """UsageError where no file can be made in the folder that recordings are to be in."""
+def require_writable_cache(settings: TrainSettings) -> None:
+    """Raise UsageError if no file can be made in the folder for cached activations."""
     if settings.reuse == "off" or not settings.reuse_dir:
         return
     try:
@@ -51,7 +52,7 @@ def require_recordable(settings: TrainSettings) -> None:
         why = getattr(error, "strerror", None) or error
         raise UsageError(
             f"--reuse-dir {settings.reuse_dir!r}: no file can be made there ({why}). Name another "
-            "folder, or leave it out: recordings are in the run folder then."
+            "folder, or leave it out: the cache is in the run folder then."
         ) from None
 
 
@@ -75,16 +76,15 @@ _OF_BUILT_IN_MODELS = ("weights", "head_init", "augment", "rotation", "flip")
 _OF_ANY = {"head_init": ("solve", "keep")}  # values that any model has a use for
 
 
-def refuse_inapplicable(settings: CommonSettings, given: Sequence[str], say: Callable[[str], None]) -> None:
-    """Refuse what only a built-in model has a use for, where the model is not one.
+def refuse_inapplicable(settings: CommonSettings, given: Sequence[str]) -> None:
+    """Refuse settings that only a built-in model uses, where the model is not one.
 
     A settings file may have been written for another model than the one that the command line names: what it
-    says of that model is left out, and `say` tells so. At its default a setting asks for nothing.
+    says of that model is left out, and a note says so. At its default a setting asks for nothing.
 
     Args:
         settings: of a new run or profile.
         given: the options that the command line set, as `options.given` returns them.
-        say: takes a line for the user.
 
     Raises:
         UsageError: the command line, or the file that names the model, sets such a thing.
@@ -103,4 +103,4 @@ def refuse_inapplicable(settings: CommonSettings, given: Sequence[str], say: Cal
             f"augmentation are as you made it. Leave {'it' if len(refused) == 1 else 'them'} out."
         )
     if changed:
-        say(f"note: {', '.join(changed)} of the settings file: not for {settings.model}, and left out")
+        LOG.info(f"note: {', '.join(changed)} of the settings file: not for {settings.model}, and left out")

@@ -1,4 +1,4 @@
-"""How a run starts or goes on, and in which folder.
+"""The start or continuation of a run, and its folder.
 
 TensorFlow is loaded when what is asked for has been checked.
 """
@@ -22,7 +22,7 @@ _RUNS = "runs"
 
 
 def start(settings: TrainSettings) -> Dict[str, Any]:
-    """Train as `settings` say, in a folder of their choice or a new one; return its summary."""
+    """Train as `settings` in a folder of their choice or a new one; return its summary."""
     output = str(Path(settings.output or _new_name(settings)))  # no slash at its end: a suffix may follow
     run = RunFolder(output + _suffix(settings))
     with run.claimed(settings.overwrite, needed=_read_by(settings)):
@@ -71,7 +71,7 @@ def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> D
 
 
 def last_unfinished() -> RunFolder:
-    """The run in `runs/` that was started last, of those that have not ended; UsageError without one."""
+    """Return the unfinished run in `runs/` that was started last; UsageError without one."""
     runs = [RunFolder(config.parent) for config in Path(_RUNS).glob("*/config.yaml")]
     first = [run for run in runs if not re.search(r"-worker\d+$", run.path.name)]  # it starts the others
     unfinished = [run for run in first if not run.summary_path.exists()]
@@ -81,7 +81,7 @@ def last_unfinished() -> RunFolder:
 
 
 def _read_by(settings: TrainSettings) -> List[Path]:
-    """The files and folders that a run reads."""
+    """Return the files and folders that a run reads."""
     named = (
         settings.dataset.removeprefix(HF),
         settings.data_dir,
@@ -95,7 +95,7 @@ def _read_by(settings: TrainSettings) -> List[Path]:
 
 
 def _exports_missing(run: RunFolder, settings: TrainSettings) -> List[str]:
-    """The formats that a finished run was to be exported in, and was not: it was interrupted then."""
+    """List the formats that a finished run should have been exported in, but was interrupted before."""
     asked = settings.export.split(",") if settings.export else []
     return [f for f in asked if not (run.export_path / ownership.EXPORTS[f]).exists()]
 
@@ -110,7 +110,7 @@ def _train(
 
 
 def _suffix(settings: TrainSettings) -> str:
-    """What tells the run folders of several workers from each other: nothing for the first."""
+    """Return a suffix that makes run folders of several workers differ; empty for the first."""
     if settings.strategy != "multi-worker":
         return ""
     from elastictrainer.training.workers import task
@@ -120,7 +120,7 @@ def _suffix(settings: TrainSettings) -> str:
 
 
 def _new_name(settings: TrainSettings) -> str:
-    """A name of a run folder that tells time, model, scheme and rho."""
+    """Make a name for a run folder from time, model, scheme and rho."""
     model, scheme = (
         re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (settings.model, settings.scheme)
     )

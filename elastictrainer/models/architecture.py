@@ -1,4 +1,4 @@
-"""What a built-in model is made of: a backbone, and what its pixels and weights must be."""
+"""The description of a built-in model: its backbone, and the pixels and weights it needs."""
 
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Tuple
@@ -13,7 +13,7 @@ class WeightsFile:
     Attributes:
         name: of the file.
         home: folder in which the library that provides the weights keeps that file.
-        fetch: brings the file here through that library if it is not there, and returns its path.
+        fetch: downloads the file through that library if it is missing, and returns its path.
     """
 
     name: str
@@ -23,7 +23,7 @@ class WeightsFile:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to make one of the built-in models.
+    """The parts of one of the built-in models.
 
     Attributes:
         backbone: from input shape (H, W, 3) and weights file (None: random weights) to a Keras model that
@@ -32,7 +32,7 @@ class Architecture:
         image_size: default height and width, in pixels.
         weights: tells the file of its pre-trained weights; it may take as long as making the backbone.
         least_size: smallest height and width, in pixels.
-        augment: how its images are augmented unless the user says otherwise, a name of `registry.AUGMENT`.
+        augment: its default augmentation, a name of `registry.AUGMENT`.
     """
 
     backbone: Callable[[Tuple[int, int, int], Optional[str]], tf.keras.Model]

@@ -20,7 +20,7 @@ AUGMENTATION = (
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to a training image at random. Zero: nothing.
+    """Random changes of a training image. Zero: none.
 
     Attributes:
         flip: mirrored left to right, or not.
@@ -50,7 +50,7 @@ PRESETS: Dict[str, Augmentation] = {
 
 
 def layers(augmentation: Augmentation) -> List[Any]:
-    """The layers to call in turn on pixels (batch, H, W, 3) in 0..255. They compute in float32."""
+    """Make the layers to call in turn on pixels (batch, H, W, 3) in 0..255. They compute in float32."""
     keras, a = tf.keras.layers, augmentation
     made = [
         (a.flip, lambda: keras.RandomFlip("horizontal", dtype="float32")),
@@ -64,10 +64,10 @@ def layers(augmentation: Augmentation) -> List[Any]:
 
 
 def layers_of(model: tf.keras.Model) -> List[Any]:
-    """The model's augmentation layers, those inside other layers included."""
+    """Return the model's augmentation layers, those inside other layers included."""
     return [layer for layer in layers_inside(model, recursive=True) if isinstance(layer, AUGMENTATION)]
 
 
 def kinds(model: tf.keras.Model) -> List[str]:
-    """The model's augmentation layers, by their kinds."""
+    """Name the kinds of the model's augmentation layers."""
     return [type(layer).__name__ for layer in layers_of(model)]

@@ -13,7 +13,7 @@ BLOCKS_PER_STAGE = (3, 2, 2)
 
 
 def backbone(input_shape: Tuple[int, int, int], weights: Optional[str] = None) -> tf.keras.Model:
-    """A model from pixels (batch, H, W, 3) in -1..1 to features (batch, H/4, W/4, 96).
+    """Build a model from pixels (batch, H, W, 3) in -1..1 to features (batch, H/4, W/4, 96).
 
     Args:
         input_shape: height, width, channels.

@@ -3,7 +3,7 @@
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence, Union
+from typing import List, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -13,7 +13,8 @@ from elastictrainer.models import model_file
 from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.registry import EXPORT, takes_rho
 from elastictrainer.runs import ownership
-from elastictrainer.runs.files import write_text, written_beside
+from elastictrainer.runs.files import atomic_write, write_text
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
 from elastictrainer.steps.keras_compat import argmax, compute_in_float32, for_inference, save_for_serving
@@ -25,7 +26,7 @@ SAVED_SIGNATURE = "assets.extra/elastictrainer.signature"
 
 
 def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
-    """The model to serve: it gives probabilities and class names instead of logits.
+    """Build the model to serve: it gives probabilities and class names instead of logits.
 
     Args:
         model: a trained model, from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes); not
@@ -51,7 +52,7 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
 
 
 def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
-    """The model from pixels to logits, without its augmentation layers."""
+    """Build the model from pixels to logits, without its augmentation layers."""
     if model.output_shape[-1] != len(class_names):
         raise UsageError(
             f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names."
@@ -85,19 +86,19 @@ def export(
     path = Path(path)
     _check_free(path, overwrite)
     if format == "saved_model":
-        with written_beside(path) as beside:
-            save_for_serving(deployed(model, class_names), str(beside))
-            write_text(beside / SAVED_LABELS, "\n".join(class_names) + "\n")
-            graph = (beside / "saved_model.pb").read_bytes()
-            write_text(beside / SAVED_SIGNATURE, ownership.signature(graph) + "\n")
+        with atomic_write(path) as unfinished:
+            save_for_serving(deployed(model, class_names), str(unfinished))
+            write_text(unfinished / SAVED_LABELS, "\n".join(class_names) + "\n")
+            graph = (unfinished / "saved_model.pb").read_bytes()
+            write_text(unfinished / SAVED_SIGNATURE, ownership.signature(graph) + "\n")
     elif format == "keras":
-        with written_beside(path) as beside:
-            deployed(model, class_names).save(beside)
+        with atomic_write(path) as unfinished:
+            deployed(model, class_names).save(unfinished)
     else:
         content = _tflite(_logits(model, class_names), quantised=format == "tflite-int8")
-        with written_beside(path) as beside:
-            beside.write_bytes(content)
-            with zipfile.ZipFile(beside, "a") as archive:  # the way TFLite's metadata tools attach files
+        with atomic_write(path) as unfinished:
+            unfinished.write_bytes(content)
+            with zipfile.ZipFile(unfinished, "a") as archive:  # the way TFLite's metadata tools attach files
                 archive.writestr(LABELS, "\n".join(class_names) + "\n")
                 archive.writestr(PREPROCESSING, preprocessing(model.input_shape[1:3]) + "\n")
 
@@ -119,9 +120,8 @@ def export_run(
     overwrite: bool = False,
     trust: bool = False,
     weights: Optional[str] = None,
-    say: Callable[[str], None] = print,
 ) -> List[str]:
-    """Export a finished run's model in the given formats, with a model card (README.md) beside them.
+    """Export a finished run's model in the given formats, with a model card (README.md) next to them.
 
     A README.md that exists stays, unless it may be replaced.
 
@@ -132,7 +132,6 @@ def export_run(
         overwrite: replace what exists.
         trust: the model may run code, see `model_file.read`.
         weights: "best" or "last"; None: the best where there are such.
-        say: told of a model card that stays.
 
     Returns:
         The paths written, in the order of `formats`; the model card is the last.
@@ -158,7 +157,7 @@ def export_run(
     written = [str(path) for path in paths]
     card_path = folder / ownership.MODEL_CARD
     if card_path.exists() and not overwrite:
-        say(f"note: {card_path} stays as it is and may describe another export; --overwrite replaces it")
+        LOG.info(f"note: {card_path} stays as it is and may describe another export; --overwrite replaces it")
         return written
     settings = run.config()
     card = render(

@@ -16,7 +16,7 @@ _OPEN_SIZE = 224, 32  # of a network that names no size, MobileNetV3: what its w
 
 
 def networks() -> Dict[str, str]:
-    """The functions that this Keras has, by their name in lower case."""
+    """Return the functions that this Keras has, by their name in lower case."""
     return {
         name.lower(): name
         for name, value in vars(tf.keras.applications).items()
@@ -26,7 +26,7 @@ def networks() -> Dict[str, str]:
 
 @functools.lru_cache(maxsize=None)
 def architecture(name: str) -> Architecture:
-    """How to make the network.
+    """Describe the network.
 
     Args:
         name: one of `registry.KERAS_NETWORKS`.
@@ -52,11 +52,11 @@ def architecture(name: str) -> Architecture:
 
 
 class _Seen(Exception):
-    """What was asked of a helper, and nothing more is wanted."""
+    """The arguments of the first call of a helper; raised, because nothing more is needed."""
 
 
 def _sizes(function: Callable[..., Any]) -> Tuple[int, int]:
-    """Default and smallest height and width: the network's first question is whether a shape is one."""
+    """Find default and smallest height and width: the network first checks the shape it is given."""
 
     def seen(input_shape: Any, default_size: int, min_size: int, *rest: Any, **others: Any) -> Any:
         raise _Seen(default_size, min_size)
@@ -73,7 +73,7 @@ def _sizes(function: Callable[..., Any]) -> Tuple[int, int]:
 
 
 def _weights(function: Callable[..., Any], size: int) -> WeightsFile:
-    """The file that the network loads at its default size: what it asks Keras' download for."""
+    """Find the file that the network loads at its default size, by the download it asks Keras for."""
 
     def seen(*arguments: Any, **options: Any) -> Any:
         raise _Seen(arguments, options)

@@ -32,7 +32,7 @@ _FUNCTIONS = ("activations", "losses", "metrics")  # parts whose functions a lay
 
 
 def read(path: Union[str, Path], trust: bool = False) -> tf.keras.Model:
-    """The model of a Keras file, not compiled.
+    """Read the model of a Keras file, not compiled.
 
     Args:
         path: of a `.keras` file, the zip archive that `model.save` writes.
@@ -73,7 +73,7 @@ def _config(path: Union[str, Path]) -> Any:
 
 
 def _reasons_not_to(value: Any) -> Iterator[str]:
-    """What in a configuration could do more than build layers."""
+    """List the parts of a configuration that could do more than build layers."""
     if isinstance(value, dict):
         name, module = value.get("class_name"), value.get("module")
         if isinstance(name, str) and ("config" in value or module is not None):
@@ -110,11 +110,11 @@ def _is_known(module: Any) -> bool:
 
 
 def _is_layer_of_applications(module: Any, name: str) -> bool:
-    """Whether it is a layer that one of Keras' networks is made of, such as ConvNeXt's LayerScale."""
+    """Return whether it is a layer that one of Keras' networks is made of, such as ConvNeXt's LayerScale."""
     kind = application_layers().get(name)
     return kind is not None and kind.__module__ == module
 
 
 def _parts(module: str) -> Tuple[str, ...]:
-    """The parts of a module's name; "src", under which Keras keeps them, is left out."""
+    """Return the parts of a module's name; "src", under which Keras keeps them, is left out."""
     return tuple(part for part in module.split(".") if part != "src")

@@ -48,7 +48,7 @@ class Predictor:
         self._probabilities = probabilities
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
-        """(n, classes) float32, rows that sum to 1, of images (n, H, W, 3) float32 in 0..255."""
+        """Return (n, classes) float32, rows that sum to 1, of images (n, H, W, 3) float32 in 0..255."""
         found = np.asarray(self._probabilities(images), np.float32)
         if found.ndim != 2 or (found < 0).any() or (abs(found.sum(axis=1) - 1) > _SUM_OFF).any():
             raise UsageError(
@@ -57,18 +57,18 @@ class Predictor:
         return found
 
     def names(self, count: int) -> Sequence[str]:
-        """The names of its `count` classes, or their numbers where the file does not say."""
+        """Return the names of its `count` classes, or their numbers where the file has none."""
         return self.class_names or [str(k) for k in range(count)]
 
 
 def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = False) -> Predictor:
-    """The classifier of a run, or of a file in a format that `et-train` or `et-export` writes.
+    """Load the classifier of a run, or of a file in a format that `et-train` or `et-export` writes.
 
     Args:
         target: a run folder, a Keras file, a SavedModel folder, a TFLite file.
         weights: of a run, "best" or "last"; None: the best where there are such.
-        trust: what can run code is read as well: see `model_file.read`; a SavedModel that this user did not
-            export on this machine, which can read and write files; TFLite files with ops of TensorFlow's.
+        trust: also read files that can run code: those of `model_file.read`; a SavedModel that this user did
+            not export on this machine, which can read and write files; TFLite files with TensorFlow's ops.
 
     Raises:
         UsageError: there is none, it is damaged, it would need `trust`, or it classifies no pictures.
@@ -110,7 +110,7 @@ def _keras(path: Path, trust: bool) -> Predictor:
                 f"{path} has one output, or a sigmoid at its end; needed: a logit or a probability for each "
                 "of two classes or more, of which an image has one."
             )
-        names = _names_beside(path, outputs[-1])
+        names = _names_next_to(path, outputs[-1])
 
         def probabilities(x: tf.Tensor) -> tf.Tensor:
             y = model(x, training=False)
@@ -122,8 +122,8 @@ def _keras(path: Path, trust: bool) -> Predictor:
     return Predictor(path, lambda images: compiled(tf.constant(images)).numpy(), model.input_shape, names)
 
 
-def _names_beside(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
-    """The class names of the run in whose folder a model lies; None where it lies in none."""
+def _names_next_to(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
+    """Return the class names of the run in whose folder a model lies; None where it lies in none."""
     run = RunFolder(path.parent)
     names = run.environment().get("class_names") if run.config_path.is_file() else None
     return names if names and len(names) == count else None
@@ -198,7 +198,7 @@ def _tflite(path: Path, trust: bool) -> Predictor:
 
 
 def _custom_ops(content: bytes) -> List[str]:
-    """The names of a TFLite model's ops that are not TFLite's own; ValueError where it is damaged.
+    """Return the names of a TFLite model's ops that are not TFLite's own; ValueError where it is damaged.
 
     The interpreter follows whatever offsets are in a file, and would end the process.
     """

@@ -1,4 +1,4 @@
-"""What a backbone wants done to pixels, in layers that can be saved and exported."""
+"""The preprocessing that a backbone needs, in layers that can be saved and exported."""
 
 from dataclasses import dataclass
 from typing import Any, Callable, List, Tuple, Union
@@ -41,7 +41,7 @@ def _plain(values: Tuple[float, ...]) -> Union[float, List[float]]:
 
 
 def probed(function: Callable[[np.ndarray], np.ndarray]) -> Preprocessing:
-    """What `function` does to pixels, found by giving it some.
+    """Find how `function` changes pixels, by giving it some.
 
     Args:
         function: a `preprocess_input` of Keras', of float64 pixels (batch, H, W, 3).

@@ -23,7 +23,7 @@ class SolvableHead:
     Attributes:
         layer: the layer.
         features: from the model's inputs to what reaches the layer, (batch, width), in inference mode.
-        held: how many columns, the first ones, stay as they are; see `hold`.
+        held: number of columns, the first ones, that stay as they are (`hold`).
     """
 
     def __init__(self, model: tf.keras.Model):
@@ -64,7 +64,7 @@ class SolvableHead:
 
     @property
     def classes(self) -> int:
-        """The number of logits."""
+        """Return the number of logits."""
         return int(self.layer.units)
 
     def held_columns(self) -> Optional[Tuple[NDArray[Any], NDArray[Any]]]:
@@ -76,7 +76,7 @@ class SolvableHead:
 
     @property
     def kernel(self) -> tf.Variable:
-        """The layer's kernel, (features, classes)."""
+        """Return the layer's kernel, (features, classes)."""
         return tf_variable(self.layer.kernel)
 
     def assign(self, kernel: NDArray[Any], bias: NDArray[Any]) -> None:
@@ -140,6 +140,7 @@ def solve(
 
     def loss_and_residual(values: NDArray[np.float64]) -> Tuple[float, NDArray[Any]]:
         """Return the mean loss, and (n, fitted) its gradient by the logits that are fitted."""
+        # logits z = x K + b. Loss: log(sum of exp z) - <target, z>; its gradient by z is softmax(z) - target.
         narrow = values.astype(np.float32)  # half the time of float64, and exact enough for a gradient
         logits = np.hstack([known, centred @ narrow[:split].reshape(width, fitted) + narrow[split:]])
         logits -= logits.max(axis=1, keepdims=True)
@@ -152,6 +153,7 @@ def solve(
     def objective(values: NDArray[np.float64]) -> Tuple[float, NDArray[np.float64]]:
         kernel = values[:split]
         loss, residual = loss_and_residual(values)
+        # By the chain rule: X^T residual for the kernel, the residuals' sum for the bias; plus the penalty's.
         gradient = np.concatenate([(centred.T @ residual).ravel(), residual.sum(axis=0) * use_bias])
         gradient = gradient.astype(np.float64)
         gradient[:split] += penalty * kernel
@@ -159,6 +161,7 @@ def solve(
 
     options = {"maxiter": _ITERATIONS, "ftol": _TOLERANCE, "gtol": 0.0}
     found = minimize(objective, np.zeros(split + fitted), jac=True, method="L-BFGS-B", options=options).x
+    # Back to the features as they come: x' = (x - centre) / scale, so K = K' / scale and b = b' - centre K.
     kernel = found[:split].reshape(width, fitted) / scale
     bias = np.concatenate([held_bias, found[split:] - centre @ kernel])
     kernel = np.hstack([held_kernel, kernel])

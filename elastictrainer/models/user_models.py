@@ -6,7 +6,7 @@ from typing import Any, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import named
+from elastictrainer.registry import import_object
 
 
 def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) -> tf.keras.Model:
@@ -20,7 +20,7 @@ def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) ->
     Raises:
         UsageError: the function cannot be imported, or it raises.
     """
-    function = named("--model", name)
+    function = import_object("--model", name)
     arguments = {"num_classes": classes, "input_shape": input_shape}
     parameters = inspect.signature(function).parameters
     try:
@@ -30,11 +30,11 @@ def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) ->
 
 
 def require_logits(name: str, model: Any, classes: int) -> None:
-    """Refuse what is not a built Keras model with logits (batch, classes).
+    """Refuse anything but a built Keras model with logits (batch, classes).
 
     Args:
         name: the model's name, for the message.
-        model: what the file held, or `from_function` returned.
+        model: from the file, or from `from_function`.
         classes: of the data.
 
     Raises:

@@ -13,7 +13,7 @@ _URL = "https://github.com/faustomorales/vit-keras/releases/download/dl/" + WEIG
 
 
 def backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> tf.keras.Model:
-    """A model from pixels (batch, H, W, 3) in -1..1 to the class token's features (batch, 768).
+    """Build a model from pixels (batch, H, W, 3) in -1..1 to the class token's features (batch, 768).
 
     Args:
         input_shape: height, width, channels.
@@ -43,5 +43,5 @@ def backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> tf.ke
 
 
 def download() -> str:
-    """The path of the pre-trained weights, fetched if they are not here. Raises what Keras raises."""
+    """Return the path of the pre-trained weights, fetched if they are not here. Raises what Keras raises."""
     return tf.keras.utils.get_file(WEIGHTS, _URL, cache_subdir="weights")

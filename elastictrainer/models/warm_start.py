@@ -16,7 +16,7 @@ def knows(run: RunFolder, class_names: Sequence[str]) -> bool:
 
 
 def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) -> tf.keras.Model:
-    """The model of a finished run, with a head for `class_names`.
+    """Build the model of a finished run, with a head for `class_names`.
 
     If these are the run's own classes in the same order, the model is returned as it was saved. Otherwise it
     gets a new head. In it a class that the run knew keeps its weights and bias; those of a new class are

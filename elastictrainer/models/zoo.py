@@ -35,19 +35,21 @@ def _demo() -> Architecture:
 
 
 def architecture(name: str) -> Architecture:
-    """How to make a built-in model; UsageError where this Keras does not have it."""
+    """Describe a built-in model; UsageError where this Keras does not have it."""
     if name in KERAS_NETWORKS:
         return keras_applications.architecture(name)
     return {"vit": _vit, "demo": _demo}[name]()
 
 
 def default_image_size(name: str) -> int:
-    """Height and width in pixels that a built-in model is made for; 224 for the user's own."""
+    """Return height and width in pixels that a built-in model is made for; 224 for the user's own."""
     return architecture(name).image_size if name in MODEL.names else _OWN_SIZE
 
 
 def fetch(name: str) -> str:
-    """The file of a built-in model's pre-trained weights, downloaded if need be; UsageError if that fails."""
+    """Return the file of a built-in model's pre-trained weights, downloaded if need be; UsageError if that
+    fails.
+    """
     weights = architecture(name).weights()
     try:
         return weights.fetch()
@@ -70,7 +72,7 @@ def create(
     trust: bool = False,
     augment: Optional[str] = None,
 ) -> tf.keras.Model:
-    """A model from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
+    """Build a model from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
 
     A built-in model consists of augmentation, preprocessing, backbone with frozen batch-norm statistics,
     global average pooling, dropout 0.2, and a dense head. Only built-in models use `weights`, `head_init`,
@@ -175,7 +177,7 @@ def _backbone(name: str, network: Architecture, shape: Tuple[int, int, int], wei
 
 
 def input_size(model: tf.keras.Model, fallback: int) -> Tuple[int, int]:
-    """Height and width in pixels that the model takes; `fallback` for a dimension that it leaves open.
+    """Return height and width in pixels that the model takes; `fallback` for a dimension that it leaves open.
 
     Raises:
         UsageError: the model's input is not (batch, height, width, 3).

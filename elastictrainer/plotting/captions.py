@@ -1,4 +1,4 @@
-"""What a picture says it is of: model, data set and device in its title, and the unit of its times."""
+"""Captions of pictures: model, data set and device in the title, and the unit of times."""
 
 import re
 from pathlib import PurePath
@@ -12,7 +12,7 @@ _ADVERTISING = re.compile(r"\((R|TM)\)|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@.*$",
 
 
 def cut_to(name: str, most: int) -> str:
-    """A name of at most `most` letters: the middle of a longer one is left out."""
+    """Shorten a name to at most `most` letters by leaving out its middle."""
     return name if len(name) <= most else f"{name[:8]}..{name[10 - most :]}"
 
 
@@ -24,19 +24,19 @@ class TimeUnit(NamedTuple):
 
 
 def time_unit(longest_s: float) -> TimeUnit:
-    """The unit for times up to `longest_s` seconds."""
+    """Return the unit for times up to `longest_s` seconds."""
     if longest_s <= 600:
         return TimeUnit("s", 1.0)
     return TimeUnit("min", 60.0) if longest_s <= 7200 else TimeUnit("h", 3600.0)
 
 
 def set_title(axes: Any, what: str, about: str, pad: float = 6) -> None:
-    """Two lines, `pad` points above `axes`: what is drawn, and what of."""
+    """Write two lines, `pad` points above `axes`: the picture's content, and its subject."""
     axes.set_title(f"{what}\n{about}" if about else what, fontsize=10, pad=pad)
 
 
 def subject(runs: Sequence[RunFolder]) -> str:
-    """Model, data set and device of `runs`, such as "mobilenetv2 on birds, AMD EPYC (2 cores)"."""
+    """Return model, data set and device of `runs`, such as "mobilenetv2 on birds, AMD EPYC (2 cores)"."""
     configs = [run.config() for run in runs]
     model = _together([model_name(c.get("model")) for c in configs], "models")
     data = _together([data_name(c.get("dataset")) for c in configs], "data sets")
@@ -45,7 +45,7 @@ def subject(runs: Sequence[RunFolder]) -> str:
 
 
 def profiled(metadata: Dict[str, Any]) -> str:
-    """Model, image size, batch and device of a profile, by its metadata."""
+    """Return model, image size, batch and device of a profile, by its metadata."""
     shape, batch = metadata.get("input_shape"), metadata.get("batch_size")
     parts = [
         model_name(metadata.get("model")) or "model",
@@ -57,19 +57,19 @@ def profiled(metadata: Dict[str, Any]) -> str:
 
 
 def model_name(model: Any) -> str:
-    """A model's name without folders and the file's ending."""
+    """Return a model's name without folders and the file's ending."""
     name = str(model or "")
     return _short(PurePath(name).stem if name.endswith(".keras") else name)
 
 
 def data_name(dataset: Any) -> str:
-    """A data set's name without folders; of one of tensorflow-datasets the name, not its version."""
+    """Return a data set's name without folders; of one of tensorflow-datasets the name, not its version."""
     path = PurePath(str(dataset or ""))
     return _short(path.parent.name if re.fullmatch(r"\d+\.\d+\.\d+", path.name) else path.name)
 
 
 def device_name(environment: Dict[str, Any]) -> str:
-    """A processor's name and how many cores were used, or a GPU's, by `environment.json`; or nothing."""
+    """Return the name of a processor and its cores in use, or of a GPU, by `environment.json`; or nothing."""
     recorded = str(environment.get("device") or "")
     name = re.sub(r"\s+", " ", _ADVERTISING.sub("", _SYSTEM.sub("", recorded))).strip()
     threads = environment.get("threads")
@@ -84,6 +84,6 @@ def _short(name: str) -> str:
 
 
 def _together(names: List[str], plural: str) -> str:
-    """The different ones among `names`, or how many there are."""
+    """Return the different ones among `names`, or how many there are."""
     different = list(dict.fromkeys(filter(None, names)))
     return " and ".join(different) if len(different) <= 2 else f"{len(different)} {plural}"

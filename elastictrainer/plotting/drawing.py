@@ -1,4 +1,4 @@
-"""What all pictures share: a backend that needs no display, labels, files of figure and data."""
+"""The parts that all pictures share: a backend without a display, labels, files of figure and data."""
 
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Union
@@ -8,7 +8,7 @@ import matplotlib
 from elastictrainer.errors import UsageError
 from elastictrainer.plotting.captions import cut_to
 from elastictrainer.registry import takes_rho
-from elastictrainer.runs.files import write_csv, written_beside
+from elastictrainer.runs.files import atomic_write, write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
 matplotlib.use("Agg")
@@ -37,8 +37,8 @@ def save(drawing: Drawing, path: Union[str, Path]) -> None:
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise UsageError(f"cannot draw into {path}; valid endings: {' '.join(FORMATS)}.")
-    with written_beside(path) as beside:
-        drawing.figure.savefig(beside, dpi=150)
+    with atomic_write(path) as unfinished:
+        drawing.figure.savefig(unfinished, dpi=150)
     pyplot.close(drawing.figure)
 
 
@@ -49,7 +49,7 @@ def save_data(drawing: Drawing, path: Union[str, Path]) -> None:
 
 
 def label(run: RunFolder) -> str:
-    """The scheme of a run; of an elastic scheme also rho."""
+    """Return the scheme of a run; of an elastic scheme also rho."""
     settings = run.config()
     if not takes_rho(settings["scheme"]):
         return settings["scheme"]
@@ -69,12 +69,12 @@ def tensor_ticks(axes: Any, names: List[str]) -> None:
 
 
 def evenly_spaced(count: int, most: int) -> List[int]:
-    """At most `most` of the numbers below `count`, from 0 on."""
+    """Return at most `most` of the numbers below `count`, from 0 on."""
     return list(range(0, count, max(1, -(-count // most))))
 
 
 def short_layer(name: str) -> str:
-    """A layer's name; of a long one the parts that tell it from its neighbours."""
+    """Return a layer's name; of a long one the parts that distinguish it from its neighbours."""
     parts = name.split("/")
     if len(name) > _LAYER_LETTERS and len(parts) > 2:
         parts = parts[1:]  # what all blocks are in

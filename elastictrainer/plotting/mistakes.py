@@ -20,7 +20,7 @@ _LETTERS = 22  # in a line below a picture
 
 
 def confusion(scores: Scores) -> Drawing:
-    """How many images of each class (row) were taken for each class (column), shaded by the row's share."""
+    """Draw the confusion matrix: true classes (rows), predicted ones (columns), shaded by the row's share."""
     counts, names = scores.confusion, list(scores.class_names)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = float(np.clip(0.34 * len(names) + 2.5, 4.5, 14))
@@ -50,7 +50,7 @@ def confusion(scores: Scores) -> Drawing:
 
 
 def mistakes(scores: Scores) -> Drawing:
-    """A sheet of the images of whose class the classifier was least convinced, the worst first.
+    """Draw a sheet of misclassified images, lowest probability of the true class first.
 
     Below each picture: its class and, in colour, what it was taken for, with the probabilities of both.
     """
@@ -98,7 +98,7 @@ def mistakes(scores: Scores) -> Drawing:
 
 
 def _model(scores: Scores) -> str:
-    """The file that the classifier is from, and the folder that it is in."""
+    """Return the file that the classifier is from, and the folder that it is in."""
     return "/".join(Path(scores.model).parts[-2:])
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.parts import UNDIVIDED, divided
+from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.splits import Divisible
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
@@ -26,7 +26,7 @@ _SEARCHED = 200  # minibatches in which images of that many classes are looked f
 
 
 def preview_settings(path: str, trust: bool = False) -> TrainSettings:
-    """The settings of a run folder or a YAML file; for another path, the defaults with it as the data set.
+    """Load the settings of a run folder or a YAML file; for another path, the defaults with that data set.
 
     Args:
         path: of a run folder, a YAML file, or a data set.
@@ -94,17 +94,17 @@ def data(settings: TrainSettings) -> Drawing:
 
 
 def _training_images(settings: TrainSettings) -> Tuple[Sequence[str], Divisible]:
-    """Class names and training images; all images of data that has no parts, and is given none."""
+    """Return class names and training images; all images of data that has no parts, and is given none."""
     reading = dataclasses.replace(assembly.reading(settings), skip_damaged=settings.skip_damaged)
     names, own = datasets.parts_of(settings.dataset, settings.data_dir, reading)
     if "test" not in own and settings.test_split is None and settings.validation_split is None:
-        return names, own[UNDIVIDED] if UNDIVIDED in own else own["train"]
+        return names, own[UNSPLIT] if UNSPLIT in own else own["train"]
     shares = settings.test_split, settings.validation_split, settings.seed
-    return names, divided(settings.dataset, names, own, *shares)["train"]
+    return names, split_dataset(settings.dataset, names, own, *shares)["train"]
 
 
 def _augmentation(model: tf.keras.Model) -> Tuple[Callable[[Any], Any], str]:
-    """The model's augmentation layers as one function, and their names for the title."""
+    """Return the model's augmentation layers as one function, and their names for the title."""
     layers = augmentation.layers_of(model)
 
     def augment(pixels: Any) -> Any:
@@ -116,7 +116,7 @@ def _augmentation(model: tf.keras.Model) -> Tuple[Callable[[Any], Any], str]:
 
 
 def _one_of_each(images: Any) -> List[Tuple[int, np.ndarray]]:
-    """[(label, image (H, W, 3))]: the first image of each class, in the order of the first epoch."""
+    """Return [(label, image (H, W, 3))]: the first image of each class, in the order of the first epoch."""
     first_images: Dict[int, np.ndarray] = {}
     wanted = min(_CLASSES, len(images.class_names))
     for _, (x, y) in zip(range(_SEARCHED), images.train(0)):

@@ -20,7 +20,7 @@ _MODEL_MARKERS = "osD^vP"
 
 
 def timings(profile: TensorTimings) -> Drawing:
-    """Each layer's part of a step's time (above), and what training from a layer on would take (below).
+    """Draw each layer's part of a step's time (above), and the time of training from a layer on (below).
 
     Layers are in the order of the model, from the input (left) to the output. The dy time of a layer is the
     time of the activation gradients that training it adds. The lower curves are the predicted step time, and
@@ -75,7 +75,7 @@ def timings(profile: TensorTimings) -> Drawing:
 
 
 def _layers(profile: TensorTimings) -> Dict[str, List[int]]:
-    """The tensors of each layer, layers from the input to the output."""
+    """Return the tensors of each layer, layers from the input to the output."""
     layers: Dict[str, List[int]] = {}
     for i in profile.order:
         layers.setdefault(profile.names[i].rpartition("/")[0] or profile.names[i], []).append(int(i))
@@ -94,7 +94,7 @@ def _from_each_layer(
 
 
 def prediction(profiles: List[TensorTimings]) -> Drawing:
-    """Predicted against measured step times of random selections, both in % of the full step time.
+    """Draw predicted against measured step times of random selections, both in % of the full step time.
 
     Args:
         profiles: made with `et-profile --validate`.

@@ -54,13 +54,13 @@ def replicates(runs: List[RunFolder]) -> Dict[str, List[RunFolder]]:
 
 
 def what_counts(run: RunFolder) -> Dict[str, Any]:
-    """What replicates have in common: their settings but for the seed, and the device."""
+    """Return the settings without the seed, and the device: they are equal in replicates."""
     settings = {key: value for key, value in run.config().items() if key not in _IGNORED}
     return {**settings, "device": device_name(run.environment()) or "unknown"}
 
 
 def shortened(key: str, value: Any) -> str:
-    """A setting's value without folders, and a word for what was left to the program."""
+    """Return a setting's value without folders, and a word for a value that the program chose."""
     if value is None:
         return "default"
     shorten = {"model": model_name, "dataset": data_name, "weights": data_name}.get(key, str)
@@ -68,5 +68,5 @@ def shortened(key: str, value: Any) -> str:
 
 
 def spread(values: Any) -> Any:
-    """The sample standard deviation over the first axis of `values`; None for a single value."""
+    """Return the sample standard deviation over the first axis of `values`; None for a single value."""
     return np.std(values, axis=0, ddof=1) if len(values) > 1 else None

@@ -45,7 +45,9 @@ def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
 
 
 def _headline(rows: List[Dict[str, Any]]) -> List[Dict[str, str]]:
-    """What a reader decides by, of `table.rows`, rounded: accuracy, time, its share of full training's."""
+    """Return the numbers that matter most of `table.rows`, rounded: accuracy, time, its share of full
+    training's.
+    """
     unit = captions.time_unit(max(row["train_seconds"] for row in rows))
 
     def number(row: Dict[str, Any], key: str, factor: float, words: str) -> str:
@@ -68,7 +70,7 @@ def _headline(rows: List[Dict[str, Any]]) -> List[Dict[str, str]]:
 
 
 def _about(run: RunFolder) -> Dict[str, Any]:
-    """The values that the page's template needs for one run."""
+    """Return the values that the page's template needs for one run."""
     figures = {}
     if any("selected" in record for record in run.selections()):
         figures["Selected tensors"] = _picture(selections.selection(run))
@@ -88,7 +90,7 @@ def _about(run: RunFolder) -> Dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """A value for a reader: numbers rounded, lists cut."""
+    """Return a value for a reader: numbers rounded, lists cut."""
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -102,7 +104,7 @@ def _shown(value: Any) -> str:
 
 
 def _picture(drawing: Drawing) -> str:
-    """A figure as a `data:` URL of a PNG."""
+    """Return a figure as a `data:` URL of a PNG."""
     buffer = io.BytesIO()
     drawing.figure.savefig(buffer, dpi=110, format="png")
     pyplot.close(drawing.figure)

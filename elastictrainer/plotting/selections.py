@@ -1,4 +1,4 @@
-"""What a run selected, and why: maps with a column for each tensor and a row for each selection."""
+"""Maps of a run's selections and importances: a column for each tensor, a row for each selection."""
 
 from typing import Any, Dict, List, Tuple
 
@@ -18,7 +18,7 @@ _BLUES = ["#9ecae1", "#0072B2", "#001f3f"]
 
 
 def selection(run: RunFolder) -> Drawing:
-    """Which tensors each selection chose, coloured by their dW time in % of a full step (paper Fig. 21).
+    """Draw the tensors of each selection, coloured by their dW time in % of a full step (paper Fig. 21).
 
     Raises:
         UsageError: the run's scheme does not select.
@@ -51,7 +51,7 @@ def selection(run: RunFolder) -> Drawing:
 
 
 def importance(run: RunFolder) -> Drawing:
-    """The importance of every tensor at each selection, divided by the largest one of that selection.
+    """Draw the importance of every tensor at each selection, divided by the largest one of that selection.
 
     The colour is logarithmic. Tensors whose importance is zero or negative are grey.
 

@@ -1,4 +1,4 @@
-"""How a run looks in every picture: its scheme gives the colour and the marker, its rho the shade."""
+"""The look of a run in every picture: its scheme gives the colour and the marker, its rho the shade."""
 
 import zlib
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -37,13 +37,13 @@ class Style(NamedTuple):
 
 
 def of_scheme(scheme: str, rho: Optional[float] = None) -> Style:
-    """The look of a scheme, the same in every picture; a lower rho is lighter, a higher one darker."""
+    """Return the look of a scheme, the same in every picture; a lower rho is lighter, a higher one darker."""
     colour, marker = SCHEMES.get(scheme) or _own(scheme)
     return Style(colour if rho is None else _shaded(colour, rho), marker)
 
 
 def styles(groups: Mapping[str, Sequence[RunFolder]]) -> Dict[str, Style]:
-    """The looks of the groups of `replicates` in one picture, whatever their order.
+    """Return the looks of the groups of `replicates` in one picture, whatever their order.
 
     Groups of one scheme differ in their lines, those of one shade in their hatches too; the longest is plain.
     """

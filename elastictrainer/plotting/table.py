@@ -34,7 +34,7 @@ _COMPARED_BY = (
 
 
 def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
-    """A row for each group of runs that differ in their seed only (see `replicates`).
+    """Return a row for each group of runs that differ in their seed only (see `replicates`).
 
     Returns:
         Rows with the keys scheme, runs (how many), names (of their folders), model, asked (rho; None: the
@@ -95,7 +95,7 @@ def _compared_by(run: RunFolder) -> Tuple[Any, ...]:
 
 
 def cells(row: Dict[str, Any]) -> Dict[str, str]:
-    """The texts of a row of `rows` by column heading, from left to right."""
+    """Return the texts of a row of `rows` by column heading, from left to right."""
 
     def number(key: str, form: str, factor: float = 1.0, unit: str = "") -> str:
         if row[key] is None:
@@ -124,7 +124,7 @@ def cells(row: Dict[str, Any]) -> Dict[str, str]:
 
 
 def brief_cells(row: Dict[str, Any]) -> Dict[str, str]:
-    """What a user compares runs by, from a row of `rows`: the texts by column heading."""
+    """Return the texts by column heading that a user compares runs by, from a row of `rows`."""
     all_of_it = cells(row)
     asked = row["asked"]
     scheme = row["scheme"] if asked is None else row["scheme"].replace(f", rho {asked:g}", "", 1)
@@ -140,12 +140,14 @@ def brief_cells(row: Dict[str, Any]) -> Dict[str, str]:
 
 
 def shown_cells(runs: List[RunFolder]) -> List[Dict[str, str]]:
-    """The `cells` of `rows`, without the columns in which no row has a value."""
+    """Return the `cells` of `rows`, without the columns in which no row has a value."""
     return _without_empty([cells(row) for row in rows(runs)])
 
 
 def text(runs: List[RunFolder], verbose: bool = False) -> str:
-    """The table of `rows` for a terminal: what was asked and got; `verbose`: all there is, explained."""
+    """Return the table of `rows` for a terminal: requested and achieved values; `verbose`: all of them,
+    explained.
+    """
     if verbose:
         return "\n".join([*_lines(shown_cells(runs)), NOTE])
     return "\n".join(_lines(_without_empty([brief_cells(row) for row in rows(runs)])))
@@ -158,7 +160,7 @@ def _without_empty(texts: List[Dict[str, str]]) -> List[Dict[str, str]]:
 
 
 def _lines(shown: List[Dict[str, str]]) -> List[str]:
-    """Columns as wide as their texts; names on the left, numbers on the right."""
+    """Align columns to the widest text; names on the left, numbers on the right."""
     wide = {key: max(len(key), *(len(row[key]) for row in shown)) for key in shown[0]}
     lines = [
         "  ".join(f"{row[key]:{'<' if key in _NAMES else '>'}{wide[key]}}" for key in wide)

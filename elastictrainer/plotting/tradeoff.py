@@ -21,7 +21,7 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
 
     Bars are the standard deviations of both over seeds. A colour stands for a scheme; hollow points for the
     scheme without reuse. A line joins the points of a scheme in the order of time. Rho, and the epochs of
-    full training, are written beside the points. Above is the share of the longest full training's time.
+    full training, are written next to the points. Above is the share of the longest full training's time.
 
     Args:
         runs: finished.
@@ -110,7 +110,7 @@ def _deviation(values: np.ndarray) -> float:
 
 
 def _with_runs(family: str, points: List[Dict[str, Any]]) -> str:
-    """The legend's words: how many seeds each point is the mean of, where there are several."""
+    """Return the legend's words: how many seeds each point is the mean of, where there are several."""
     counts = sorted({len(p["seconds"]) for p in points})
     if counts[-1] == 1:
         return family
@@ -118,7 +118,7 @@ def _with_runs(family: str, points: List[Dict[str, Any]]) -> str:
 
 
 def _words(run: RunFolder, name: str, off: bool, apart: List[str]) -> Tuple[str, str]:
-    """The family of a group of replicates, for the legend, and what is written beside its point.
+    """Return the family of a group of replicates, for the legend, and the text next to its point.
 
     Args:
         run: one of the group.

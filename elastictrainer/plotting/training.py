@@ -28,7 +28,7 @@ class Quantity(NamedTuple):
     of: Callable[[Dict[str, Any]], Optional[float]]
 
     def axis(self, longest: float) -> Tuple[str, float]:
-        """The axis' words, and what the values, of which the largest is `longest`, are divided by there."""
+        """Return the axis' words, and the divisor of the values there, of which the largest is `longest`."""
         if self.unit is not None:
             return self.name + (f" ({self.unit})" if self.unit else ""), 1.0
         unit = captions.time_unit(longest)
@@ -40,7 +40,7 @@ def _scaled(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[floa
 
 
 def _held_out(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[float]]:
-    """Of the test images; of the validation images in a run that tests once, at its end."""
+    """Return the key of the test images; of the validation images in a run that tests once, at its end."""
     test, validation = _scaled(f"test_{key}", factor), _scaled(f"val_{key}", factor)
     return lambda record: validation(record) if test(record) is None else test(record)
 
@@ -63,11 +63,11 @@ BARS = {
     "memory": Quantity("peak resident memory", "GB", _scaled("peak_rss_bytes", 1e-9)),
 }
 _BAR_LETTERS = 14  # in a line below a bar
-_INSIDE = 6  # lines, more of which have their legend beside the picture
+_INSIDE = 6  # lines, more of which have their legend outside the picture
 
 
 def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawing:
-    """Accuracy, loss or an epoch's FLOPs over training time, epochs or FLOPs (paper Fig. 15, 16, 18).
+    """Draw accuracy, loss or an epoch's FLOPs over training time, epochs or FLOPs (paper Fig. 15, 16, 18).
 
     Runs that differ in their seed only are one line: their mean at every epoch, in a band of one standard
     deviation.
@@ -113,8 +113,8 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
     axes.set_ylabel(y_quantity.axis(0.0)[0])
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    beside: Dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if crowded else {}
-    legend = axes.legend(fontsize=8, **beside)
+    outside: Dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if crowded else {}
+    legend = axes.legend(fontsize=8, **outside)
     if len(groups) < len(runs):
         legend.set_title("mean over seeds; band:\nstandard deviation", FontProperties(size=7))
     captions.set_title(axes, _heading(f"{y_quantity.name} over {x_quantity.name}"), captions.subject(runs))
@@ -122,7 +122,7 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
 
 
 def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
-    """A bar for each scheme and rho; runs that differ in their seed only are one bar, their mean.
+    """Draw a bar for each scheme and rho; runs that differ in their seed only are one bar, their mean.
 
     Its whisker is their standard deviation, and each of them a dot.
 
@@ -178,7 +178,7 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
 
 
 def _points(members: List[RunFolder], x: str, y: str) -> np.ndarray:
-    """(runs, epochs, 2): x and y of replicates, for the epochs that all have finished and evaluated."""
+    """Return (runs, epochs, 2): x and y of replicates, for the epochs that all of them have evaluated."""
     # The line of the solved head, of epoch 0, does not have all that an epoch has.
     points = [
         [
@@ -206,12 +206,12 @@ def _heading(words: str) -> str:
 
 
 def _in_lines(name: str) -> str:
-    """A bar's label, broken at its commas and where a line would be too long."""
+    """Break a bar's label at its commas, and where a line would be too long."""
     return "\n".join(textwrap.fill(part, _BAR_LETTERS) for part in name.split(", "))
 
 
 def _three_figures(value: float) -> str:
-    """A number with three significant figures, or rounded to a whole number from 100 on."""
+    """Return a number with three significant figures, or rounded to a whole number from 100 on."""
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
 

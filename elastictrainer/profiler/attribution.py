@@ -11,7 +11,7 @@ NEVER = "never"
 
 @dataclass(frozen=True)
 class Charge:
-    """What an op's time is charged to.
+    """The op or tensors that an op's time is charged to.
 
     Attributes:
         kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (runs
@@ -107,12 +107,12 @@ def attribute(
 
 
 def members_of(bits: int) -> List[int]:
-    """The ascending indices of the set bits."""
+    """Return the ascending indices of the set bits."""
     return [i for i in range(bits.bit_length()) if bits >> i & 1]
 
 
 def _parts(gradient: Any) -> List[Any]:
-    """The tensors a gradient is made of."""
+    """Return the tensors a gradient is made of."""
     if gradient is None:
         return []
     if hasattr(gradient, "indices"):
@@ -126,5 +126,5 @@ def key_of(tensor: Any) -> Tuple[str, int]:
 
 
 def _has_side_effect(op: Any) -> bool:
-    """Whether TensorFlow runs the op for what it does, not for what it returns."""
+    """Return whether TensorFlow runs the op for its effect, not for its result."""
     return bool(op.op_def.is_stateful) and op.type not in ("ReadVariableOp", "Placeholder")

@@ -12,39 +12,43 @@ _PASSES = 3  # overlap and frozen saving depend a little on each other; three se
 
 
 def cheapest(timings: TensorTimings) -> np.ndarray:
-    """(N,) bool: the tensor that costs least, alone; nearly all forward work is frozen then."""
+    """Select the tensor that costs least, alone, (N,) bool; nearly all forward work is frozen then."""
     return _only(timings, int(np.argmin(timings.alone_ms)))
 
 
-def deepest(timings: TensorTimings) -> np.ndarray:
-    """(N,) bool: one tensor that needs nearly all activation gradients (dy) and has little dW work itself."""
+def earliest(timings: TensorTimings) -> np.ndarray:
+    """Select one tensor, (N,) bool, that needs nearly all activation gradients (dy) and has little dW work
+    itself.
+    """
     dy = timings.dy.time_per_tensor() - timings.t_dw
     return _only(timings, int(np.argmax(np.where(timings.connected, dy, -np.inf))))
 
 
-def calibrated(timings: TensorTimings, cheapest_ratio: float, deepest_ratio: float) -> TensorTimings:
-    """The profile that predicts the measured times of `cheapest` and `deepest`; the full step stays.
+def calibrated(timings: TensorTimings, cheapest_ratio: float, earliest_ratio: float) -> TensorTimings:
+    """Correct a profile so that it predicts the measured times of `cheapest` and `earliest`; the full step
+    stays.
 
     TensorFlow fuses frozen forward work and keeps no activation of it, which makes it cheaper
-    (`frozen_saving`). It computes a weight gradient (dW) beside the activation gradient (dy). What a step
-    saves without the dW depends on how well the two share processors and memory; it is not the share of time
-    that the dW has in a full step (`overlap`).
+    (`frozen_saving`). It computes a weight gradient (dW) at the same time as the activation gradient
+    (dy). The time that a step saves without the dW depends on how well the two share processors and memory;
+    it is not the share of time that the dW has in a full step (`overlap`).
 
     Args:
         timings: from a trace, without either figure.
         cheapest_ratio: measured step time of `cheapest(timings)` over the full step's.
-        deepest_ratio: of `deepest(timings)`.
+        earliest_ratio: of `earliest(timings)`.
     """
     full_ms = timings.step_time(timings.connected)
-    short, long = cheapest(timings), deepest(timings)
+    short, long = cheapest(timings), earliest(timings)
     traced, overlap, saving = timings, 0.0, 0.0
+    # Two unknowns, two measured steps: `long` fixes the overlap, `short` the frozen saving.
     for _ in range(_PASSES):
         timings = dataclasses.replace(with_overlap(traced, overlap), frozen_saving=saving)
         if (long != short).any():
-            overlap = timings.overlap + _overlap_missing(timings, traced, long, deepest_ratio * full_ms)
+            overlap = timings.overlap + _overlap_missing(timings, traced, long, earliest_ratio * full_ms)
         timings = with_overlap(traced, overlap)
         frozen_ms = timings.forward.amount[
-            timings.forward.has_members() & ~timings.forward.touched(short)
+            timings.forward.has_members() & ~timings.forward.active_groups(short)
         ].sum()
         saved_ms = timings.step_time(short) - cheapest_ratio * full_ms
         saving = float(np.clip(saved_ms / frozen_ms, 0.0, _MOST)) if frozen_ms > 0 else 0.0
@@ -52,7 +56,7 @@ def calibrated(timings: TensorTimings, cheapest_ratio: float, deepest_ratio: flo
 
 
 def middle(timings: TensorTimings) -> np.ndarray:
-    """(N,) bool: the tensor that has as many before it as behind it, alone."""
+    """Select the tensor, (N,) bool, that has as many before it as behind it, alone."""
     order = timings.order[timings.connected[timings.order]]
     return _only(timings, int(order[len(order) // 2]))
 
@@ -60,11 +64,11 @@ def middle(timings: TensorTimings) -> np.ndarray:
 def with_calibrated_reuse(
     timings: TensorTimings,
     plain_ratio: float,
-    recording_ratio: float,
-    replay_ratio: float,
-    cheapest_replay_ratio: float,
+    write_ratio: float,
+    cached_ratio: float,
+    cheapest_cached_ratio: float,
 ) -> TensorTimings:
-    """The profile that predicts the measured times of a few steps that record and replay.
+    """Correct a profile so that it predicts the measured times of cache writes and of cached steps.
 
     A step in two parts begins its second part with cold caches, which no trace of a whole step shows: that
     part is slower, by about the same share at every depth (`slower`). And a step in two parts has fewer ops,
@@ -72,24 +76,24 @@ def with_calibrated_reuse(
     step, whatever trains).
 
     Args:
-        timings: with its `reuse`, which has what writing and reading take.
+        timings: with its `reuse`, which has the times of writing and reading.
         plain_ratio: measured time of a step of `middle(timings)`, computed as a whole, over the full step's.
-        recording_ratio: of recording a minibatch's frozen work.
-        replay_ratio: of a step that replays it.
-        cheapest_replay_ratio: of a step of `cheapest(timings)` that replays.
+        write_ratio: of writing a minibatch to the cache.
+        cached_ratio: of a cached step.
+        cheapest_cached_ratio: of a cached step of `cheapest(timings)`.
     """
     assert timings.reuse is not None
     reuse, full_ms = timings.reuse, timings.full_ms
     inside, short = middle(timings), cheapest(timings)
-    reading_ms = timings.replaying.at_depth_ms
-    plain_ms, inside_ms = timings.step_time(inside), timings.replay_time(inside)
-    short_ms = timings.replay_time(short)
-    writing_ms = recording_ratio * full_ms - timings.recording_time(inside)
+    reading_ms = timings.with_cache.at_depth_ms
+    plain_ms, inside_ms = timings.step_time(inside), timings.cached_step_time(inside)
+    short_ms = timings.cached_step_time(short)
+    writing_ms = write_ratio * full_ms - timings.cache_write_time(inside)
 
-    # What is mispredicted of the whole step of `inside` is none of replaying's: its change counts. Of a
-    # replayed step of `short` hardly any work is left, so that its own time counts.
-    missing_ms = cheapest_replay_ratio * full_ms - short_ms
-    more_ms = (replay_ratio - plain_ratio) * full_ms - (inside_ms - plain_ms) - missing_ms
+    # An error of the prediction of the whole step of `inside` is not the cache's: the change from that step
+    # to the cached one counts. A cached step of `short` has hardly any work left: its own time counts.
+    missing_ms = cheapest_cached_ratio * full_ms - short_ms
+    more_ms = (cached_ratio - plain_ratio) * full_ms - (inside_ms - plain_ms) - missing_ms
     short_work_ms = short_ms - reading_ms[short].item()
     more_work_ms = inside_ms - reading_ms[inside].item() - short_work_ms
     slower = max(0.0, more_ms) / more_work_ms if more_work_ms > 0 else 0.0
@@ -111,7 +115,7 @@ def with_calibrated_reuse(
 
 
 def with_overlap(timings: TensorTimings, overlap: float) -> TensorTimings:
-    """`timings` from a trace, with the share `overlap` of the dW work charged to the dy work.
+    """Return `timings` from a trace, with the share `overlap` of the dW work charged to the dy work.
 
     An overlap that would leave less than a tenth of either is cut down to that.
     """
@@ -131,12 +135,14 @@ def with_overlap(timings: TensorTimings, overlap: float) -> TensorTimings:
 def _overlap_missing(
     timings: TensorTimings, traced: TensorTimings, mask: np.ndarray, measured_ms: float
 ) -> float:
-    """How much more overlap makes a step under `mask` take `measured_ms`."""
+    """Return how much more overlap makes a step under `mask` take `measured_ms`."""
     dw_ms, dy_ms = _dw_ms(traced), float(traced.dy.amount.sum())
     if not dw_ms or not dy_ms:
         return 0.0
-    selected_dw_ms = float(traced.dw.amount[traced.dw.touched(mask)].sum() + traced.t_update[mask].sum())
-    selected_dy_ms = float(traced.dy.amount[traced.dy.touched(mask)].sum())
+    selected_dw_ms = float(
+        traced.dw.amount[traced.dw.active_groups(mask)].sum() + traced.t_update[mask].sum()
+    )
+    selected_dy_ms = float(traced.dy.amount[traced.dy.active_groups(mask)].sum())
     by_overlap_ms = dw_ms * selected_dy_ms / dy_ms - selected_dw_ms
     return (measured_ms - timings.step_time(mask)) / by_overlap_ms if by_overlap_ms > 0.1 * dw_ms else 0.0
 

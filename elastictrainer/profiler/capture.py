@@ -19,7 +19,7 @@ _MOST_S = 5.0  # of a warm-up: a step that runs less than a hundred times in it 
 
 
 def step_ms(step: CompiledStep, batch: Tuple[Any, Any], count: int) -> np.ndarray:
-    """(count,) wall-clock ms of consecutive steps on `batch`."""
+    """Measure (count,) wall-clock ms of consecutive steps on `batch`."""
     times = np.empty(count)
     for k in range(count):
         start = time.perf_counter()
@@ -69,7 +69,7 @@ class Tracing:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Mark what runs inside as one step."""
+        """Mark the ops that run inside as one step."""
         with tf.profiler.experimental.Trace(STEP_EVENT, step_num=self.steps):
             yield
         self.steps += 1

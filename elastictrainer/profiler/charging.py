@@ -28,12 +28,13 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
     Args:
         step: a traced step that trains every tensor (`CompiledStep.trace`).
         trace: of a few runs of it.
-        step_ms: what it takes untraced.
+        step_ms: its time untraced.
     """
     if step.graph is None:
         raise ValueError("trace the step first (CompiledStep.trace)")
     connected = np.array([g is not None for g in step.gradients])
     operations = step.graph.get_operations()
+    # An op's events are charged by its name. Called functions first: their inner ops are no ops of the graph.
     names, charges = attribute(operations, step.loss, step.gradients, step.handles)
     bodies, parts = bodies_of(step.graph, charges, step.gradients)
     trace = charge_calls(trace, names, bodies)
@@ -58,7 +59,7 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
 
     nothing_attributed = not by_charge
     flops = flops_of(operations)
-    if nothing_attributed:
+    if nothing_attributed:  # no op of the trace is known: share the step out by FLOPs
         for charge, count in zip(charges, np.maximum(flops, 1.0)):
             if charge.kind != NEVER:
                 by_charge[charge] = by_charge.get(charge, 0.0) + count
@@ -68,18 +69,21 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
     by_charge = {charge: ms * scale for charge, ms in by_charge.items()}
 
     n = len(step.variables)
+    # A group of one tensor is its dW work (or its update); a group of several is dy work that they share.
     dw = _sum_singles(by_charge, BACKWARD, n)
     update = _sum_singles(by_charge, UPDATE, n)
     estimated = np.full(n, nothing_attributed)
+    # A time of zero would make a tensor free, and the selector would always take it.
     timeless = connected & (dw + update <= 0)
     if timeless.any():
         dw[timeless] = _estimate_dw(step, charges, flops, by_charge)[timeless]
         estimated |= timeless
     shared: Dict[int, float] = {}
     for charge, ms in by_charge.items():
-        if charge.kind != FORWARD and charge.members & (charge.members - 1):
+        if charge.kind != FORWARD and charge.members & (charge.members - 1):  # more than one bit
             shared[charge.members] = shared.get(charge.members, 0.0) + ms
     forward = {c.members: ms for c, ms in by_charge.items() if c.kind == FORWARD}
+    # Time of no known op, and around the ops, is paid whatever trains: that of the empty set.
     forward[0] = forward.get(0, 0.0) + always_ms * scale
 
     counted: Dict[int, float] = {}
@@ -112,7 +116,7 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
 
 
 def _sum_singles(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarray:
-    """(N,) ms of the groups of `kind` with one member."""
+    """Return (N,) ms of the groups of `kind` with one member."""
     times = np.zeros(n)
     for charge, ms in by_charge.items():
         if charge.kind == kind and charge.members and not charge.members & (charge.members - 1):
@@ -123,7 +127,9 @@ def _sum_singles(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarra
 def _estimate_dw(
     step: CompiledStep, charges: List[Charge], flops: np.ndarray, by_charge: Dict[Charge, float]
 ) -> np.ndarray:
-    """(N,) ms for each tensor's weight gradient (dW) from its FLOPs, at the backward pass' measured rate."""
+    """Estimate (N,) ms for each tensor's weight gradient (dW) from its FLOPs, at the backward pass' measured
+    rate.
+    """
     n = len(step.variables)
     # An update reads and adds each element.
     count = np.array([2.0 * np.prod(v.shape) for v in step.variables])

@@ -32,7 +32,7 @@ class CostGroups:
 
     @classmethod
     def from_sets(cls, tensors: int, sets: Sequence[Iterable[int]], amount: Amounts) -> "CostGroups":
-        """Groups from lists of member indices."""
+        """Make groups from lists of member indices."""
         rows = np.zeros((len(sets), tensors), bool)
         for row, members in zip(rows, sets):
             row[list(members)] = True
@@ -40,12 +40,12 @@ class CostGroups:
 
     @classmethod
     def singletons(cls, amount: Amounts) -> "CostGroups":
-        """One group per tensor, that tensor its only member."""
+        """Make one group per tensor, that tensor its only member."""
         return cls(len(amount), np.packbits(np.eye(len(amount), dtype=bool), axis=1), amount)
 
     @classmethod
     def prefixes(cls, amount: Amounts) -> "CostGroups":
-        """Group k has the members 0..k."""
+        """Make groups of which group k has the members 0..k."""
         n = len(amount)
         bits = np.concatenate(
             [
@@ -61,50 +61,50 @@ class CostGroups:
         return len(self.amount)
 
     def rows(self, chosen: np.ndarray) -> "CostGroups":
-        """The groups of `chosen` (G,) bool."""
+        """Return the groups of `chosen` (G,) bool."""
         return CostGroups(self.tensors, self.bits[chosen], self.amount[chosen])
 
     def joined(self, other: "CostGroups") -> "CostGroups":
-        """These groups and those of `other`."""
+        """Return these groups and those of `other`."""
         return CostGroups(
             self.tensors, np.concatenate([self.bits, other.bits]), np.concatenate([self.amount, other.amount])
         )
 
     def scaled(self, factor: float) -> "CostGroups":
-        """The same groups, each amount multiplied by `factor`."""
+        """Return the same groups, each amount multiplied by `factor`."""
         return CostGroups(self.tensors, self.bits, self.amount * factor)
 
     def has_members(self) -> np.ndarray:
-        """(G,) bool: the group has a member."""
+        """Return (G,) bool: the groups that have a member."""
         return self.bits.any(axis=1)
 
     def _blocks(self) -> Iterator[Tuple[slice, np.ndarray]]:
-        """The rows as (rows, N) bool, `_ROWS_AT_ONCE` at a time."""
+        """Yield the rows as (rows, N) bool, `_ROWS_AT_ONCE` at a time."""
         for low in range(0, len(self), _ROWS_AT_ONCE):
             rows = slice(low, min(low + _ROWS_AT_ONCE, len(self)))
             yield rows, np.unpackbits(self.bits[rows], axis=1, count=self.tensors).view(bool)
 
     def sets(self) -> Iterator[Tuple[List[int], float]]:
-        """Each group as (ascending members, amount)."""
+        """Yield each group as (ascending members, amount)."""
         for rows, block in self._blocks():
             for row, amount in zip(block, self.amount[rows]):
                 yield np.flatnonzero(row).tolist(), float(amount)
 
-    def touched(self, mask: np.ndarray) -> np.ndarray:
-        """(G,) bool: the group has a member in `mask` (N,) bool."""
+    def active_groups(self, mask: np.ndarray) -> np.ndarray:
+        """Return (G,) bool: the groups that have a member in `mask` (N,) bool."""
         return (self.bits & np.packbits(mask)).any(axis=1)
 
     def groups_per_tensor(self) -> np.ndarray:
-        """(N,) int: how many groups each tensor is in."""
+        """Return (N,) int: how many groups each tensor is in."""
         return sum((block.sum(axis=0) for _, block in self._blocks()), np.zeros(self.tensors, np.int64))
 
     def time_per_tensor(self, rows: Optional[np.ndarray] = None) -> np.ndarray:
-        """(N,): the summed amount of the groups each tensor is in, or of those in `rows` (G,) bool."""
+        """Return (N,): the summed amount of the groups each tensor is in, or of those in `rows` (G,) bool."""
         amount = self.amount if rows is None else np.where(rows, self.amount, 0.0)
         return sum((amount[part] @ block for part, block in self._blocks()), np.zeros(self.tensors))
 
     def time_at_first_member(self, order: np.ndarray) -> np.ndarray:
-        """(N,): each group's amount at its first member in `order` (N,); none for an empty group."""
+        """Return (N,): each group's amount at its first member in `order` (N,); none for an empty group."""
         amounts = np.zeros(self.tensors)
         for rows, block in self._blocks():
             ordered = block[:, order]
@@ -113,7 +113,7 @@ class CostGroups:
         return amounts
 
     def to_json(self, key: str = "ms") -> List[Dict[str, Any]]:
-        """Each group as {"members": [[first, last], ...], key: amount}; runs include both ends."""
+        """Return each group as {"members": [[first, last], ...], key: amount}; runs include both ends."""
         rows: List[Dict[str, Any]] = []
         for members, amount in self.sets():
             breaks = np.flatnonzero(np.diff(members) > 1).tolist() if members else []
@@ -124,7 +124,7 @@ class CostGroups:
 
     @classmethod
     def from_json(cls, tensors: int, rows: List[Dict[str, Any]], key: str = "ms") -> "CostGroups":
-        """The groups that `to_json` wrote. UsageError for an index out of range."""
+        """Read the groups that `to_json` wrote. UsageError for an index out of range."""
         if len(rows) * tensors > _MOST_CELLS:
             raise UsageError(f"{len(rows)} cost groups of {tensors} tensors are too many.")
         sets = []

@@ -6,7 +6,8 @@ import numpy as np
 
 
 def flops_of(operations: Sequence[Any]) -> np.ndarray:
-    """(ops,) float64: floating point operations of each op; 0 where there are no statistics for its type.
+    """Return (ops,) float64: floating point operations of each op; 0 where there are no statistics for its
+    type.
 
     TensorFlow counts a multiplication and an addition as two. Its statistics lack the gradients of depthwise
     convolutions, which cost what the convolution costs and are counted here, and batch normalisation, which
@@ -28,7 +29,7 @@ def flops_of(operations: Sequence[Any]) -> np.ndarray:
 
 
 def _depthwise(filter_shape: Any, gradient_shape: Any) -> float:
-    """Two for each element of the filter's window, at each place and channel of the convolution's output."""
+    """Count two operations for each element of the filter, at each place and channel of the output."""
     height, width = filter_shape.as_list()[:2]
     return 2.0 * height * width * gradient_shape.num_elements()
 

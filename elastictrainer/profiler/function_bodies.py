@@ -36,7 +36,7 @@ class Functions:
         return name in self._by_name
 
     def labelled(self, name: str, outputs: List[int]) -> Tuple[List[int], Labels]:
-        """What a function's inputs and ops are wanted for.
+        """Label a function's inputs and ops with the tensors whose gradients need them.
 
         Args:
             name: of the function.
@@ -54,6 +54,7 @@ class Functions:
         of_output: Dict[str, Dict[int, int]] = defaultdict(lambda: defaultdict(int))  # of calls and loops
         returned = [function.ret[argument.name] for argument in function.signature.output_arg]
         pending = [(tensor, label) for tensor, label in zip(returned, outputs) if label]
+        # From the outputs to the inputs. A label only ever grows, so that the search ends.
         while pending:
             tensor, label = pending.pop()
             if tensor.startswith("^"):  # an order, not a value
@@ -63,7 +64,7 @@ class Functions:
                 argument_labels[base] |= label
                 continue
             node = nodes[base]
-            if self._inside(node):
+            if self._inside(node):  # its outputs may be wanted for different tensors: keep them apart
                 index = int(rest[-1]) if rest else 0
                 if of_output[base][index] | label == of_output[base][index]:
                     continue
@@ -86,7 +87,7 @@ class Functions:
         return node.op in LOOPS and node.attr["body"].func.name in self
 
     def _through(self, node: Any, of_output: Dict[int, int]) -> Tuple[List[int], Labels]:
-        """`labelled` of the function that a node calls, or runs in a loop."""
+        """Label, as `labelled` does, the function that a node calls, or runs in a loop."""
         if node.op in CALLS:
             outputs = [of_output.get(k, 0) for k in range(len(node.attr["Tout"].list.type))]
             return self.labelled(node.attr["f"].func.name, outputs)
@@ -108,14 +109,14 @@ class Functions:
 
 
 def compiled_functions(library: Any) -> Set[str]:
-    """Names of the functions of a graph's library that XLA is to compile."""
+    """Return names of the functions of a graph's library that XLA is to compile."""
     return {function.signature.name for function in library.function if function.attr["_XlaMustCompile"].b}
 
 
 def bodies_of(
     graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
 ) -> Tuple[Bodies, Dict[str, Charge]]:
-    """What is inside the functions that the graph's ops call.
+    """Collect the ops inside the functions that the graph's ops call.
 
     Args:
         graph: of a traced training step.
@@ -139,7 +140,8 @@ def bodies_of(
 
 
 def read_by_calls(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]) -> Dict[str, List[int]]:
-    """Of each backward op that calls a function, for each input the tensors whose gradients need it, as bits.
+    """Return, for each backward op that calls a function and each of its inputs, the tensors whose gradients
+    need it, as bits.
 
     `graph`, `charges` and `gradients` are as for `bodies_of`.
     """
@@ -176,7 +178,7 @@ def _labelled_calls(
 
 
 def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
-    """The trace with every event inside a called function charged to the calling op, or to a part of it.
+    """Charge every event inside a called function to the calling op, or to a part of it; returns the trace.
 
     An event whose name is in several functions goes to the one whose unambiguous events are nearest in time.
     Where one of them has no such event, the events of a step are divided evenly, in the order in which the
@@ -188,6 +190,7 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
         bodies: calling op to what the ops in its function are charged to, in graph order.
     """
     lost = np.flatnonzero(charge_to(trace.ops, known) < 0)
+    # Events of no op of the graph are inside functions; a loop's body is numbered when it is taken apart.
     lost_names = [_LOWERED.sub(r"/\1/", trace.ops[k]) for k in lost]
     places = list(dict.fromkeys(place for body in bodies.values() for place in body.values()))
     number = {place: k for k, place in enumerate(places)}
@@ -206,6 +209,7 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
         return trace
     first = len(trace.ops)  # the places are numbered after the op names
     owner = np.arange(first)
+    # Names of one body only need no times; those of several are settled step by step.
     for k, possible in candidates.items():
         if len(possible) == 1:
             owner[k] = first + possible[0]
@@ -241,6 +245,7 @@ def _settle_ambiguous(
             for line, (s, (_, _, op)) in enumerate(zip(starts, lines))
             for i in np.flatnonzero((op == k) & ~np.isnan(s))
         ]
+        # Where every candidate call has a certain event, the nearest span of these in time owns the event.
         all_placed = all(call_of[place] in spans for place in possible)
         for rank, (start, line, i) in enumerate(sorted(places)):
             if all_placed:

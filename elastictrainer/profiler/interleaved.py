@@ -18,30 +18,30 @@ class Steps(Protocol):
     """Steps by a key, such as the mask of a selection; a `StepCache` is one."""
 
     def get(self, key: Any) -> Any:
-        """The step, called with inputs and labels; its `runs` says how often it has run."""
+        """Return the step, called with inputs and labels; its `runs` says how often it has run."""
 
 
 class Runner:
     """Runs steps and times them. A test replaces it by a fake."""
 
     def warm_up(self, step: CompiledStep, batch: Batch, runs: int) -> None:
-        """See `capture.warm_up`."""
+        """Run steps until their time has settled, as `capture.warm_up` does."""
         warm_up(step, batch, runs)
 
     def step_ms(self, step: CompiledStep, batch: Batch, count: int) -> np.ndarray:
-        """See `capture.step_ms`."""
+        """Measure consecutive steps, as `capture.step_ms` does."""
         return step_ms(step, batch, count)
 
 
 def in_sequence(measure: Callable[[], Round], rounds: int) -> List[Round]:
-    """What `measure` returns in `rounds` calls."""
+    """Collect the results of `rounds` calls of `measure`."""
     return [measure() for _ in range(rounds)]
 
 
 def ratio_to_full(
     cache: StepCache, mask: np.ndarray, full: np.ndarray, batch: Batch, seconds: float = 3.0, **options: Any
 ) -> float:
-    """`ratios_to_full` of one selection, for about `seconds`."""
+    """Measure one selection for about `seconds`, as `ratios_to_full` does."""
     return float(ratios_to_full(cache, [mask], full, batch, seconds, **options)[0])
 
 
@@ -57,7 +57,7 @@ def ratios_to_full(
     runner: Runner = Runner(),  # noqa: B008  (has no state)
     repeat: Callable[[Callable[[], Round], int], List[Round]] = in_sequence,
 ) -> np.ndarray:
-    """(K,) measured time of a step under each of `masks`, (N,) bool, over one under `full`.
+    """Measure (K,) step times under each of `masks`, (N,) bool, over one under `full`.
 
     The selections run in turn, long steps one by one and short ones four in a row, for about `seconds`, and
     at least `rounds` times. Other work on the machine comes and goes and adds time: only the faster half of
@@ -69,9 +69,9 @@ def ratios_to_full(
         masks: K selections, or other keys of `cache`.
         full: every tensor that can be trained; the key of its step.
         batch: inputs and labels.
-        seconds: how long to measure.
-        rounds: how often each selection has its turn at least.
-        warmup: how often each step has run before it is timed; see `capture.warm_up`.
+        seconds: to measure for.
+        rounds: the least number of turns of each selection.
+        warmup: runs of each step before it is timed, as of `capture.warm_up`.
         runner: runs and times the steps.
         repeat: calls a function that measures one round so many times; it may leave disturbed rounds out.
     """

@@ -12,13 +12,13 @@ _THERE_ALREADY = ("ReadVariableOp", "Const", "Placeholder", "VarHandleOp")
 
 
 class Held(NamedTuple):
-    """What a traced step holds in memory; sets of tensors are bits.
+    """The memory that a traced step holds; sets of tensors are bits.
 
     Attributes:
         sizes: bytes held at the end of the forward pass, by the tensors whose gradients need them.
         ops: the number of ops, by the tensors any of which makes them run; 0: they run in every step.
         forward: the most bytes that the forward pass alone holds at once.
-        unknown: how many held tensors have a size that the graph does not tell.
+        unknown: number of held tensors whose size the graph does not tell.
     """
 
     sizes: Dict[int, float]
@@ -30,7 +30,7 @@ class Held(NamedTuple):
 def held(
     operations: Sequence[Any], charges: Sequence[Charge], batch: int, read_by_calls: Mapping[str, List[int]]
 ) -> Held:
-    """Return what a traced training step holds, by plain reachability in its graph.
+    """Return the tensors that a traced training step holds, by plain reachability in its graph.
 
     An op that needs forward results alone has run when the forward pass ends, wherever it stands: its result
     is held then instead of what it is made from. (Shapes, of which many gradients want nothing else.)
@@ -53,11 +53,13 @@ def held(
         if charge.kind == BACKWARD
         for tensor, wanted in zip(op.inputs, read_by_calls.get(op.name, [charge.members] * len(op.inputs)))
     ]
+    # The forward pass ends where the last forward result is made that a backward op reads.
     is_backward = {op.name for op, charge in zip(operations, charges) if charge.kind == BACKWARD}
     ends = max((depth[position[t.op.name]] for t, _, _ in read if t.op.name not in is_backward), default=0)
     wanted_by: Dict[Tuple[str, int], int] = defaultdict(int)
     tensors: Dict[Tuple[str, int], Any] = {}
     for tensor, wanted, at in read:
+        # Held: made before that end, read behind it. An alias counts as the tensor that has the memory.
         if at > ends >= depth[position[tensor.op.name]]:
             tensor = _owner(tensor)
             wanted_by[key_of(tensor)] |= wanted
@@ -78,6 +80,7 @@ def held(
 def _most_of_forward(operations: Sequence[Any], charges: Sequence[Charge], batch: int) -> float:
     """Return the most bytes that the forward ops hold at once, if nothing else reads them."""
     run = [op for op, charge in zip(operations, charges) if charge.kind == FORWARD]
+    # In the order of the graph: add each output when it is made, free it after its last reader.
     last_use = {key_of(_owner(tensor)): k for k, op in enumerate(run) for tensor in op.inputs}
     freed: Dict[int, float] = defaultdict(float)
     now = most = 0.0

@@ -17,18 +17,18 @@ from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import tf_variables
 
 # Where it cannot be measured, as MobileNetV2 was on x86 with TensorFlow 2.15: of an op's node in a graph, and
-# what a step takes beside what it holds.
+# the memory of a step besides the tensors it holds.
 _PER_OP, _ALLOWANCE = 9e3, 45e6
 
 
 @dataclass
 class Measured:
-    """What the first steps of a process took, in bytes.
+    """The memory of the first steps of a process, in bytes.
 
     Attributes:
         loaded: resident before them.
         peak: the most above `loaded`; None where the system does not tell.
-        stays: what is resident above `loaded` after them: the graph, and what TensorFlow sets up once.
+        stays: resident above `loaded` after them: the graph, and parts that TensorFlow sets up once.
     """
 
     loaded: float
@@ -38,10 +38,10 @@ class Measured:
 
 @contextlib.contextmanager
 def measured_steps(copied: float) -> Iterator[Measured]:
-    """Measure what the block takes, which traces a step and runs it a few times.
+    """Measure the memory of the block, which traces a step and runs it a few times.
 
     Args:
-        copied: bytes that are copied while the steps run (see `snapshot.restored`) and count as none of
+        copied: bytes that `snapshot.preserve_variables` copies while the steps run; they do not count as
             theirs.
     """
     kept = resident.keep_nothing()
@@ -61,7 +61,7 @@ def measured_steps(copied: float) -> Iterator[Measured]:
 
 
 def bytes_of(variables: Any) -> float:
-    """Return what the values of variables take."""
+    """Return the bytes of the values of variables."""
     distinct = {id(variable): variable for variable in tf_variables(variables)}
     return float(sum(v.dtype.size * np.prod(v.shape.as_list()) for v in distinct.values()))
 
@@ -97,6 +97,7 @@ def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[
     counted, most = sum(found.ops.values()), max(found.forward, sum(found.sizes.values()))
     per_op, allowance = _PER_OP, _ALLOWANCE
     if measured.peak is not None:
+        # Such that peak = graph + max(forward, held) + allowance: the model gives the measured full step.
         # Some of what stays held the step's results before: malloc does not give all of it back.
         stays = min(measured.stays, max(0.0, measured.peak - most))
         per_op, allowance = stays / counted, max(0.0, measured.peak - stays - most)

@@ -21,7 +21,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import name_of
 from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 
 _MEASURED = 2  # steps after the first one, of whose memory the peak is taken
 _MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
@@ -66,9 +66,9 @@ def profile_model(
             that a short run does not wait longer for its profile than it saves.
         allowed_s: about how many seconds all may take: a slow device makes fewer steps, two at least, and no
             calibration where they are used up.
-        validate: how many random selections to measure against the prediction.
+        validate: number of random selections to measure against the prediction.
         seed: of the random selections.
-        metadata: what the profile is to say about model and data.
+        metadata: of model and data, for the profile.
 
     Raises:
         UsageError: the model has no trainable tensor, the loss depends on none, or XLA hides the ops.
@@ -93,12 +93,12 @@ def profile_model(
             raise UsageError(
                 "the loss depends on no trainable tensor of the model: there is no gradient to profile."
             )
-        with restored([*step.state(), *state]):
+        with preserve_variables([*step.state(), *state]):
             step(*batch).numpy()
             graph_s = time.perf_counter() - began
             for _ in range(_MEASURED):
                 step(*batch).numpy()
-    with restored([*step.state(), *state]):
+    with preserve_variables([*step.state(), *state]):
         warmed = warm_up(step, batch, warmup)
         if np.isfinite(ends):  # a capture makes each step twice
             fitting = _SHARE_OF_CAPTURES * (ends - time.perf_counter()) / (2e-3 * step_ms(step, batch, 1)[0])
@@ -133,7 +133,8 @@ def profile_model(
 def _quietest_capture(
     step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float
 ) -> Tuple[Trace, np.ndarray]:
-    """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds time.
+    """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds
+    time.
 
     `ends`: when no other one is begun, by time.perf_counter.
     """
@@ -149,7 +150,7 @@ def _quietest_capture(
 def _calibrated(
     timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any], seconds: float, warmup: int
 ) -> TensorTimings:
-    """`timings`, corrected by the measured times of the cheapest and of the deepest tensor alone."""
-    masks = [calibration.cheapest(timings), calibration.deepest(timings)]
+    """Correct `timings` by the measured times of the cheapest and of the earliest tensor alone."""
+    masks = [calibration.cheapest(timings), calibration.earliest(timings)]
     ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=seconds, warmup=warmup)
     return calibration.calibrated(timings, *ratios)

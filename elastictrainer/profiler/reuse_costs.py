@@ -1,4 +1,4 @@
-"""What a step saves whose frozen work was done before, and what recording and replaying cost. NumPy only."""
+"""The costs of cached activations: time saved, and the cost of cache writes and reads. NumPy only."""
 
 from dataclasses import dataclass
 from typing import Any, Dict
@@ -10,19 +10,19 @@ from elastictrainer.profiler.cost_groups import CostGroups
 
 @dataclass(frozen=True)
 class ReuseCosts:
-    """Frozen work done once, on one device, for N tensors; times are ms of a minibatch.
+    """The costs of cached activations on one device, for N tensors; times are ms of a minibatch.
 
-    "At depth i" means: tensor i is the deepest that trains, and all nearer the output may train as well.
+    "At depth i" means: tensor i is the earliest that trains, and all nearer the output may train as well.
 
     Attributes:
         once: forward work that can be done once while no member trains; that of no member depends on the
             inputs alone, such as augmentation.
         once_flops: its floating point operations.
-        cut_mb: (N,) what is stored of a minibatch at depth i, in MB.
-        recompute_ms: (N,) frozen work behind the cut at depth i, which a replayed step does again.
-        write_ms, write_ms_per_mb: to record a minibatch.
-        read_ms, read_ms_per_mb: to have one again.
-        slower: by what share the rest of a replayed step is slower than the same work in a whole step; it
+        cut_mb: (N,) MB that are stored of a minibatch at depth i.
+        recompute_ms: (N,) frozen work behind the cut at depth i, which a cached step does again.
+        write_ms, write_ms_per_mb: to write a minibatch to the cache.
+        read_ms, read_ms_per_mb: to read one from the cache.
+        slower: by what share the rest of a cached step is slower than the same work in a whole step; it
             begins with cold caches.
     """
 
@@ -37,17 +37,17 @@ class ReuseCosts:
     slower: float = 0.0
 
     @property
-    def recording_ms(self) -> np.ndarray:
-        """(N,) ms to write what the cut at depth i stores of a minibatch."""
+    def cache_write_ms(self) -> np.ndarray:
+        """Return (N,) ms to write the cut's tensors of a minibatch at depth i."""
         return self.write_ms + self.write_ms_per_mb * self.cut_mb
 
     @property
-    def replay_ms(self) -> np.ndarray:
-        """(N,) ms to have it again, and to compute what is behind the cut; without what `slower` tells."""
+    def cache_read_ms(self) -> np.ndarray:
+        """Return (N,) ms to read them, and to compute the work behind the cut; without `slower`."""
         return self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
 
     def to_json(self) -> Dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "once": self.once.to_json(),
             "once_flops": self.once_flops.to_json("flops"),
@@ -58,7 +58,7 @@ class ReuseCosts:
 
     @classmethod
     def from_json(cls, tensors: int, value: Dict[str, Any]) -> "ReuseCosts":
-        """What `to_json` wrote, for so many tensors."""
+        """Read the costs that `to_json` wrote, for so many tensors."""
         return cls(
             CostGroups.from_json(tensors, value["once"]),
             CostGroups.from_json(tensors, value["once_flops"], "flops"),

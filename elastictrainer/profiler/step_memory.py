@@ -10,16 +10,16 @@ from elastictrainer.profiler.cost_groups import CostGroups
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What a training step takes of memory on one device, in bytes.
+    """The memory of a training step on one device, in bytes.
 
     A step holds, when its forward pass ends, every tensor that a backward op needs which runs under the
     selection: like its time, a sum over groups of tensors.
 
     Attributes:
         held: forward results, by the tensors whose gradients need them, for `batch` examples.
-        graph: what the compiled step itself takes, by the tensors for which it has the ops.
+        graph: bytes of the compiled step itself, by the tensors for which it has the ops.
         always: what the ops of every step take, and an allowance that was measured: what TensorFlow holds
-            beside that, as the order of its ops and its kernels want it.
+            besides, depending on the order of its ops and on its kernels.
         forward: the most that the forward pass holds while nothing is kept for gradients, for `batch`
             examples.
         loaded: resident memory of the process before its first step: TensorFlow, weights, slots.
@@ -38,13 +38,13 @@ class StepMemory:
     unknown: int = 0
 
     def step_bytes(self, mask: np.ndarray) -> float:
-        """Return what a step under `mask` (N,) bool takes at most above `loaded`."""
-        held = float(self.held.amount[self.held.touched(mask)].sum())
-        graph = float(self.graph.amount[self.graph.touched(mask)].sum())
+        """Return the most bytes that a step under `mask` (N,) bool takes above `loaded`."""
+        held = float(self.held.amount[self.held.active_groups(mask)].sum())
+        graph = float(self.graph.amount[self.graph.active_groups(mask)].sum())
         return self.always + graph + max(self.forward, held)
 
     def total(self, mask: np.ndarray) -> float:
-        """Resident memory of a process that does nothing but steps under `mask` (N,) bool."""
+        """Return the resident memory of a process that does nothing but steps under `mask` (N,) bool."""
         return self.loaded + self.step_bytes(mask)
 
     @property
@@ -60,7 +60,7 @@ class StepMemory:
 
     @property
     def groups(self) -> CostGroups:
-        """Return what a selection adds: `held` and `graph` together."""
+        """Return the memory that a selection adds: `held` and `graph` together."""
         return self.held.joined(self.graph)
 
     def for_batch(self, batch: int) -> "StepMemory":
@@ -69,18 +69,20 @@ class StepMemory:
         return replace(self, held=self.held.scaled(share), forward=self.forward * share, batch=batch)
 
     def largest_batch(self, mask: np.ndarray, limit: float) -> int:
-        """Examples, up to `batch`, with which a step under `mask` stays within `limit`; 0: not with one."""
+        """Return examples, up to `batch`, with which a step under `mask` stays within `limit`; 0: not with
+        one.
+        """
         fitting = (n for n in range(self.batch, 0, -1) if self.for_batch(n).total(mask) <= limit)
         return next(fitting, 0)
 
     def to_json(self) -> Dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         groups = {name: getattr(self, name).to_json("bytes") for name in ("held", "graph")}
         return {**groups, **{name: getattr(self, name) for name in _NUMBERS}}
 
     @classmethod
     def from_json(cls, tensors: int, value: Dict[str, Any]) -> "StepMemory":
-        """Return what `to_json` wrote, for so many tensors."""
+        """Read the memory profile that `to_json` wrote, for so many tensors."""
         held, graph = (CostGroups.from_json(tensors, value[name], "bytes") for name in ("held", "graph"))
         return cls(held, graph, **{name: value[name] for name in _NUMBERS})
 

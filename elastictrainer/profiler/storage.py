@@ -26,7 +26,7 @@ def write(timings: Any, path: Union[str, Path]) -> None:
 
 
 def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:
-    """What `make` makes of the JSON value in the file.
+    """Read the JSON value in a file, and return the result of `make` of it.
 
     Raises:
         UsageError: the file is missing, is no profile, or is damaged; the message names it.
@@ -48,7 +48,9 @@ def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:
 
 
 def to_json(timings: Any) -> Dict[str, Any]:
-    """A profile (TensorTimings) as plain JSON values. Derived times are for people; `fields` ignores them."""
+    """Return a profile (TensorTimings) as plain JSON values. Derived times are for people; `fields` ignores
+    them.
+    """
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -80,7 +82,7 @@ def to_json(timings: Any) -> Dict[str, Any]:
 
 
 def fields(value: Any) -> Dict[str, Any]:
-    """The fields of the TensorTimings that `to_json` wrote; UsageError where the schema refuses it."""
+    """Read the fields of the TensorTimings that `to_json` wrote; UsageError where the schema refuses it."""
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise UsageError("this JSON is not an ElasticTrainer profile.")
     if value.get("version") != VERSION:

@@ -35,7 +35,7 @@ class Group(NamedTuple):
 
 @dataclass
 class TensorTimings:
-    """How long each tensor's work takes on one device.
+    """The profile: the time of each tensor's work on one device.
 
     All arrays are in the order of `model.trainable_weights`; all times are wall-clock ms of a step.
 
@@ -45,7 +45,7 @@ class TensorTimings:
         dw: groups of weight gradient work (dW), one tensor each.
         dy: groups of activation gradient work (dy), for one or more tensors.
         forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
-        flops: groups of floating point operations of a step, beside the times; those of no member are the
+        flops: groups of floating point operations of a step, next to the times; those of no member are the
             forward pass and run in every step. None in a profile that was not counted.
         frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is
             selected.
@@ -55,11 +55,11 @@ class TensorTimings:
         connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be
             trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
-        reuse: what frozen work costs that is done once; None where that was not measured.
-        memory: what a step takes of memory; None in a profile that was not measured for that.
-        replays: frozen work was recorded before, and a step begins with what was recorded. All times of
-            selections are then those of such a step.
-        metadata: what was profiled, on what, and how much of it could be attributed.
+        reuse: the costs of cached activations; None where they were not measured.
+        memory: the memory of a step; None in a profile without that.
+        uses_cache: activations were cached before, and a step begins by reading them. All times of selections
+            are then those of such a cached step.
+        metadata: model, device, and the share of the time that could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """
 
@@ -76,7 +76,7 @@ class TensorTimings:
     flops: Optional[CostGroups] = None
     reuse: Optional[ReuseCosts] = None
     memory: Optional[StepMemory] = None
-    replays: bool = False
+    uses_cache: bool = False
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ class TensorTimings:
     def from_chain(
         cls, names: Sequence[str], forward_ms: float, t_dw: Amounts, t_dy: Amounts
     ) -> "TensorTimings":
-        """Timings of a plain chain of tensors (the paper's model, Sec. 3.3).
+        """Make timings of a plain chain of tensors (the paper's model, Sec. 3.3).
 
         Args:
             names: N names; tensor 0 is nearest the input.
@@ -125,30 +125,34 @@ class TensorTimings:
 
     @cached_property
     def groups(self) -> List[Group]:
-        """All groups: step_time adds those with a selected member, and the updates, to forward_ms."""
-        kinds = {"dw": self.dw, "dy": self.dy, "forward": self._thawing}
+        """Return all groups: step_time adds those with a selected member, and the updates, to forward_ms."""
+        kinds = {"dw": self.dw, "dy": self.dy, "forward": self._unfreeze_cost}
         return [Group(tuple(m), float(t), kind) for kind, table in kinds.items() for m, t in table.sets()]
 
     @cached_property
-    def replaying(self) -> "TensorTimings":
-        """The same profile for steps that replay recorded work; as it is without `reuse`."""
-        return replace(self, replays=True) if self.reuse else self
+    def with_cache(self) -> "TensorTimings":
+        """Return the same profile for cached steps; as it is without `reuse`."""
+        return replace(self, uses_cache=True) if self.reuse else self
 
     @cached_property
-    def _thawing(self) -> CostGroups:
-        """What each forward group costs more while a member is selected."""
+    def _unfreeze_cost(self) -> CostGroups:
+        """Return by how much each forward group costs more while a member is selected."""
         members = self.forward.rows(self.forward.has_members())
-        thawing = members.scaled(self.frozen_saving).rows(np.full(len(members), self.frozen_saving > 0))
-        if self.reuse is None or not self.replays:
-            return thawing
+        unfreeze_cost = members.scaled(self.frozen_saving).rows(np.full(len(members), self.frozen_saving > 0))
+        if self.reuse is None or not self.uses_cache:
+            return unfreeze_cost
         once = self.reuse.once.rows(self.reuse.once.has_members())
-        return thawing.joined(once.scaled(1 - self.frozen_saving))
+        return unfreeze_cost.joined(once.scaled(1 - self.frozen_saving))
 
     @cached_property
-    def once_ms(self) -> np.ndarray:
-        """(N,) ms of frozen work that is done once where this tensor is the deepest that trains."""
+    def saved_ms(self) -> np.ndarray:
+        """Return (N,) ms of forward work that a cached step saves where this tensor is the earliest that
+        trains.
+        """
         assert self.reuse is not None
         once = self.reuse.once
+        # With tensor d as the earliest that trains, a group is frozen unless its member nearest the output is
+        # d or nearer the output: what is left of the sum behind d.
         passed = once.time_at_first_member(self.order)[self.order].cumsum()
         shared = once.amount[once.has_members()].sum()
         saved = np.empty(len(self))
@@ -157,156 +161,167 @@ class TensorTimings:
 
     @cached_property
     def at_depth_ms(self) -> np.ndarray:
-        """(N,) ms that replaying costs a step whose deepest tensor is this one.
+        """Return (N,) ms that reading the cache costs a step whose earliest tensor is this one.
 
         No more than it saves: work that does not pay is done in every step.
         """
-        if self.reuse is None or not self.replays:
+        if self.reuse is None or not self.uses_cache:
             return np.zeros(len(self))
-        saved = self.once_ms
-        alone_ms = np.where(self.connected, replace(self, replays=False).alone_ms, saved)
+        # The rest of a step, behind the cut, runs with cold caches: longer by the share `slower`.
+        saved = self.saved_ms
+        alone_ms = np.where(self.connected, replace(self, uses_cache=False).alone_ms, saved)
         slower_ms = self.reuse.slower * np.maximum(0.0, alone_ms - saved)
-        return np.minimum(self.reuse.replay_ms + slower_ms, saved)
+        return np.minimum(self.reuse.cache_read_ms + slower_ms, saved)
 
     @cached_property
     def shared(self) -> CostGroups:
-        """The groups that tensors have in common: dy work, and the thawed part of forward work."""
-        return self.dy.joined(self._thawing) if len(self._thawing) else self.dy
+        """Return the groups that tensors have in common: dy work, and forward work that unfreezing adds."""
+        return self.dy.joined(self._unfreeze_cost) if len(self._unfreeze_cost) else self.dy
 
     @cached_property
     def order(self) -> np.ndarray:
-        """(N,) indices from the output inwards: fewest dy groups first; among equals, later tensors first."""
+        """Return (N,) indices from the output inwards: fewest dy groups first; among equals, later tensors
+        first.
+        """
         depth = self.dy.groups_per_tensor()
         return np.lexsort((-np.arange(len(self)), depth))
 
     @cached_property
     def t_dw(self) -> np.ndarray:
-        """(N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1)."""
+        """Return (N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1)."""
         return self.dw.time_per_tensor() + self.t_update
 
     @cached_property
     def t_dy(self) -> np.ndarray:
-        """(N,) ms: dy groups whose member nearest the output is the tensor (paper Sec. 5.1)."""
+        """Return (N,) ms: dy groups whose member nearest the output is the tensor (paper Sec. 5.1)."""
         return self.dy.time_at_first_member(self.order)
 
     @cached_property
     def t_forward(self) -> np.ndarray:
-        """(N,) ms: forward groups whose member nearest the output is the tensor."""
+        """Return (N,) ms: forward groups whose member nearest the output is the tensor."""
         return self.forward.time_at_first_member(self.order)
 
     @cached_property
     def t_shared(self) -> np.ndarray:
-        """(N,) ms: t_dy, and the thawed forward work whose member nearest the output is the tensor."""
+        """Return (N,) ms: t_dy, and the unfreeze cost of forward work whose member nearest the output is the
+        tensor.
+        """
         return self.shared.time_at_first_member(self.order)
 
     @cached_property
     def forward_ms(self) -> float:
-        """What every step costs whatever is selected, in ms: the forward pass with all of it frozen."""
+        """Return the ms of every step, whatever is selected: the forward pass with all of it frozen."""
         done_ms = 0.0
-        if self.reuse is not None and self.replays:
+        if self.reuse is not None and self.uses_cache:
             done_ms = self.reuse.once.amount[~self.reuse.once.has_members()].sum()
-        return float(self.forward.amount.sum() - self._thawing.amount.sum() - done_ms)
+        return float(self.forward.amount.sum() - self._unfreeze_cost.amount.sum() - done_ms)
 
     @property
     def forward_share(self) -> float:
-        """The forward pass' share of a step that trains every tensor."""
+        """Return the forward pass' share of a step that trains every tensor."""
         return float(self.forward.amount.sum()) / self.full_ms
 
     @cached_property
     def full_ms(self) -> float:
-        """A step that trains every tensor, in ms."""
+        """Return a step that trains every tensor, in ms."""
         return float(
             self.forward.amount.sum() + self.dw.amount.sum() + self.dy.amount.sum() + self.t_update.sum()
         )
 
     @cached_property
     def alone_ms(self) -> np.ndarray:
-        """(N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
+        """Return (N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
         alone = self.forward_ms + self.t_dw + self.shared.time_per_tensor() + self.at_depth_ms
         return np.where(self.connected, alone, np.inf)
 
     @property
     def rho_min(self) -> float:
-        """The cost of the cheapest non-empty selection over the full step."""
+        """Return the cost of the cheapest non-empty selection over the full step."""
         return min(1.0, float(self.alone_ms.min() / self.full_ms))  # a sum's last digit depends on its order
 
     @property
     def validation_errors(self) -> np.ndarray:
-        """(K,) relative error of each measured selection's prediction: positive where it was too long."""
+        """Return (K,) relative errors of the predictions of measured selections: positive where too long."""
         return np.array([v["predicted_ms"] / v["measured_ms"] - 1 for v in self.validation])
 
     def as_mask(self, mask: Mask) -> np.ndarray:
-        """`mask` as (N,) bool; UsageError when its shape is another."""
+        """Return `mask` as (N,) bool; UsageError when its shape is another."""
         array = np.asarray(mask)
         if array.shape != (len(self),):
             raise UsageError(f"a selection mask must have shape ({len(self)},), not {array.shape}.")
         return array.astype(bool)
 
     def step_time(self, mask: Mask) -> float:
-        """Predicted ms of a step under `mask` (N,) bool, by cost groups."""
+        """Predict the ms of a step under `mask` (N,) bool, by cost groups."""
         mask = self.as_mask(mask)
-        dw_ms = self.dw.amount[self.dw.touched(mask)].sum() + self.t_update[mask].sum()
-        shared_ms = self.shared.amount[self.shared.touched(mask)].sum()
+        # T(m) = T_fwd + sum of t_g over the groups g with a member in m + sum of t_update[i] over i in m:
+        # TensorFlow runs a backward op exactly when the gradient of one of its tensors is wanted.
+        dw_ms = self.dw.amount[self.dw.active_groups(mask)].sum() + self.t_update[mask].sum()
+        shared_ms = self.shared.amount[self.shared.active_groups(mask)].sum()
         selected = self.order[mask[self.order]]
         depth_ms = self.at_depth_ms[selected[-1]] if len(selected) else 0.0
         return self.forward_ms + float(dw_ms + shared_ms + depth_ms)
 
-    def is_deeper(self, mask: np.ndarray) -> np.ndarray:
-        """(N,) bool: the tensors that are deeper than all of `mask` (N,) bool."""
+    def is_earlier(self, mask: np.ndarray) -> np.ndarray:
+        """Return (N,) bool: the tensors nearer the input than all of `mask` (N,) bool."""
         selected = np.flatnonzero(mask[self.order])
-        deeper = np.ones(len(self), bool)
-        deeper[self.order[: selected[-1] + 1 if len(selected) else 0]] = False
-        return deeper
+        earlier = np.ones(len(self), bool)
+        earlier[self.order[: selected[-1] + 1 if len(selected) else 0]] = False
+        return earlier
 
-    def deepening_ms(self, mask: np.ndarray) -> np.ndarray:
-        """(N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
+    def earlier_cost_ms(self, mask: np.ndarray) -> np.ndarray:
+        """Return (N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
         selected = self.order[mask[self.order]]
         now_ms = self.at_depth_ms[selected[-1]] if len(selected) else 0.0
-        return np.where(self.is_deeper(mask), self.at_depth_ms - now_ms, 0.0)
+        return np.where(self.is_earlier(mask), self.at_depth_ms - now_ms, 0.0)
 
-    def recording_time(self, mask: Mask) -> float:
-        """Predict the ms to do and record a minibatch's frozen work under `mask`; needs `reuse`."""
+    def cache_write_time(self, mask: Mask) -> float:
+        """Predict the ms to compute and cache a minibatch's activations under `mask`; needs `reuse`."""
         assert self.reuse is not None
         mask = self.as_mask(mask)
-        deepest = self.order[mask[self.order]][-1]
-        return float(self.once_ms[deepest] + self.reuse.recording_ms[deepest])
+        earliest = self.order[mask[self.order]][-1]
+        return float(self.saved_ms[earliest] + self.reuse.cache_write_ms[earliest])
 
-    def replay_time(self, mask: Mask) -> float:
-        """Predicted ms of a step under `mask` that replays what was recorded; needs `reuse`."""
-        return self.replaying.step_time(mask)
+    def cached_step_time(self, mask: Mask) -> float:
+        """Predict the ms of a cached step under `mask`; needs `reuse`."""
+        return self.with_cache.step_time(mask)
 
-    def replay_flops(self, mask: Mask) -> Optional[float]:
-        """Floating point operations of such a step; None where the profile has no count."""
+    def cached_step_flops(self, mask: Mask) -> Optional[float]:
+        """Predict the floating point operations of a cached step; None where the profile has no count."""
         assert self.reuse is not None
         once, flops = self.reuse.once_flops, self.step_flops(mask)
-        return flops and flops - float(once.amount[~once.touched(self.as_mask(mask))].sum())
+        return flops and flops - float(once.amount[~once.active_groups(self.as_mask(mask))].sum())
 
     def step_flops(self, mask: Mask) -> Optional[float]:
-        """Floating point operations of a step under `mask` (N,) bool; None where the profile has no count."""
+        """Predict the floating point operations of a step under `mask` (N,) bool; None where the profile has
+        no count.
+        """
         if self.flops is None:
             return None
-        runs = self.flops.touched(self.as_mask(mask)) | ~self.flops.has_members()
+        runs = self.flops.active_groups(self.as_mask(mask)) | ~self.flops.has_members()
         return float(self.flops.amount[runs].sum())
 
     def chain_time(self, mask: Mask) -> float:
-        """Predicted ms of a step under `mask` by the paper's chain: never less than `step_time`."""
+        """Predict the ms of a step under `mask` by the paper's chain: never less than `step_time`."""
         selected = self.as_mask(mask)[self.order]
         if not selected.any():
             return self.forward_ms
-        deepest = int(np.flatnonzero(selected)[-1])
+        earliest = int(np.flatnonzero(selected)[-1])
+        # t_dy up to and with the earliest selected tensor, as in the worked example of the paper's Sec. 3.3;
+        # its Eq. 7 leaves that tensor's own t_dy out.
         return self.forward_ms + float(
-            self.t_shared[self.order][: deepest + 1].sum()
+            self.t_shared[self.order][: earliest + 1].sum()
             + self.t_dw[self.order][selected].sum()
-            + self.at_depth_ms[self.order[deepest]]
+            + self.at_depth_ms[self.order[earliest]]
         )
 
     def to_json(self) -> Dict[str, Any]:
-        """The profile as plain JSON values."""
+        """Return the profile as plain JSON values."""
         return storage.to_json(self)
 
     @classmethod
     def from_json(cls, value: Any) -> "TensorTimings":
-        """The profile that `to_json` wrote; UsageError where `value` is none."""
+        """Read the profile that `to_json` wrote; UsageError where `value` is none."""
         return cls(**storage.fields(value))
 
     def save(self, path: Union[str, Path]) -> None:

@@ -11,15 +11,17 @@ from elastictrainer.steps.objective import Objective
 
 
 def random_masks(timings: TensorTimings, count: int, seed: int) -> List[np.ndarray]:
-    """`count` non-empty selections (N,) bool: a random depth, and a random share of the tensors above it."""
+    """Return `count` non-empty selections (N,) bool: a random depth, and a random share of the tensors above
+    it.
+    """
     random = np.random.default_rng(seed)
     order = timings.order[timings.connected[timings.order]]
     masks = []
     for _ in range(count):
-        deepest = random.integers(len(order))
+        earliest = random.integers(len(order))
         mask = np.zeros(len(timings), bool)
-        mask[order[: deepest + 1]] = random.random(deepest + 1) < random.uniform(0.1, 1.0)
-        mask[order[deepest]] = True
+        mask[order[: earliest + 1]] = random.random(earliest + 1) < random.uniform(0.1, 1.0)
+        mask[order[earliest]] = True
         masks.append(mask)
     return masks
 

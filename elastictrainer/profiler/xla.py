@@ -12,7 +12,7 @@ _SHOWN = 3  # tensor names in a message: as many as identify the layer
 
 
 def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """UsageError where XLA makes one op of work that selections must distinguish.
+    """Raise UsageError if XLA makes one op of work that selections must distinguish.
 
     Allowed is a call that computes with one variable and one activation, and its backward pass: both
     gradients run together or not at all, and are charged so. Keras itself compiles grouped convolutions on a
@@ -49,7 +49,7 @@ def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str
 
 
 def _is_one_layer(call: Any) -> bool:
-    """Whether `call` computes with one variable, trainable or not, and one activation."""
+    """Return whether `call` computes with one variable, trainable or not, and one activation."""
     sources = {source.name: source for source in map(_source, call.inputs)}.values()
     variables = sum(source.dtype == tf.resource for source in sources)
     return variables == 1 and sum(source.op.type != "Const" for source in sources) <= 2
@@ -66,14 +66,14 @@ def _refusal(function: str, tensors: Sequence[str]) -> UsageError:
 
 
 def _source(tensor: Any) -> Any:
-    """What `tensor` is read from."""
+    """Return the op or input that `tensor` is read from."""
     while tensor.op.type in _PASSED_ON:
         tensor = tensor.op.inputs[0]
     return tensor
 
 
 def _called_from(nodes: Iterable[Any], library: Any, compiled: Set[str]) -> Set[str]:
-    """The functions that are called inside the functions that `nodes` call and XLA does not compile."""
+    """Return the functions called inside those that `nodes` call and XLA does not compile."""
     bodies: Dict[str, List[Any]] = {f.signature.name: list(f.node_def) for f in library.function}
     inside: Set[str] = set()
     pending = [name for node in nodes for name in _functions_of(node) if name not in compiled]
@@ -86,6 +86,6 @@ def _called_from(nodes: Iterable[Any], library: Any, compiled: Set[str]) -> Set[
 
 
 def _functions_of(node: Any) -> List[str]:
-    """The functions that a node's attributes name."""
+    """Return the functions that a node's attributes name."""
     values = node.attr.values()
     return [f.name for value in values for f in (value.func, *value.list.func) if f.name]

@@ -72,6 +72,7 @@ def read_trace(path: Union[str, Path]) -> Trace:
                     kernels.append(_table(line, _kernel_kinds(plane, line, op_index)))
     if not steps:
         raise RunError(f"{path} holds no traced step.")
+    # On the host an op of a GPU is its launch alone: its kernels have its time.
     launched = np.unique(np.concatenate([table[:, 0] for table in kernels])) if kernels else np.zeros(0)
     tables = [table[~np.isin(table[:, 0], launched)] for table in host] + kernels
     lines = [(table[:, 1], table[:, 2], table[:, 0].astype(np.int64)) for table in tables if len(table)]
@@ -79,7 +80,7 @@ def read_trace(path: Union[str, Path]) -> Trace:
 
 
 def _table(line: Any, kinds: List[int]) -> np.ndarray:
-    """(E, 3) kind, start and end in ns of a line's events, without those of no interest."""
+    """Return (E, 3) kind, start and end in ns of a line's events, without those of no interest."""
     events = [(k, e.offset_ps, e.duration_ps) for k, e in zip(kinds, line.events) if k != _NEITHER]
     table = np.array(events, np.float64).reshape(-1, 3)
     table[:, 1] = line.timestamp_ns + table[:, 1] / 1e3
@@ -88,7 +89,7 @@ def _table(line: Any, kinds: List[int]) -> np.ndarray:
 
 
 def _kinds_by_name(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
-    """For each event name on the host: its op's index, _STEP, _ASYNC (events name the op), or _NEITHER."""
+    """Return for each event name on the host its op's index, _STEP, _ASYNC (it names the op) or _NEITHER."""
     kind_of = {}
     for event_id, metadata in plane.event_metadata.items():
         match = _OP_EVENT.match(metadata.name)
@@ -104,7 +105,7 @@ def _kinds_by_name(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
 
 
 def _host_kinds(plane: Any, line: Any, kind_of: Dict[int, int], op_index: Dict[str, int]) -> List[int]:
-    """For each event of a host's thread the index of its op, _STEP or _NEITHER."""
+    """Return for each event of a host's thread the index of its op, _STEP or _NEITHER."""
     kinds = []
     for event in line.events:
         kind = kind_of.get(event.metadata_id, _NEITHER)
@@ -116,7 +117,7 @@ def _host_kinds(plane: Any, line: Any, kind_of: Dict[int, int], op_index: Dict[s
 
 
 def _kernel_kinds(plane: Any, line: Any, op_index: Dict[str, int]) -> List[int]:
-    """For each event of a GPU's stream the index of its op; a kernel of no op keeps its kernel name."""
+    """Return for each event of a GPU's stream the index of its op; a kernel of no op keeps its name."""
     kinds = []
     for event in line.events:
         metadata = plane.event_metadata[event.metadata_id]
@@ -126,7 +127,7 @@ def _kernel_kinds(plane: Any, line: Any, op_index: Dict[str, int]) -> List[int]:
 
 
 def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
-    """The text of the first stat of this name, or None."""
+    """Return the text of the first stat of this name, or None."""
     for stat in stats:
         if plane.stat_metadata[stat.metadata_id].name == name:
             return str(stat.str_value or plane.stat_metadata[stat.ref_value].name)
@@ -160,6 +161,7 @@ def innermost(
                 open_events.pop()
         now = until
 
+    # Sorted by start, an outer event before an inner one that starts with it: a stack holds the open ones.
     for i in np.lexsort((-end, start)):
         advance(start[i])
         open_events.append((end[i], int(op[i])))
@@ -199,19 +201,21 @@ def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int) -> Tuple[np.ndarray, float]:
-    """(M,) ms of wall-clock share for each op, and the ms from the first start to the last end."""
+    """Return (M,) ms of wall-clock share for each op, and the ms from the first start to the last end."""
     ticks, where = np.unique(np.concatenate([start, end]), return_inverse=True)
     begins, ends = where[: len(start)], where[len(start) :]
+    # Between two neighbouring ticks the set of active ops does not change: count them by a running sum.
     active = np.zeros(len(ticks))
     np.add.at(active, begins, 1)
     np.add.at(active, ends, -1)
     active = np.cumsum(active)[:-1]
     length = np.diff(ticks)
-    # One event's share of the elementary intervals it covers, as a difference of a running integral.
+    # With n(t) ops active at t an event from a to b gets the integral of dt / n(t) over [a, b], a difference
+    # of a running integral. The shares of all events then add up to the wall time.
     integral = np.concatenate([[0.0], np.cumsum(np.where(active > 0, length / np.maximum(active, 1), 0.0))])
     shares = np.bincount(op, weights=integral[ends] - integral[begins], minlength=ops)
     first_at = {}
-    for tick, name in zip(begins[::-1], op[::-1]):
+    for tick, name in zip(begins[::-1], op[::-1]):  # backwards: the first event of a tick stays
         first_at[tick] = name
     for gap in np.flatnonzero(active == 0):
         shares[first_at[gap + 1]] += length[gap]
@@ -219,24 +223,24 @@ def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int
 
 
 def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
-    """For each traced op name, the index of the graph op it belongs to, or -1.
+    """Return for each traced op name the index of the graph op it belongs to, or -1.
 
     Graph optimisation renames: what replaces an op, or is in the body of a loop or function, is named below
     it. The longest known name that is a path prefix is the op to charge; failing that, the same with the
-    leading path components (the optimizer's scope) taken off. An arithmetic rewrite is named beside the
+    leading path components (the optimizer's scope) taken off. An arithmetic rewrite is named next to the
     op it replaces, as `scope/ArithmeticOptimizer/REWRITE_op`.
     """
     index = {name: i for i, name in enumerate(known)}
     result = np.full(len(traced), -1, np.int64)
     for t, name in enumerate(traced):
         rewritten = _REWRITTEN.match(name)
-        beside = []
+        neighbours = []
         if rewritten:
             words = rewritten.group(2).split("_")
-            beside = [rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words))]
-        known_beside = next((index[other] for other in beside if other in index), None)
-        if known_beside is not None:
-            result[t] = known_beside
+            neighbours = [rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words))]
+        known_neighbour = next((index[other] for other in neighbours if other in index), None)
+        if known_neighbour is not None:
+            result[t] = known_neighbour
             continue
         parts = name.split("/")
         for first in range(len(parts)):

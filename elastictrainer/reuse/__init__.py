@@ -1,1 +1,1 @@
-"""Frozen work is done once: the cut through a step's graph, the recorded examples, the replayed step."""
+"""The cache of activations: the cut through a step's graph, the cached examples, the cached step."""

@@ -1,4 +1,4 @@
-"""Measure what frozen work costs that is done once: how much of it can be, and what its recording takes."""
+"""Measure the costs of cached activations: which forward work can be cached, and cache writes and reads."""
 
 import dataclasses
 import gc
@@ -15,17 +15,17 @@ from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.cache_reader import CacheReader
+from elastictrainer.reuse.cache_storage import CacheStorage, Column
 from elastictrainer.reuse.cut import least_cost_cut
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.op_costs import OpCosts
-from elastictrainer.reuse.recording import Column, Recording
-from elastictrainer.reuse.replay import Replay
-from elastictrainer.reuse.split import TracedStep, Unusable
-from elastictrainer.reuse.step_kinds import KINDS, StepsOfKinds
+from elastictrainer.reuse.split import NotCacheable, TracedStep
+from elastictrainer.reuse.step_variants import KINDS, StepVariants
 from elastictrainer.reuse.storable import is_storable, row_bytes
-from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY
+from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, PLAIN
 from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 
 _MOST_CUTS = 200  # depths whose cut is looked for: those between have that of the next one inwards
 _MB = (0.02, 2.0)  # of a minibatch, that writing and reading are timed with
@@ -37,7 +37,7 @@ _LEAST_S = 2.0  # to calibrate in: shorter measurements differ by more than they
 def with_reuse_costs(
     timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
 ) -> TensorTimings:
-    """`timings` with its `reuse`, measured in a few seconds, and calibrated for half as long as the profile.
+    """Add `reuse` to `timings`, measured in a few seconds, and calibrated for half as long as the profile.
 
     Args:
         timings: the model's profile.
@@ -55,11 +55,13 @@ def with_reuse_costs(
 def _measured(
     timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
 ) -> ReuseCosts:
-    """Return what frozen work costs that is done once, as far as one step tells; see `with_reuse_costs`."""
+    """Measure the costs of cached activations, as far as one step tells."""
     forward = ForwardPass(objective, optimizer, batch)
     traced, members, op_cost = forward.traced, forward.members, forward.op_costs(timings)
     operations, frozen = traced.ops.operations, traced.ops.frozen
     always = timings.forward.amount[~timings.forward.has_members()].sum()
+    # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
+    # no tensor: their share of it is measured by itself.
     once = {0: min(_input_ms(traced, members, batch), float(always))}
     flops, counted = flops_of(operations), {0: 0.0}
     for k in frozen:
@@ -84,7 +86,7 @@ def _measured(
 def _calibrated(
     timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any], seconds: float
 ) -> TensorTimings:
-    """`timings`, whose `reuse` is corrected by measuring `middle` and `cheapest` for about so many seconds.
+    """Correct the `reuse` of `timings` by measuring `middle` and `cheapest` for about so many seconds.
 
     As it was where that is too short a time, or nothing can be done once.
     """
@@ -92,26 +94,28 @@ def _calibrated(
         return timings
     found = []
     # Timed in turn with the full step: three kinds of steps, and one.
-    for mask, kinds, share in ((middle(timings), KINDS, 2 / 3), (cheapest(timings), (REPLAY,), 1 / 3)):
+    for mask, kinds, share in ((middle(timings), KINDS, 2 / 3), (cheapest(timings), (CACHE_READ,), 1 / 3)):
         try:
-            steps = StepsOfKinds(timings, mask, objective, optimizer, batch)
-        except Unusable:
+            steps = StepVariants(timings, mask, objective, optimizer, batch)
+        except NotCacheable:
             return timings
         found.append(steps.ratios(share * seconds, kinds))
         steps.close()
     inside, short = found
-    return with_calibrated_reuse(timings, inside[PLAIN], inside[RECORDING], inside[REPLAY], short[REPLAY])
+    return with_calibrated_reuse(
+        timings, inside[PLAIN], inside[CACHE_WRITE], inside[CACHE_READ], short[CACHE_READ]
+    )
 
 
 def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]) -> float:
-    """What the ops take that depend on the inputs alone, such as augmentation."""
+    """Return the ms of the ops that depend on the inputs alone, such as augmentation."""
     edge = traced.edge_of({k for k in traced.ops.frozen if not members[k]})
     if not edge:
         return 0.0
     inputs = [tf.convert_to_tensor(value) for value in tf.nest.flatten(batch[0])]
     part, states = traced.prefix(edge)
-    first = tf.function(part)  # as in a recording step; see `FrozenWork`
-    with restored(states):
+    first = tf.function(part)  # as `ActivationCache` does when it writes
+    with preserve_variables(states):
         return _median_ms(lambda: first(*inputs))
 
 
@@ -123,7 +127,7 @@ def _cuts(
     ms_per_mb: float,
     batch: Tuple[Any, Any],
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """(N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of frozen work behind it."""
+    """Return (N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of work behind it."""
     size = len(tf.nest.flatten(batch[0])[0])
 
     def mb(tensor: Any) -> float:
@@ -136,6 +140,7 @@ def _cuts(
     for place, tensor in enumerate(depths):
         above |= 1 << int(tensor)
         frozen = {k for k in traced.ops.frozen if not members[k] & above}
+        # Tensors of `timings.order` up to this one train: the ops that depend on none of them are frozen.
         if place in asked and len(frozen) not in found:  # the sets are nested: their sizes tell them apart
             ops = dataclasses.replace(traced.ops, frozen=frozen)
             cut = least_cost_cut(ops, traced.needed(frozen), op_cost, lambda t: ms_per_mb * mb(t))
@@ -150,23 +155,23 @@ def _cuts(
 
 
 def _transfer_ms(batch: int) -> Tuple[Tuple[float, float], Tuple[float, float]]:
-    """What writing a minibatch takes, in ms and ms per MB of float32; and what reading it takes."""
+    """Measure writing a minibatch, and reading it: each in ms, and ms per MB of float32."""
     times = [_transfer_of(mb, batch) for mb in _MB]
     return _line([write for write, _ in times]), _line([read for _, read in times])
 
 
 def _transfer_of(mb: float, batch: int) -> Tuple[float, float]:
-    """Milliseconds to write and to read a minibatch of so many MB."""
+    """Measure the milliseconds to write and to read a minibatch of so many MB."""
     width = max(1, int(1e6 * mb / 4 / batch))
     exact = tf.random.stateless_normal((batch, width), (1, 2))
-    recording = Recording([Column((width,), "float16")], batch * _ROUNDS)
+    storage = CacheStorage([Column((width,), "float16")], batch * _ROUNDS)
     narrow = tf.function(lambda value: tf.cast(value, tf.float16))
     widen = tf.function(lambda value: tf.cast(value, tf.float32))
-    write_ms = _median_ms(lambda: recording.add([narrow(exact).numpy()]))
-    replay, places = Replay(recording, 0), itertools.count()
-    read_ms = _median_ms(lambda: widen(*replay.minibatch(0, next(places))))
-    replay.close()
-    recording.close()
+    write_ms = _median_ms(lambda: storage.add([narrow(exact).numpy()]))
+    reader, places = CacheReader(storage, 0), itertools.count()
+    read_ms = _median_ms(lambda: widen(*reader.minibatch(0, next(places))))
+    reader.close()
+    storage.close()
     return write_ms, read_ms
 
 

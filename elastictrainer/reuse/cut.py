@@ -1,4 +1,4 @@
-"""Where to cut a step in two: what to store of each example, and what to compute again."""
+"""The cut of a step into two parts: which tensors of each example are stored, and which are recomputed."""
 
 from dataclasses import dataclass
 from typing import Any, Callable, List, Mapping, Set, Tuple
@@ -16,8 +16,8 @@ class Cut:
     """A cut through the frozen part of a step.
 
     Attributes:
-        tensors: what is stored of each example, in the order of the graph.
-        recomputed: positions of frozen ops that a replayed step computes again.
+        tensors: the tensors stored of each example, in the order of the graph.
+        recomputed: positions of frozen ops that a cached step computes again.
         done_once: positions of frozen ops that it does not.
     """
 
@@ -32,7 +32,7 @@ def least_cost_cut(
     op_cost: Callable[[Any], float],
     tensor_cost: Callable[[Any], float],
 ) -> Cut:
-    """The cut that a replayed step costs least with.
+    """Find the cut with which a cached step costs least.
 
     Each tensor of the frozen part that the rest of the step reads is stored or computed again from others,
     down to the inputs. What is behind a dropout is never stored: the rest of the step would always see the
@@ -40,7 +40,7 @@ def least_cost_cut(
 
     Args:
         ops: of the step.
-        needed: positions of ops outside the frozen part that a replayed step runs.
+        needed: positions of ops outside the frozen part that a cached step runs.
         op_cost: ms to compute an op again.
         tensor_cost: ms to read a tensor of the store; infinite where it cannot be stored.
     """
@@ -48,6 +48,7 @@ def least_cost_cut(
     barred: Set[int] = set()  # nothing of these ops may be stored
     while True:
         cut = _minimum_cut(ops, position, needed, op_cost, tensor_cost, barred)
+        # Random numbers that both parts would draw: the cached step would draw others than were cached.
         torn = _drawn_twice(ops, position, needed, cut)
         if not torn:
             return cut
@@ -62,9 +63,9 @@ def _minimum_cut(
     tensor_cost: Callable[[Any], float],
     barred: Set[int],
 ) -> Cut:
-    """The minimum cut of a network in which every op and every tensor is a node.
+    """Find the minimum cut of a network in which every op and every tensor is a node.
 
-    An op on the sink's side is computed again, a tensor on that side is had in the replayed step. Edges: from
+    An op on the sink's side is computed again, a tensor on that side is there in the cached step. Edges: from
     the source to an op, what computing it again costs; from an op to its tensor, what storing that costs;
     from a tensor to an op that reads it, and from a needed tensor to the sink: never to be cut.
     """
@@ -86,6 +87,7 @@ def _minimum_cut(
     total = costs[np.isfinite(costs)].sum()
     unit = total / _TOTAL if total else 1.0
 
+    # SciPy's flow takes 32-bit integers: costs become shares of 1e-8 of the total.
     def capacity(cost: float) -> int:
         return _NEVER if not np.isfinite(cost) else max(1, round(cost / unit))  # a tie: store less, earlier
 
@@ -102,11 +104,13 @@ def _minimum_cut(
     rows, columns, capacities = (np.array(column) for column in zip(*edges)) if edges else ([], [], [])
     count = 2 + len(frozen) + len(tensors)
     network = csr_matrix((capacities, (rows, columns)), shape=(count, count), dtype=np.int32)
+    # By max-flow min-cut, the nodes that residual capacity reaches from the source are its side of the cut.
     residual = network - maximum_flow(network, source, sink).flow
     residual.data[residual.data < 0] = 0
     residual.eliminate_zeros()
     before = set(breadth_first_order(residual, source, return_predecessors=False).tolist())
     recomputed = {k for k in frozen if op_node[k] not in before}
+    # The cut edges from an op to its tensor: the op has run, and the cached step needs the tensor.
     stored = [
         tensor
         for k in frozen
@@ -117,14 +121,14 @@ def _minimum_cut(
 
 
 def _drawn_twice(ops: FrozenOps, position: Mapping[str, int], needed: Set[int], cut: Cut) -> Set[int]:
-    """Ops of random numbers that both a stored tensor and the replayed step would draw by."""
-    recorded = _upstream(ops, position, {position[tensor.op.name] for tensor in cut.tensors}, set())
+    """Return the ops of random numbers that both a stored tensor and the cached step would draw from."""
+    cached = _upstream(ops, position, {position[tensor.op.name] for tensor in cut.tensors}, set())
     stored = {id(tensor) for tensor in cut.tensors}
-    return ops.random & recorded & _upstream(ops, position, needed | cut.recomputed, stored)
+    return ops.random & cached & _upstream(ops, position, needed | cut.recomputed, stored)
 
 
 def _upstream(ops: FrozenOps, position: Mapping[str, int], ends: Set[int], given: Set[int]) -> Set[int]:
-    """The ops that `ends` are computed by, where the tensors of the ids `given` are there already."""
+    """Return the ops that `ends` are computed by, where the tensors of the ids `given` exist already."""
     found, pending = set(ends), list(ends)
     while pending:
         for tensor in ops.operations[pending.pop()].inputs:
@@ -136,7 +140,7 @@ def _upstream(ops: FrozenOps, position: Mapping[str, int], ends: Set[int], given
 
 
 def downstream(ops: FrozenOps, starts: Set[int]) -> Set[int]:
-    """Positions of the ops `starts` and of all that depend on them."""
+    """Return the positions of the ops `starts` and of all that depend on them."""
     position, found, pending = ops.position(), set(starts), list(starts)
     while pending:
         for tensor in ops.operations[pending.pop()].outputs:

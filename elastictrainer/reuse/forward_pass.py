@@ -1,4 +1,4 @@
-"""What all selections of a run have in common: the model's forward pass, looked at once."""
+"""The model's forward pass, analysed once for all selections of a run."""
 
 from typing import Any, Dict, Optional, Tuple
 
@@ -18,7 +18,7 @@ class ForwardPass:
     Attributes:
         traced: the step that trains nothing: all that can be frozen is.
         members: of each of its ops, the tensors that it depends on, as bits.
-        examples: what an op does with examples, by name; see `TracedStep.stop_where_examples_mix`.
+        examples: ALIKE, MIXES or FOLDS of an op by name, as `TracedStep.stop_where_examples_mix` finds it.
     """
 
     def __init__(self, objective: Objective, optimizer: Any, minibatch: Tuple[Any, Any]):
@@ -48,5 +48,5 @@ class ForwardPass:
         return None if tensor is None or tensor.shape.rank != 2 else tensor.name
 
     def op_costs(self, timings: Optional[TensorTimings]) -> OpCosts:
-        """What each op takes by a profile; see `OpCosts`."""
+        """Return the cost of each op by a profile."""
         return OpCosts(timings, self._shares)

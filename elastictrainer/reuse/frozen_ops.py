@@ -1,4 +1,4 @@
-"""Which ops of a traced training step give the same result for an example as long as a selection lasts."""
+"""The frozen ops of a traced training step: their result for an example lasts as long as a selection."""
 
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Sequence, Set, Tuple
@@ -21,9 +21,9 @@ class FrozenOps:
 
     Attributes:
         operations: of the graph, producers before consumers.
-        frozen: what depends on the inputs and on nothing that the step changes: the same for the same view
-            of an example. Placeholders of inputs are among them.
-        moving: what depends on something that the step changes, or on the labels.
+        frozen: ops that depend on the inputs and on nothing that the step changes: their result is the same
+            for the same augmented copy of an example. Placeholders of inputs are among them.
+        moving: ops that depend on a variable that the step changes, or on the labels.
         random: those that draw random numbers from a state in a variable, or in themselves.
         behind_dropout: frozen ops whose result mixes features with random numbers, up to the next weight.
         valueless: frozen ops whose result is not stored: it says nothing about the inputs' values, as shapes
@@ -40,7 +40,7 @@ class FrozenOps:
     random_states: Dict[int, FrozenSet[int]]
 
     def position(self) -> Dict[str, int]:
-        """Each op's place in `operations`, by its name."""
+        """Return each op's place in `operations`, by its name."""
         return {op.name: k for k, op in enumerate(self.operations)}
 
 
@@ -74,6 +74,7 @@ def frozen_ops(
     is_drawn: Set[int] = set()  # depends on random numbers
     behind: Set[int] = set()
     states: Dict[int, FrozenSet[int]] = {}
+    # Producers come before consumers: one pass decides every set for an op from those of its inputs.
     for k, op in enumerate(operations):
         sources = [position[tensor.op.name] for tensor in op.inputs]
         taken = frozenset(id(tensor) for tensor in op.inputs if id(tensor) in state_handles)
@@ -90,7 +91,7 @@ def frozen_ops(
             or _has_hidden_state(kinds)
         ):
             moving.add(k)
-        if op.type in _SHAPES:
+        if op.type in _SHAPES:  # a shape depends on no value: none of the sets below goes through it
             continue
         if by_value.intersection(sources):
             by_value.add(k)
@@ -101,6 +102,8 @@ def frozen_ops(
         )
         if reads_weight or weighted.intersection(sources):
             weighted.add(k)
+        # Features times a drawn mask are dropout: stored, every cached step would see the same draw. The set
+        # ends at the next weight; results behind that are stored like others.
         uses_weight = reads_weight or any(s in weighted and s not in by_value for s in sources)
         masked = any(s in is_drawn and s not in weighted for s in sources) or k in random
         features = any(s in weighted and s in by_value for s in sources)
@@ -119,7 +122,7 @@ def frozen_ops(
 
 
 def _written(op: Any) -> List[Any]:
-    """The handles that the op may write through."""
+    """Return the handles that the op may write through."""
     handles = [(k, tensor) for k, tensor in enumerate(op.inputs) if tensor.dtype == tf.resource]
     if not handles or op.type in _READS or not op.op_def.is_stateful:
         return []
@@ -138,7 +141,7 @@ class _Bodies:
         self._nodes = {function.signature.name: function.node_def for function in library}
 
     def kinds_in(self, op: Any) -> Set[str]:
-        """The types of the ops that the call `op` runs; none where it is no call."""
+        """Return the types of the ops that the call `op` runs; none where it is no call."""
         kinds: Set[str] = set()
         seen: Set[str] = set()
         pending = _called(op.node_def)
@@ -163,7 +166,7 @@ def _is_random(kinds: Set[str]) -> bool:
 
 
 def _has_hidden_state(kinds: Set[str]) -> bool:
-    """Whether results may depend on a state that is in no variable, and is not that of random numbers."""
+    """Return whether results may depend on a state that is neither in a variable nor of random numbers."""
     return any(
         kind not in (*_READS, *_STATELESS_KINDS, *_CALLS)
         and not kind.startswith(("Assign", "Resource", "TensorList"))

@@ -1,4 +1,4 @@
-"""What each op of a forward pass takes."""
+"""The cost of each op of a forward pass."""
 
 from typing import Any, Dict, List, Optional, Sequence, Set
 
@@ -16,7 +16,7 @@ _FREE = ("Placeholder", "VarHandleOp", "ReadVariableOp", "Identity", "Const")  #
 
 
 class OpShares:
-    """How a group's time is shared out among its ops.
+    """The share of each op in its group's time.
 
     Attributes:
         names: of the ops.
@@ -36,7 +36,7 @@ class OpShares:
 
 
 class OpCosts:
-    """What each forward op of a graph takes: its group's measured time, shared out by FLOPs."""
+    """The cost of each forward op of a graph: its group's measured time, shared out by FLOPs."""
 
     def __init__(self, timings: Optional[TensorTimings], shares: OpShares):
         """
@@ -65,12 +65,14 @@ class OpCosts:
         self._ms = {name: rates[b] * weight for name, b, weight in zip(names, members, weights)}
 
     def __call__(self, op: Any) -> float:
-        """Milliseconds; of an op that the graph did not have, such as one that asks for a shape, none."""
+        """Return the milliseconds of an op; 0 for one that the graph did not have, such as one that asks for
+        a shape.
+        """
         return self._ms.get(op.name, 0.0)
 
 
 def _weights(operations: Sequence[Any]) -> List[float]:
-    """What each op takes, in FLOPs."""
+    """Return the cost of each op, in FLOPs."""
     looping = _functions_with_loops(operations[0].graph.as_graph_def().library) if operations else set()
     weights = []
     for op, count in zip(operations, flops_of(operations)):
@@ -86,7 +88,7 @@ def _weights(operations: Sequence[Any]) -> List[float]:
 
 
 def _functions_with_loops(library: Any) -> Set[str]:
-    """Names of the functions of a graph's library in which a loop runs."""
+    """Return names of the functions of a graph's library in which a loop runs."""
     calls: Dict[str, Set[str]] = {}
     looping: Set[str] = set()
     for function in library.function:

@@ -1,4 +1,4 @@
-"""How the frozen work of a run is to be done once."""
+"""Settings of the activation cache."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,24 +8,24 @@ from elastictrainer.errors import UsageError
 from elastictrainer.registry import REUSE, REUSE_DTYPE, Choice
 from elastictrainer.runs import environment
 
-# Bytes. Most recordings of MobileNetV2 on 3,000 images of 224x224 have half of it; a larger one is a file.
+# Bytes. Most caches of MobileNetV2 on 3,000 images of 224x224 have half of it; a larger one is a file.
 _MOST = 2 * 10**9
 _CHOICE = Choice("reuse", (*REUSE.names, "always"))  # the data of a command always gives the same examples
 
 
 @dataclass(frozen=True)
 class ReuseSettings:
-    """What a run that records and replays needs to know.
+    """Settings of a run's activation cache.
 
     Attributes:
-        reuse: "auto": record frozen work where that makes steps shorter; "off": do it in every step, as the
-            paper does; "always": as "auto", also from a tf.data.Dataset of which it is not known that
+        reuse: "auto": cache activations where that makes steps shorter; "off": compute them in every step,
+            as the paper does; "always": as "auto", also from a tf.data.Dataset of which it is not known that
             every epoch gives the same examples.
-        dtype: "float16" or "float32": of what is stored. With float32 a run gives what one gives that
-            computes the same views again, up to the last bit where TensorFlow fuses ops across the cut.
-        memory: bytes that are kept in memory; a larger recording goes into a file. None: see `usual_memory`.
+        dtype: "float16" or "float32", of the stored activations. With float32 the result is that of computing
+            the same augmented copies again, up to the last bit where TensorFlow fuses ops across the cut.
+        memory: bytes that are kept in memory; a larger cache goes into a file. None: `usual_memory`.
         folder: of that file; None: the system's for temporary files.
-        seed: of the order in which examples come again; None: minibatches come as they were recorded.
+        seed: of the order in which examples come again; None: minibatches come as they were written.
 
     Raises:
         UsageError: an attribute out of range.
@@ -45,12 +45,12 @@ class ReuseSettings:
 
     @property
     def kept_bytes(self) -> int:
-        """What a recording in memory has at most."""
+        """Return the most bytes of a cache in memory."""
         return usual_memory(environment.memory_bytes()) if self.memory is None else self.memory
 
 
 def usual_memory(machine: Optional[int]) -> int:
-    """Bytes that a recording may have in the memory of a machine of so many; None: it does not tell.
+    """Return the bytes that a cache may have in the memory of a machine of so many; None: not known.
 
     2 GB, or a quarter of the machine: the training step itself takes as much again on a small device.
     """

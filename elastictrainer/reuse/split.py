@@ -1,4 +1,6 @@
-"""A training step in two: the prefix, which is recorded, and the suffix, which is replayed."""
+"""A training step in two parts: the prefix, whose results are cached, and the suffix, which a cached step
+runs.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
@@ -13,7 +15,7 @@ from elastictrainer.reuse.frozen_ops import frozen_ops
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import tf_variables
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 
 # What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
 # or another number of rows.
@@ -22,8 +24,8 @@ _HELD = 128e6  # bytes of tensors that are compared at once
 _ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
 
 
-class Unusable(Exception):
-    """Why the frozen work of a selection cannot, or need not, be done once."""
+class NotCacheable(Exception):
+    """The reason why the activations of a selection cannot, or need not, be cached."""
 
 
 @dataclass
@@ -35,7 +37,7 @@ class SplitStep:
         prefix: from the step's inputs, flat, to the values of the cut's tensors, and of others asked for.
         suffix: from these and the step's labels, flat, to the loss; it updates what the step updates.
         random_states: the variables that the prefix draws random numbers from.
-        fixed: the other variables that it reads: none may change while what it recorded is used.
+        fixed: the other variables that it reads: none may change while the cache is used.
     """
 
     cut: Cut
@@ -73,13 +75,14 @@ class TracedStep:
         self._position = self.ops.position()
         # The graph's own output is an identity that waits for all that the step does.
         self._loss = graph.outputs[0].op.inputs[0]
+        # Ops that run for their effect alone: updates, counters and metrics; and moves of random states.
         moving, random = self.ops.moving, self.ops.random
         must_run = [(self._position[op.name], op) for op in graph.control_outputs]
         self._effects = [op for k, op in must_run if k in moving and k not in random]
         self._draws = [op for k, op in must_run if k in random]
 
     def needed(self, frozen: Optional[Set[int]] = None) -> Set[int]:
-        """Positions of ops outside the frozen part, or outside `frozen`, that a replayed step runs."""
+        """Return the positions of ops outside the frozen part (or `frozen`) that a cached step runs."""
         frozen = self.ops.frozen if frozen is None else frozen
         ends = {self._position[op.name] for op in [self._loss.op, *self._effects]}
         return self._upstream(ends - frozen, frozen)
@@ -89,11 +92,11 @@ class TracedStep:
         return self._graph.get_tensor_by_name(name)
 
     def cut(self, op_cost: Callable[[Any], float], tensor_cost: Callable[[Any], float]) -> Cut:
-        """See `least_cost_cut`."""
+        """Find the cut with which a cached step costs least; arguments as of `least_cost_cut`."""
         return least_cost_cut(self.ops, self.needed(), op_cost, tensor_cost)
 
     def members(self, variables: Sequence[Any]) -> List[int]:
-        """Of each op, which of `variables` it depends on, as bits: variable i is bit i."""
+        """Return, for each op, the `variables` that it depends on, as bits: variable i is bit i."""
         depends_on = [0] * len(self.ops.operations)
         for i, variable in enumerate(tf_variables(variables)):
             if id(variable.handle) in self._internal:
@@ -105,7 +108,7 @@ class TracedStep:
         return depends_on
 
     def edge_of(self, inside: Set[int]) -> List[Any]:
-        """The tensors of the ops `inside` that others read, those of placeholders aside."""
+        """Return the tensors of the ops `inside` that others read, those of placeholders aside."""
         return [
             tensor
             for k in sorted(inside)
@@ -115,9 +118,11 @@ class TracedStep:
         ]
 
     def prefix(self, tensors: Sequence[Any]) -> Tuple[Callable[..., List[tf.Tensor]], List[tf.Variable]]:
-        """From the step's inputs to these tensors' values; and the random states that this draws from."""
-        recorded = self._upstream({self._position[t.op.name] for t in tensors}, set())
-        drawn = self._states_read(recorded)
+        """Make the function from the step's inputs to these tensors' values; returns the random states it
+        reads, too.
+        """
+        cached = self._upstream({self._position[t.op.name] for t in tensors}, set())
+        drawn = self._states_read(cached)
         states = [v for state, v in self._states.items() if state in drawn]
         return self._function(self._inputs, list(tensors), self._draws_of(drawn)), states
 
@@ -155,8 +160,8 @@ class TracedStep:
 
         Args:
             minibatch: inputs and labels of a full size.
-            known: what ops do with examples, ALIKE, MIXES or FOLDS by name, from other steps of the same
-                model; it is added to.
+            known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are
+                added.
         """
         known = {} if known is None else known
         self._find_mixing(minibatch, known)
@@ -189,7 +194,7 @@ class TracedStep:
     def _compare_examples(
         self, tensors: Sequence[Any], inputs: Sequence[tf.Tensor], known: Dict[str, str]
     ) -> None:
-        """Add to `known` what the ops of `tensors` do with examples; see `stop_where_examples_mix`."""
+        """Add to `known` how the ops of `tensors` combine examples: ALIKE, MIXES or FOLDS."""
         batch = int(inputs[0].shape[0])
         every, states = self.prefix(tensors)
 
@@ -198,7 +203,8 @@ class TracedStep:
             found = every(*values)
             return [value[:1] for value in found], [tf.shape(value)[0] for value in found]
 
-        with restored(states) as restore:
+        # The same random numbers in both runs: only the other examples of the minibatch differ.
+        with preserve_variables(states) as restore:
             among_others, rows = first_rows(*inputs)
             restore(states)
             among_copies, _ = first_rows(*(tf.repeat(value[:1], batch, axis=0) for value in inputs))
@@ -211,8 +217,9 @@ class TracedStep:
     def split(self, cut: Cut, more: Sequence[Any] = ()) -> SplitStep:
         """Make the two functions of `cut`; the prefix also gives the tensors `more`, behind the cut's."""
         prefix, states = self.prefix([*cut.tensors, *more])
-        recorded = self._upstream({self._position[t.op.name] for t in cut.tensors}, set())
-        read = {id(tensor) for k in recorded for tensor in self.ops.operations[k].inputs}
+        cached = self._upstream({self._position[t.op.name] for t in cut.tensors}, set())
+        # A change of one of these, as by a callback that loads weights, makes the cache wrong.
+        read = {id(tensor) for k in cached for tensor in self.ops.operations[k].inputs}
         fixed = [
             v
             for v in self._graph.variables
@@ -221,15 +228,16 @@ class TracedStep:
         return SplitStep(cut, prefix, self._suffix(cut), states, fixed)
 
     def _suffix(self, cut: Cut) -> Callable[..., tf.Tensor]:
-        replayed = self._upstream(self.needed() | cut.recomputed, self.ops.frozen)
-        effects = [*self._effects, *self._draws_of(self._states_read(replayed))]
+        rerun = self._upstream(self.needed() | cut.recomputed, self.ops.frozen)
+        # Only the draws that it repeats itself: the prefix has moved the other random states on already.
+        effects = [*self._effects, *self._draws_of(self._states_read(rerun))]
         return self._function([*cut.tensors, *self._labels], self._loss, effects)
 
     def _handle(self, variable: Any) -> int:
         return self._internal[id(variable.handle)]
 
     def _draws_of(self, states: Set[int]) -> List[Any]:
-        """The ops that move the random `states` on."""
+        """Return the ops that move the random `states` on."""
         return [
             op for op in self._draws if states & self.ops.random_states.get(self._position[op.name], set())
         ]
@@ -238,7 +246,7 @@ class TracedStep:
         return {state for k in run for state in self.ops.random_states.get(k, ())}
 
     def _upstream(self, ends: Set[int], without: Set[int]) -> Set[int]:
-        """The ops that `ends` need, themselves included, but none of `without` beside them."""
+        """Return the ops that `ends` need, themselves included, but none of `without`."""
         found, pending = set(ends), list(ends)
         while pending:
             for tensor in self.ops.operations[pending.pop()].inputs:
@@ -249,10 +257,10 @@ class TracedStep:
         return found
 
     def _function(self, feeds: Sequence[Any], fetches: Any, effects: Sequence[Any]) -> Any:
-        """The part of the graph that computes `fetches` and `effects` from `feeds`; it returns `fetches`."""
+        """Make a function of the part of the graph that computes `fetches` and `effects` from `feeds`."""
         holder = wrap_function.VariableHolder(share_variables=True)
         whole = wrap_function.WrappedFunction(self._graph, variable_holder=holder)
-        # What TensorFlow counts anew at every call: the number of an exchange between processes.
+        # TensorFlow counts the exchanges between processes at every call: pass that number on.
         ends = {self._position[tensor.op.name] for tensor in tf.nest.flatten(fetches)}
         needed = self._upstream(ends | {self._position[op.name] for op in effects}, set())
         counted = [
@@ -267,7 +275,7 @@ class TracedStep:
                 [*feeds, *(number for numbers, _ in counted for number in numbers)], [fetches, *effects]
             )
         except op_selector.UnliftableError as error:  # an order of ops that goes through the frozen part
-            raise Unusable(f"the step cannot be taken apart ({str(error).splitlines()[0]})") from None
+            raise NotCacheable(f"the step cannot be taken apart ({str(error).splitlines()[0]})") from None
         return lambda *values: part(*values, *_tensors([count() for _, count in counted]))[0]
 
 
@@ -287,12 +295,12 @@ def _parts_of(tensors: Sequence[Any], batch: int) -> Iterator[List[Any]]:
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether they are equal up to the order in which kernels add up."""
+    """Return whether they are equal up to the order in which kernels add up."""
     return np.allclose(one, other, rtol=_ALIKE, atol=_ALIKE * max(1e-30, np.abs(one).max(initial=0.0)))
 
 
 def _before_dropout(tensor: Any) -> Any:
-    """Return what dropout made `tensor` from: it selects, at random, between a scaled tensor and zeros."""
+    """Return the input of the dropout that made `tensor`: it selects between a scaled one and zeros."""
     while tensor.op.type in ("SelectV2", "Select", "Identity"):
         is_dropout = tensor.op.type != "Identity"
         tensor = tensor.op.inputs[1 if is_dropout else 0]
@@ -302,5 +310,5 @@ def _before_dropout(tensor: Any) -> Any:
 
 
 def _tensors(data: Any) -> List[Any]:
-    """The tensors, or specs, of nested inputs or labels; None is none."""
+    """Flatten the tensors, or specs, of nested inputs or labels; None is none."""
     return [part for part in tf.nest.flatten(data) if part is not None]

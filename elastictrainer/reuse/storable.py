@@ -1,14 +1,14 @@
-"""What of a graph's tensors can be stored example by example, and as what."""
+"""The tensors of a graph that can be stored example by example, and the dtypes they are stored in."""
 
 from typing import Any
 
 import tensorflow as tf
 
-from elastictrainer.reuse.recording import Column
+from elastictrainer.reuse.cache_storage import Column
 
 
 def is_storable(tensor: Any, batch: int) -> bool:
-    """Whether the tensor of a graph seems to hold a row for each of `batch` examples."""
+    """Return whether the tensor of a graph seems to hold a row for each of `batch` examples."""
     shape = tensor.shape
     return (
         (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool)
@@ -20,11 +20,13 @@ def is_storable(tensor: Any, batch: int) -> bool:
 
 
 def stored_dtype(dtype: tf.DType, floats: str) -> str:
-    """What numbers of `dtype` are stored as: wide ones as `floats`; bfloat16 too, which NumPy has not."""
+    """Return the dtype that numbers of `dtype` are stored in: wide ones in `floats`; bfloat16 too, which
+    NumPy lacks.
+    """
     narrowed = dtype in (tf.float32, tf.float64) and floats == "float16"
     return floats if narrowed or dtype == tf.bfloat16 else str(dtype.name)
 
 
 def row_bytes(tensor: Any, floats: str) -> int:
-    """Bytes of a storable tensor's row as it is stored."""
+    """Return bytes of a storable tensor's row as it is stored."""
     return Column(tuple(tensor.shape[1:]), stored_dtype(tensor.dtype, floats)).bytes

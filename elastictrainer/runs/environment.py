@@ -1,4 +1,4 @@
-"""What this program runs on: versions, device, threads, memory."""
+"""The environment of this program: versions, device, threads, memory."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ PACKAGES = ("elastictrainer", "tensorflow", "keras", "tensorflow-addons", "vit-k
 
 
 def versions() -> Dict[str, Optional[str]]:
-    """Versions of Python and of the packages that decide results; None where one is not installed."""
+    """Return versions of Python and of the packages that decide results; None where one is not installed."""
     installed: Dict[str, Optional[str]] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -24,7 +24,7 @@ def versions() -> Dict[str, Optional[str]]:
 
 
 def device() -> str:
-    """The name of the GPU that TensorFlow sees, else of the processor."""
+    """Return the name of the GPU that TensorFlow sees, else of the processor."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -36,7 +36,7 @@ def device() -> str:
 
 
 def has_bfloat16() -> Optional[bool]:
-    """Whether the GPU, else the processor, calculates in bfloat16 itself; None where it does not say."""
+    """Return whether the GPU, else the processor, calculates in bfloat16 itself; None: not known."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -49,7 +49,7 @@ def has_bfloat16() -> Optional[bool]:
 
 
 def _processor() -> Dict[str, str]:
-    """What Linux says of the processor; empty elsewhere."""
+    """Return Linux' name of the processor; empty elsewhere."""
     try:
         lines = CPUINFO.read_text().splitlines()
     except OSError:
@@ -59,12 +59,12 @@ def _processor() -> Dict[str, str]:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads() -> Dict[str, int]:
-    """Processors this process may use, and TensorFlow's thread counts (0: TensorFlow's own choice)."""
+    """Return processors this process may use, and TensorFlow's thread counts (0: TensorFlow's own choice)."""
     import tensorflow as tf
 
     def asked(pool: str) -> int:
@@ -79,7 +79,7 @@ def threads() -> Dict[str, int]:
 
 
 def describe() -> Dict[str, Any]:
-    """Everything above, for `environment.json` and a profile's metadata."""
+    """Describe all of the above, for `environment.json` and a profile's metadata."""
     return {
         "versions": versions(),
         "device": device(),
@@ -89,7 +89,9 @@ def describe() -> Dict[str, Any]:
 
 
 def memory_bytes() -> Optional[int]:
-    """The memory that this process may use: the machine's or a container's; None where nobody tells."""
+    """Return the memory that this process may use: the machine's or a container's; None where it is not
+    known.
+    """
     try:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -104,13 +106,13 @@ def memory_bytes() -> Optional[int]:
 
 
 def peak_rss_bytes() -> int:
-    """The largest resident memory of this process so far."""
+    """Return the largest resident memory of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 def peak_gpu_bytes() -> Optional[int]:
-    """The most that TensorFlow's allocator has held on the first GPU; None without one."""
+    """Return the most that TensorFlow's allocator has held on the first GPU; None without one."""
     import tensorflow as tf
 
     if not tf.config.list_physical_devices("GPU"):

@@ -13,8 +13,8 @@ _PART = ".part"
 
 
 @contextlib.contextmanager
-def written_beside(path: Union[str, Path]) -> Iterator[Path]:
-    """Yield a path beside `path` to write a file or folder to; rename it to `path` when the block succeeds.
+def atomic_write(path: Union[str, Path]) -> Iterator[Path]:
+    """Yield a path next to `path` to write a file or folder to; rename it to `path` when the block succeeds.
 
     When the block raises, what was written is removed and `path` keeps what it had. A file's suffix is kept,
     because libraries choose a format by it. A folder that exists makes way for the new one. All is on the
@@ -22,37 +22,37 @@ def written_beside(path: Union[str, Path]) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.stem}.{os.getpid()}{_PART}{path.suffix}")
+    unfinished = path.with_name(f".{path.stem}.{os.getpid()}{_PART}{path.suffix}")
     former = path.with_name(f".{path.stem}.{os.getpid()}.former{_PART}")
     try:
-        yield beside
-        for written in [*beside.rglob("*"), beside] if beside.is_dir() else [beside]:
+        yield unfinished
+        for written in [*unfinished.rglob("*"), unfinished] if unfinished.is_dir() else [unfinished]:
             to_disk(written)
-        if beside.is_dir() and path.is_dir():
+        if unfinished.is_dir() and path.is_dir():
             os.replace(path, former)
-        os.replace(beside, path)
+        os.replace(unfinished, path)
         to_disk(path.parent)
     finally:
         shutil.rmtree(former, ignore_errors=True)
-        if beside.is_dir():
-            shutil.rmtree(beside, ignore_errors=True)
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished, ignore_errors=True)
         else:
-            beside.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
 
 
 def remove_unfinished(folder: Path, of: str = "") -> None:
-    """Remove what killed writers left beside the files of `folder`.
+    """Remove files that killed writers left next to the files of `folder`.
 
     Args:
         folder: of the files.
         of: name of one file; leave what belongs to others. Empty: all files.
     """
     pattern = f".{Path(of).stem}.*{_PART}{Path(of).suffix}" if of else f".*{_PART}*"
-    for beside in folder.glob(pattern):
-        if beside.is_dir():
-            shutil.rmtree(beside, ignore_errors=True)
+    for unfinished in folder.glob(pattern):
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished, ignore_errors=True)
         else:
-            beside.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path:
@@ -67,20 +67,20 @@ def set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def without_wildcards(folder: Path) -> Iterator[Path]:
-    """A path to `folder` without `[`, `*`, `?` and a backslash: TensorFlow reads by pattern."""
+    """Yield a path to `folder` without `[`, `*`, `?` and a backslash: TensorFlow reads by pattern."""
     if not set("[*?\\") & set(str(folder)):
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="elastictrainer-") as beside:
-        link = Path(beside) / "folder"
+    with tempfile.TemporaryDirectory(prefix="elastictrainer-") as temporary:
+        link = Path(temporary) / "folder"
         link.symlink_to(folder.resolve(), target_is_directory=True)
         yield link
 
 
 def write_text(path: Union[str, Path], text: str) -> None:
     """Write `text` as UTF-8, completely or not at all; bytes of a file name that are none, as escapes."""
-    with written_beside(path) as beside:
-        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
+    with atomic_write(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: Union[str, Path], value: Any) -> None:
@@ -90,8 +90,8 @@ def write_json(path: Union[str, Path], value: Any) -> None:
 
 def write_csv(path: Union[str, Path], header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     """Write a table as CSV, completely or not at all; names of files with the bytes that they have."""
-    with written_beside(path) as beside:
-        with open(beside, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+    with atomic_write(path) as unfinished:
+        with open(unfinished, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(header)
             writer.writerows(rows)

@@ -18,7 +18,7 @@ _SCALARS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "boo
 
 
 def texts(path: Union[str, Path]) -> Dict[str, Optional[str]]:
-    """Values by key as they stand in the file; None for a value that is empty or `null`.
+    """Return values by key as they stand in the file; None for a value that is empty or `null`.
 
     Raises:
         UsageError: the file cannot be read, is no such file, or has a key twice.
@@ -29,7 +29,7 @@ def texts(path: Union[str, Path]) -> Dict[str, Optional[str]]:
 
 
 def values(path: Union[str, Path]) -> Dict[str, Any]:
-    """Values by key as YAML takes them: for files that this program wrote.
+    """Return values by key as YAML takes them: for files that this program wrote.
 
     Raises:
         UsageError: as `texts`.

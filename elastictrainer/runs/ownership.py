@@ -1,4 +1,4 @@
-"""What in a run folder is the program's own, and whether this user on this machine wrote it."""
+"""The program's own files in a run folder, and whether this user on this machine wrote them."""
 
 import contextlib
 import hashlib
@@ -51,7 +51,7 @@ def mark(folder: Path, signature: str = "") -> None:
 
 
 def signature_of(folder: Path) -> str:
-    """What `mark` was given; empty where the folder is not marked."""
+    """Return the signature that `mark` was given; empty where the folder is not marked."""
     lines = (
         (folder / MARKER).read_text(encoding="utf-8", errors="replace").splitlines()
         if is_marked(folder)
@@ -61,24 +61,24 @@ def signature_of(folder: Path) -> str:
 
 
 def is_marked(folder: Path) -> bool:
-    """Whether this program made `folder`."""
+    """Return whether this program made `folder`."""
     marker = folder / MARKER
     return marker.is_file() and not marker.is_symlink()
 
 
 def checkpoints(folder: Path) -> List[Path]:
-    """The checkpoints in `folder`, the newest first; nothing else that lies there, whatever its name."""
+    """Return the checkpoints in `folder`, the newest first, and no other files."""
     found = [path for path in _entries(folder) if _CHECKPOINT.fullmatch(path.name)]
     return sorted((path for path in found if path.is_dir() and not path.is_symlink()), reverse=True)
 
 
 def checkpoint_name(step: int) -> str:
-    """The name of the checkpoint after `step` steps."""
+    """Return the name of the checkpoint after `step` steps."""
     return f"step-{step:09d}"
 
 
 def refuse_links(folder: Path) -> None:
-    """UsageError where a name that the program writes in `folder` is a link, which leads elsewhere."""
+    """Raise UsageError if a name that the program writes in `folder` is a link, which leads elsewhere."""
     for name in (MARKER, *FILES, *_PLACES):
         inner = _entries(folder / name) if name in ("checkpoints", "export", "evaluation") else []
         for path in (folder / name, *inner):
@@ -87,11 +87,11 @@ def refuse_links(folder: Path) -> None:
 
 
 def refuse_to_replace(folder: Path, needed: Sequence[Path]) -> None:
-    """UsageError where replacing the run in `folder` could take from the user what he goes on needing.
+    """Raise UsageError if replacing the run in `folder` could delete files that the user still needs.
 
     Args:
         folder: of the earlier run.
-        needed: what the new run reads; the working directory and the user's home are added.
+        needed: paths that the new run reads; the working directory and the user's home are added.
     """
     place = folder.resolve()
     for path in (Path.cwd(), Path.home(), *needed):
@@ -102,7 +102,7 @@ def refuse_to_replace(folder: Path, needed: Sequence[Path]) -> None:
 
 
 def remove_own(folder: Path) -> None:
-    """Remove what the program wrote in `folder`, but the marker; links, and files of other names, stay."""
+    """Remove the program's own files in `folder`, but the marker; links, and files of other names, stay."""
     for path in checkpoints(folder / "checkpoints"):
         shutil.rmtree(path)
     for path in (folder / "events").rglob("events.out.tfevents.*"):
@@ -143,7 +143,7 @@ _KEY = "elastictrainer/key"
 
 
 def signature(content: bytes) -> str:
-    """What only this user of this machine can make of `content`; empty where no key can be kept."""
+    """Sign `content` so that only this user of this machine can; empty where no key can be kept."""
     key = _key(make=True)
     return _signature(key, content) if key else ""
 

@@ -20,7 +20,7 @@ def load_tensorflow() -> None:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """While entered, the process's stderr (file descriptor 2) goes to the null device."""
+    """Send the process's stderr (file descriptor 2) to the null device in this block."""
     sys.stderr.flush()
     stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)

@@ -21,7 +21,7 @@ def resident_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """Return what programs may still take of this machine's memory, or of a container's, without swapping."""
+    """Return the bytes that programs may still take of this machine or container without swapping."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
@@ -48,7 +48,7 @@ def peak_bytes() -> Optional[int]:
 
 
 def give_back() -> None:
-    """Free what nothing refers to, and give the memory that malloc keeps for later to the system."""
+    """Free unreferenced objects, and give the memory that malloc keeps for later to the system."""
     gc.collect()
     trim = getattr(_libc(), "malloc_trim", None)  # glibc's alone
     if trim is not None:

@@ -15,11 +15,11 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs import flat_yaml, ownership, schemas
 from elastictrainer.runs.files import (
     append_line,
+    atomic_write,
     remove_unfinished,
     to_disk,
     write_json,
     write_text,
-    written_beside,
 )
 
 
@@ -31,7 +31,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Union[str, Path], overwrite: bool = False) -> "RunFolder":
-        """A new, empty run folder.
+        """Create a new, empty run folder.
 
         Args:
             path: of the folder.
@@ -54,7 +54,7 @@ class RunFolder:
         Args:
             overwrite: the folder may hold an earlier run.
             resume: the folder must hold an earlier run.
-            needed: what the new run reads: a folder that holds one of these is not overwritten.
+            needed: paths that the new run reads: a folder that holds one of these is not overwritten.
 
         Raises:
             UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run
@@ -109,7 +109,7 @@ class RunFolder:
         ownership.refuse_to_replace(self.path, needed)
 
     def begin(self) -> None:
-        """Remove what an earlier run wrote; from here on the folder is known as a run's."""
+        """Remove the files of an earlier run; from here on the folder is known as a run's."""
         self.path.mkdir(parents=True, exist_ok=True)
         ownership.mark(self.path)
         ownership.remove_own(self.path)
@@ -117,7 +117,7 @@ class RunFolder:
         to_disk(self.path.parent)
 
     def _content(self) -> List[Path]:
-        """Everything in the folder but the lock and the marker."""
+        """Return everything in the folder but the lock and the marker."""
         own = (self._lock_path.name, ownership.MARKER)
         return [path for path in self.path.iterdir() if path.name not in own]
 
@@ -136,29 +136,29 @@ class RunFolder:
     export_path = property(lambda self: self.path / "export")
 
     def write_config(self, config: Dict[str, Any]) -> None:
-        """The resolved configuration, signed by this user."""
+        """Write the resolved configuration, signed by this user."""
         text = yaml.safe_dump(config, sort_keys=False)
         ownership.mark(self.path, ownership.signature(text.encode()))
         write_text(self.config_path, text)
 
     def is_own(self) -> bool:
-        """Whether this user of this machine wrote the configuration, and nobody has changed it since."""
+        """Return whether this user of this machine wrote the configuration, unchanged since."""
         return ownership.is_own(self.config_path.read_bytes(), ownership.signature_of(self.path))
 
     def write_environment(self, environment: Dict[str, Any]) -> None:
-        """Versions, device, threads, seed."""
+        """Write versions, device, threads, seed."""
         write_json(self.environment_path, environment)
 
     def write_summary(self, summary: Dict[str, Any]) -> None:
-        """The run's result."""
+        """Write the run's result."""
         write_json(self.summary_path, summary)
 
     def add_metrics(self, record: Dict[str, Any]) -> None:
-        """One line per epoch."""
+        """Append the line of an epoch."""
         _append(self.metrics_path, record)
 
     def add_selection(self, record: Dict[str, Any]) -> None:
-        """One line per selection."""
+        """Append the line of a selection."""
         _append(self.selections_path, record)
 
     def rewind(self, metrics: int, selections: int) -> None:
@@ -174,19 +174,19 @@ class RunFolder:
                 write_text(path, "".join(lines[:count]))
 
     def save_model(self, model: Any) -> None:
-        """The fine-tuned model in Keras' own format, completely or not at all."""
-        with written_beside(self.model_path) as beside:
-            model.save(beside)
+        """Save the fine-tuned model in Keras' own format, completely or not at all."""
+        with atomic_write(self.model_path) as unfinished:
+            model.save(unfinished)
 
     def save_best(self, model: Any, about: str) -> None:
-        """The best weights so far, as `save_model`, in a file that also says what they are: its comment."""
-        with written_beside(self.best_path) as beside:
-            model.save(beside)
-            with zipfile.ZipFile(beside, "a") as archive:
+        """Save the best weights so far, as `save_model` does; the file's comment describes them."""
+        with atomic_write(self.best_path) as unfinished:
+            model.save(unfinished)
+            with zipfile.ZipFile(unfinished, "a") as archive:
                 archive.comment = about.encode()
 
     def weights_path(self, which: Optional[str] = None) -> Path:
-        """The Keras file of the run's "best" or "last" weights; None: the best where there are such.
+        """Return the Keras file of the run's "best" or "last" weights; None: the best where there are such.
 
         Raises:
             UsageError: there is none.
@@ -203,7 +203,7 @@ class RunFolder:
         return self.model_path
 
     def config(self) -> Dict[str, Any]:
-        """The resolved configuration; UsageError where it is damaged."""
+        """Read the resolved configuration; UsageError where it is damaged."""
         config = flat_yaml.values(self.config_path)
         if "scheme" in config:
             config["scheme"] = str(config["scheme"])
@@ -212,11 +212,11 @@ class RunFolder:
 
     @property
     def resume_command(self) -> str:
-        """What goes on with the run, to be typed into a shell."""
+        """Return the command that continues the run, to be typed into a shell."""
         return f"et-train --resume {shlex.quote(str(self.path))}"
 
     def environment(self) -> Dict[str, Any]:
-        """What `write_environment` wrote; empty where the file is missing, UsageError where it is damaged."""
+        """Read environment.json; empty where the file is missing, UsageError where it is damaged."""
         try:
             text = _text(self.environment_path)
         except FileNotFoundError:
@@ -224,7 +224,7 @@ class RunFolder:
         return schemas.parse(self.environment_path, text)
 
     def summary(self) -> Dict[str, Any]:
-        """What `write_summary` wrote; UsageError where the run is not finished."""
+        """Read summary.json; UsageError where the run is not finished."""
         try:
             text = _text(self.summary_path)
         except FileNotFoundError:
@@ -235,11 +235,11 @@ class RunFolder:
         return schemas.parse(self.summary_path, text)
 
     def metrics(self) -> List[Dict[str, Any]]:
-        """The lines of `metrics.jsonl`."""
+        """Read the lines of `metrics.jsonl`."""
         return list(_lines(self.metrics_path))
 
     def selections(self) -> List[Dict[str, Any]]:
-        """The lines of `selections.jsonl`."""
+        """Read the lines of `selections.jsonl`."""
         return list(_lines(self.selections_path))
 
 
@@ -255,7 +255,7 @@ def _lines(path: Path) -> Iterator[Dict[str, Any]]:
 
 
 def _text(path: Path) -> str:
-    """The text of a file; UsageError where it cannot be read, FileNotFoundError where there is none."""
+    """Read the text of a file; UsageError where it cannot be read, FileNotFoundError where there is none."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -267,7 +267,7 @@ def _text(path: Path) -> str:
 
 
 def find_runs(paths: List[str]) -> List[RunFolder]:
-    """The run folders at `paths`, in their order; one that is named twice, once.
+    """Find the run folders at `paths`, in their order; one that is named twice, once.
 
     Raises:
         UsageError: a path is no run folder.

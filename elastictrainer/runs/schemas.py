@@ -1,4 +1,4 @@
-"""What the files of a run folder must hold for others to read them; checked when they are read."""
+"""The contents that the files of a run folder must have, checked when they are read."""
 
 import json
 from pathlib import Path
@@ -79,7 +79,7 @@ _FILES = {
 
 
 def parse(path: Path, text: str) -> Any:
-    """The JSON value that `text` of a run's file is; UsageError where it is none, or another."""
+    """Parse `text` of a run's file as JSON; UsageError where it is none, or of another kind."""
     try:
         value = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -89,7 +89,7 @@ def parse(path: Path, text: str) -> Any:
 
 
 def check(path: Path, value: Any) -> None:
-    """UsageError where `value` is not what belongs into a run's file of that name."""
+    """Raise UsageError if `value` does not belong into a run's file of that name."""
     error = jsonschema.exceptions.best_match(_FILES[path.name].iter_errors(value))
     if error is not None:
         place = "/".join(map(str, error.absolute_path))

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def render(name: str, **values: Any) -> str:
-    """The template `name` of the package's assets with `values`; HTML templates escape their values."""
+    """Render the template `name` of the package's assets; HTML templates escape their `values`."""
     import jinja2
 
     environment = jinja2.Environment(

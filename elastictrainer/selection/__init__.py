@@ -1,1 +1,1 @@
-"""What trains now: importance, selection, schedule, budget and the schemes."""
+"""Selection of tensors: importance, selector, plan, budget and the schemes."""

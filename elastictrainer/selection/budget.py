@@ -1,4 +1,4 @@
-"""What a run may spend: training steps, or seconds of its clock. NumPy only."""
+"""The budget of a run: training steps, or seconds of its clock. NumPy only."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -6,15 +6,15 @@ from typing import Optional
 
 @dataclass
 class Budget:
-    """How long a run may go on, and which share of that is used.
+    """The budget of a run, and the share of it that is used.
 
     A run that is given steps ends after them. A run that is given seconds ends when its clock has counted
     them, however long a step takes then: nothing has to be predicted or corrected for the promise to be kept.
 
     Attributes:
         steps: training steps of the run; None: the clock ends it.
-        seconds: what the run may take by its clock; None: its steps end it.
-        began_s: what the clock had counted before the first step. The learning rate falls from there on.
+        seconds: of the run by its clock; None: its steps end it.
+        began_s: seconds of the clock before the first step. The learning rate falls from there on.
         least: steps that a run of seconds makes in any case, although it then takes longer.
     """
 
@@ -24,7 +24,9 @@ class Budget:
     least: int = 1
 
     def share(self, step: int, spent_s: float) -> float:
-        """The used share of the time for training steps, 0 to 1, after `step` steps and `spent_s` seconds."""
+        """Return the used share of the time for training steps, 0 to 1, after `step` steps and `spent_s`
+        seconds.
+        """
         if self.seconds is None:
             return min(1.0, step / self.steps) if self.steps else 0.0
         left_s = self.seconds - self.began_s
@@ -39,7 +41,7 @@ class Budget:
         return step >= self.least and spent_s + step_s / 2 > self.seconds
 
     def seconds_until(self, share: float, spent_s: float) -> Optional[float]:
-        """Seconds from now until `share` of the training time is used; None where steps end the run."""
+        """Return the seconds until `share` of the training time is used; None where steps end the run."""
         if self.seconds is None:
             return None
         return self.began_s + share * (self.seconds - self.began_s) - spent_s

@@ -30,7 +30,6 @@ def make_policy(
     clock: Clock,
     probe: Callable[[int], Iterator[Any]],
     log: Log,
-    say: Callable[[str], None],
     evaluator: Optional[ImportanceEvaluator] = None,
     memory: Optional[float] = None,
 ) -> Policy:
@@ -38,14 +37,13 @@ def make_policy(
 
     Args:
         scheme: selects, or names the tensors to train.
-        settings: how to select.
+        settings: of the selections.
         timings: the model's profile; None only where the scheme does not select.
         plan: when the intervals begin.
         steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
         clock: accounts for the run's time.
         probe: from the number of the interval to the probe minibatches, on which the tensors are scored.
         log: takes the record of each selection.
-        say: takes a line for the user.
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
         memory: bytes that the process may have resident in its steps; None: any. The graphs of scoring, and
             those of old selections, are then not kept.
@@ -65,7 +63,7 @@ def make_policy(
             "an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile."
         )
     scored = evaluator or evaluator_of(scheme, steps)
-    optimizers.let_rest(optimizer, model.trainable_variables)
+    optimizers.prepare_freezing(optimizer, model.trainable_variables)
 
     def score() -> np.ndarray:
         free()
@@ -80,8 +78,8 @@ def make_policy(
             resident.give_back()
 
     def restart(mask: np.ndarray) -> None:
-        resting = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
-        optimizers.start_again(optimizer, resting)
+        frozen = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
+        optimizers.reset_slots(optimizer, frozen)
 
     policy = ElasticPolicy(
         timings,
@@ -90,16 +88,15 @@ def make_policy(
         clock,
         scores=scheme.importance_metric not in STATIC,
         solver=getattr(scheme, "solver", None) or "dp",
-        at_rest=restart,
+        on_freeze=restart,
         log=log,
-        say=say,
         memory=memory,
     )
     return policy
 
 
 def evaluator_of(scheme: Scheme, steps: StepCache) -> ImportanceEvaluator:
-    """Return what scores tensors by the metric of `scheme`, which selects; it compiles its graphs once."""
+    """Make the evaluator that scores tensors by the metric of `scheme`; it compiles its graphs once."""
     assert scheme.importance_metric is not None
     return ImportanceEvaluator(
         steps.objective, steps.optimizer, scheme.importance_metric, steps, momentum=False

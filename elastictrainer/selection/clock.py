@@ -1,4 +1,4 @@
-"""What a policy asks of the run's clock: where the seconds went, by lap. No TensorFlow."""
+"""The clock that a policy needs: seconds by lap. No TensorFlow."""
 
 from typing import ContextManager, Protocol
 
@@ -22,7 +22,7 @@ class Clock(Protocol):
         """Charge the block to `name`."""
 
     def of(self, *names: str) -> float:
-        """Seconds of these laps so far."""
+        """Return seconds of these laps so far."""
 
     def training(self) -> float:
-        """Seconds of training so far: all laps but validation and calibration."""
+        """Return seconds of training so far: all laps but validation and calibration."""

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.clock import IMPORTANCE, SELECTION, Clock
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Log, Score, no_log
@@ -26,9 +27,8 @@ class ElasticPolicy:
         *,
         scores: bool = True,
         solver: Union[str, Solver] = "dp",
-        at_rest: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
+        on_freeze: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
         log: Log = no_log,
-        say: Callable[[str], None] = lambda line: None,
         memory: Optional[float] = None,
     ):
         """
@@ -39,9 +39,8 @@ class ElasticPolicy:
             clock: accounts for the run's time; IMPORTANCE and SELECTION are its laps here.
             scores: whether the importances depend on the state of training, so that the head comes first.
             solver: see `select`.
-            at_rest: called with the mask whenever the tensors outside it cease to train.
+            on_freeze: called with the mask whenever the tensors outside it cease to train.
             log: takes the record of each selection.
-            say: takes a line for the user.
             memory: see `select`.
         """
         self.timings: Optional[TensorTimings] = timings
@@ -53,36 +52,36 @@ class ElasticPolicy:
         self.importance: Optional[NDArray[np.float64]] = None
         self._record: Dict[str, Any] = {}  # of the latest choice, for the log
         self._timings, self._score, self._clock, self._solver = timings, score, clock, solver
-        self._at_rest, self._log, self._say = at_rest, log, say
+        self._on_freeze, self._log = on_freeze, log
         self._memory = memory
 
-    def begin(self, step: int, target: float, recorded: bool) -> NDArray[np.bool_]:
-        """See `Policy.begin`."""
+    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
+        """Begin the next interval: score the tensors, then select."""
         with self._clock.lap(IMPORTANCE):
             self.importance = self._score()
         self.interval += 1
-        return self._choose(target, recorded)
+        return self._choose(target, cached)
 
-    def without_recording(self, target: float) -> NDArray[np.bool_]:
-        """See `Policy.without_recording`: every step takes longer than planned."""
+    def without_cache(self, target: float) -> NDArray[np.bool_]:
+        """Select again for an interval without cache: every step takes longer than planned."""
         self.mask = self.masks[-1] if self.masks else None
-        return self._choose(target, recorded=False)
+        return self._choose(target, cached=False)
 
     def settle(self, step: int) -> None:
-        """See `Policy.settle`."""
+        """Log the selection, and freeze the other tensors."""
         assert self.mask is not None
         self.masks.append(self.mask)
-        self._at_rest(self.mask)
+        self._on_freeze(self.mask)
         self._log({"step": step, **self._record})
         importance = self._record["importance_selected"] / max(self._record["importance_positive"], 1e-30)
-        self._say(
+        LOG.info(
             f"selected {self.mask.sum()} of {len(self.mask)} tensors, predicted "
             f"{self._record['predicted_ratio']:.3f} of a full step, with {100 * importance:.0f} % of the "
             "importance" + _remark(self._record)
         )
 
     def state(self) -> Dict[str, Any]:
-        """See `Policy.state`."""
+        """Return the selections and the latest importances, as JSON values."""
         return {
             "interval": self.interval,
             "masks": [np.flatnonzero(mask).tolist() for mask in self.masks],
@@ -90,7 +89,7 @@ class ElasticPolicy:
         }
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """See `Policy.restore`."""
+        """Continue from `state`."""
         if "masks" not in state:  # the run's time had allowed the head alone, and it is given more now
             return
         self.interval = state["interval"]
@@ -99,11 +98,12 @@ class ElasticPolicy:
         self.mask = self.masks[-1] if self.masks else None
         self.importance = None if state["importance"] is None else np.array(state["importance"])
 
-    def _choose(self, target: float, recorded: bool) -> NDArray[np.bool_]:
+    def _choose(self, target: float, cached: bool) -> NDArray[np.bool_]:
         """Choose by the latest importances."""
         importance = np.asarray(self.importance)
-        possible = self._timings.replaying if recorded else self._timings
+        possible = self._timings.with_cache if cached else self._timings
         with self._clock.lap(SELECTION):
+            # A target that no step can meet is no error here: late in a run by the clock little time is left.
             target = float(np.clip(target, possible.rho_min, 1.0))
             mask, exception = choose(possible, importance, target, self._solver, self.mask, self._memory)
         step_ms = possible.step_time(mask)
@@ -118,7 +118,7 @@ class ElasticPolicy:
             "importance_positive": float(importance[importance > 0].sum()),
             "kept_previous": exception == KEPT,
             "over_budget": exception == OVER_BUDGET,
-            "recorded": recorded,
+            "recorded": cached,
         }
         if possible.memory is not None:
             self._record["predicted_bytes"] = possible.memory.total(mask)
@@ -126,7 +126,7 @@ class ElasticPolicy:
 
 
 def _remark(record: Dict[str, Any]) -> str:
-    """Say what is unusual about a selection; usually nothing."""
+    """Describe an unusual selection; usually an empty string."""
     if record["kept_previous"]:
         return ", as before: no tensor's update promises to lower the loss"
     if record["over_budget"]:

@@ -43,26 +43,26 @@ class FixedPolicy:
         self.interval = 0
         self._mask, self._at_interval, self._log = mask, at_interval, log
 
-    def begin(self, step: int, target: float, recorded: bool) -> NDArray[np.bool_]:
-        """See `Policy.begin`: the mask never changes."""
+    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
+        """Begin the next interval; the mask never changes."""
         if self._at_interval and self.interval:
-            figures = self._at_interval()
-            if figures:
-                self._log({"step": step, **figures})
+            results = self._at_interval()
+            if results:
+                self._log({"step": step, **results})
         self.interval += 1
         return self._mask
 
-    def without_recording(self, target: float) -> NDArray[np.bool_]:
-        """See `Policy.without_recording`."""
+    def without_cache(self, target: float) -> NDArray[np.bool_]:
+        """Return the mask, which never changes."""
         return self._mask
 
     def settle(self, step: int) -> None:
-        """See `Policy.settle`: the mask never changes."""
+        """Do nothing: the mask never changes."""
 
     def state(self) -> Dict[str, Any]:
-        """See `Policy.state`."""
+        """Return the number of intervals begun, as JSON values."""
         return {"interval": self.interval}
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """See `Policy.restore`."""
+        """Continue from `state`."""
         self.interval = state["interval"]

@@ -10,8 +10,8 @@ from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.optimizers import build, start_again, variables_of
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.optimizers import build, reset_slots, variables_of
+from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.tensor_kinds import head_mask
 
 Batch = Tuple[Any, Any]
@@ -40,7 +40,7 @@ class ImportanceEvaluator:
             steps: the training's compiled steps; "update" uses the full one. None: it compiles one.
             momentum: that of all tensors is up to date, as full steps came before. Where it is not, each
                 tensor is scored by the first update of a new optimizer: otherwise those in training, with ten
-                gradients' worth of momentum, would seem to matter ten times as much as those at rest.
+                gradients' worth of momentum, would seem to matter ten times as much as frozen ones.
 
         Raises:
             UsageError: unknown metric.
@@ -62,7 +62,7 @@ class ImportanceEvaluator:
         self._of_update = tf.function(self._update_scores, reduce_retracing=True)
 
     def __call__(self, batches: Iterable[Batch]) -> np.ndarray:
-        """The importance of each trainable tensor.
+        """Score each trainable tensor.
 
         Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical
         afterwards.
@@ -91,19 +91,21 @@ class ImportanceEvaluator:
             for x, y in batches:
                 if not count:
                     training_state = [*variables, *variables_of(self.optimizer)]
-                    restore = stack.enter_context(restored([*self._touched(x, y), *training_state]))
+                    restore = stack.enter_context(
+                        preserve_variables([*self._changed_by(x, y), *training_state])
+                    )
                 # Each minibatch is scored from the same weights and slots.
                 before = restore(training_state)[: len(variables)]
                 if not self._momentum:
-                    start_again(self.optimizer, variables)
+                    reset_slots(self.optimizer, variables)
                 total += score(self, x, y, before)
                 count += 1
         if not count:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
         if not np.all(np.isfinite(total)):
-            culprit = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
+            name = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
             raise RunError(
-                f"the importance of {culprit} is not finite: the loss diverged. Lower --learning-rate."
+                f"the importance of {name} is not finite: the loss diverged. Lower --learning-rate."
             )
         return total
 
@@ -113,8 +115,8 @@ class ImportanceEvaluator:
     def _full_step(self) -> CompiledStep:
         return self._steps.get(np.ones(len(self._variables()), bool))
 
-    def _touched(self, x: Any, y: Any) -> List[tf.Variable]:
-        """Every variable that scoring on minibatch (x, y) may change."""
+    def _changed_by(self, x: Any, y: Any) -> List[tf.Variable]:
+        """Return every variable that scoring on minibatch (x, y) may change."""
         if self.metric != "update":
             return list(self._gradients.get_concrete_function(x, y).graph.variables)
         step = self._full_step()
@@ -135,6 +137,7 @@ class ImportanceEvaluator:
         return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._gradients(x, y)])
 
     def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
+        # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, and the variables hold w + dw.
         updates = [v - w for v, w in zip(tf_variables(self._variables()), before)]
         products = [g * dw for g, dw in zip(self._dense_gradients(x, y), updates)]
         # Added up in double precision: the products of a large tensor's elements differ by orders of
@@ -142,12 +145,12 @@ class ImportanceEvaluator:
         return -tf.stack([tf.reduce_sum(tf.cast(p, tf.float64)) for p in products])
 
     def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
-        """(N,) -<gradient at w + dw, dw> on a minibatch, `before` being w, made by a training step."""
+        """Score a minibatch by (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""
         float(self._full_step()(x, y))
         return self._of_update(x, y, before).numpy()
 
     def _by_gradient(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
-        """(N,) the sum of the gradient's absolute values on a minibatch."""
+        """Score a minibatch by (N,) the sum of the gradient's absolute values."""
         return self._of_gradient(x, y).numpy().astype(np.float64)
 
 
@@ -162,7 +165,7 @@ STATIC = ("weight-magnitude",)  # metrics that say the same whatever the head kn
 
 
 def register(name: str) -> Callable[[Metric], Metric]:
-    """Decorator for a user's metric: from a probe minibatch's gradients and the variables to (N,) scores.
+    """Register a user's metric: from a probe minibatch's gradients and the variables to (N,) scores.
 
     A tensor that matters more must score higher. An elastic scheme uses the metric as `Elastic(name)`.
     """

@@ -1,4 +1,4 @@
-"""What fits into the memory that a process may have. NumPy only."""
+"""Selections within the memory that a process may have. NumPy only."""
 
 from typing import Any, Optional
 
@@ -34,8 +34,8 @@ def fits(timings: TensorTimings, mask: NDArray[Any], memory: Optional[float]) ->
     return memory is None or timings.memory is None or timings.memory.total(mask) <= memory
 
 
-def without_deepest(timings: TensorTimings, mask: NDArray[Any], memory: float) -> NDArray[Any]:
-    """Leave out the deepest tensors of a selection until a process that trains the others fits."""
+def without_earliest(timings: TensorTimings, mask: NDArray[Any], memory: float) -> NDArray[Any]:
+    """Leave out the earliest tensors of a selection until a process that trains the others fits."""
     mask = mask.copy()
     for tensor in timings.order[::-1]:
         if fits(timings, mask, memory):

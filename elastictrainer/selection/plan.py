@@ -1,4 +1,4 @@
-"""How a run that selects divides its time: how many intervals, and how long a step may take. NumPy only."""
+"""The plan of a run's time: its intervals, and the time of a step. NumPy only."""
 
 from dataclasses import dataclass
 from typing import List, Optional
@@ -8,12 +8,12 @@ from elastictrainer.profiler.timings import TensorTimings
 
 FEWEST, MOST = 4.0, 12.0  # epochs of an interval: with fewer too little is trained, more add nothing
 _MOST_INTERVALS = 4
-PLAIN_INTERVAL = 4  # epochs between two selections where nothing is recorded; the paper has 3 to 4
+PLAIN_INTERVAL = 4  # epochs between two selections where nothing is cached; the paper has 3 to 4
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The intervals of a run. At the start of each tensors are selected, and frozen work is recorded.
+    """The intervals of a run. At the start of each tensors are selected, and activations are cached.
 
     Attributes:
         starts: share of the training time, 0 to 1, at which each interval begins; the first is 0.
@@ -45,34 +45,35 @@ def plan(
     steps_per_epoch: int,
     epochs: int,
     full_epochs: float,
-    recorded: bool,
+    cached: bool,
     interval: Optional[int] = None,
     by_clock: bool = False,
 ) -> Plan:
     """Divide a run's time into intervals.
 
-    A pass over the images that records costs about a forward pass, whatever trains. The rule: an epoch of
-    training on what was recorded takes as long as that pass. Cheaper epochs would reach few tensors, dearer
+    A pass over the images that writes the cache costs about a forward pass, whatever trains. The rule: an
+    epoch of cached training takes as long as that pass. Cheaper epochs would reach few tensors, dearer
     ones would be too few. So the epochs that fit into a run are its time over that of a pass, four at least;
-    beyond twelve a new interval begins, whose selection knows what was learned and whose recording sees the
-    images in another view. docs/results.md compares it with other numbers of epochs and intervals.
+    beyond twelve a new interval begins, whose selection knows what was learned and whose cache holds
+    the images augmented in another way. docs/results.md has other numbers of epochs and intervals.
 
     Args:
-        timings: the profile; needed where frozen work is recorded.
+        timings: the profile; needed where activations are cached.
         steps_per_epoch, epochs: of the run; a run by the clock decides itself how many epochs it makes.
         full_epochs: the run's time, in epochs of full training.
-        recorded: whether frozen work is recorded.
-        interval: epochs between two selections, as the user asks; None: see above.
+        cached: whether activations are cached.
+        interval: epochs between two selections, as the user asks; None: by the rule above.
         by_clock: the clock ends the run, and `epochs` does not count.
     """
-    if not recorded or timings is None:
+    if not cached or timings is None:
         count = max(1, round(epochs / (interval or PLAIN_INTERVAL)))
     elif interval:
         count = max(1, round(epochs / interval))
     else:
+        # An epoch costs about a forward pass, by the rule above: this many fit into the run's time.
         count = max(1, min(_MOST_INTERVALS, round(full_epochs / timings.forward_share / MOST)))
         if not by_clock:
-            count = min(count, max(1, epochs // 2))  # one epoch would record for nothing
+            count = min(count, max(1, epochs // 2))  # one epoch would never read its cache
     passes = epochs / count
     if by_clock:
         fitting = full_epochs / timings.forward_share / count if timings is not None else MOST
@@ -80,18 +81,18 @@ def plan(
     return Plan([k / count for k in range(count)], passes, steps_per_epoch)
 
 
-def require_reachable(rho: float, timings: TensorTimings, recorded: bool) -> None:
+def require_reachable(rho: float, timings: TensorTimings, cached: bool) -> None:
     """Refuse a time in which not even the cheapest selection can train.
 
     Args:
         rho: the time asked for, over full training's.
         timings: the profile.
-        recorded: whether frozen work is recorded once and replayed.
+        cached: whether activations are cached and read.
 
     Raises:
         UsageError: `rho` is too low; the message has the lowest.
     """
-    lowest = timings.replaying.rho_min if recorded else timings.rho_min
+    lowest = timings.with_cache.rho_min if cached else timings.rho_min
     if not lowest <= rho <= 1:
-        more = "" if recorded else " A lower one needs --reuse auto."
+        more = "" if cached else " A lower one needs --reuse auto."
         raise UsageError(f"rho {rho:g} cannot be had on this device. Valid: {lowest:.3f} to 1.{more}")

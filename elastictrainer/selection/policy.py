@@ -10,8 +10,8 @@ from elastictrainer.selection.plan import Plan
 
 FULL = "full"  # kinds of steps: one that trains every tensor,
 PLAIN = "plain"  # a selection, from images to update,
-RECORDING = "recording"  # not a step: a pass over the images that records what is frozen,
-REPLAY = "replay"  # and a step that begins with what was recorded
+CACHE_WRITE = "recording"  # not a step: a pass over the images that writes the cache,
+CACHE_READ = "replay"  # and a cached step, which begins by reading it
 
 Log = Callable[[Dict[str, Any]], None]  # takes the record of a selection or of an interval
 Score = Callable[[], NDArray[np.float64]]  # makes the (N,) importances of the tensors as they are now
@@ -29,7 +29,7 @@ class Policy(Protocol):
         timings: the model's profile; None: nothing is predicted.
         mask: (N,) bool, in the order of `model.trainable_weights`: what trains; None: before the first.
         masks: every selection so far; empty where the scheme does not select.
-        interval: how many intervals have begun.
+        interval: number of intervals begun.
         selects: whether the mask may change from interval to interval.
         scores: whether `begin` needs importances, and with them a head that knows something.
     """
@@ -42,26 +42,26 @@ class Policy(Protocol):
     selects: bool
     scores: bool
 
-    def begin(self, step: int, target: float, recorded: bool) -> NDArray[np.bool_]:
+    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
         """Begin the next interval, before step number `step`; `settle` comes next.
 
         Args:
             step: steps done.
-            target: what a step may take of a full one, 0 to 1.
-            recorded: the frozen work of the interval will be recorded, and its steps replay it.
+            target: time of a step over a full one's, 0 to 1.
+            cached: the activations of the interval will be cached, and its steps read them.
 
         Returns:
             (N,) bool: what trains.
         """
 
-    def without_recording(self, target: float) -> NDArray[np.bool_]:
-        """Choose again where the interval cannot be recorded; see `begin`."""
+    def without_cache(self, target: float) -> NDArray[np.bool_]:
+        """Select again where the interval's activations cannot be cached; arguments as of `begin`."""
 
     def settle(self, step: int) -> None:
-        """Log what trains from step number `step` on, once it is known whether the interval is recorded."""
+        """Log the selection from step number `step` on, once it is known whether the interval is cached."""
 
     def state(self) -> Dict[str, Any]:
-        """Return what `restore` needs, as JSON values."""
+        """Return the state that `restore` needs, as JSON values."""
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Continue from `state`, in a policy made with the same arguments."""

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterable, Optional, Union
 import numpy as np
 
 from elastictrainer.errors import UsageError, unknown
-from elastictrainer.registry import named
+from elastictrainer.registry import import_object
 from elastictrainer.selection.selector import Solver, freeze_below
 
 
@@ -15,21 +15,23 @@ class Scheme:
     """A scheme that trains the same tensors from first to last.
 
     Attributes:
-        importance_metric: how tensors are scored at each interval; None: the scheme does not select.
+        importance_metric: name of the metric of each interval; None: the scheme does not select.
     """
 
     importance_metric: Optional[str] = None
 
     def mask(self, model: Any) -> np.ndarray:
-        """(N,) bool: which of the N `model.trainable_weights`, in their order, train."""
+        """Return (N,) bool: which of the N `model.trainable_weights`, in their order, train."""
         return np.ones(len(model.trainable_weights), bool)
 
     def penalty(self, model: Any) -> Optional[Callable[[], Any]]:
-        """What the scheme adds to the training loss: from no arguments to a scalar tensor; None: nothing."""
+        """Return the term that the scheme adds to the training loss, from no arguments to a scalar tensor;
+        None: none.
+        """
         return None
 
     def at_interval(self, model: Any, optimizer: Any) -> Dict[str, float]:
-        """Called every interval of a scheme that does not select; returns figures for the log."""
+        """Act at the start of an interval, for a scheme that does not select; returns figures for the log."""
         return {}
 
 
@@ -39,7 +41,7 @@ class Elastic(Scheme):
 
     Attributes:
         importance_metric: "update" (the paper's, Eq. 6), "grad-magnitude" or "weight-magnitude".
-        solver: how they are chosen: a name or a function, as for `select`; None: by a knapsack.
+        solver: a name or a function, as for `select`; None: a knapsack.
     """
 
     importance_metric: str = "update"
@@ -51,8 +53,8 @@ SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
     "elastic": Elastic,
     "elastic-weight-magnitude": lambda: Elastic("weight-magnitude"),
     "elastic-grad-magnitude": lambda: Elastic("grad-magnitude"),
-    # The rival that needs no importance: all tensors above a layer, as deep as the time allows. The metric is
-    # the one that costs nothing.
+    # The rival that needs no importance: all tensors above a layer, which is as early as the time allows. The
+    # metric is the one that costs nothing.
     "freeze-below": lambda: Elastic("weight-magnitude", freeze_below),
     "full": "elastictrainer.selection.baselines:Full",
     "traditional-tl": "elastictrainer.selection.baselines:TraditionalTransferLearning",
@@ -62,7 +64,7 @@ SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
 
 
 def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]]:
-    """Decorator for a user's scheme: `--scheme name` finds it once its module is imported.
+    """Register a user's scheme: `--scheme name` finds it once its module is imported.
 
     An installed package can name its schemes in the entry point group "elastictrainer.schemes" instead; then
     nothing needs importing.
@@ -76,13 +78,16 @@ def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]
 
 
 def check_name(name: str) -> None:
-    """UsageError where no scheme is called `name`, with the valid names. A `module:Class` is not imported."""
+    """Raise UsageError, with the valid names, if no scheme is called `name`. A `module:Class` is not
+    imported.
+    """
     if name not in SCHEMES and ":" not in name and name not in _installed():
         raise unknown("scheme", name, [*SCHEMES, *_installed()])
 
 
 def create(name: str) -> Scheme:
-    """The scheme called `name`: a registered one, one of an installed package, or `package.module:Class`.
+    """Create the scheme called `name`: a registered one, one of an installed package, or
+    `package.module:Class`.
 
     Raises:
         UsageError: there is none; with the valid names.
@@ -95,7 +100,7 @@ def create(name: str) -> Scheme:
 
 
 def _installed() -> Dict[str, Any]:
-    """The entry points of schemes that installed packages have, by name."""
+    """Return the entry points of schemes that installed packages have, by name."""
     return {point.name: point for point in _entry_points()}
 
 
@@ -107,7 +112,7 @@ def _entry_points() -> Iterable[Any]:
 
 
 def _from_module(name: str) -> Scheme:
-    made = named("--scheme", name)()
+    made = import_object("--scheme", name)()
     if not isinstance(made, Scheme):
         raise UsageError(f"--scheme {name} gave a {type(made).__name__}, not an elastictrainer.Scheme.")
     return made

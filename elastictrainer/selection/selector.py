@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.knapsack import solve_chain
-from elastictrainer.selection.memory import fits, fitting, without_deepest
+from elastictrainer.selection.memory import fits, fitting, without_earliest
 from elastictrainer.selection.two_budgets import solve_both
 
 KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
@@ -24,7 +24,7 @@ _ADDITIONS = 8  # passes that spend the rest of a budget; each starts one more s
 
 @dataclass(frozen=True)
 class Selection:
-    """Which tensors to train.
+    """The tensors to train.
 
     Attributes:
         mask: (N,) bool, in the order of `model.trainable_weights`.
@@ -43,7 +43,7 @@ def select(
     rho: float,
     solver: Union[str, Solver] = "dp",
     resolution: int = 10_000,
-    recorded: bool = False,
+    cached: bool = False,
     memory: Optional[float] = None,
 ) -> Selection:
     """Choose the tensors with the largest summed importance whose step takes at most `rho` of the full step.
@@ -62,17 +62,17 @@ def select(
             the budget; the time that the chain overestimates is then spent by the cost groups. Or a `Solver`
             of one's own, such as `freeze_below`; whether it keeps the budget is not checked.
         resolution: cells of time of the knapsack.
-        recorded: the step replays frozen work that was recorded before; only with a profile that says what
-            that costs, as those of et-profile and Trainer.fit do.
+        cached: the step reads activations that were cached before; only with a profile that has the costs of
+            that, as those of et-profile and Trainer.fit do.
         memory: bytes that the process may have resident (see `StepMemory.total`); None: as many as it takes.
-            Of the selection of a `Solver` the deepest tensors are then left out until it fits.
+            Of the selection of a `Solver` the earliest tensors are then left out until it fits.
 
     Returns:
         The selection. Its mask is empty where no tensor of positive importance fits the budget.
 
     Raises:
         UsageError: rho out of range, an importance that is not finite, a wrong shape, an unknown solver,
-            `recorded` with a profile that cannot tell its time, `memory` with one that cannot tell what a
+            `cached` with a profile that cannot tell its time, `memory` with one that cannot tell what a
             step takes, or too little for any tensor.
     """
     importance = np.asarray(importance, np.float64)
@@ -84,12 +84,12 @@ def select(
             f"the importance of {timings.names[beyond[0]]} is {importance[beyond[0]]:g}: the loss diverged. "
             "Lower the learning rate, or check the data."
         )
-    if recorded and not timings.reuse:
+    if cached and not timings.reuse:
         raise UsageError(
-            "the profile does not say what replaying costs, which `recorded` needs: take one that et-profile "
-            "or Trainer.fit made."
+            "the profile does not have the costs of cached steps, which `cached` needs: take one that "
+            "et-profile or Trainer.fit made."
         )
-    timings = timings.replaying if recorded else timings
+    timings = timings.with_cache if cached else timings
     rho_min = timings.rho_min
     if not rho_min * (1 - 1e-9) <= rho <= 1:
         raise UsageError(
@@ -109,7 +109,7 @@ def select(
     if not isinstance(solver, str):
         mask = timings.as_mask(solver(timings, importance, budget)) & timings.connected
         if memory is not None:
-            mask = without_deepest(timings, mask, memory)
+            mask = without_earliest(timings, mask, memory)
     elif timings.step_time(useful) <= budget and fits(timings, useful, memory):
         mask = useful
     else:
@@ -130,7 +130,7 @@ def choose(
     previous: Optional[NDArray[Any]] = None,
     memory: Optional[float] = None,
 ) -> Tuple[NDArray[Any], Optional[str]]:
-    """`select`, or what to train where its answer is empty.
+    """Select as `select` does, with a fallback where its answer is empty.
 
     Args:
         timings, importance, rho, solver, memory: see `select`.
@@ -160,12 +160,14 @@ def choose(
 
 
 def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float) -> NDArray[Any]:
-    """A `Solver`: all tensors from the output inwards that the budget allows; importance does not count."""
+    """Select all tensors from the output inwards that the budget allows; importance does not count. A
+    `Solver`.
+    """
     best = np.zeros(len(timings), bool)
     mask = best.copy()
     for tensor in timings.order[timings.connected[timings.order]]:
         mask[tensor] = True
-        if timings.step_time(mask) <= budget:  # deeper ones may cost less where they record less
+        if timings.step_time(mask) <= budget:  # earlier ones may cost less where they cache less
             best = mask.copy()
     return best
 
@@ -183,6 +185,7 @@ def _solve_chain_and_spend_rest(
         mask[order] = solve_chain(t_dw, t_shared, ranked, backward_ms, resolution, at_depth)
         return mask
 
+    # The chain charges at least a step's time (T_chain(m) >= T(m)): its answer keeps the budget.
     best = _spend_rest(timings, importance, useful, chain_mask(budget - timings.forward_ms), budget)
     overcharged = timings.chain_time(best) - timings.step_time(best)
     if overcharged <= budget / resolution:
@@ -209,16 +212,17 @@ def _spend_rest(
     """Add tensors that still fit the budget by the cost groups, most importance per ms first."""
     mask = mask.copy()
     for _ in range(_ADDITIONS):
+        # A tensor costs its dW and the shared groups that no selected tensor has started yet.
         left = budget - timings.step_time(mask)
-        unpaid = timings.shared.time_per_tensor(~timings.shared.touched(mask))
-        cost = timings.t_dw + unpaid + timings.deepening_ms(mask)
+        unpaid = timings.shared.time_per_tensor(~timings.shared.active_groups(mask))
+        cost = timings.t_dw + unpaid + timings.earlier_cost_ms(mask)
         fits = np.flatnonzero(useful & ~mask & (cost <= left))
         if not len(fits):
             break
         density = importance[fits] / np.maximum(cost[fits], 1e-12)
         # First the tensors whose shared work is paid already, for they leave the costs of the others as they
         # are; then one that starts a new shared group.
-        starts = (unpaid > 0) | timings.is_deeper(mask)
+        starts = (unpaid > 0) | timings.is_earlier(mask)
         for i in fits[np.lexsort((-density, starts[fits]))]:
             if cost[i] <= left:
                 mask[i] = True

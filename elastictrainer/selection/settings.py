@@ -1,4 +1,4 @@
-"""How a run is to select its tensors."""
+"""Settings of a run's selections."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -9,7 +9,7 @@ from elastictrainer.profiler.timings import TensorTimings
 
 @dataclass(frozen=True)
 class SelectionSettings:
-    """What a scheme that selects needs to know.
+    """Settings of a scheme that selects.
 
     Attributes:
         rho: requested training time over full training's.

@@ -18,12 +18,12 @@ _SLACK = 1 + 1e-12
 
 
 class _Costs:
-    """What tensors cost of two budgets, as shares of them: 1 is all of a budget. Arrays are (2, ...).
+    """The costs of tensors as shares of two budgets: 1 is all of a budget. Arrays are (2, ...).
 
     Attributes:
-        single: (2, N) what each tensor costs alone.
-        shared: (2, N) what a group costs, at its member nearest the output.
-        at_depth: (N,) what the deepest selected tensor costs of the first budget.
+        single: (2, N) cost of each tensor alone.
+        shared: (2, N) costs of groups, each at its member nearest the output.
+        at_depth: (N,) cost of each tensor as the earliest selected one, of the first budget.
         order: (N,) tensors from the output inwards.
     """
 
@@ -51,23 +51,25 @@ class _Costs:
 
     def adding(self, mask: NDArray[Any]) -> Tuple[NDArray[Any], NDArray[Any]]:
         """Return (2, N) what each tensor would add; and (N,) bool: whether that changes for others."""
+        # A group is paid once, by the first member that is selected.
         new = (self._amount * (self._members @ mask == 0)) @ self._members
-        deepest, now, _ = self._depth_costs(mask)
-        deeper = self.place > deepest
+        earliest, now, _ = self._depth_costs(mask)
+        earlier = self.place > earliest
         costs = self.single + new
-        costs[0] += np.where(deeper, self.at_depth - now, 0.0)
-        return costs, new.any(axis=0) | (deeper & bool(self.at_depth.any()))
+        costs[0] += np.where(earlier, self.at_depth - now, 0.0)
+        return costs, new.any(axis=0) | (earlier & bool(self.at_depth.any()))
 
     def freed(self, mask: NDArray[Any]) -> NDArray[Any]:
         """Return (2, N) what the removal of each selected tensor would give back."""
+        # A group is given back only by its last selected member.
         freed: NDArray[Any] = self.single + (self._amount * (self._members @ mask == 1)) @ self._members
-        deepest, now, then = self._depth_costs(mask)
-        if deepest >= 0:
-            freed[0, self.order[deepest]] += now - then
+        earliest, now, then = self._depth_costs(mask)
+        if earliest >= 0:
+            freed[0, self.order[earliest]] += now - then
         return freed
 
     def _depth_costs(self, mask: NDArray[Any]) -> Tuple[int, float, float]:
-        """Return the place of the deepest selected tensor (-1: none), its cost, and that of the next."""
+        """Return the place of the earliest selected tensor (-1: none), its cost, and that of the next."""
         selected = np.flatnonzero(mask[self.order])
         costs = [0.0, 0.0, *self.at_depth[self.order[selected[-2:]]]]
         return int(selected[-1]) if len(selected) else -1, costs[-1], costs[-2] if len(selected) > 1 else 0.0
@@ -91,8 +93,8 @@ def solve_both(
         timings: the profile, N tensors.
         importance: (N,) larger is better.
         useful: (N,) bool: the tensors that may be selected.
-        budget_ms: what a step may take.
-        held: what a step holds in memory, in bytes, by the tensors any of which makes it hold that.
+        budget_ms: of a step.
+        held: bytes that a step holds in memory, by the tensors any of which makes it hold them.
         room: bytes for it.
 
     Returns:
@@ -106,6 +108,7 @@ def solve_both(
     useful = useful & (costs.adding(empty)[0] <= _SLACK).all(axis=0)
     search = _Search(costs, importance, useful)
     best = empty
+    # The knapsack knows the chain alone, and both budgets as one: its answers are starts to repair.
     for weights, start in search.starts():
         mask = search.filled(weights, search.cut_down(start))
         best = max(best, mask, key=search.worth)
@@ -123,11 +126,13 @@ class _Search:
         return float(self._importance[mask].sum())
 
     def starts(self) -> Iterator[Tuple[NDArray[Any], NDArray[Any]]]:
-        """Weights (2,) of the budgets, and the knapsack's answers for both together: some exceed one."""
+        """Yield weights (2,) of the budgets and the knapsack's answer for both together; some exceed one."""
         costs, order = self._costs, self._costs.order
         ranked = np.where(self._useful, self._importance, 0.0)[order]
         low, high = 0.0, 1.0
         tried = [0.0, 1.0]
+        # One constraint in place of two: (1 - w) time + w memory <= 1. First w = 0 and w = 1, then halve the
+        # interval between them towards the budget that the answer exceeds more.
         for _ in range(len(tried) + _HALVINGS):
             second = tried.pop(0) if tried else (low + high) / 2
             weights = np.array([1 - second, second])
@@ -156,6 +161,7 @@ class _Search:
             over = np.maximum(0.0, self._costs.cost(mask) - _SLACK)
             if not over.any():
                 break
+            # What a tensor gives back beyond the excess counts for nothing.
             freed = np.minimum(1.0, self._costs.freed(mask) / np.maximum(over, 1e-9)[:, None])
             value = self._importance / np.maximum(freed[over > 0].sum(axis=0), 1e-12)
             chosen = np.flatnonzero(mask & (np.arange(len(mask)) != kept))
@@ -194,7 +200,7 @@ class _Search:
         return best
 
     def _exchanges(self, best: NDArray[Any], count: int) -> Iterator[NDArray[Any]]:
-        """Selections with a tensor more or less, and what that makes room for; `count` of each kind."""
+        """Yield selections with one tensor added or removed, then filled; `count` of each kind."""
         even = np.array([0.5, 0.5])
         outside = np.flatnonzero(self._useful & ~best)
         for i in outside[np.argsort(-self._importance[outside])][:count]:

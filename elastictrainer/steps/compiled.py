@@ -40,7 +40,7 @@ class CompiledMetrics:
         self._model.compute_metrics(None, labels, outputs, weights)
 
     def results(self) -> Dict[str, Any]:
-        """By name, the loss among them."""
+        """Return the metrics by name, the loss among them."""
         return self._model.get_metrics_result()
 
 
@@ -52,11 +52,11 @@ def build(model: tf.keras.Model, x: Any, y: Targets) -> None:
 
 
 def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
-    """UsageError, saying what to change, where the model's way of training excludes this one.
+    """Raise UsageError, saying what to change, if the model's way of training excludes this one.
 
     Args:
         model: to be trained.
-        pauses: which of its tensors train changes during the run.
+        pauses: tensors are frozen and unfrozen during the run.
     """
     overridden = [
         name
@@ -90,7 +90,7 @@ def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
         )
     for option, does in (
         ("gradient_accumulation_steps", "updates weights in some steps only"),  # of Keras 3
-        ("use_ema", "averages weights, those at rest with those of long ago, and puts the averages in"),
+        ("use_ema", "averages weights, frozen ones with those of long ago, and puts the averages in"),
     ):
         if getattr(model.optimizer, option, None):
             raise UsageError(f"{option} of the optimizer {does}, whatever trains meanwhile: leave it out.")

@@ -31,7 +31,7 @@ class CompiledStep:
         loss: the scalar loss.
         gradients: per variable a tensor, an IndexedSlices or None.
         handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
-        runs: how often it has run.
+        runs: number of runs so far.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class CompiledStep:
     ):
         """
         Args:
-            objective: what to minimise.
+            objective: to minimise.
             optimizer: built for all trainable tensors of the model (see optimizers.build).
             variables: the tensors to update.
             metrics: updated with (labels, outputs) in the step.
@@ -80,7 +80,9 @@ class CompiledStep:
         self.handles = [internal.get(id(v.handle)) for v in tf_variables(self.variables)]
 
     def state(self) -> List[tf.Variable]:
-        """Every variable the traced step reads or writes: weights, slots, counters, statistics, RNG state."""
+        """Return every variable the traced step reads or writes: weights, slots, counters, statistics, RNG
+        state.
+        """
         if self.graph is None:
             raise ValueError("trace the step first")
         return list(self.graph.variables)
@@ -93,7 +95,7 @@ class StepCache:
         """
         Args:
             objective, optimizer, metrics: as for CompiledStep.
-            size: how many compiled steps to keep (the full step, this selection and the one before).
+            size: number of compiled steps to keep (the full step, this selection and the one before).
         """
         self.objective = objective
         self.optimizer = optimizer
@@ -110,11 +112,13 @@ class StepCache:
         gc.collect()
 
     def has(self, mask: np.ndarray) -> bool:
-        """Whether the step for `mask` (N,) bool is compiled."""
+        """Return whether the step for `mask` (N,) bool is compiled."""
         return mask.tobytes() in self._steps
 
     def get(self, mask: np.ndarray) -> CompiledStep:
-        """The step that trains the tensors of `mask` (N,) bool. A new one may replace the oldest in use."""
+        """Return the step that trains the tensors of `mask` (N,) bool. A new one may replace the oldest in
+        use.
+        """
         key = mask.tobytes()
         if key not in self._steps:
             variables = [v for v, chosen in zip(self.objective.model.trainable_variables, mask) if chosen]

@@ -1,4 +1,5 @@
-"""What differs between Keras 2 (TensorFlow 2.15) and Keras 3 (TensorFlow 2.16 on), and Keras' private names.
+"""The differences between Keras 2 (TensorFlow 2.15) and Keras 3 (TensorFlow 2.16 on), and Keras' private
+names.
 
 No other module asks which Keras it is, or uses a name of Keras' that begins with an underscore.
 """
@@ -26,27 +27,27 @@ _APPLICATIONS = _HELPERS["obtain_input_shape"].__name__.rpartition(".")[0] + "."
 
 
 def tf_variable(variable: Any) -> tf.Variable:
-    """The variable of TensorFlow's that holds the value: a Keras 3 variable wraps one."""
+    """Return TensorFlow's variable that holds the value: a Keras 3 variable wraps one."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 def tf_variables(variables: Iterable[Any]) -> List[tf.Variable]:
-    """`tf_variable` of each."""
+    """Return TensorFlow's variable of each."""
     return [tf_variable(v) for v in variables]
 
 
 def name_of(variable: Any) -> str:
-    """The variable's name with its layers': `block/conv/kernel`."""
+    """Return the variable's name with its layers': `block/conv/kernel`."""
     return getattr(variable, "path", None) or variable.name.split(":")[0]
 
 
 def layers_inside(layer: Any, recursive: bool = False) -> List[Any]:
-    """The layers that `layer` holds, in their order; with `recursive` those that these hold too."""
+    """Return the layers that `layer` holds, in their order; with `recursive` those that these hold too."""
     return list(layer._flatten_layers(include_self=False, recursive=recursive))
 
 
 def random_states(model: tf.keras.Model) -> List[tf.Variable]:
-    """The state variables of the model's random number generators, which are not among its weights."""
+    """Return the state variables of the model's random number generators, which are not among its weights."""
     states = {}
     for layer in [model, *layers_inside(model, recursive=True)]:
         for generator in getattr(layer, "_seed_generators", ()):  # Keras 3
@@ -67,7 +68,7 @@ def use_random_variables() -> None:
 
 
 def is_legacy(optimizer: Any) -> bool:
-    """Whether it is one of Keras' older kind, as TensorFlow Addons' are."""
+    """Return whether it is one of Keras' older kind, as TensorFlow Addons' are."""
     return not hasattr(optimizer, "build")
 
 
@@ -82,7 +83,9 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def rate_variables(optimizer: Any) -> List[Any]:
-    """Where Keras 2 keeps what a callback may set, such as the learning rate: not among its variables."""
+    """Return the variables outside the optimizer's own that a callback may set, such as Keras 2's learning
+    rate.
+    """
     if KERAS_3:
         return []
     rates = optimizer._hyper.values() if is_legacy(optimizer) else [optimizer._learning_rate]
@@ -103,14 +106,14 @@ def set_learning_rate(optimizer: Any, rate: float, decay_per_rate: float) -> Non
 
 
 def untracked_variables(optimizer: Any) -> List[tf.Variable]:
-    """State of the optimizer that Keras does not count among its variables."""
+    """Return state of the optimizer that Keras does not count among its variables."""
     product = None if KERAS_3 else getattr(optimizer, "_u_product", None)  # of Nadam
     found = [product, paused_steps(optimizer)]
     return [variable for variable in found if variable is not None]
 
 
 def layers_before(tensor: Any) -> Iterator[Any]:
-    """The layers by which an output of a functional model is made, the last one first; none of another."""
+    """Return the layers that make an output of a functional model, the last first; none of another model."""
     history = getattr(tensor, "_keras_history", None)
     if history is None:
         return
@@ -124,7 +127,7 @@ def layers_before(tensor: Any) -> Iterator[Any]:
 
 
 def apply_gradients(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
-    """The optimizer's update by (gradient, variable) pairs, without an all-reduce over replicas."""
+    """Update by (gradient, variable) pairs, without an all-reduce over replicas."""
     if is_legacy(optimizer):
         optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
         return
@@ -159,7 +162,7 @@ def _replaced(owner: Any, **attributes: Any) -> Iterator[None]:
 
 
 def updates_together(optimizer: Any, pauses: bool) -> str:
-    """Why the optimizer cannot update some tensors as if the others were not there; empty where it can.
+    """Return why the optimizer cannot update some tensors without the others; empty where it can.
 
     Args:
         pauses: the tensors change during the run.
@@ -172,7 +175,7 @@ def updates_together(optimizer: Any, pauses: bool) -> str:
 
 
 def count_own_steps(optimizer: Any) -> bool:
-    """Have a built optimizer correct each tensor's averages by the steps that this tensor has trained in.
+    """Correct each tensor's averages by the steps that this tensor has trained in; the optimizer is built.
 
     Keras counts the steps of the optimizer, also for a tensor that was left out of most of them. Learning
     rate schedules follow that count as before. Where every step trains every tensor, nothing changes.
@@ -189,11 +192,13 @@ def count_own_steps(optimizer: Any) -> bool:
 
 
 def paused_steps(optimizer: Any) -> Optional[tf.Variable]:
-    """(N,) int: by how many steps each tensor is behind the optimizer's count; None before the above."""
+    """Return (N,) int: by how many steps each tensor is behind the optimizer's count; None before
+    `count_own_steps`.
+    """
     return getattr(optimizer, "_elastictrainer_paused", None)
 
 
-def start_again(optimizer: Any, variables: Sequence[Any]) -> None:
+def reset_slots(optimizer: Any, variables: Sequence[Any]) -> None:
     """Give the slots of `variables` the values that they are made with, and count their steps from zero."""
     if is_legacy(optimizer):
         for name in optimizer.get_slot_names():
@@ -217,7 +222,7 @@ def start_again(optimizer: Any, variables: Sequence[Any]) -> None:
             else:
                 slot.assign(tf.zeros_like(slot))
     paused = paused_steps(optimizer)
-    if paused is not None:
+    if paused is not None:  # own steps = iterations - paused: zero for the chosen tensors from here on
         again = [k in chosen for k in range(paused.shape[0])]
         paused.assign(tf.where(again, tf_variable(optimizer.iterations), paused))
 
@@ -251,11 +256,12 @@ def _nadam_product(optimizer: Any, steps: tf.Tensor, dtype: Any) -> tf.Tensor:
 
 @contextlib.contextmanager
 def _own_steps(optimizer: Any, paused: tf.Variable) -> Iterator[None]:
-    """While entered, each tensor is updated as if the optimizer had made its own steps alone."""
+    """Update each tensor in this block as if the optimizer had made that tensor's own steps alone."""
     update, own = optimizer.update_step, tf.unstack(tf_variable(optimizer.iterations) - paused)
     product = getattr(optimizer, "_u_product", None)  # Nadam has one for all tensors
 
     def step(gradient: Any, variable: Any, *rate: Any) -> None:
+        # Adam divides its averages by 1 - beta^t: t must be the tensor's own steps, not the optimizer's.
         k = _index(optimizer, variable)
         attributes = {"_iterations": own[k]}
         if product is not None and KERAS_3:
@@ -273,14 +279,16 @@ def _own_steps(optimizer: Any, paused: tf.Variable) -> Iterator[None]:
 
 
 def learning_rate(optimizer: Any) -> Any:
-    """The optimizer's learning rate, or its schedule: Keras 2 gives the rate of the latest update instead."""
+    """Return the optimizer's learning rate, or its schedule: Keras 2 gives the rate of the latest update
+    instead.
+    """
     kept = getattr(optimizer, "_learning_rate", None)
     schedules = tf.keras.optimizers.schedules
     return kept if isinstance(kept, schedules.LearningRateSchedule) else optimizer.learning_rate
 
 
 def is_compiled(model: tf.keras.Model) -> bool:
-    """Whether `Model.compile` was called."""
+    """Return whether `Model.compile` was called."""
     return bool(getattr(model, "compiled" if KERAS_3 else "_is_compiled", False))
 
 
@@ -290,14 +298,14 @@ def compilation(model: tf.keras.Model) -> Any:
 
 
 def steps_per_execution(model: tf.keras.Model) -> int:
-    """As the model was compiled; 0 where Keras 2 is to find out how many."""
+    """Return the steps per execution of the compiled model; 0 where Keras 2 chooses."""
     if getattr(model, "autotune_steps_per_execution", False):
         return 0
     return int(model.steps_per_execution if KERAS_3 else model._steps_per_execution or 1)
 
 
 def most_steps_per_epoch() -> Optional[int]:
-    """The number of steps that Keras 3 was told to end every epoch after, as in debugging; None: no limit."""
+    """Return the number of steps after which Keras 3 ends every epoch, as in debugging; None: no limit."""
     limit = getattr(getattr(tf.keras, "config", None), "max_steps_per_epoch", None)
     return limit() if limit else None
 
@@ -311,7 +319,7 @@ def count_step(model: tf.keras.Model) -> None:
 def compiled_loss(
     model: tf.keras.Model, x: Any, labels: Any, outputs: Any, weights: Any, training: bool
 ) -> tf.Tensor:
-    """The loss a model was compiled with, with layers' regularisation; updates the metric "loss"."""
+    """Return the loss a model was compiled with, with layers' regularisation; updates the metric "loss"."""
     if not KERAS_3:
         return model.compute_loss(x, labels, outputs, weights)
     # As Keras' own step does: a model's own compute_loss need not take `training`.
@@ -329,7 +337,7 @@ class InferenceMode(tf.keras.layers.Wrapper):
 
 
 def in_inference_mode(network: tf.keras.Model, inputs: Any) -> Any:
-    """What `network` makes of symbolic `inputs`, always with training=False.
+    """Call `network` on symbolic `inputs`, always with training=False.
 
     Keras 2 keeps the argument of a symbolic call; Keras 3 replaces it by that of the outermost call.
     """
@@ -337,7 +345,7 @@ def in_inference_mode(network: tf.keras.Model, inputs: Any) -> Any:
 
 
 def for_inference(model: tf.keras.Model, skipped: Tuple[type, ...]) -> tf.keras.Model:
-    """The network with the same weights, in Keras' own layers, without those of the types `skipped`.
+    """Rebuild the network with the same weights, in Keras' own layers, without those of the types `skipped`.
 
     Random layers would augment wherever nobody says otherwise. Networks inside are done likewise.
     """
@@ -367,7 +375,7 @@ def for_inference(model: tf.keras.Model, skipped: Tuple[type, ...]) -> tf.keras.
 
 
 def _is_functional(layer: Any) -> bool:
-    """Whether the layer is a network of which Keras knows the graph of its layers."""
+    """Return whether the layer is a network of which Keras knows the graph of its layers."""
     home = f"keras.src.{'models' if KERAS_3 else 'engine'}.functional"
     functional = importlib.import_module(home).Functional
     return isinstance(layer, (functional, tf.keras.Sequential)) and layer.built
@@ -385,12 +393,12 @@ def compute_in_float32(model: tf.keras.Model) -> None:
 
 
 def take(inputs: Any, indices: Any, axis: int) -> Any:
-    """`tf.gather` of symbolic inputs, which Keras 3's are not to TensorFlow."""
+    """Gather from symbolic inputs as `tf.gather` does, which rejects those of Keras 3."""
     return tf.keras.ops.take(inputs, indices, axis=axis) if KERAS_3 else tf.gather(inputs, indices, axis=axis)
 
 
 def argmax(inputs: Any) -> Any:
-    """`tf.argmax` of symbolic inputs over the last axis."""
+    """Return the largest index over the last axis of symbolic inputs, as `tf.argmax` does."""
     return tf.keras.ops.argmax(inputs, axis=-1) if KERAS_3 else tf.argmax(inputs, axis=-1)
 
 
@@ -405,7 +413,7 @@ def save_for_serving(model: tf.keras.Model, folder: str) -> None:
 
 
 def without_optionals(data: Any) -> Any:
-    """A minibatch with None where Keras 3 hands out an empty tf.experimental.Optional."""
+    """Replace empty tf.experimental.Optionals of Keras 3 in a minibatch by None."""
     return tf.nest.map_structure(
         lambda part: None if isinstance(part, tf.experimental.Optional) else part, data
     )
@@ -460,7 +468,7 @@ class FitData:
 
 
 def _next_of(iterator: Iterator[Any]) -> List[Any]:
-    """Return what comes next, alone in a list; an empty one at the end of the data."""
+    """Return the next item, alone in a list; an empty one at the end of the data."""
     try:
         return [next(iterator)]
     except (StopIteration, tf.errors.OutOfRangeError):
@@ -487,7 +495,8 @@ def initial_epoch(model: tf.keras.Model, epoch: int, steps: int) -> int:
 
 
 def load_model(path: Union[str, Path], safe_mode: bool = True) -> tf.keras.Model:
-    """The model of a Keras file, not compiled. Raises what Keras raises. See `models.model_file` for safety.
+    """Load the model of a Keras file, not compiled; for safety call `models.model_file.read`. Raises what
+    Keras raises.
 
     Keras 2 reads weights inside the archive slowly: two minutes for ViT-B/16. They are extracted first,
     unless the archive holds anything that only Keras can load: shared objects, or further files.
@@ -513,7 +522,9 @@ def load_model(path: Union[str, Path], safe_mode: bool = True) -> tf.keras.Model
 
 
 def application_layers() -> Dict[str, type]:
-    """The layers that keras.applications defines for its networks, such as ConvNeXt's LayerScale, by name."""
+    """Return the layers that keras.applications defines for its networks, such as ConvNeXt's LayerScale, by
+    name.
+    """
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(_APPLICATIONS)]
     return {
         name: value
@@ -527,7 +538,8 @@ def application_layers() -> Dict[str, type]:
 
 @contextlib.contextmanager
 def application_helpers(**replacements: Callable[..., Any]) -> Iterator[None]:
-    """While entered, the networks of keras.applications call these for their helpers of the same names.
+    """Let the networks of keras.applications call these helpers in this block, for their own of the same
+    names.
 
     These are `get_file`, which downloads weights, and `obtain_input_shape`, which knows a network's sizes.
     What Keras warns of, such as weights made for another image size, is not shown.

@@ -1,4 +1,4 @@
-"""What a classifier is trained by: cross-entropy, with smoothed labels or weighted classes if asked for."""
+"""The losses of a classifier: cross-entropy, with smoothed labels or weighted classes if asked for."""
 
 from typing import Any, Dict, Optional, Sequence, Tuple
 
@@ -34,7 +34,7 @@ class SmoothedCrossentropy(tf.keras.losses.Loss):
         self.class_weights = None if class_weights is None else [float(w) for w in class_weights]
 
     def call(self, y_true: Any, y_pred: Any) -> tf.Tensor:
-        """(batch,) losses, of labels (batch,) or (batch, 1) and logits (batch, classes)."""
+        """Return (batch,) losses, of labels (batch,) or (batch, 1) and logits (batch, classes)."""
         labels = tf.reshape(tf.cast(y_true, tf.int64), (-1,))
         logits = tf.cast(y_pred, tf.float32)
         losses = tf.keras.losses.categorical_crossentropy(
@@ -48,7 +48,7 @@ class SmoothedCrossentropy(tf.keras.losses.Loss):
         return losses
 
     def get_config(self) -> Dict[str, Any]:
-        """Its arguments."""
+        """Return the arguments."""
         return {
             **super().get_config(),
             "label_smoothing": self.label_smoothing,
@@ -59,7 +59,9 @@ class SmoothedCrossentropy(tf.keras.losses.Loss):
 def training_loss(
     label_smoothing: float = 0.0, class_weights: Optional[Sequence[float]] = None
 ) -> tf.keras.losses.Loss:
-    """The loss to train by; plain cross-entropy, which evaluation always uses, unless something is asked."""
+    """Make the loss to train by; plain cross-entropy, which evaluation always uses, unless something is
+    asked.
+    """
     if not label_smoothing and class_weights is None:
         return classification_loss()
     return SmoothedCrossentropy(label_smoothing, class_weights)

@@ -1,4 +1,4 @@
-"""What training minimises: the model, its loss, and what a scheme adds to it."""
+"""The training objective: the model, its loss, and the term that a scheme adds."""
 
 import inspect
 from typing import Any, Callable, Optional, Tuple
@@ -34,7 +34,7 @@ class Objective:
         self._takes_training = isinstance(model, tf.keras.Model) or "training" in parameters
 
     def __call__(self, x: Any, y: Any, training: bool) -> Tuple[tf.Tensor, tf.Tensor]:
-        """The model's outputs and the scalar loss of minibatch (x, y)."""
+        """Return the model's outputs and the scalar loss of minibatch (x, y)."""
         if self.loss is None:
             raise TypeError("this objective has no loss")
         outputs = self.model(x, training=training) if self._takes_training else self.model(x)
@@ -47,7 +47,7 @@ class Objective:
         return outputs, total
 
     def gradients(self, x: Any, y: Any, variables: list) -> Tuple[tf.Tensor, tf.Tensor, list]:
-        """Outputs, loss, and the loss' gradient for each of `variables`; None for one it does not use."""
+        """Return outputs, loss, and the gradient for each of `variables`; None for one it does not use."""
         watched = tf_variables(variables)
         # Watching nothing else keeps everything out of the graph that the selection does not need.
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -63,5 +63,5 @@ class Objective:
 
 
 def classification_loss(from_logits: bool = True) -> tf.keras.losses.Loss:
-    """Cross-entropy of integer labels and logits, or probabilities."""
+    """Make the cross-entropy of integer labels and logits, or probabilities."""
     return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)

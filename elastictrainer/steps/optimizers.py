@@ -49,7 +49,7 @@ def addons_sgdw(learning_rate: float, weight_decay: float, momentum: float) -> A
 
 
 def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> Any:
-    """Keras' own SGD with decoupled weight decay: the same update."""
+    """Make Keras' own SGD with decoupled weight decay: the same update."""
     return tf.keras.optimizers.SGD(learning_rate, momentum=momentum, weight_decay=weight_decay)
 
 
@@ -59,7 +59,7 @@ def build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
 
 
 def variables_of(optimizer: Any) -> list:
-    """The optimizer's slots and counters."""
+    """Return the optimizer's slots and counters."""
     variables = optimizer.variables
     known = list(variables() if callable(variables) else variables)
     return known + keras_compat.untracked_variables(optimizer)
@@ -71,7 +71,7 @@ def follows_schedule(optimizer: Any) -> bool:
 
 
 def learning_rate_of(optimizer: Any) -> float:
-    """The rate of the next update."""
+    """Return the rate of the next update."""
     rate = learning_rate(optimizer)
     if callable(rate) and not isinstance(rate, tf.Variable):
         rate = rate(optimizer.iterations)
@@ -93,8 +93,8 @@ def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     apply_gradients(optimizer, gradients_and_variables)
 
 
-def let_rest(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Build for `variables`, of which some will be left out of some steps; see `start_again`.
+def prepare_freezing(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """Build for `variables`, of which some will be frozen in some steps.
 
     Before a step is traced. Averages, such as Adam's, are then corrected by the steps of each tensor, not by
     those of the optimizer. An optimizer that comes from a file does not say how many these were: it starts
@@ -102,13 +102,13 @@ def let_rest(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
     """
     build(optimizer, variables)
     if keras_compat.count_own_steps(optimizer) and int(optimizer.iterations):
-        start_again(optimizer, variables)
+        reset_slots(optimizer, variables)
 
 
-def start_again(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Make the optimizer as new for tensors that stop training.
+def reset_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """Reset the slots of tensors that are frozen now.
 
     Their momentum would later push them in an outdated direction. Their averages of squared gradients would
     scale by gradients of long ago.
     """
-    keras_compat.start_again(optimizer, variables)
+    keras_compat.reset_slots(optimizer, variables)

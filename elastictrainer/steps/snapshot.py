@@ -10,7 +10,7 @@ from elastictrainer.steps.keras_compat import tf_variables
 
 
 @contextlib.contextmanager
-def restored(variables: Iterable[Any]) -> Iterator[Callable[[Iterable[Any]], List[tf.Tensor]]]:
+def preserve_variables(variables: Iterable[Any]) -> Iterator[Callable[[Iterable[Any]], List[tf.Tensor]]]:
     """Restore each variable, bit for bit, when the block ends or raises.
 
     Yields:

@@ -1,4 +1,4 @@
-"""What kind of tensor each trainable tensor of a Keras model is."""
+"""The kinds of trainable tensors of a Keras model: head, bias, normalisation, convolution kernel."""
 
 from typing import Any, Iterator
 
@@ -21,7 +21,7 @@ _NORMALISATIONS = tuple(
 
 
 def _leaves(layer: Any) -> Iterator[Any]:
-    """The layers inside `layer` that hold weights, nested models opened, in their order."""
+    """Yield the layers inside `layer` that hold weights, nested models opened, in their order."""
     inner = layers_inside(layer)
     if not inner:
         yield layer
@@ -35,7 +35,9 @@ def _mask(model: tf.keras.Model, wanted: list) -> np.ndarray:
 
 
 def head_mask(model: tf.keras.Model) -> np.ndarray:
-    """(N,) bool: the tensors of the last layer that has trainable ones; of several outputs, of each one's."""
+    """Return (N,) bool: the tensors of the last layer that has trainable ones; of several outputs, of each
+    one's.
+    """
     outputs = getattr(model, "outputs", None) or []
     heads = [next(filter(None, map(_last_trainable, layers_before(output))), []) for output in outputs]
     if len(heads) > 1 and all(heads):
@@ -44,13 +46,13 @@ def head_mask(model: tf.keras.Model) -> np.ndarray:
 
 
 def _last_trainable(layer: Any) -> list:
-    """The trainable tensors of the last layer inside that has any."""
+    """Return the trainable tensors of the last layer inside that has any."""
     found = (leaf.trainable_weights for leaf in reversed(list(_leaves(layer))))
     return next(filter(None, found), [])
 
 
 def bias_and_norm_mask(model: tf.keras.Model) -> np.ndarray:
-    """(N,) bool: every bias, and the tensors of normalisation layers."""
+    """Return (N,) bool: every bias, and the tensors of normalisation layers."""
     wanted = [
         v for layer in _leaves(model) if isinstance(layer, _NORMALISATIONS) for v in layer.trainable_weights
     ]
@@ -59,7 +61,7 @@ def bias_and_norm_mask(model: tf.keras.Model) -> np.ndarray:
 
 
 def convolution_kernels(model: tf.keras.Model) -> list:
-    """The trainable kernels (h, w, in, out) of plain 2-D convolutions."""
+    """Return the trainable kernels (h, w, in, out) of plain 2-D convolutions."""
     layers = [layer for layer in _leaves(model) if type(layer) is tf.keras.layers.Conv2D]
     trainable = {id(v) for v in model.trainable_weights}
     return [layer.kernel for layer in layers if id(layer.kernel) in trainable]

@@ -1,4 +1,4 @@
-"""The next minibatch of a run, fresh or recorded, with the step that trains on it."""
+"""The next minibatch of a run, read from the data or from the cache, with the step that trains on it."""
 
 from dataclasses import dataclass
 from typing import Callable
@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.selection.clock import FULL_TRACING, LOOP, TRACING
-from elastictrainer.selection.policy import FULL, PLAIN, REPLAY
+from elastictrainer.selection.policy import CACHE_READ, FULL, PLAIN
 from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
-from elastictrainer.training.recorder import Recorder
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import STEPS
 
@@ -20,8 +20,8 @@ class Batch:
     """A minibatch to train on.
 
     Attributes:
-        kind: FULL, PLAIN or REPLAY.
-        lap: what the time of the step is spent on.
+        kind: FULL, PLAIN or CACHE_READ.
+        lap: of the stopwatch, for the step.
         train: trains on it; returns the loss.
         timed: whether the step takes what others of its kind take. Not so the first one of a graph, and that
             of an epoch's smaller last minibatch.
@@ -34,17 +34,17 @@ class Batch:
 
 
 class BatchSource:
-    """Gives the minibatches of a run; what is recorded takes the place of what would be read."""
+    """Gives the minibatches of a run; cached ones take the place of those in the data."""
 
-    def __init__(self, run_state: RunState, feed: Feed, recorder: Recorder, steps: StepCache):
+    def __init__(self, run_state: RunState, feed: Feed, cached_steps: CachedStepRunner, steps: StepCache):
         """
         Args:
             run_state: of the run.
             feed: reads the data.
-            recorder: has what is recorded, if anything is.
+            cached_steps: reads the cache, if there is one.
             steps: the run's compiled steps.
         """
-        self._state, self._feed, self._recorder, self._steps = run_state, feed, recorder, steps
+        self._state, self._feed, self._cached_steps, self._steps = run_state, feed, cached_steps, steps
 
     def next(self, mask: NDArray[np.bool_]) -> Batch:
         """Return the next minibatch; the tensors of `mask`, (N,) bool, train on it.
@@ -54,10 +54,10 @@ class BatchSource:
             UsageError, DataError: see `Feed.fetch`.
         """
         first = not self._state.progress.batch  # of the epoch
-        if self._recorder.replays:
-            self._feed.rest()
+        if self._cached_steps.uses_cache:
+            self._feed.stop_prefetch()
             # The first one builds its graph, or finds cold caches.
-            return Batch(REPLAY, REPLAY, self._recorder.step, timed=not first)
+            return Batch(CACHE_READ, CACHE_READ, self._cached_steps.step, timed=not first)
         watch = self._state.watch
         with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
             minibatch = self._feed.fetch()
@@ -68,7 +68,7 @@ class BatchSource:
                 step.trace(*self._feed.spec)
         full = self._feed.is_full(minibatch)
         if full:
-            self._feed.keep(minibatch)
+            self._feed.remember(minibatch)
 
         def train() -> float:
             return float(step(*minibatch))

@@ -1,4 +1,4 @@
-"""The best weights of a run, by its validation accuracy: `best.keras` beside the last ones."""
+"""The best weights of a run, by its validation accuracy: `best.keras` next to the last ones."""
 
 import contextlib
 import json
@@ -12,10 +12,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import RunError
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.evaluation import Due, Evaluator
 from elastictrainer.training.stopwatch import VALIDATION
@@ -38,7 +39,7 @@ class Validated:
     loss: float
 
     def is_better_than(self, other: "Validated") -> bool:
-        """More of the images are right, or as many at a lower loss."""
+        """Return whether more of the images are right, or as many at a lower loss."""
         return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
 
 
@@ -93,17 +94,17 @@ class BestWeights(TrainerCallback):
             state.model.stop_training = True
 
     def on_head(self, record: Dict[str, Any]) -> None:
-        """See `TrainerCallback`: validate the solved head, and keep it as the best weights so far."""
+        """Validate the solved head, and keep it as the best weights so far."""
         validated = self._validate(0)
         record["val_loss"], record["val_accuracy"] = validated.loss, validated.accuracy
 
     @property
     def seconds(self) -> float:
-        """What the latest evaluation took; 0 before the first."""
+        """Return the duration of the latest evaluation, in seconds; 0 before the first."""
         return self._due.cost_s
 
     def _validate(self, epoch: int) -> Validated:
-        """The weights as they are after an epoch, kept if they are the best so far."""
+        """Validate the weights after an epoch, and keep them if they are the best so far."""
         state = self.run_state
         with state.watch.lap(VALIDATION), self._due.evaluating(state):
             loss, accuracy = self._evaluate(self._validation, self._before_each)
@@ -115,13 +116,13 @@ class BestWeights(TrainerCallback):
         return self._last
 
     def state(self) -> Optional[Dict[str, Any]]:
-        """See `TrainerCallback`."""
+        """Return the state that a checkpoint keeps."""
         return asdict(self._last) if self._last else None
 
     def restore(self, state: Optional[Dict[str, Any]]) -> None:
-        """See `TrainerCallback`. The best weights are those in the file, also if an epoch is repeated."""
+        """Continue from a checkpoint; the best weights are those in the file, though an epoch may repeat."""
         self._last = Validated(**state) if state else None
-        workers, say = self.run_state.workers, self.run_state.say
+        workers = self.run_state.workers
 
         def kept() -> Optional[Dict[str, Any]]:
             found = read(self._run.best_path)
@@ -130,10 +131,12 @@ class BestWeights(TrainerCallback):
         found = workers.broadcast(kept) if workers else kept()  # all must end after the same epoch
         self._best = Validated(**found) if found else None
         if self._best is None and state is not None:
-            say(f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on")
+            LOG.info(
+                f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on"
+            )
 
-    def figures(self) -> Dict[str, Any]:
-        """See `TrainerCallback`: the best weights are tested; the model has its last ones afterwards."""
+    def results(self) -> Dict[str, Any]:
+        """Test the best weights; the model has its last ones afterwards."""
         trained = self.run_state.progress.epoch
         if trained and (self._last is None or self._last.epoch < trained):
             self._validate(trained)  # a callback ended the run after an epoch whose turn it was not
@@ -173,11 +176,11 @@ class BestWeights(TrainerCallback):
 
     @contextlib.contextmanager
     def _best_in_model(self) -> Iterator[None]:
-        """While entered, the model has the best weights; the first process' where there are several."""
+        """Put the best weights into the model in this block; the first process' where there are several."""
         model, workers = self.run_state.model, self.run_state.workers
         assert self._best is not None
         optimizer = optimizers.variables_of(model.optimizer)  # the file has it, too
-        with restored([*model.variables, *optimizer, *random_states(model)]):
+        with preserve_variables([*model.variables, *optimizer, *random_states(model)]):
             if not workers or workers.rank == 0:
                 load_weights(model, self._run.best_path)
             if workers:
@@ -188,7 +191,9 @@ class BestWeights(TrainerCallback):
 
 
 def read(path: Path) -> Optional[Validated]:
-    """What a file that `RunFolder.save_best` wrote says of its weights; None where there is no whole one."""
+    """Read the description of the weights in a file that `RunFolder.save_best` wrote; None where there is no
+    whole one.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return Validated(**json.loads(archive.comment))

@@ -4,20 +4,16 @@ import contextlib
 from typing import Optional
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection import schemes
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.build import repeated
 from elastictrainer.selection.clock import FULL_TRACING, TIMING
-from elastictrainer.selection.importance import STATIC
-from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.timing import time_steps
+from elastictrainer.training.affordability import expected_parts
 from elastictrainer.training.feed import Feed
-from elastictrainer.training.forecast import Forecast, forecast
 from elastictrainer.training.memory_limit import MemoryLimit
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION
@@ -39,7 +35,7 @@ class Budgeting:
         run_state: RunState,
         feed: Feed,
         steps: StepCache,
-        recorded: bool,
+        cached: bool,
         head: bool,
         memory: Optional[MemoryLimit] = None,
     ):
@@ -48,11 +44,11 @@ class Budgeting:
             run_state: of the run; its policy is made.
             feed: gives the minibatches that full steps are timed on.
             steps: the run's compiled steps.
-            recorded, head: whether frozen work is recorded, and whether the head is solved.
-            memory: where it is limited: full steps are timed on minibatches that fit.
+            cached, head: whether activations are cached, and whether the head is solved.
+            memory: a limit, within which full steps are timed on smaller minibatches; None: no limit.
         """
         self._state, self._feed, self._steps = run_state, feed, steps
-        self._recorded, self._head, self._memory = recorded, head, memory
+        self._cached, self._head, self._memory = cached, head, memory
 
     def begin(self, by_clock: bool) -> None:
         """Set the budget of a run that is at its beginning, and say the plan; `by_clock`: it has seconds.
@@ -96,6 +92,7 @@ class Budgeting:
                 objective = compiled.CompiledObjective(model, None)
                 variables = model.trainable_variables
                 full = CompiledStep(objective, model.optimizer, variables, self._steps.metrics)
+            # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
             probe = self._feed.probe if self._memory is None else self._memory.cut(self._feed.probe)
             scale = 1.0 if self._memory is None else self._memory.scale
             timed = time_steps(full, repeated(probe, state.progress.step))
@@ -106,79 +103,11 @@ class Budgeting:
         assert policy is not None
         mask = None if policy.selects else policy.mask
         expected = expected_parts(
-            state, policy.timings, policy.plan, self._recorded, mask, policy.scores, self._head, seconds
+            state, policy.timings, policy.plan, self._cached, mask, policy.scores, self._head, seconds
         )
         if expected is None:
             return
         if state.deadline is not None:
             expected.require_enough()
         for line in expected.lines():
-            state.say(line)
-
-
-def expected_parts(
-    state: RunState,
-    timings: Optional[TensorTimings],
-    plan: Plan,
-    recorded: bool,
-    mask: Optional[NDArray[np.bool_]],
-    scores: bool,
-    head: bool,
-    seconds: Optional[float] = None,
-) -> Optional[Forecast]:
-    """Forecast a run as it stands; see `forecast` for the arguments.
-
-    `seconds`: after which the last step is done; None: its deadline tells.
-    """
-    deadline = state.deadline
-    ending_s = 0.0 if deadline is None else deadline.reserve_s()
-    if seconds is None:
-        assert deadline is not None
-        seconds = deadline.for_training_s()
-    return forecast(
-        timings,
-        plan,
-        state.full_step_ms(),
-        recorded,
-        mask,
-        scores,
-        head,
-        seconds + ending_s,
-        state.spent_s(),
-        ending_s,
-        deadline.check_s if deadline is not None and head else 0.0,
-    )
-
-
-def affordable(
-    state: RunState,
-    scheme: Scheme,
-    timings: Optional[TensorTimings],
-    plan: Plan,
-    recorded: bool,
-    head: bool,
-) -> Scheme:
-    """Return the scheme that a deadline leaves time for: the one asked for, or one that prepares less.
-
-    Without scores the last layers train, as deep as the time allows; then the head alone, where it is solved.
-    """
-    if state.deadline is None or scheme.importance_metric is None:
-        return scheme
-    for other in (None, "freeze-below"):
-        tried = scheme if other is None else schemes.create(other)
-        scores = tried.importance_metric not in STATIC
-        expected = expected_parts(state, timings, plan, recorded, None, scores, head)
-        if expected is None or expected.enough:
-            if other:
-                state.say("there is no time to score tensors: the last layers train")
-            return tried
-    assert expected is not None
-    alone = schemes.create("traditional-tl")
-    parts = expected_parts(state, timings, plan, recorded, alone.mask(state.model), False, head)
-    if not head or parts is None or not parts.enough:
-        return scheme
-    state.say(
-        "the time allows the head alone, which is solved on the features of the images. With --time "
-        f"{1.1 * expected.least_s:.0f}s or more other layers train as well"
-    )
-    return alone
+            LOG.info(line)

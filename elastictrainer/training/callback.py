@@ -1,4 +1,4 @@
-"""A callback of Keras' that also sees the run: what checkpoints, records and meters have in common."""
+"""A Keras callback that also sees the run: the base of checkpoints, logs and meters."""
 
 import contextlib
 from typing import Any, ContextManager, Dict
@@ -17,28 +17,33 @@ class TrainerCallback(tf.keras.callbacks.Callback):
 
     run_state: RunState
 
-    def fitting(self) -> ContextManager[Any]:
-        """What `fit` runs in, `finished` included."""
+    def fit_context(self) -> ContextManager[Any]:
+        """Return the context that `fit` runs in, `on_fit_end` included."""
         return contextlib.nullcontext()
 
-    def on_training(self, going_on: bool) -> None:
-        """Training begins or goes on, or is over for now: around the steps of each epoch."""
+    def on_steps_begin(self) -> None:
+        """Run before the steps of each epoch."""
+
+    def on_steps_end(self) -> None:
+        """Run after the steps of each epoch, before validation."""
 
     def on_selection(self, record: Dict[str, Any]) -> None:
-        """Tensors were selected; `record` is the line of selections.jsonl."""
+        """Run when tensors were selected; `record` is the line of selections.jsonl."""
 
     def on_head(self, record: Dict[str, Any]) -> None:
-        """The head was solved, before the first step; `record` has `images`, `loss` (nats) and `seconds`."""
+        """Run when the head was solved, before the first step; `record` has `images`, `loss` (nats) and
+        `seconds`.
+        """
 
     def state(self) -> Any:
-        """What `restore` needs, as JSON values; a checkpoint keeps it under the class' name."""
+        """Return the state for `restore`, as JSON values; a checkpoint keeps it under the class' name."""
 
     def restore(self, state: Any) -> None:
         """Go on from `state`; of a class without state: None."""
 
-    def figures(self) -> Dict[str, Any]:
-        """What it adds to the figures of the run."""
+    def results(self) -> Dict[str, Any]:
+        """Return entries to add to summary.json."""
         return {}
 
-    def finished(self, figures: Dict[str, Any]) -> None:
-        """The run is over; `figures` are those of summary.json."""
+    def on_fit_end(self, results: Dict[str, Any]) -> None:
+        """Run when the run is over; `results` are those of summary.json."""

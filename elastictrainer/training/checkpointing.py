@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import Interrupted, UsageError
 from elastictrainer.runs import ownership
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.clock import CHECKPOINT
@@ -36,7 +37,7 @@ class Checkpointing(TrainerCallback):
     def __init__(self, run: RunFolder, minutes: float = 10.0, resume: bool = False):
         """
         Args:
-            run: where checkpoints are kept.
+            run: the folder of the checkpoints.
             minutes: between two of them within an epoch; one follows every epoch anyhow.
             resume: go on from the newest whole one. Model, data and settings must be the same.
         """
@@ -46,8 +47,8 @@ class Checkpointing(TrainerCallback):
         self._interruption = Interruption()
         self._saved_at = time.monotonic()
 
-    def fitting(self) -> ContextManager[Any]:
-        """See `TrainerCallback`: signals are held back. UsageError where another run's checkpoints are."""
+    def fit_context(self) -> ContextManager[Any]:
+        """Hold signals back. UsageError where another run's checkpoints are."""
         if not self.resume and ownership.checkpoints(self._run.checkpoints_path):
             raise UsageError(
                 f"{self._run.path} has checkpoints of an earlier run. Go on with it by resume=True, or "
@@ -96,7 +97,7 @@ class Checkpointing(TrainerCallback):
                 "seconds": state.watch.so_far(),
                 "policy": state.policy.state(),
                 "stopped": bool(state.model.stop_training),
-                "recording": state.recording,
+                "recording": state.cache_start,
                 "budget": dataclasses.asdict(state.budget),
                 "spent_s": state.spent_s(),
                 "start_loss": state.start_loss,
@@ -114,24 +115,25 @@ class Checkpointing(TrainerCallback):
         """
         state, workers = self.run_state, self.run_state.workers
         agree = (lambda step: int(workers.gather([step]).min())) if workers else None
-        saved = self._checkpoints.restore(state.say, agree)
+        saved = self._checkpoints.restore(agree)
+        # Also without a checkpoint: lines that an earlier start wrote are removed then.
         for callback in state.callbacks:
             callback.restore(saved and saved["callbacks"].get(type(callback).__name__))
         if saved is None:
-            state.say(f"{self._run.path} has no checkpoint to go on from: starting from the beginning")
+            LOG.info(f"{self._run.path} has no checkpoint to go on from: starting from the beginning")
             return
         state.progress = Progress(**saved["progress"])
         state.watch.seconds.update(saved["seconds"])
         assert state.policy is not None
         state.policy.restore(saved["policy"])
-        state.recording = saved["recording"]
+        state.cache_start = saved["recording"]
         state.budget = Budget(**saved["budget"])
         state.start_loss = saved["start_loss"]
         if state.deadline is not None:
             state.deadline.resume(saved["spent_s"])
         state.stopped = saved["stopped"] and not (state.deadline and state.deadline.extends)
         state.last_checkpoint = self._checkpoints.saved()[0]
-        state.say(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
+        LOG.info(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
 
     @functools.cached_property
     def _checkpoints(self) -> Checkpoints:

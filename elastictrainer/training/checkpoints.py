@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError
 from elastictrainer.runs import ownership
-from elastictrainer.runs.files import remove_unfinished, set_aside, without_wildcards, written_beside
+from elastictrainer.runs.files import atomic_write, remove_unfinished, set_aside, without_wildcards
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat import tf_variables
 
 _KEEP = 2  # the newest, and one more should it be damaged
@@ -22,8 +23,8 @@ class Checkpoints:
     def __init__(self, folder: Path, **variables: List[Any]):
         """
         Args:
-            folder: where they are kept, each a folder of its own.
-            variables: what to save, lists of variables by a name of the caller's. All exist already.
+            folder: of all of them, each a folder of its own.
+            variables: to save, lists by a name of the caller's. All exist already.
         """
         self.folder = folder
         groups = {name: tf_variables(members) for name, members in variables.items()}
@@ -33,7 +34,7 @@ class Checkpoints:
         self._checkpoint = tf.train.Checkpoint(state=self._state, **groups)
 
     def saved(self) -> List[Path]:
-        """The checkpoints there are, the newest first."""
+        """Return the checkpoints there are, the newest first."""
         return ownership.checkpoints(self.folder)
 
     def save(self, step: int, state: Dict[str, Any]) -> None:
@@ -50,9 +51,9 @@ class Checkpoints:
         self._state.assign(json.dumps(state))
         try:
             if not path.exists():
-                with written_beside(path) as beside:
-                    beside.mkdir()
-                    self._checkpoint.write(str(beside / _VARIABLES))
+                with atomic_write(path) as unfinished:
+                    unfinished.mkdir()
+                    self._checkpoint.write(str(unfinished / _VARIABLES))
         except (OSError, tf.errors.OpError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error.message).splitlines()[0]
             kept = self.saved()
@@ -63,13 +64,10 @@ class Checkpoints:
         for old in self.saved()[_KEEP:]:
             shutil.rmtree(old)
 
-    def restore(
-        self, say: Callable[[str], None], agree: Optional[Callable[[int], int]] = None
-    ) -> Optional[Dict[str, Any]]:
+    def restore(self, agree: Optional[Callable[[int], int]] = None) -> Optional[Dict[str, Any]]:
         """Put the newest whole checkpoint's values into the variables.
 
         Args:
-            say: told of every checkpoint that is damaged and passed over.
             agree: for processes that train together, which go on from the newest step that all of them have:
                 from this process' newest (0 without any, -1 where all are damaged) to that. None: this one
                 is alone.
@@ -85,7 +83,9 @@ class Checkpoints:
         beginning = [variable.numpy() for variable in self._variables] if agree else []
         passed_over: List[Path] = []  # whole ones, newer than that of another process
         damaged: List[Path] = []
-        newest = self._read_newest(passed_over, damaged, say)
+        # Every process takes part in `agree`, whatever it found: one that raised before it would leave the
+        # others waiting.
+        newest = self._read_newest(passed_over, damaged)
         step = newest[0] if newest else -1 if damaged else 0
         agreed = agree(step) if agree else step
         if step < 0:
@@ -98,24 +98,26 @@ class Checkpoints:
                 variable.assign(value)
             shutil.rmtree(self._path(step))
             return None
+        # This process was ahead of another one when both were stopped: go back to the common step.
         while newest and newest[0] > agreed:
             passed_over.append(self._path(newest[0]))
-            newest = self._read_newest(passed_over, damaged, say)
+            newest = self._read_newest(passed_over, damaged)
         if (newest[0] if newest else 0) != agreed or step and not newest:
             why = {
                 0: "another process has no checkpoint",
                 -1: "another process has damaged checkpoints only",
             }.get(agreed, f"it has no checkpoint of step {agreed}, from which the other processes go on")
             raise RunError(f"cannot go on from {self.folder}: {why}. Start a new run, with another --output.")
+        # Kept, they would be the newest again at the next resumption.
         for path in passed_over:
             shutil.rmtree(path)
         for path in damaged:
             aside = set_aside(path)
-            say(f"what is left of {path.name} is kept as {aside}")
+            LOG.info(f"what is left of {path.name} is kept as {aside}")
         return newest[1] if newest else None
 
     def _read_newest(
-        self, passed_over: List[Path], damaged: List[Path], say: Callable[[str], None]
+        self, passed_over: List[Path], damaged: List[Path]
     ) -> Optional[Tuple[int, Dict[str, Any]]]:
         """Read the newest checkpoint that is neither `passed_over` nor `damaged`, which those found so join.
 
@@ -131,7 +133,9 @@ class Checkpoints:
                 return int(path.name.split("-")[1]), json.loads(self._state.numpy())
             except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
                 reason = (str(error).splitlines() or [""])[0]
-                say(f"the checkpoint {path} is damaged and passed over ({type(error).__name__}: {reason})")
+                LOG.info(
+                    f"the checkpoint {path} is damaged and passed over ({type(error).__name__}: {reason})"
+                )
                 damaged.append(path)
         return None
 

@@ -46,9 +46,9 @@ class Deadline:
         Args:
             seconds: that the process may take, from its start to its end.
             reserve_s: tells what comes after the last step: evaluation, writing the model, exports.
-            more_s: what an earlier run is given beyond what it had taken; 0: what is left of `seconds`.
+            more_s: time for an earlier run beyond the time it had taken; 0: the rest of `seconds`.
             age_s: seconds since the process started.
-            check_s: what evaluating a solved head is expected to take.
+            check_s: expected time of evaluating a solved head.
         """
         self.seconds, self.reserve_s = seconds, reserve_s
         self.before_s = 0.0  # what an interrupted run had taken
@@ -58,7 +58,7 @@ class Deadline:
 
     @property
     def extends(self) -> bool:
-        """Whether it gives an earlier run more time than that had."""
+        """Return whether it gives an earlier run more time than that had."""
         return self._more_s > 0
 
     def resume(self, before_s: float) -> None:

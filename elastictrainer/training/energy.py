@@ -22,7 +22,7 @@ class Sensor(Protocol):
     name: str
 
     def joules(self) -> float:
-        """A number that grows by the joules spent between two calls."""
+        """Return a number that grows by the joules spent between two calls."""
 
 
 class PowerSensor:
@@ -62,7 +62,7 @@ class CounterSensor:
 
 
 def find_sensor(sys: Path = Path("/sys")) -> Tuple[Optional[Sensor], str]:
-    """This device's sensor, and its name; None and the reason where there is none that can be read.
+    """Find this device's sensor, and its name; None and the reason where there is none that can be read.
 
     Looks for the INA3221 of Jetson boards (JetPack 4: `iio:device*`, mW; JetPack 5 and later: `hwmon`, mV and
     mA), then for the packages of x86 RAPL.
@@ -89,7 +89,7 @@ def find_sensor(sys: Path = Path("/sys")) -> Tuple[Optional[Sensor], str]:
 
 
 def _jetson_rails(sys: Path) -> List[Tuple[str, Callable[[], float]]]:
-    """(label, watts) of the rails to add up: the total rail where there is one, else all of them."""
+    """Return (label, watts) of the rails to add up: the total rail where there is one, else all of them."""
     rails: List[Tuple[str, Callable[[], float]]] = []
 
     def milli(path: Path) -> Callable[[], float]:
@@ -140,7 +140,7 @@ class EnergyMeter:
             self._thread = None
 
     def run(self, running: bool) -> None:
-        """Count what is spent from here on, or leave it out."""
+        """Count the energy spent from here on, or leave it out."""
         if self._sensor is not None:
             with self._lock:
                 self._read()
@@ -160,7 +160,7 @@ class EnergyMeter:
 
 
 def from_log(path: Union[str, Path], intervals: Sequence[Tuple[float, float]]) -> float:
-    """Joules that an external meter logged within some intervals.
+    """Sum the joules that an external meter logged within some intervals.
 
     Args:
         path: CSV with Unix time in seconds, ascending, and watts in each line; a header may come first.

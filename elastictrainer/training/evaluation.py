@@ -59,13 +59,13 @@ class Evaluation(TrainerCallback):
         logs["val_loss"], logs["val_accuracy"] = loss, accuracy
 
     def on_head(self, record: Dict[str, Any]) -> None:
-        """See `TrainerCallback`: evaluate the solved head."""
+        """Evaluate the solved head."""
         record["test_loss"], record["test_accuracy"] = self._evaluate(0, self._one_of)
         record["one_of"] = self._one_of
 
     @property
     def seconds(self) -> float:
-        """Return what an evaluation takes by the latest one, in seconds; 0 before the first."""
+        """Return the duration of the latest evaluation, in seconds; 0 before the first."""
         return self._due.cost_s
 
     def _evaluate(self, epoch: int, one_of: int = 1) -> Tuple[float, float]:
@@ -93,15 +93,15 @@ class Evaluation(TrainerCallback):
         return loss, accuracy
 
     def state(self) -> List[List[Any]]:
-        """See `TrainerCallback`."""
+        """Return the state that a checkpoint keeps."""
         return [list(result) for result in self._results]
 
     def restore(self, state: Optional[List[Any]]) -> None:
-        """See `TrainerCallback`."""
+        """Continue from the state that a checkpoint kept."""
         self._results = [tuple(result) for result in state or []]
 
-    def figures(self) -> Dict[str, Any]:
-        """See `TrainerCallback`."""
+    def results(self) -> Dict[str, Any]:
+        """Return accuracy and loss of the kept weights, evaluated now if they were not yet."""
         trained = self.run_state.progress.epoch
         if not trained:
             return {}

@@ -7,6 +7,7 @@ from typing import Any, Callable, Deque, Iterable, Iterator, Optional, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import DataError, UsageError, reason
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled import Targets
 from elastictrainer.steps.keras_compat import without_optionals
 from elastictrainer.training.fit_data import RunData
@@ -17,7 +18,7 @@ Probe = Callable[[int], Iterable[Any]]
 
 
 class Feed:
-    """Reads the minibatches to train on, to record, and to score tensors on.
+    """Reads the minibatches to train on, to cache, and to score tensors on.
 
     Attributes:
         first_epoch: the run's first, as Keras and the data count.
@@ -27,9 +28,9 @@ class Feed:
         """
         Args:
             run_state: of the run.
-            data: what is read.
+            data: to read.
             probe: see Trainer.
-            kept: how many minibatches are scored on without a `probe`.
+            kept: number of minibatches to score tensors on without a `probe`.
         """
         self.first_epoch = 0
         self._run_state, self._data, self._probe, self._kept = run_state, data, probe, kept
@@ -40,7 +41,7 @@ class Feed:
 
     @property
     def can_pass(self) -> bool:
-        """Whether the data can be read in passes of their own."""
+        """Return whether the data can be read in passes of their own."""
         return self._data.repeatable
 
     @property
@@ -50,7 +51,7 @@ class Feed:
 
     @property
     def batch_size(self) -> int:
-        """The number of examples of a full minibatch."""
+        """Return the number of examples of a full minibatch."""
         assert self._size is not None, "a minibatch has been seen before"
         return self._size
 
@@ -73,15 +74,15 @@ class Feed:
         for number, minibatch in enumerate(minibatches(data), 1):
             yield minibatch
             if number < count and ends_s is not None and state.spent_s() > ends_s:
-                state.say(f"the time allows {number} of {count} minibatches in this pass")
+                LOG.info(f"the time allows {number} of {count} minibatches in this pass")
                 return
 
-    def rest(self) -> None:
+    def stop_prefetch(self) -> None:
         """Read nothing ahead until the next `fetch`."""
         self._open = None
 
     def peek(self) -> Minibatch:
-        """Return the minibatch that `fetch` gives next; see there."""
+        """Return the minibatch that `fetch` gives next."""
         minibatch = self.fetch()
         assert self._open is not None
         self._open = itertools.chain([minibatch], self._open)
@@ -125,13 +126,13 @@ class Feed:
         return self.first_epoch + progress.epoch, progress.batch
 
     def is_full(self, minibatch: Minibatch) -> bool:
-        """Whether it has as many examples as the first one; the last of an epoch may have fewer."""
+        """Return whether it has as many examples as the first one; the last of an epoch may have fewer."""
         size = int(tf.nest.flatten(minibatch[0])[0].shape[0])
         self._size = self._size or size
         return size == self._size
 
-    def keep(self, minibatch: Minibatch) -> None:
-        """Take note of a full minibatch that was trained on."""
+    def remember(self, minibatch: Minibatch) -> None:
+        """Remember a full minibatch that was trained on, for `probe`."""
         self._recent.append(minibatch)
 
     def probe(self, number: int) -> Iterator[Minibatch]:
@@ -149,7 +150,7 @@ class Feed:
 
 
 def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:
-    """Those of `data`, one after the other; DataError where one cannot be read."""
+    """Yield the minibatches of `data`; DataError where one cannot be read."""
     try:
         yield from map(unpacked, data)
     except tf.errors.OpError as error:
@@ -157,6 +158,6 @@ def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:
 
 
 def unpacked(data: Any) -> Minibatch:
-    """What Keras takes as a minibatch, or its tf.TensorSpecs: inputs, and labels with sample weights."""
+    """Unpack a minibatch as Keras does, or its tf.TensorSpecs: inputs, and labels with sample weights."""
     x, *targets = tf.keras.utils.unpack_x_y_sample_weight(without_optionals(data))
     return x, (targets[0], targets[1])

@@ -26,7 +26,7 @@ class RunData(Protocol):
 
     @property
     def spec(self) -> Any:
-        """Return the tf.TensorSpecs of a minibatch, once one was read."""
+        """Return the specs of any minibatch."""
 
     def read(self, epoch: int, first: int) -> Iterator[Any]:
         """Return the minibatches to train on from number `first` of `epoch` on."""
@@ -46,13 +46,13 @@ class StreamData:
         self.spec: Any = None
 
     def read(self, epoch: int, first: int) -> Iterator[Any]:
-        """See `RunData`."""
+        """Read minibatches from number `first` of an epoch on."""
         data = self._stream(epoch, first)
         self.spec = data.element_spec
         return iter(data)
 
     def again(self, epoch: int, count: int) -> Iterator[Any]:
-        """See `RunData`."""
+        """Read the first `count` minibatches of an epoch by themselves."""
         return iter(self._stream(epoch, 0).take(count))
 
 
@@ -82,15 +82,15 @@ class KerasData:
 
     @property
     def spec(self) -> Any:
-        """See `RunData`."""
+        """Return the specs of any minibatch."""
         return self._data.spec
 
     def read(self, epoch: int, first: int) -> Iterator[Any]:
-        """See `RunData`: the next epoch, whatever its number."""
+        """Read the next epoch, whatever its number."""
         return self._data.epoch()
 
     def again(self, epoch: int, count: int) -> Iterator[Any]:
-        """See `RunData`; the order is a new one."""
+        """Read the first `count` minibatches by themselves; the order is a new one."""
         return itertools.islice(FitData(self._model, self._given).epoch(), count)
 
 

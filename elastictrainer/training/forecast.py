@@ -1,4 +1,4 @@
-"""What the parts of a run by the clock will take: said before it trains, or why there is too little time."""
+"""A forecast of the parts of a run by the clock, before it trains; an error if the time is too short."""
 
 from dataclasses import dataclass
 from typing import List, Optional
@@ -21,10 +21,10 @@ class Forecast:
     Attributes:
         budget_s: of the run.
         spent_s: counted so far.
-        passes_s: the passes over the images that give features and record.
+        passes_s: the passes over the images that give features and write the cache.
         selections_s: scoring, choosing, and building graphs.
         least_training_s: training that takes less is not worth what comes before it.
-        ending_s: what comes after the last step and counts: evaluation, writing the model.
+        ending_s: of the work after the last step that counts: evaluation, writing the model.
         intervals: of the plan.
         check_s: evaluating the solved head.
     """
@@ -40,13 +40,13 @@ class Forecast:
 
     @property
     def training_s(self) -> float:
-        """Seconds that are left for training."""
+        """Return seconds that are left for training."""
         before_s = self.spent_s + self.passes_s + self.check_s + self.selections_s
         return self.budget_s - before_s - self.ending_s
 
     @property
     def least_s(self) -> float:
-        """The least budget that makes sense."""
+        """Return the least budget that makes sense."""
         return self.budget_s - self.training_s + self.least_training_s
 
     def lines(self) -> List[str]:
@@ -54,7 +54,7 @@ class Forecast:
         intervals = "one interval" if self.intervals == 1 else f"{self.intervals} intervals"
         return [
             f"plan: {self.budget_s:.0f} s, of these {self.spent_s:.0f} s so far",
-            f"  head and recording  {self.passes_s:6.0f} s"
+            f"  head and cache      {self.passes_s:6.0f} s"
             + (f", and {self.check_s:.0f} s to evaluate the head" if self.check_s else ""),
             f"  selection           {self.selections_s:6.0f} s",
             f"  training            {max(0.0, self.training_s):6.0f} s, in {intervals}"
@@ -85,7 +85,7 @@ def forecast(
     timings: Optional[TensorTimings],
     plan: Plan,
     full_ms: Optional[float],
-    recorded: bool,
+    cached: bool,
     mask: Optional[NDArray[np.bool_]],
     scores: bool,
     head: bool,
@@ -99,9 +99,9 @@ def forecast(
     Args:
         timings: the profile.
         plan: the run's intervals.
-        full_ms: what a full step takes now; None: what the profile says.
-        recorded: whether frozen work is recorded.
-        mask: (N,) bool: what trains all the time; None: it is selected.
+        full_ms: of a full step now; None: the profile's.
+        cached: whether activations are cached.
+        mask: (N,) bool: the tensors of a scheme that does not select; None: it selects.
         scores, head: whether tensors are scored for the selection, and whether the head is solved.
         budget_s, spent_s, ending_s, check_s: see `Forecast`.
     """
@@ -111,8 +111,8 @@ def forecast(
     intervals = len(plan.starts)
     pass_s = plan.steps_per_epoch * full_s * timings.forward_share
     selects = mask is None
-    passes = intervals if recorded and selects else float(head)
-    cheapest = timings.replaying if recorded and selects else timings
+    passes = intervals if cached and selects else float(head)
+    cheapest = timings.with_cache if cached and selects else timings
     # An epoch at least, of the cheapest selection. A head that is solved is worth its time alone.
     least = 0.0 if mask is not None and head else cheapest.rho_min if mask is None else 1.0
     return Forecast(

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.models.solved_head import SolvableHead, solve
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.clock import HEAD
-from elastictrainer.selection.policy import RECORDING
+from elastictrainer.selection.policy import CACHE_WRITE
 from elastictrainer.steps.losses import crossentropy_terms
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.state import RunState
@@ -21,7 +22,7 @@ _PER_CLASS, _LEAST, _MOST_SHARE = 4, 200, 0.25
 class HeadPass:
     """Collects features and labels, and gives the model's last layer the weights of a solved classifier.
 
-    Where frozen work is recorded, that pass computes the features as well (`add`); otherwise `finish` reads
+    Where activations are cached, that pass computes the features as well (`add`); otherwise `finish` reads
     the images itself.
     """
 
@@ -51,11 +52,11 @@ class HeadPass:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was taken in."""
+        """Drop the features collected so far."""
         self._features, self._targets, self._weights = [], [], []
 
     def add(self, features: Any, minibatch: Minibatch) -> None:
-        """Take in the (batch, width) features of a minibatch."""
+        """Collect the (batch, width) features of a minibatch."""
         labels, weights = minibatch[1]
         targets = self._as_targets(np.asarray(labels))
         self._features.append(np.asarray(features, np.float32))
@@ -66,7 +67,7 @@ class HeadPass:
         self._weights.append(counts)
 
     def finish(self) -> Dict[str, Any]:
-        """Solve on all that was taken in, or on a pass over the images; returns figures of the solved head.
+        """Solve on the features collected, or on a pass over the images; returns figures of the solved head.
 
         `images`: how many it was solved on; `loss`: their mean, in nats; `seconds`: of pass and solving.
         """
@@ -74,13 +75,13 @@ class HeadPass:
             self._read(self._state.steps_per_epoch)
         images, loss = self._solve()
         self.clear()
-        seconds = self._state.watch.of(HEAD, RECORDING)
-        self._state.say(f"head solved on {images} images in {seconds:.1f} s, loss {loss:.3f}")
+        seconds = self._state.watch.of(HEAD, CACHE_WRITE)
+        LOG.info(f"head solved on {images} images in {seconds:.1f} s, loss {loss:.3f}")
         self._state.start_loss = loss
         return {"images": images, "loss": loss, "seconds": seconds}
 
     def _read(self, count: int) -> None:
-        """Take in the features of the first `count` minibatches."""
+        """Collect the features of the first `count` minibatches."""
         for minibatch in self._feed.one_pass(count):
             self.add(self.head.features(minibatch[0]), minibatch)
 

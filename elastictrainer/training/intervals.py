@@ -1,16 +1,17 @@
-"""The start of an interval: tensors are selected, their frozen work is recorded, the head is solved."""
+"""The start of an interval: tensors are selected, activations are cached, the head is solved."""
 
 from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 
-from elastictrainer.reuse.recording import RecordingError
-from elastictrainer.reuse.split import Unusable
+from elastictrainer.reuse.cache_storage import CacheError
+from elastictrainer.reuse.split import NotCacheable
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection import clock
 from elastictrainer.selection.policy import Policy
+from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.head_pass import HeadPass
-from elastictrainer.training.recorder import Recorder
 from elastictrainer.training.state import RunState
 
 
@@ -21,7 +22,7 @@ class Intervals:
         self,
         run_state: RunState,
         feed: Feed,
-        recorder: Optional[Recorder],
+        cached_steps: Optional[CachedStepRunner],
         head: Optional[HeadPass],
         on_head: Callable[[Dict[str, Any]], None],
     ):
@@ -29,11 +30,11 @@ class Intervals:
         Args:
             run_state: of the run; its policy is made.
             feed: reads the data.
-            recorder: records frozen work; None: it is done in every step.
+            cached_steps: writes the cache; None: every step computes everything.
             head: solves the head before the first interval; None: it stays.
             on_head: takes what is known of the solved head.
         """
-        self._state, self._feed, self._recorder = run_state, feed, recorder
+        self._state, self._feed, self._cached_steps = run_state, feed, cached_steps
         self._head, self._on_head = head, on_head
 
     def begin(self) -> None:
@@ -41,54 +42,55 @@ class Intervals:
         state, policy = self._state, self._policy
         step = state.progress.step
         first = self._head if not policy.interval else None
-        if self._recorder is not None:
-            self._recorder.end()
+        if self._cached_steps is not None:
+            self._cached_steps.end()
         if first and policy.scores:
             with state.watch.lap(clock.HEAD):
                 first.solve_on_sample()
-        recorded = self._recorder is not None
-        mask = policy.begin(step, self._target(recorded), recorded)
-        if self._recorder is not None and not mask.all():
+        cached = self._cached_steps is not None
+        mask = policy.begin(step, self._target(cached), cached)
+        if self._cached_steps is not None and not mask.all():
             try:
-                self._recorder.record(mask, first)
-            except (Unusable, RecordingError) as error:
-                self._without_recording(error)
+                self._cached_steps.write_cache(mask, first)
+            except (NotCacheable, CacheError) as error:
+                self._without_cache(error)
                 if first:
                     first.clear()
         policy.settle(step)
         if first:
             with state.watch.lap(clock.HEAD):
                 about = first.finish()
+            # `finish` solves the head on the features of the whole pass: only now are its weights final.
             self._on_head(about)
-            self.go_on()  # what was recorded holds the provisional head where the selection leaves it out
+            self.go_on()  # the cache holds the provisional head where the selection leaves it out
             state.follow_deadline()  # evaluating the head has shown what the evaluation at the end takes
 
     def go_on(self) -> None:
-        """Go on with the interval in another epoch; a recording that is no longer right is renewed."""
-        if self._recorder is None:
+        """Continue the interval in another epoch; an outdated cache is written again."""
+        if self._cached_steps is None:
             return
         try:
-            self._recorder.renew()
-        except (Unusable, RecordingError) as error:
-            self._without_recording(error)
+            self._cached_steps.refresh_cache()
+        except (NotCacheable, CacheError) as error:
+            self._without_cache(error)
             self._policy.settle(self._state.progress.step)
 
     def resume(self) -> None:
         """Go on with an interval of an interrupted run."""
-        if self._recorder is None:
+        if self._cached_steps is None:
             return
         try:
-            self._recorder.resume()
-        except (Unusable, RecordingError) as error:  # less room, or another device, than there was
-            self._without_recording(error)
+            self._cached_steps.resume()
+        except (NotCacheable, CacheError) as error:  # less room, or another device, than there was
+            self._without_cache(error)
             self._policy.settle(self._state.progress.step)
 
-    def _without_recording(self, error: Exception) -> None:
-        """Do all work in every step of the interval, and say why."""
-        assert self._recorder is not None
-        self._recorder.end()
-        self._state.say(f"not recording: {error}")
-        self._policy.without_recording(self._target(False))
+    def _without_cache(self, error: Exception) -> None:
+        """Do all work in every step of the interval, and log why."""
+        assert self._cached_steps is not None
+        self._cached_steps.end()
+        LOG.info(f"not cached: {error}")
+        self._policy.without_cache(self._target(False))
 
     @property
     def _policy(self) -> Policy:
@@ -96,17 +98,19 @@ class Intervals:
         assert policy is not None
         return policy
 
-    def _target(self, recorded: bool) -> float:
-        """Return what a step of the interval that begins may take of a full one.
+    def _target(self, cached: bool) -> float:
+        """Return the time of a step of the interval that begins, over a full step's.
 
-        A step that replays: so long that the planned passes fit into the interval, after its recording. A
+        A cached step: so long that the planned passes fit into the interval, after its cache is written. A
         step that does all work: the share of full training's time that was asked for.
         """
         state, policy = self._state, self._policy
         plan, timings = policy.plan, policy.timings
         rho = 1.0 if state.rho is None else state.rho
-        if not recorded or timings is None:
+        if not cached or timings is None:
             return rho
+        # With W the time to write the cache, the steps of the interval have the rest of its time:
+        # target = (time left to its end - W) / steps, over a full step.
         steps = plan.passes * plan.steps_per_epoch
         left_s = state.budget.seconds_until(plan.end(policy.interval), state.spent_s())
         full_s = 1e-3 * (state.full_step_ms() or timings.full_ms)
@@ -115,9 +119,9 @@ class Intervals:
             left_s = rho * full_s * steps
         elif state.deadline is not None and self._head and not policy.interval:
             left_s -= state.deadline.check_s
-        # A recorded minibatch takes a forward pass, and writing what the middle tensor stores.
-        recording_ms = float(timings.forward.amount.sum())
+        # Caching a minibatch takes a forward pass, and writing the cut of the middle tensor.
+        cache_write_ms = float(timings.forward.amount.sum())
         if timings.reuse is not None:
-            recording_ms += float(np.median(timings.reuse.recording_ms))
-        recording_s = plan.steps_per_epoch * full_s * recording_ms / timings.full_ms
-        return (left_s - recording_s) / steps / full_s
+            cache_write_ms += float(np.median(timings.reuse.cache_write_ms))
+        cache_write_s = plan.steps_per_epoch * full_s * cache_write_ms / timings.full_ms
+        return (left_s - cache_write_s) / steps / full_s

@@ -1,4 +1,4 @@
-"""What one call of `fit` leaves to the next: compiled graphs, the profile, the selection."""
+"""The state that one call of `fit` leaves to the next: compiled graphs, the profile, the selection."""
 
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional
@@ -34,7 +34,7 @@ class Compiled:
 
 @dataclass
 class Kept:
-    """What a `Trainer` keeps between two calls of `fit`.
+    """The state that a `Trainer` keeps between two calls of `fit`.
 
     Attributes:
         compiled: graphs; None: none yet, or of an earlier process.
@@ -52,7 +52,7 @@ class Kept:
 
     @classmethod
     def after(cls, parts: Compiled, state: RunState, before: "Kept") -> "Kept":
-        """Return what a run leaves that has ended; `before`: what it found."""
+        """Return the state that a finished run leaves; `before`: the state it found."""
         policy = state.policy
         assert policy is not None
         made = [record["step"] for record in state.selections if "selected" in record]
@@ -62,7 +62,7 @@ class Kept:
 
 
 def made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
-    """Return what compiled graphs depend on: what trains, how it was compiled, what minibatches look like."""
+    """Return the objects that compiled graphs depend on: variables, compilation, specs of minibatches."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     return [
         compilation(model),
@@ -87,7 +87,7 @@ def compile_steps(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -
 
     Args:
         model: compiled and built, as is its optimizer.
-        scheme: which tensors train.
+        scheme: chooses the tensors to train.
         spec: tf.TensorSpecs of any minibatch.
         mean: averages over processes; see Objective.
     """

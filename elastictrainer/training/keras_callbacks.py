@@ -1,11 +1,11 @@
-"""Keras callbacks: those that the user names (`--callback`), and those that do not fit this loop."""
+"""Keras callbacks: the user's (`--callback`), and errors for those that do not fit this loop."""
 
 from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import named
+from elastictrainer.registry import import_object
 from elastictrainer.steps.optimizers import follows_schedule
 from elastictrainer.steps.rates import RateSchedule
 
@@ -59,7 +59,7 @@ def create(places: Optional[str]) -> List[tf.keras.callbacks.Callback]:
     """
     made = []
     for place in places.split(",") if places else []:
-        make = named("--callback", place)
+        make = import_object("--callback", place)
         try:
             callback = make()
         except Exception as error:  # the user's own code

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.clock import LOOP
 from elastictrainer.steps.keras_compat import initial_epoch
 from elastictrainer.training.callback import TrainerCallback
@@ -21,7 +22,7 @@ Logs = Dict[str, Any]
 class Loop:
     """Trains a run epoch after epoch, from wherever it stands.
 
-    Keras' own loop cannot: it asks the data for every minibatch, although recorded ones take their place; it
+    Keras' own loop cannot: it asks the data for every minibatch, although cached ones take their place; it
     ends after a number of epochs, not by a clock; and it cannot begin in the middle of an epoch.
     """
 
@@ -38,9 +39,9 @@ class Loop:
         Args:
             run_state: of the run; its policy is made.
             feed: reads the data.
-            prepared: what it trains with.
+            prepared: the parts of the run.
             given: arguments of Keras' `fit` by name.
-            callbacks: all that are called; `ours`: those of them that are told when training goes on.
+            callbacks: all that are called; `ours`: those of them that are `TrainerCallback`s.
         """
         self._state, self._feed, self._prepared, self._given = run_state, feed, prepared, given
         self._ours = ours
@@ -92,12 +93,15 @@ class Loop:
         state, model = self._state, self._state.model
         if not state.progress.batch:
             model.reset_metrics()
+        # Meters see the steps alone; evaluation and an epoch's last callbacks come after `on_steps_end`.
         with state.watch.lap(LOOP):
-            self._tell(True)
+            for callback in self._ours:
+                callback.on_steps_begin()
             self._callbacks.on_epoch_begin(epoch)
             self._steps()
             self._feed.end_epoch()
-        self._tell(False)
+        for callback in self._ours:
+            callback.on_steps_end()
         logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
         logs.update(self._validated(epoch))
         assert state.policy is not None
@@ -118,7 +122,7 @@ class Loop:
             try:
                 logs = self._stepping.step()
             except StopIteration:
-                state.say(
+                LOG.info(
                     f"the data has ended after {batch} of {state.steps_per_epoch} minibatches of an epoch: "
                     "training ends. Make it give more (repeat), or pass a lower steps_per_epoch."
                 )
@@ -127,7 +131,7 @@ class Loop:
             self._callbacks.on_train_batch_end(batch, logs)
 
     def _validated(self, epoch: int) -> Logs:
-        """Return what validation adds to an epoch's logs, where `fit` was asked for it."""
+        """Return the entries of validation for an epoch's logs, where `fit` was asked for it."""
         given, every = self._given, self._given.get("validation_freq") or 1
         data = given.get("validation_data")
         due = (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
@@ -146,10 +150,6 @@ class Loop:
                 return_dict=True,
             )
         return {f"val_{name}": value for name, value in results.items()}
-
-    def _tell(self, going_on: bool) -> None:
-        for callback in self._ours:
-            callback.on_training(going_on)
 
 
 def _as_number(value: Any) -> Any:

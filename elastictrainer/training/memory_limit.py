@@ -1,4 +1,4 @@
-"""The memory that a run may take: what is left of it for its steps, its minibatches and its recordings."""
+"""The memory that a run may take, divided among its steps, its minibatches and its cache."""
 
 import dataclasses
 from typing import Any, Callable, Iterable, Iterator, Optional
@@ -16,8 +16,8 @@ from elastictrainer.steps import optimizers
 
 # Bytes that a run takes in addition to its steps: minibatches read ahead, a checkpoint being written.
 _BESIDE = 50e6
-_GRAPHS = 2.0  # graphs of a step that a recording run holds at once: the whole one, and its two parts
-_RECORDED = 0.25  # of what the cheapest step leaves, for recorded examples in memory
+_GRAPHS = 2.0  # graphs of a step that a run with a cache holds at once: the whole one, and its two parts
+_CACHED = 0.25  # of what the cheapest step leaves, for cached activations in memory
 _AUTO = 0.75  # of what is free
 _ROUNDED = 50e6  # a number to ask for is rounded up to this
 
@@ -28,7 +28,7 @@ class MemoryLimit:
     Attributes:
         for_steps: bytes that the process may have resident in steps that select; None: any.
         examples: of a minibatch that full steps are timed and tensors are scored on; None: all of it.
-        scale: what a full step takes of one on `examples` examples.
+        scale: time of a full step over that of one on `examples` examples.
     """
 
     def __init__(self, limit: float, timings: TensorTimings, model: Any, optimizer: Any):
@@ -55,7 +55,7 @@ class MemoryLimit:
         copied = bytes_of([*model.trainable_variables, *optimizers.variables_of(optimizer)])
         updates = 2 * bytes_of(model.trainable_variables)  # the gradients at the new weights, and the updates
         least = max(
-            _cheapest(memory, timings.connected) + self._beside(memory),
+            _cheapest(memory, timings.connected) + self._overhead(memory),
             self._scoring(memory, timings.connected, 1, copied + updates),
         )
         if least > limit:
@@ -70,11 +70,11 @@ class MemoryLimit:
         )
         self.examples = next(fitting, 1)
         self.scale = memory.batch / self.examples
-        left = limit - _cheapest(memory, timings.connected) - self._beside(memory)
-        self.recorded = int(_RECORDED * left)
-        self.for_steps = limit - self._beside(memory) - self.recorded
+        left = limit - _cheapest(memory, timings.connected) - self._overhead(memory)
+        self.cache_bytes = int(_CACHED * left)
+        self.for_steps = limit - self._overhead(memory) - self.cache_bytes
 
-    def _beside(self, memory: StepMemory) -> float:
+    def _overhead(self, memory: StepMemory) -> float:
         """Return the bytes that a run takes in addition to its steps: graphs, and minibatches."""
         return _BESIDE + (_GRAPHS - 1) * float(memory.graph.amount.sum())
 
@@ -84,11 +84,11 @@ class MemoryLimit:
         return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
 
     def reuse(self, settings: ReuseSettings) -> ReuseSettings:
-        """Return the settings of a recording, which goes into a file beyond its share of the memory."""
-        return dataclasses.replace(settings, memory=min(settings.kept_bytes, self.recorded))
+        """Return the settings of the cache, which goes into a file beyond its share of the memory."""
+        return dataclasses.replace(settings, memory=min(settings.kept_bytes, self.cache_bytes))
 
     def cut(self, minibatches: Callable[[int], Iterable[Any]]) -> Callable[[int], Iterator[Any]]:
-        """`minibatches`, each with so few examples that a full step fits."""
+        """Cut each of `minibatches` to so few examples that a full step fits."""
 
         def first(part: Any) -> Any:
             return None if part is None else part[: self.examples]
@@ -96,13 +96,13 @@ class MemoryLimit:
         return lambda number: (tf.nest.map_structure(first, one) for one in minibatches(number))
 
     def lines(self) -> Iterator[str]:
-        """Say how the memory is divided."""
+        """Yield lines on how the memory is divided."""
         memory = self.timings.memory
         assert memory is not None
         yield (
             f"memory: at most {self._limit / 1e9:.2f} GB, of which {memory.loaded / 1e9:.2f} GB are taken; a "
-            f"full step takes {memory.step_bytes(self.timings.connected) / 1e9:.2f} GB, recorded examples "
-            f"have {self.recorded / 1e9:.2f} GB"
+            f"full step takes {memory.step_bytes(self.timings.connected) / 1e9:.2f} GB, cached activations "
+            f"have {self.cache_bytes / 1e9:.2f} GB"
         )
         if self.examples < memory.batch:
             yield (
@@ -117,12 +117,14 @@ def auto() -> float:
 
 
 def asked(size: float) -> str:
-    """A size to ask for, rounded up: "1.35GB"."""
+    """Format a size to ask for, rounded up: "1.35GB"."""
     return f"{np.ceil(size / _ROUNDED) * _ROUNDED / 1e9:g}GB"
 
 
 def remark(timings: Optional[TensorTimings]) -> str:
-    """Say that a run's full steps do not fit into what is free, and what to ask for; else an empty string."""
+    """Return a note if a run's full steps do not fit into what is free, and what to ask for; else an empty
+    string.
+    """
     if timings is None or timings.memory is None:
         return ""
     free = resident.available_bytes() + resident.resident_bytes()
@@ -136,5 +138,5 @@ def remark(timings: Optional[TensorTimings]) -> str:
 
 
 def _cheapest(memory: StepMemory, connected: Any) -> float:
-    """Resident memory of a process that trains the tensor that takes least."""
+    """Return resident memory of a process that trains the tensor that takes least."""
     return memory.loaded + float(memory.alone[connected].min())

@@ -21,34 +21,42 @@ class EnergyMetering(TrainerCallback):
         self._sensor = sensor
         self._meter = EnergyMeter(sensor, interval_s)
         self._intervals: List[List[float]] = []  # [begin, end] of training, in Unix time
-        self._going_on = False
+        self._training = False
 
-    def fitting(self) -> ContextManager[Any]:
-        """See `TrainerCallback`: the sensor is read in the background."""
+    def fit_context(self) -> ContextManager[Any]:
+        """Read the sensor in the background."""
         return self._meter
 
-    def on_training(self, going_on: bool) -> None:
-        """See `TrainerCallback`."""
+    def on_steps_begin(self) -> None:
+        """Begin an interval of training."""
         now = time.time()
-        if self._going_on:
-            self._intervals[-1][1] = now
-        elif going_on:
-            self._intervals.append([now, now])
-        self._going_on = going_on
-        self._meter.run(going_on)
+        self._intervals.append([now, now])
+        self._training = True
+        self._meter.run(True)
+
+    def on_steps_end(self) -> None:
+        """End the interval of training."""
+        self._extend()
+        self._training = False
+        self._meter.run(False)
+
+    def _extend(self) -> None:
+        if self._training:
+            self._intervals[-1][1] = time.time()
 
     def state(self) -> Dict[str, Any]:
-        """See `TrainerCallback`."""
-        self.on_training(self._going_on)
+        """Return the state that a checkpoint keeps."""
+        self._extend()
+        self._meter.run(self._training)  # counts what was spent so far
         return {"joules": self._meter.joules, "intervals": self._intervals}
 
     def restore(self, state: Optional[Dict[str, Any]]) -> None:
-        """See `TrainerCallback`."""
+        """Continue from the state that a checkpoint kept."""
         if state is not None:
             self._meter.joules, self._intervals = state["joules"], state["intervals"]
 
-    def figures(self) -> Dict[str, Any]:
-        """See `TrainerCallback`."""
+    def results(self) -> Dict[str, Any]:
+        """Return the energy, its source and the intervals of training."""
         return {
             "energy_joules": self._meter.joules if self._sensor else None,
             "energy_source": self._sensor.name if self._sensor else None,

@@ -1,12 +1,13 @@
-"""What a run trains with, made on its first minibatch: profile, plan, policy, compiled steps."""
+"""The parts of a run, made on its first minibatch: profile, plan, policy, compiled steps."""
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.build import make_policy
 from elastictrainer.selection.plan import PLAIN_INTERVAL, plan, require_reachable
@@ -14,15 +15,16 @@ from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.snapshot import digest
+from elastictrainer.training.affordability import affordable_scheme
 from elastictrainer.training.batch_source import BatchSource
-from elastictrainer.training.budgeting import Budgeting, affordable, full_epochs
+from elastictrainer.training.budgeting import Budgeting, full_epochs
+from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
 from elastictrainer.training.kept import Compiled, Kept, compile_steps, is_same, made_from
 from elastictrainer.training.memory_limit import MemoryLimit
-from elastictrainer.training.recorder import Recorder
-from elastictrainer.training.run_profile import able_to_record, made_profile
+from elastictrainer.training.run_profile import check_cacheable, make_profile
 from elastictrainer.training.state import RunState
 
 _OPENING = 48  # full steps before the first selection where the head is not solved
@@ -30,12 +32,12 @@ _OPENING = 48  # full steps before the first selection where the head is not sol
 
 @dataclass(frozen=True)
 class Wanted:
-    """What `Trainer` was asked for.
+    """The request of a `Trainer`.
 
     Attributes:
-        scheme, selection: which tensors train.
+        scheme, selection: choose the tensors to train.
         timings: the model's profile; None: it is made where the scheme selects.
-        reuse: how frozen work is recorded.
+        reuse: settings of the activation cache.
         head: "solve" or "keep"; see Trainer.
         on_selection, on_head: take the record of each selection, and what is known of the solved head.
         profiles: whether `timings` were made by an earlier call, and are made again for another model.
@@ -55,17 +57,17 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run trains with.
+    """The parts that a run trains with.
 
     Attributes:
         timings: the model's profile.
         compiled: graphs, which the next run may use.
         source: gives the minibatches.
-        recorder: records frozen work.
+        cached_steps: writes and reads the activation cache.
         intervals: begins the intervals.
         budgeting: sets the budget.
-        opening: full steps before the first selection: a head that is not solved says nothing of the tensors
-            below it.
+        opening: full steps before the first selection: with a head that is not solved the importances of the
+            tensors below it mean nothing.
         by_clock: whether the clock is to end the run.
         goes_on: whether the selection of an earlier run is trained on.
     """
@@ -73,7 +75,7 @@ class Prepared:
     timings: Optional[TensorTimings]
     compiled: Compiled
     source: BatchSource
-    recorder: Recorder
+    cached_steps: CachedStepRunner
     intervals: Intervals
     budgeting: Budgeting
     opening: int
@@ -90,54 +92,33 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         UsageError: nothing to train, a time that cannot be had, or a head that cannot be solved.
         DataError: the first minibatch cannot be read.
     """
-    model, scheme = state.model, wanted.scheme
-    minibatch = feed.peek()
+    scheme, minibatch = wanted.scheme, feed.peek()
     if feed.is_full(minibatch):
-        feed.keep(minibatch)
-    parts, timings = kept.compiled, wanted.timings
-    if parts is None or not is_same(made_from(model, feed.spec), parts.made_from):
-        if parts is not None:
-            state.say(
-                "the model, its optimizer, its loss or the shape of the data has changed: compiling again"
-            )
-            kept, timings = Kept(), None if wanted.profiles else timings
-        parts = _compiled(state, scheme, minibatch, feed.spec)
-    else:
-        state.progress.full_ms = list(kept.full_ms)
-    selects, objective = scheme.importance_metric is not None, parts.steps.objective
-    if selects and timings is None:
-        timings = made_profile(state, objective, minibatch, parts.steps.metrics[0])
-    # One epoch would record for nothing, and a head that was solved has learned more since.
+        feed.remember(minibatch)
+    parts, timings, kept = _graphs(state, wanted, kept, minibatch, feed.spec)
+    selects = scheme.importance_metric is not None
+    # One epoch would never read its cache, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
-    recorded = wanted.reuse.reuse != "off" and not (short and selects)
-    if recorded:
-        recorded, timings = able_to_record(
-            state, timings, objective, minibatch, feed.spec, wanted.selection.deterministic
-        )
+    cached, timings = _profile(state, wanted, parts, timings, minibatch, feed.spec, short)
     head = _head_pass(state, feed) if wanted.head == "solve" and kept.compiled is None else None
     steered = selects and not wanted.selection.deterministic and not state.workers
-    by_clock = state.deadline is not None or (steered and recorded)
+    by_clock = state.deadline is not None or (steered and cached)
     if state.rho is not None and timings is not None:
-        require_reachable(state.rho, timings, recorded)
-    reuse, limit = wanted.reuse, None
-    if wanted.memory is not None and timings is not None:
-        limit = MemoryLimit(wanted.memory, timings, model, model.optimizer)
-        timings, reuse = limit.timings, limit.reuse(reuse)
-        for line in limit.lines():
-            state.say(line)
+        require_reachable(state.rho, timings, cached)
+    limit, timings, reuse = _within_memory(state, wanted, timings)
     run_plan = plan(
         timings,
         state.steps_per_epoch,
         state.epochs,
         full_epochs(state, timings),
-        recorded and selects,  # others have intervals for what they do by themselves, such as pruning
+        cached and selects,  # others have intervals for what they do by themselves, such as pruning
         wanted.selection.interval,
         by_clock,
     )
     goes_on = bool(short and kept.policy and _still_holds(state, kept))
     if goes_on:
         run_plan = dataclasses.replace(run_plan, starts=[])
-    scheme = affordable(state, scheme, timings, run_plan, recorded, head is not None)
+    scheme = affordable_scheme(state, scheme, timings, run_plan, cached, head is not None)
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
     state.policy = make_policy(
         scheme,
@@ -148,7 +129,6 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         state.watch,
         feed.probe if limit is None else limit.cut(feed.probe),
         wanted.on_selection,
-        state.say,
         parts.evaluator if scheme is wanted.scheme else None,
         None if limit is None else limit.for_steps,
     )
@@ -157,18 +137,66 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     opening = 0
     if state.policy.scores and head is None and not kept.steps:
         opening = max(1, min(_OPENING, state.steps_per_epoch // 4))
-    recorder = Recorder(state, feed, parts.steps, reuse)
+    cached_steps = CachedStepRunner(state, feed, parts.steps, reuse)
     return Prepared(
         timings,
         parts,
-        BatchSource(state, feed, recorder, parts.steps),
-        recorder,
-        Intervals(state, feed, recorder if recorded else None, head, wanted.on_head),
-        Budgeting(state, feed, parts.steps, recorded, head is not None, limit),
+        BatchSource(state, feed, cached_steps, parts.steps),
+        cached_steps,
+        Intervals(state, feed, cached_steps if cached else None, head, wanted.on_head),
+        Budgeting(state, feed, parts.steps, cached, head is not None, limit),
         opening,
         by_clock,
         goes_on,
     )
+
+
+def _graphs(
+    state: RunState, wanted: Wanted, kept: Kept, minibatch: Minibatch, spec: Any
+) -> Tuple[Compiled, Optional[TensorTimings], Kept]:
+    """Return the run's graphs, its profile so far, and the state of the earlier run that still holds."""
+    parts = kept.compiled
+    if parts is not None and is_same(made_from(state.model, spec), parts.made_from):
+        state.progress.full_ms = list(kept.full_ms)
+        return parts, wanted.timings, kept
+    timings = wanted.timings
+    if parts is not None:
+        LOG.info("the model, its optimizer, its loss or the shape of the data has changed: compiling again")
+        kept, timings = Kept(), None if wanted.profiles else timings
+    return _compiled(state, wanted.scheme, minibatch, spec), timings, kept
+
+
+def _profile(
+    state: RunState,
+    wanted: Wanted,
+    parts: Compiled,
+    timings: Optional[TensorTimings],
+    minibatch: Minibatch,
+    spec: Any,
+    short: bool,
+) -> Tuple[bool, Optional[TensorTimings]]:
+    """Return whether activations are cached, and the profile, which is made where the scheme selects.
+
+    `short`: a run of one epoch, which caches nothing.
+    """
+    selects, objective = wanted.scheme.importance_metric is not None, parts.steps.objective
+    if selects and timings is None:
+        timings = make_profile(state, objective, minibatch, parts.steps.metrics[0])
+    if wanted.reuse.reuse == "off" or (short and selects):
+        return False, timings
+    return check_cacheable(state, timings, objective, minibatch, spec, wanted.selection.deterministic)
+
+
+def _within_memory(
+    state: RunState, wanted: Wanted, timings: Optional[TensorTimings]
+) -> Tuple[Optional[MemoryLimit], Optional[TensorTimings], ReuseSettings]:
+    """Return the limit of memory, with the profile and the settings of the cache that it leaves."""
+    if wanted.memory is None or timings is None:
+        return None, timings, wanted.reuse
+    limit = MemoryLimit(wanted.memory, timings, state.model, state.model.optimizer)
+    for line in limit.lines():
+        LOG.info(line)
+    return limit, limit.timings, limit.reuse(wanted.reuse)
 
 
 def _compiled(state: RunState, scheme: Scheme, minibatch: Minibatch, spec: Any) -> Compiled:
@@ -191,10 +219,10 @@ def _head_pass(state: RunState, feed: Feed) -> HeadPass:
 
 
 def _still_holds(state: RunState, kept: Kept) -> bool:
-    """Return whether the selection of an earlier run is to be trained on; a line says why not."""
+    """Return whether the selection of an earlier run is to be trained on; logs why not."""
     if kept.steps >= PLAIN_INTERVAL * state.steps_per_epoch:
         return False
     if kept.weights != digest(state.model.variables):
-        state.say("weights were changed since the last call of fit: tensors are scored again")
+        LOG.info("weights were changed since the last call of fit: tensors are scored again")
         return False
     return True

@@ -1,4 +1,4 @@
-"""How far a run is: counters and sums over its steps."""
+"""The progress of a run: counters and sums over its steps."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ def typical_ms(measured: Sequence[float]) -> float:
 
 @dataclass
 class Progress:
-    """Where a run stands between two steps. JSON values only.
+    """The progress of a run between two steps. JSON values only.
 
     Attributes:
         epoch: epochs finished, their evaluation included.
@@ -32,9 +32,9 @@ class Progress:
         predicted_ratio: sum over the steps done of what the profile predicts, over a full step.
         flops: floating point operations of the steps done, as far as the profile counts them.
         full_ms: times of full steps measured for comparison.
-        recorded: minibatches whose frozen work was recorded.
-        replayed: steps done that replayed it.
-        recorded_bytes: of the largest recording.
+        cached: minibatches written to the cache.
+        cache_hits: steps done that read from it.
+        cache_bytes: of the largest cache.
         stopped: why the run ends before its last epoch; None: it does not.
         trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
     """
@@ -48,28 +48,28 @@ class Progress:
     predicted_ratio: float = 0.0
     flops: float = 0.0
     full_ms: List[float] = field(default_factory=list)
-    recorded: int = 0
-    replayed: int = 0
-    recorded_bytes: int = 0
+    cached: int = 0
+    cache_hits: int = 0
+    cache_bytes: int = 0
     trained_s: float = 0.0
     epochs_flops: float = 0.0
     stopped: Optional[str] = None
 
     def step_took(self, ms: float) -> None:
-        """A step's time, to be part of the medians."""
+        """Add a step's time to the medians."""
         self.epoch_ms.append(ms)
         self.recent_ms.append(ms)
         if len(self.recent_ms) > 2 * _RECENT:
             del self.recent_ms[:_RECENT]
 
     def step_done(self, loss: float) -> None:
-        """One more minibatch."""
+        """Count one more minibatch."""
         self.loss_sum += loss
         self.batch += 1
         self.step += 1
 
     def epoch_done(self, trained_s: float) -> None:
-        """One more epoch, after `trained_s` seconds of training."""
+        """Count one more epoch, after `trained_s` seconds of training."""
         self.epoch += 1
         self.batch = 0
         self.loss_sum = 0.0
@@ -78,5 +78,5 @@ class Progress:
         self.epochs_flops = self.flops
 
     def to_json(self) -> Dict[str, Any]:
-        """What `Progress(**...)` takes."""
+        """Return the arguments of `Progress(**...)`."""
         return {**dataclasses.asdict(self), "recent_ms": self.recent_ms[-_RECENT:]}

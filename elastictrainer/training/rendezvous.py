@@ -9,15 +9,14 @@ import time
 from typing import Callable, Iterator, Sequence, Tuple
 
 from elastictrainer.errors import RunError, UsageError
+from elastictrainer.runs.log import LOG
 
 _PATIENCE_S = 600.0  # the others may be on slower devices, or wait to be started by hand
 _SILENT_S = 5.0  # those that are started together have come by then
 _BETWEEN_S = 0.2
 
 
-def wait_for_peers(
-    workers: Sequence[str], rank: int, say: Callable[[str], None], patience_s: float = _PATIENCE_S
-) -> None:
+def wait_for_peers(workers: Sequence[str], rank: int, patience_s: float = _PATIENCE_S) -> None:
     """Return when every other worker has been reached once.
 
     This process answers at its own address until then, and TensorFlow's server does from then on.
@@ -25,8 +24,7 @@ def wait_for_peers(
     Args:
         workers: "host:port" of each, by rank.
         rank: of this process.
-        say: told whom it waits for.
-        patience_s: how long at most.
+        patience_s: the longest wait.
 
     Raises:
         UsageError: an address is malformed, a name has none, or this process' own port is in use.
@@ -49,13 +47,13 @@ def wait_for_peers(
                     "TF_CONFIG and an index of its own, and let its port through between the machines."
                 )
             if waited > _SILENT_S and not told:
-                say(f"waiting for {names} (Ctrl-C ends the waiting)")
+                LOG.info(f"waiting for {names} (Ctrl-C ends the waiting)")
                 told = True
             time.sleep(_BETWEEN_S)
 
 
 def _place(worker: str, rank: int) -> Tuple[str, int]:
-    """Host and port; UsageError where it has none or does not exist."""
+    """Return host and port; UsageError where it has none or does not exist."""
     host, _, port = worker.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"TF_CONFIG: worker {rank} is {worker!r}; expected host:port.")

@@ -1,10 +1,11 @@
-"""What a run shows while it goes: a progress bar or plain lines, and TensorBoard."""
+"""The display of a run: a progress bar or plain lines, and TensorBoard."""
 
 import sys
 from typing import Any, Dict, Optional, Sequence
 
 import tensorflow as tf
 
+from elastictrainer.runs.log import TERMINAL
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training.state import RunState
 
@@ -21,7 +22,7 @@ _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_
 
 
 def duration(seconds: float) -> str:
-    """A time that is estimated, to read at a glance: 40 s, 12 min, 3 h 05 min."""
+    """Format an estimated time: 40 s, 12 min, 3 h 05 min."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -34,7 +35,7 @@ class Report:
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False):
         """
         Args:
-            run: where TensorBoard events go; None: nowhere.
+            run: the folder of TensorBoard events; None: none are written.
             quiet: print nothing.
         """
         self._quiet = quiet
@@ -43,26 +44,22 @@ class Report:
         self._writers: Dict[str, Any] = {}
 
     def _writer(self, split: str) -> Any:
-        """TensorBoard's; made when the first event is written. None without a run."""
+        """Return TensorBoard's writer; made when the first event is written. None without a run."""
         if self._run is not None and split not in self._writers:
             self._writers[split] = tf.summary.create_file_writer(str(self._run.events_path / split))
         return self._writers.get(split)
 
     def say(self, line: str) -> None:
-        """A line of its own, above a bar if there is one."""
-        if self._quiet:
-            return
-        if self._bar is not None:
-            self._bar.write(line)
-        else:
-            print(line, flush=True)
+        """Print a line of its own, above a bar if there is one."""
+        if not self._quiet:
+            TERMINAL.line(line)
 
     def epoch_begins(self, epoch: int, epochs: Optional[int], steps: int, done: int = 0) -> None:
-        """`steps` make an epoch, `done` of them were done before; `epochs`: None where the clock decides."""
+        """Open a bar of `steps`, of which `done` were done before; `epochs`: None where the clock decides."""
         if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(
+            self._bar = TERMINAL.bar = tqdm(
                 total=steps,
                 initial=done,
                 desc=_number(epoch, epochs),
@@ -72,7 +69,7 @@ class Report:
             )
 
     def step_done(self, state: RunState, logs: Dict[str, Any]) -> None:
-        """A step more; metrics (`logs`) and ratio are read only when there is a bar to show them."""
+        """Advance the bar; metrics (`logs`) and ratio are read only when there is a bar to show them."""
         if self._bar is None:
             return
         if self._bar.n % 10 == 0:
@@ -96,7 +93,9 @@ class Report:
         record: Dict[str, Any],
         left_s: Optional[float] = None,
     ) -> None:
-        """`record`: the epoch's line of metrics.jsonl; `left_s`: seconds that the run will go on."""
+        """Print and plot an epoch; `record`: its line of metrics.jsonl; `left_s`: seconds that the run will
+        go on.
+        """
         self._close_bar()
         words = [_number(epoch, epochs)]
         for key, name, scale, digits in (
@@ -139,7 +138,7 @@ class Report:
     def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
-            self._bar = None
+            self._bar = TERMINAL.bar = None
 
 
 def _number(epoch: int, epochs: Optional[int]) -> str:

@@ -3,6 +3,7 @@
 import math
 from typing import Any, Dict, Optional
 
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.training.callback import TrainerCallback
 
@@ -34,7 +35,7 @@ class RisingLoss(TrainerCallback):
             self._said = True
             rate = optimizers.learning_rate_of(state.model.optimizer)
             highest = rate if state.rates is None else state.rates.highest
-            state.say(
+            LOG.info(
                 f"note: the loss has risen from {state.start_loss:.2f} to {self._mean:.2f}: training undoes "
                 f"the solved head. If it does not recover, try --learning-rate {highest / 2:g}."
             )

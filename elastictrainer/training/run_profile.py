@@ -1,4 +1,4 @@
-"""The profile of a run that was given none, or one that does not say what recording costs."""
+"""The profile of a run that was given none, or one without the costs of the cache."""
 
 from typing import Any, Optional, Tuple
 
@@ -7,16 +7,17 @@ import tensorflow as tf
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.costs import with_reuse_costs
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps.objective import Objective
 from elastictrainer.training.feed import Minibatch
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION
 
 
-def made_profile(state: RunState, objective: Objective, minibatch: Minibatch, metrics: Any) -> TensorTimings:
+def make_profile(state: RunState, objective: Objective, minibatch: Minibatch, metrics: Any) -> TensorTimings:
     """Profile the run's model on `minibatch`; a tenth of a short run's time at most."""
     with state.watch.lap(CALIBRATION):
-        state.say("profiling the model")
+        LOG.info("profiling the model")
         timings = profile_model(
             state.model,
             objective,
@@ -25,11 +26,11 @@ def made_profile(state: RunState, objective: Objective, minibatch: Minibatch, me
             metrics=(metrics,),
             training_steps=state.epochs * state.steps_per_epoch,
         )
-    state.say(f"full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f}")
+    LOG.info(f"full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f}")
     return timings
 
 
-def able_to_record(
+def check_cacheable(
     state: RunState,
     timings: Optional[TensorTimings],
     objective: Objective,
@@ -37,7 +38,7 @@ def able_to_record(
     spec: Any,
     deterministic: bool,
 ) -> Tuple[bool, Optional[TensorTimings]]:
-    """Return whether frozen work can be recorded, and the profile, which then says what that costs.
+    """Return whether activations can be cached, and the profile, which then has the costs of that.
 
     Args:
         state: of the run; a line says why not.
@@ -45,16 +46,16 @@ def able_to_record(
         objective: of the run's model.
         minibatch: of a full size.
         spec: tf.TensorSpecs of any minibatch.
-        deterministic: what is measured in this run must not decide what trains.
+        deterministic: times measured in this run must not affect the selections.
     """
     parts = [part for part in tf.nest.flatten(spec) if part is not None]
     if not all(isinstance(part, tf.TensorSpec) for part in parts):
-        state.say("not recording: the data has ragged or sparse parts")
+        LOG.info("not cached: the data has ragged or sparse parts")
         return False, timings
     if timings is None or timings.reuse is not None:
         return True, timings
     if state.workers or deterministic:  # each run and each process would measure something else
-        state.say("not recording: the profile does not say what that costs (et-profile makes one)")
+        LOG.info("not cached: the profile does not have the costs of a cache (et-profile measures them)")
         return False, timings
     with state.watch.lap(CALIBRATION):
         return True, with_reuse_costs(timings, objective, state.model.optimizer, minibatch)

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, and shows while it goes."""
+"""The files that a run leaves in its folder, and the lines it shows."""
 
 import contextlib
 from typing import Any, ContextManager, Dict, Optional
@@ -21,7 +21,7 @@ class RunRecord(TrainerCallback):
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False, **about: Any) -> None:
         """
         Args:
-            run: where to write; None: nothing is written.
+            run: the folder to write to; None: nothing is written.
             quiet: print nothing.
             about: more figures for summary.json, such as the seed.
         """
@@ -29,14 +29,13 @@ class RunRecord(TrainerCallback):
         self._run, self._about = run, about
         self._report = Report(run, quiet)
         self._lines = {"metrics": 0, "selections": 0}
-        self.say = self._report.say
 
-    def fitting(self) -> ContextManager[Any]:
-        """See `TrainerCallback`."""
+    def fit_context(self) -> ContextManager[Any]:
+        """Close the display at the end."""
         return contextlib.closing(self._report)
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        """UsageError where another run has written."""
+        """Raise UsageError if another run has written."""
         run = self._run
         if run and (len(run.metrics()), len(run.selections())) != tuple(self._lines.values()):
             raise UsageError(
@@ -91,17 +90,17 @@ class RunRecord(TrainerCallback):
             progress.epoch, epochs, progress.step, record, None if over else state.seconds_left()
         )
         if progress.stopped:
-            self.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
+            self._report.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
 
     def on_selection(self, record: Dict[str, Any]) -> None:
-        """See `TrainerCallback`."""
+        """Write the selection."""
         if self._run is None:
             return
         self._run.add_selection(record)
         self._lines["selections"] += 1
 
     def on_head(self, record: Dict[str, Any]) -> None:
-        """See `TrainerCallback`: from here on there is a usable model in the run folder."""
+        """Write and show the solved head: from here on there is a usable model in the run folder."""
         trained_s = self.run_state.watch.training()
         line: Dict[str, Any] = {
             "epoch": 0,
@@ -117,7 +116,9 @@ class RunRecord(TrainerCallback):
         for part, words in (("test", "test"), ("val", "validation")):
             if line.get(f"{part}_accuracy") is not None:
                 some = f" (one of {record['one_of']} images)" if record.get("one_of", 1) > 1 else ""
-                self.say(f"solved head: {words} accuracy {100 * line[f'{part}_accuracy']:.1f} %{some}")
+                self._report.say(
+                    f"solved head: {words} accuracy {100 * line[f'{part}_accuracy']:.1f} %{some}"
+                )
         self.run_state.progress.trained_s = trained_s
         if self._run:
             with self.run_state.watch.lap(CHECKPOINT):
@@ -126,29 +127,29 @@ class RunRecord(TrainerCallback):
             self._lines["metrics"] += 1
 
     def state(self) -> Dict[str, int]:
-        """See `TrainerCallback`."""
+        """Return the state that a checkpoint keeps."""
         return self._lines
 
     def restore(self, state: Optional[Dict[str, int]]) -> None:
-        """See `TrainerCallback`: what was written after the checkpoint is removed."""
+        """Continue from a checkpoint; lines written after it are removed."""
         self._lines = state or {"metrics": 0, "selections": 0}
         if self._run is not None:
             self._run.rewind(self._lines["metrics"], self._lines["selections"])
             self.run_state.selections[:] = self._run.selections()
 
-    def figures(self) -> Dict[str, Any]:
-        """See `TrainerCallback`."""
+    def results(self) -> Dict[str, Any]:
+        """Return peak memory, and the entries given as `about`."""
         return {
             "peak_rss_bytes": environment.peak_rss_bytes(),
             "peak_gpu_bytes": environment.peak_gpu_bytes(),
             **self._about,
         }
 
-    def finished(self, figures: Dict[str, Any]) -> None:
-        """See `TrainerCallback`."""
+    def on_fit_end(self, results: Dict[str, Any]) -> None:
+        """Write the model and the summary."""
         if self._run is not None:
             self._run.save_model(self.run_state.model)
-            self._run.write_summary(figures)
+            self._run.write_summary(results)
 
 
 def _number(logs: Dict[str, Any], name: str) -> Optional[float]:

@@ -1,8 +1,8 @@
-"""The state of a run: what outlives one call of Keras' `fit`, and what its times add up to."""
+"""The state of a run: what outlives one call of Keras' `fit`, and sums of its times."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.errors import RunError
 from elastictrainer.selection import clock
 from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.policy import RECORDING, REPLAY, Policy
+from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, Policy
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training.deadline import Deadline
@@ -23,7 +23,7 @@ _MOST_OF_BUDGET = 0.5  # that is left, for a pass over the images: the rest is f
 
 @dataclass
 class RunState:
-    """Where a run stands, for the loop that moves it on and the callbacks that follow it.
+    """The state of a run, for the loop that advances it and the callbacks that follow it.
 
     Attributes:
         model: compiled.
@@ -31,28 +31,26 @@ class RunState:
         rho: requested; None where the scheme does not select, or a deadline ends the run.
         epochs: of the whole run; of a run by the clock, those of the full training whose time rho refers to.
         steps_per_epoch: minibatches in an epoch.
-        say: takes a line for the user.
         workers: the processes that train together; None: this one is alone.
         rates: the learning rate over the run; None: the optimizer has its own.
         policy: decides which tensors train; None before the first minibatch.
-        budget: what the run may spend.
+        budget: of the run.
         deadline: the time that the whole process may take; None: the run has a budget of training time.
-        progress: how far the run is.
-        watch: where its time went.
+        progress: counters of the run.
+        watch: its time by lap.
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
         stopped: a callback has ended training; what is left is the end of its epoch.
-        recording: how the interval's recording began, as JSON values; None: nothing is recorded.
+        cache_start: how the interval's cache began, as JSON values; None: there is none.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
-        last_checkpoint: where the run can go on from; None: nowhere.
+        last_checkpoint: the checkpoint to resume from; None: none yet.
     """
 
     model: tf.keras.Model
     scheme: str
     rho: Optional[float]
     epochs: int
-    say: Callable[[str], None]
     workers: Optional[Workers] = None
     steps_per_epoch: int = 0
     rates: Optional[RateSchedule] = None
@@ -64,22 +62,22 @@ class RunState:
     callbacks: List[Any] = field(default_factory=list)
     selections: List[Dict[str, Any]] = field(default_factory=list)
     stopped: bool = False
-    recording: Optional[Dict[str, Any]] = None
+    cache_start: Optional[Dict[str, Any]] = None
     start_loss: Optional[float] = None
     loss: float = float("nan")
     step_ms: float = float("nan")
     last_checkpoint: Optional[Path] = None
 
     def epoch_done(self) -> None:
-        """The epoch going on is evaluated and recorded."""
+        """Finish the present epoch, after it was evaluated and written down."""
         self.progress.epoch_done(self.watch.training())
 
     def metric_variables(self) -> List[tf.Variable]:
-        """All that the model's metrics are made of."""
+        """Return all variables of the model's metrics."""
         return tf_variables(v for metric in self.model.metrics for v in metric.variables)
 
     def diverged(self, what: str) -> RunError:
-        """The error to raise where `what` shows that training has diverged."""
+        """Return the error to raise where `what` shows that training has diverged."""
         kept = f"; the last good checkpoint is {self.last_checkpoint}" if self.last_checkpoint else ""
         return RunError(
             f"{what} at step {self.progress.step} (epoch {self.progress.epoch + 1}): training diverged. "
@@ -106,7 +104,7 @@ class RunState:
 
     @property
     def by_clock(self) -> bool:
-        """Whether the clock ends the run, not a number of steps."""
+        """Return whether the clock ends the run, not a number of steps."""
         return self.budget.seconds is not None
 
     def ends(self) -> bool:
@@ -123,7 +121,7 @@ class RunState:
         return spent_s + _MOST_OF_BUDGET * max(0.0, self.budget.seconds - spent_s)
 
     def full_step_ms(self) -> Optional[float]:
-        """Return what a full step takes: by those measured for comparison, else by the run's own.
+        """Return the ms of a full step: by those measured for comparison, else by the run's own.
 
         None before the first of either.
         """
@@ -139,7 +137,7 @@ class RunState:
         return step_ms / full_ms if self.progress.full_ms and full_ms and step_ms is not None else None
 
     def full_training_s(self) -> Optional[float]:
-        """Return what full training takes in place of this run; None before the first full step.
+        """Return the seconds of full training in place of this run; None before the first full step.
 
         Of a run by the clock: for the epochs that were asked for. Of another: for the steps done. What it has
         in common with this run is added: waiting for the first minibatch of an epoch, the loop around the
@@ -164,14 +162,15 @@ class RunState:
         steps, spent_s = self.progress.step, self.watch.total(CALIBRATION)
         return spent_s / steps * (self.epochs * self.steps_per_epoch - steps) if steps else None
 
-    def figures(self) -> Dict[str, Any]:
-        """The run's figures so far, as in summary.json: docs/run-folder.md has every key with its unit.
+    def results(self) -> Dict[str, Any]:
+        """Return the run's figures so far, as in summary.json: docs/run-folder.md has every key with its
+        unit.
 
         `seconds` holds all times by what they were spent on, and others add some of them up: importance's
         includes the full steps timed for comparison.
         `rho_achieved` is the training time over that of full training for the same steps. Training time runs
-        from the beginning of each epoch to its last step, and while a checkpoint is written. What is measured
-        beside the run, validation, and what other callbacks do after the last step are not in it.
+        from the beginning of each epoch to its last step, and while a checkpoint is written. Measurements
+        for comparison, validation, and other callbacks after the last step are not in it.
         """
         progress, watch, policy = self.progress, self.watch, self.policy
         steps, flops = progress.step, progress.flops or None
@@ -194,10 +193,10 @@ class RunState:
             "trace_seconds": watch.of(clock.TRACING, clock.FULL_TRACING),
             "head_seconds": watch.of(clock.HEAD),
             "checkpoint_seconds": watch.of(clock.CHECKPOINT),
-            "recording_seconds": watch.of(RECORDING),
-            "replay_seconds": watch.of(REPLAY),
-            "replayed_share": progress.replayed / steps if steps else 0.0,
-            "recorded_bytes": progress.recorded_bytes,
+            "recording_seconds": watch.of(CACHE_WRITE),
+            "replay_seconds": watch.of(CACHE_READ),
+            "replayed_share": progress.cache_hits / steps if steps else 0.0,
+            "recorded_bytes": progress.cache_bytes,
             "epochs": progress.epoch,
             "stopped": progress.stopped,
             "steps": steps,

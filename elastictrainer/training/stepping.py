@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
-from elastictrainer.selection.policy import REPLAY
+from elastictrainer.selection.policy import CACHE_READ
 from elastictrainer.steps import optimizers
 from elastictrainer.training.prepared import Prepared
 from elastictrainer.training.state import RunState
@@ -48,6 +48,7 @@ class Stepping:
         with state.watch.lap(batch.lap):
             loss = batch.train()
         ms = 1e3 * (time.perf_counter() - start)
+        # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
         if batch.timed:
             progress.step_took(self._while_awake(ms, batch.lap))
         self._predict(mask, batch.kind)
@@ -65,6 +66,7 @@ class Stepping:
         if not progress.batch and self._trainable_now() != self._trainable:  # asking takes time
             raise UsageError(f"a callback froze or unfroze a layer during training: {TWO_FITS}")
         opening = self._prepared.opening
+        # Intervals begin between epochs, but for the first, which follows the opening steps at once.
         if progress.step >= opening and (not progress.batch or progress.step == opening):
             if policy.plan.due(policy.interval, state.share()):
                 self._prepared.intervals.begin()
@@ -74,7 +76,7 @@ class Stepping:
             state.budget.began_s = state.spent_s()
 
     def _mask(self) -> NDArray[np.bool_]:
-        """Return what trains now, (N,) bool."""
+        """Return the tensors that train now, (N,) bool."""
         state, policy = self._state, self._state.policy
         assert policy is not None
         if state.progress.step < self._prepared.opening or policy.mask is None:
@@ -85,7 +87,7 @@ class Stepping:
         return [id(v) for v in self._state.model.trainable_variables]
 
     def _while_awake(self, ms: float, lap: str) -> float:
-        """Return what a step took, or the median where it took far longer: then the machine slept."""
+        """Return the duration of a step, or the median where it took far longer: then the machine slept."""
         state = self._state
         recent_ms = state.progress.recent_ms[-100:]
         if len(recent_ms) < _KNOWN:
@@ -93,6 +95,7 @@ class Stepping:
         usual_ms = float(np.median(recent_ms))
         if ms <= _SUSPENDED * usual_ms:
             return ms
+        # A machine that slept must not lose its budget: the surplus is neither training nor time used.
         lost_s = 1e-3 * (ms - usual_ms)
         state.watch.move(lost_s, lap, SUSPENDED)
         if state.deadline is not None:
@@ -107,8 +110,8 @@ class Stepping:
         step = (kind, mask.tobytes())
         if step != self._predicted_step:
             timings = policy.timings
-            time_ms = timings.replay_time(mask) if kind == REPLAY else timings.step_time(mask)
-            flops = timings.replay_flops(mask) if kind == REPLAY else timings.step_flops(mask)
+            time_ms = timings.cached_step_time(mask) if kind == CACHE_READ else timings.step_time(mask)
+            flops = timings.cached_step_flops(mask) if kind == CACHE_READ else timings.step_flops(mask)
             self._predicted_step, self._predicted = step, (time_ms / timings.full_ms, flops or 0.0)
         progress.predicted_ratio += self._predicted[0]
         progress.flops += self._predicted[1]

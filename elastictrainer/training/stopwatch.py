@@ -1,4 +1,4 @@
-"""Where the time of a run goes: the clock of its policy, and of the loop."""
+"""The stopwatch of a run: the clock of its policy, and of the loop."""
 
 import contextlib
 import time
@@ -47,20 +47,20 @@ class Stopwatch:
         self.seconds[target] += seconds
 
     def so_far(self) -> Dict[str, float]:
-        """Seconds by lap, the open lap up to now included."""
+        """Return seconds by lap, the open lap up to now included."""
         self._charge()
         return dict(self.seconds)
 
     def total(self, *without: str) -> float:
-        """Seconds of all laps but `without`, the open lap up to now included."""
+        """Return seconds of all laps but `without`, the open lap up to now included."""
         self._charge()
         return sum(s for name, s in self.seconds.items() if name not in without)
 
     def of(self, *names: str) -> float:
-        """Seconds of these laps, the open lap up to now included."""
+        """Return seconds of these laps, the open lap up to now included."""
         self._charge()
         return sum(self.seconds[name] for name in names)
 
     def training(self) -> float:
-        """Seconds of training, which `rho_achieved` counts: all laps but `NOT_TRAINING`."""
+        """Return the seconds of training, which `rho_achieved` counts: all laps but `NOT_TRAINING`."""
         return self.total(*NOT_TRAINING)

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 import tensorflow as tf
 
@@ -12,6 +12,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.registry import HEAD
 from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.runs.log import LOG, printed
 from elastictrainer.selection import schemes
 from elastictrainer.selection.clock import BUILDING
 from elastictrainer.selection.plan import require_reachable
@@ -19,7 +20,7 @@ from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
 from elastictrainer.steps.keras_compat import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
-from elastictrainer.training import keras_callbacks, recorded_data
+from elastictrainer.training import keras_callbacks, repeatable_data
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
@@ -36,6 +37,9 @@ class Trainer:
     """Trains a Keras model by one of the schemes, where `Model.fit` would train all of it.
 
     Keras' data formats, callbacks, metrics and validation work as in `Model.fit`; loop and step are others.
+
+    `fit` prints its decisions, unless it has verbose=0. Where the logger "elastictrainer" has a handler of
+    yours, that gets them instead, as records of level INFO.
 
     Examples:
         >>> trainer = Trainer(model, rho=0.5, interval=3)  # doctest: +SKIP
@@ -57,7 +61,6 @@ class Trainer:
         rates: Optional[RateSchedule] = None,
         deadline: Optional[Deadline] = None,
         memory: Optional[float] = None,
-        say: Optional[Callable[[str], None]] = None,
         **selection: Any,
     ):
         """
@@ -70,10 +73,10 @@ class Trainer:
                 timed with; None: the first ones of the data.
             workers: the processes that train together; the data is then this one's share of every minibatch,
                 and the number of steps is fixed at the start, as with `deterministic`.
-            reuse: "auto": at the start of an interval a pass over the data computes and records what is
-                frozen, and the steps replay it, where the data is known to give the same examples in every
-                epoch. "always": you know that a tf.data.Dataset does. "off": it is computed in every step, as
-                in the paper. A ReuseSettings says where and how it is stored.
+            reuse: "auto": at the start of an interval a pass over the data caches the activations of frozen
+                layers, and the steps read them, where the data is known to give the same examples in every
+                epoch. "always": you know that a tf.data.Dataset does. "off": they are computed in every step,
+                as in the paper. A ReuseSettings says where and how it is stored.
             head: "solve": before the first step the last layer gets the weights of a classifier solved on the
                 features of the untrained network; it must be a linear Dense layer, and the loss a
                 cross-entropy from logits. "keep": it stays as it is.
@@ -82,9 +85,8 @@ class Trainer:
             deadline: the time that the whole process may take; None: `rho` decides, or the epochs do.
             memory: bytes that this process may have resident in all; None: as many as it takes. Tensors are
                 then selected within time and memory, full steps take fewer examples where they would not fit,
-                and what is recorded goes into a file beyond its share. Malloc then gives large blocks back
+                and a cache beyond its share goes into a file. Malloc then gives large blocks back
                 at once for as long as the process lasts. Making a profile counts for nothing: pass `timings`.
-            say: takes a line for the user; None: printed, unless `fit` is told verbose=0.
             selection: `rho` (0.5): training time asked for, over that of full training of the `epochs` given
                 to `fit`; how many epochs the run makes in it is a result. `interval`: epochs between two
                 selections; None: as the time allows. `importance_batches` (5): minibatches that tensors are
@@ -113,7 +115,7 @@ class Trainer:
         self.head, self.rates, self.deadline = head, rates, deadline
         self._memory = memory
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
-        self._probe, self._workers, self._say = probe, workers, say
+        self._probe, self._workers = probe, workers
         self._kept = Kept()  # from one call of `fit` to the next
         if model.built:
             self._check_model()
@@ -130,7 +132,8 @@ class Trainer:
             require_reachable(self.selection.rho, self.timings, self.reuse.reuse != "off")
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """As `Model.compile`, without XLA unless asked for; a compiled model need not be compiled again.
+        """Compile as `Model.compile` does, without XLA unless asked for; a compiled model need not be
+        compiled again.
 
         A profile that an earlier `fit` made is forgotten: other layers may train now, or another optimizer.
         """
@@ -143,12 +146,12 @@ class Trainer:
         self.model.compile(*arguments, **options)
 
     def fit(self, *arguments: Any, **options: Any) -> tf.keras.callbacks.History:
-        """As `Model.fit`, which see for the arguments.
+        """Train; the arguments are those of `Model.fit`.
 
         The data may also be a function of (epoch, first): a tf.data.Dataset of the minibatches from number
         `first` of that epoch on, the same whenever it is called, through all epochs to come. Pass
         `steps_per_epoch` with it. A run can only be resumed on such data; see `Checkpointing`. With
-        shuffle=True replayed epochs make up new minibatches of its examples; else they have its own.
+        shuffle=True cached epochs make up new minibatches of its examples; else they have its own.
 
         Returns:
             Keras' History, with three additions. `history["ratio"]` has each epoch's median step time over
@@ -172,27 +175,27 @@ class Trainer:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
         if any(saver.resume for saver in savers) and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
-        say = self._say or (_silence if given.get("verbose") == 0 else _print)
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
         rho = self.selection.rho if selects and (self.deadline is None or self.reuse.reuse == "off") else None
-        state = RunState(self.model, self.scheme_name, rho, epochs, say, self._workers)
+        state = RunState(self.model, self.scheme_name, rho, epochs, self._workers)
         state.rates, state.deadline = self.rates, self.deadline
         for callback in ours:
             callback.run_state = state
         state.callbacks = ours
         given = validation_split_off(given)
-        reuse, reason = recorded_data.settled(self.reuse, given)
-        if reason:
-            say(f"not recording: {reason}")
+        reuse, reason = repeatable_data.settled(self.reuse, given)
         first_epoch = given.get("initial_epoch", 0)
         reads_more = reuse.reuse != "off" or self.head == "solve"
-        data = run_data(self.model, given, reads_more and not recorded_data.is_read_once(given["x"]))
+        data = run_data(self.model, given, reads_more and not repeatable_data.is_read_once(given["x"]))
         state.steps_per_epoch, state.epochs = data.steps, epochs - first_epoch
         feed = Feed(state, data, self._probe, self.selection.importance_batches)
         feed.first_epoch = first_epoch
         with contextlib.ExitStack() as stack:
+            stack.enter_context(printed(given.get("verbose") != 0))
+            if reason:
+                LOG.info(f"not cached: {reason}")
             for callback in ours:
-                stack.enter_context(callback.fitting())
+                stack.enter_context(callback.fit_context())
             wanted = Wanted(
                 self.scheme,
                 self.selection,
@@ -206,7 +209,7 @@ class Trainer:
             )
             with state.watch.lap(BUILDING):
                 prepared = prepare(state, feed, wanted, self._kept)
-            stack.callback(prepared.recorder.end)
+            stack.callback(prepared.cached_steps.end)
             for saver in savers:
                 if saver.resume:
                     saver.restore_run()
@@ -219,18 +222,18 @@ class Trainer:
             history = loop.run()
             if not selects and not self._kept.full_ms:
                 prepared.budgeting.calibrate(again=True)  # the machine may have changed since the start
-            figures = state.figures()
+            results = state.results()
             for callback in ours:
-                figures.update(callback.figures())
+                results.update(callback.results())
             for callback in ours:
-                callback.finished(figures)
-        history.elastic, history.selections = figures, state.selections
+                callback.on_fit_end(results)
+        history.elastic, history.selections = results, state.selections
         self.timings = prepared.timings or self.timings
         self._kept = Kept.after(prepared.compiled, state, self._kept)
         return history
 
     def state(self) -> Dict[str, Any]:
-        """Return what `restore` needs, as JSON values: the profile, and the selection with its scores.
+        """Return the state for `restore`, as JSON values: the profile, and the selection with its scores.
 
         Weights and optimizer are not in it: save the model.
         """
@@ -268,11 +271,3 @@ def _as_list(callbacks: Any) -> List[Any]:
     if isinstance(callbacks, tf.keras.callbacks.Callback):
         return [callbacks]
     return list(callbacks or [])
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)
-
-
-def _silence(line: str) -> None:
-    """Say nothing."""

@@ -27,17 +27,14 @@ class Workers:
         count: of processes.
     """
 
-    def __init__(self, say: Callable[[str], None] = print) -> None:
+    def __init__(self) -> None:
         """
-        Args:
-            say: told whom this process waits for.
-
         Raises:
             UsageError, RunError: TF_CONFIG is wrong, or the others did not come; see `task` and
                 `wait_for_peers`.
         """
         self.rank, self.count, addresses = task()
-        wait_for_peers(addresses, self.rank, say)
+        wait_for_peers(addresses, self.rank)
         try:
             self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:
@@ -52,24 +49,28 @@ class Workers:
         self._sum = tf.function(lambda values: self._reduced(values, tf.distribute.ReduceOp.SUM))
 
     def mean(self, values: List[Any]) -> List[Any]:
-        """`values` (tensors, IndexedSlices), each averaged over the processes; only in a tf.function."""
+        """Average each of `values` (tensors, IndexedSlices) over the processes; only in a tf.function."""
         return self._reduced(values, tf.distribute.ReduceOp.MEAN)
 
     def gather(self, values: Sequence[float]) -> np.ndarray:
-        """(count, len(values)) float64: what each process passed, by rank. All processes must call this."""
+        """Gather the values of each process, by rank: (count, len(values)) float64. All processes must call
+        this.
+        """
         rows = np.zeros((self.count, len(values)))
         rows[self.rank] = values
         return self._sum([tf.constant(rows)])[0].numpy()
 
     def gather_rows(self, rows: np.ndarray) -> np.ndarray:
-        """(count x n, width) what each process passed, (n, width) float32, by rank; all pass as many rows."""
+        """Gather the rows of each process, (n, width) float32, by rank: (count x n, width); all pass as many
+        rows.
+        """
         everyone = np.zeros((self.count, *rows.shape), np.float32)
         everyone[self.rank] = rows
         gathered: np.ndarray = self._sum([tf.constant(everyone)])[0].numpy()
         return gathered.reshape(-1, rows.shape[1])
 
     def broadcast(self, make: Callable[[], Any]) -> Any:
-        """The JSON value that the first process makes, in every process; the others wait for it."""
+        """Return the JSON value that the first process makes, in every process; the others wait for it."""
         made = json.dumps(make()).encode() if self.rank == 0 else b""
         text = np.zeros(int(self.gather([len(made)])[0, 0]))
         text[: len(made)] = list(made)
@@ -115,7 +116,7 @@ def decorrelate(model: tf.keras.Model, rank: int) -> None:
 
 
 def create(strategy: str) -> Optional[Workers]:
-    """The processes of a strategy; None where this one is alone.
+    """Create the processes of a strategy; None where this one is alone.
 
     Raises:
         UsageError: an unknown strategy, a TF_CONFIG that is missing or wrong.
@@ -125,7 +126,8 @@ def create(strategy: str) -> Optional[Workers]:
 
 
 def task() -> Tuple[int, int, List[str]]:
-    """This process' rank, the number of workers and where they are, "host:port" by rank, from TF_CONFIG.
+    """Return this process' rank, the number of workers and where they are, "host:port" by rank, from
+    TF_CONFIG.
 
     Raises:
         UsageError: it is missing or wrong.

@@ -1,4 +1,4 @@
-"""What the benchmarks of training share: a model that trains on images, its profile, timing in turn."""
+"""The parts that benchmarks of training share: a model that trains on images, its profile, timing in turn."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""How many probe minibatches does a selection need?
+"""The number of probe minibatches that a selection needs.
 
     python scripts/benchmarks/probes.py --images path/to/images --weights path/to/mobilenet_v2.h5
 

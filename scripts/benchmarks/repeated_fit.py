@@ -39,7 +39,7 @@ def main():
 
     size, random = zoo.default_image_size(options.model), np.random.default_rng(0)
     model = zoo.create(options.model, 10, size, options.weights, "zeros")
-    trainer = Trainer(model, scheme=options.scheme, rho=0.5, say=lambda line: None)
+    trainer = Trainer(model, scheme=options.scheme, rho=0.5)
     trainer.compile(
         tf.keras.optimizers.SGD(1e-4, momentum=0.9),
         tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),

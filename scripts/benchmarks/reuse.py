@@ -15,11 +15,11 @@ import numpy as np
 import bench
 from elastictrainer.profiler.validation import random_masks
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection.policy import PLAIN, RECORDING, REPLAY
+from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, PLAIN
 
 PASSES, SECONDS, SELECTIONS = 3, 3.0, 12
 MODELS = ("mobilenetv2", "resnet50", "gru", "vgg16", "demo")
-KINDS = (PLAIN, RECORDING, REPLAY)
+KINDS = (PLAIN, CACHE_WRITE, CACHE_READ)
 
 
 def gru(batch_size: int) -> Tuple[Any, Callable[[], Any]]:
@@ -67,7 +67,7 @@ def prepared(name: str, options: Any) -> Dict[str, Any]:
 
 
 def selections_of(folders: List[str], tensors: int) -> List[np.ndarray]:
-    """What the runs in these folders selected, as masks."""
+    """Read the selections of the runs in these folders, as masks."""
     masks = []
     for folder in folders:
         for record in RunFolder(folder).selections():
@@ -79,20 +79,20 @@ def selections_of(folders: List[str], tensors: int) -> List[np.ndarray]:
 
 def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
     """Ratios of the steps of a selection to a full step, by kind, and the profile's."""
-    from elastictrainer.reuse.split import Unusable
-    from elastictrainer.reuse.step_kinds import StepsOfKinds
+    from elastictrainer.reuse.split import NotCacheable
+    from elastictrainer.reuse.step_variants import StepVariants
 
     cache, timings = ready["steps"], ready["timings"]
     try:
-        steps = StepsOfKinds(timings, mask, cache.objective, cache.optimizer, ready["batch"], cache.metrics)
-    except Unusable as error:
+        steps = StepVariants(timings, mask, cache.objective, cache.optimizer, ready["batch"], cache.metrics)
+    except NotCacheable as error:
         return {"selected": int(mask.sum()), "unusable": str(error)}
     passes = [steps.ratios(SECONDS) for _ in range(PASSES)]
     steps.close()
     predicted = {
         PLAIN: timings.step_time(mask),
-        RECORDING: timings.recording_time(mask),
-        REPLAY: timings.replay_time(mask),
+        CACHE_WRITE: timings.cache_write_time(mask),
+        CACHE_READ: timings.cached_step_time(mask),
     }
     return {
         "selected": int(mask.sum()),
@@ -121,7 +121,7 @@ def main() -> None:
             else random_masks(timings, options.selections, seed=0)
         )
         rows = [measured(ready, mask) for mask in masks]
-        usable = [row for row in rows if REPLAY in row]
+        usable = [row for row in rows if CACHE_READ in row]
         line = f"{name:<14}{f'{len(usable)}/{len(rows)}':>11}"
         summary = {}
         for kind in KINDS:

@@ -1,4 +1,4 @@
-"""What a training step costs under each scheme and ratio: the bars of Figures 17 a-d, 18 and 19.
+"""The cost of a training step under each scheme and ratio: the bars of Figures 17 a-d, 18 and 19.
 
     python scripts/benchmarks/scheme_times.py --images path/to/images --weights path/to/mobilenet_v2.h5
 

@@ -1,4 +1,4 @@
-"""How much importance the selector reaches within its budget, against the exact optimum and simpler rules.
+"""The importance that the selector reaches within its budget, against the exact optimum and simpler rules.
 
     python scripts/benchmarks/selection.py --images path/to/images --weights path/to/mobilenet_v2.h5
 
@@ -40,7 +40,7 @@ def by_density(timings: TensorTimings, importance: np.ndarray, budget_ms: float)
     left = set(np.flatnonzero((importance > 0) & timings.connected))
     now = timings.step_time(mask)
     while left:
-        unpaid = timings.shared.time_per_tensor(~timings.shared.touched(mask))
+        unpaid = timings.shared.time_per_tensor(~timings.shared.active_groups(mask))
         cost = timings.t_dw + unpaid
         left = {i for i in left if now + cost[i] <= budget_ms}
         if not left:

@@ -1,4 +1,4 @@
-"""What the strength of the L2 penalty does to a solved head: accuracy and loss on the test images.
+"""The effect of the L2 penalty's strength on a solved head: accuracy and loss on the test images.
 
     python scripts/benchmarks/solved_head.py --weights path/to/mobilenet_v2.h5 --images path/to/cub100
     python scripts/benchmarks/solved_head.py --model demo --images demo

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from elastictrainer.experiment.durations import seconds_of
+
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 

@@ -1,4 +1,4 @@
-"""What every command does with an error: one line on stderr, and the exit status."""
+"""The errors of every command: one line on stderr, and the exit status."""
 
 import os
 import signal

@@ -48,9 +48,9 @@ def test_the_summary_lines():
 
 def test_the_lowest_ratio_of_a_run_that_records_is_told_where_it_is_known():
     timings = with_reuse(profile())
-    lower = timings.replaying.rho_min
+    lower = timings.with_cache.rho_min
     assert lower < timings.rho_min
-    assert line(table(timings), "rho_min").endswith(f"; {lower:.3f} for a step that replays recorded work")
+    assert line(table(timings), "rho_min").endswith(f"; {lower:.3f} for a cached step")
 
 
 def test_the_memory_of_a_step_is_told_where_it_is_known():

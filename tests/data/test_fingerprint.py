@@ -1,4 +1,4 @@
-"""What a run notes of its data, and what it notices."""
+"""The fingerprint of a run's data, and the changes it shows."""
 
 import json
 import os

@@ -22,7 +22,7 @@ def make(train=14, test=5, batch_size=4, **options):
 
 
 def numbers(minibatches):
-    """Which images each minibatch has, in its order."""
+    """Return the images of each minibatch, in its order."""
     return [x.numpy()[:, 0, 0, 0].astype(int).tolist() for x, _ in minibatches]
 
 
@@ -113,7 +113,7 @@ class Broken(ArraySplit):
 
         return checked
 
-    def culprit(self):
+    def find_corrupt(self):
         return DamagedImages(self.found) if self.found else None
 
 

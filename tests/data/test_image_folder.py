@@ -60,13 +60,13 @@ def test_the_first_frame_of_an_animation_is_read(tf, tmp_path):
 def test_damaged_images_are_named_after_a_failed_read(tf, image_folder):
     parts = read_folder(image_folder)[1]
     train, test = parts["train"], parts["test"]
-    assert test.culprit() is None
+    assert test.find_corrupt() is None
     for number in (1, 5):
         with open(train.files[number], "r+b") as file:
             file.truncate(os.path.getsize(train.files[number]) - 2000)
-    culprit = train.culprit()
-    assert str(culprit).startswith("2 unreadable image(s)") and culprit.files == list(train.files[[1, 5]])
-    assert all(name in str(culprit) for name in culprit.files)
+    corrupt = train.find_corrupt()
+    assert str(corrupt).startswith("2 unreadable image(s)") and corrupt.files == list(train.files[[1, 5]])
+    assert all(name in str(corrupt) for name in corrupt.files)
 
 
 def test_a_file_name_that_is_not_utf8_is_read(tf, tmp_path):
@@ -81,5 +81,5 @@ def test_files_named_from_here_and_from_the_root_have_one_identity(image_folder,
     labels = np.zeros(len(files), np.int64)
     monkeypatch.chdir(image_folder)
     mixed = [str(file.relative_to(image_folder)) if k % 2 else str(file) for k, file in enumerate(files)]
-    absolute = FolderSplit(np.array(list(map(str, files))), labels).identity()
-    assert FolderSplit(np.array(mixed), labels).identity() == absolute
+    absolute = FolderSplit(np.array(list(map(str, files))), labels).fingerprint()
+    assert FolderSplit(np.array(mixed), labels).fingerprint() == absolute

@@ -72,11 +72,11 @@ def test_so_many_of_each_class_are_drawn(tf):
     labels = np.array([0, 1, 0, 0, 2, 0, 2])
     images = np.zeros((7, 4, 4, 3), np.uint8) + np.arange(7, dtype=np.uint8)[:, None, None, None]
     split = ArraySplit(images, labels)
-    found = kept_images.drawn(split, ["a", "b", "c"], 2, (2, 2), seed=3)
+    found = kept_images.draw(split, ["a", "b", "c"], 2, (2, 2), seed=3)
     assert found.labels.tolist() == [0, 0, 1, 2, 2] and not found.ages.any()
     assert labels[places(found)].tolist() == found.labels.tolist(), "an image has its own label"
     assert found.images.shape == (5, 2, 2, 3) and len(set(places(found))) == 5
-    more = kept_images.drawn(split, ["a", "b", "c"], 4, (2, 2), seed=3)
+    more = kept_images.draw(split, ["a", "b", "c"], 4, (2, 2), seed=3)
     assert places(more.limited(2)) == places(found), "more of them begin with the same"
-    others = {tuple(places(kept_images.drawn(split, "abc", 2, (2, 2), seed))) for seed in range(8)}
+    others = {tuple(places(kept_images.draw(split, "abc", 2, (2, 2), seed))) for seed in range(8)}
     assert len(others) > 1

@@ -6,7 +6,7 @@ import pytest
 from builders import tiny_pets
 from elastictrainer import UsageError
 from elastictrainer.data import datasets
-from elastictrainer.data.parts import by_part, divided, drawn
+from elastictrainer.data.parts import by_part, split_dataset, stratified_mask
 from elastictrainer.data.splits import ArraySplit
 
 
@@ -21,16 +21,16 @@ def numbers(split):
 
 
 def parts_of(parts, **options):
-    return divided("made up", ["a", "b"], parts, **options)
+    return split_dataset("made up", ["a", "b"], parts, **options)
 
 
 @pytest.mark.parametrize("fraction, expected", [(0.25, [1, 2]), (0.01, [1, 1]), (0.9, [2, 7])])
 def test_every_class_keeps_an_image_in_both_parts(fraction, expected):
     labels = np.repeat([0, 1], [3, 8])
-    apart = drawn(labels, ["a", "b"], fraction, seed=0)
+    apart = stratified_mask(labels, ["a", "b"], fraction, seed=0)
     assert apart.dtype == bool and np.bincount(labels[apart]).tolist() == expected
-    np.testing.assert_array_equal(apart, drawn(labels, ["a", "b"], fraction, seed=0))
-    assert any((apart != drawn(labels, ["a", "b"], fraction, seed=k)).any() for k in range(1, 9))
+    np.testing.assert_array_equal(apart, stratified_mask(labels, ["a", "b"], fraction, seed=0))
+    assert any((apart != stratified_mask(labels, ["a", "b"], fraction, seed=k)).any() for k in range(1, 9))
 
 
 def test_validation_images_are_training_images_and_the_test_images_stay():
@@ -142,7 +142,7 @@ def test_records_of_tensorflow_datasets_are_divided(tf, tmp_path):
     every = [x.numpy().mean(axis=(1, 2, 3)) for x, _ in data.train(0)]
     assert sum(map(len, every)) == 6, "minibatches of two of seven images"
     again = load(builder.data_dir, validation_split=0.4, seed=1)
-    assert again.val_split.identity() != data.val_split.identity() != data.train_split.identity()
+    assert again.val_split.fingerprint() != data.val_split.fingerprint() != data.train_split.fingerprint()
 
 
 @pytest.mark.parametrize("option", ["test_split", "validation_split"])

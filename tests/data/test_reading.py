@@ -1,4 +1,4 @@
-"""Which image files are used: damaged ones are refused or left out."""
+"""The image files that are used: damaged ones are refused or left out."""
 
 import os
 
@@ -86,7 +86,7 @@ def test_damaged_images_are_left_out_if_asked(image_folder):
     assert np.bincount(parts["train"].labels).tolist() == [10, 12]
     assert len(reading.left_out) == 3 and {str(first), str(second)} < set(reading.left_out)
     again = read_folder(image_folder, Reading(**reading.record()))[1]
-    assert again["train"].identity()["contents"] == parts["train"].identity()["contents"]
+    assert again["train"].fingerprint()["contents"] == parts["train"].fingerprint()["contents"]
 
 
 def test_a_table_leaves_them_out_too(image_folder):

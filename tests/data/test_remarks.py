@@ -1,4 +1,4 @@
-"""What is said of the data before training."""
+"""Remarks on the data before training."""
 
 import shutil
 

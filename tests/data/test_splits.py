@@ -54,4 +54,4 @@ def test_all_are_decoded_in_the_stored_order(tf, split):
 def test_how_images_are_read_is_for_a_subclass_to_say(split):
     with pytest.raises(NotImplementedError):
         IndexedSplit().reader((2, 2))
-    assert split.culprit() is None
+    assert split.find_corrupt() is None

@@ -53,7 +53,7 @@ def test_a_data_set_without_a_test_part_is_divided_by_class(tf, tmp_path):
     for x, y in data.test(batch_size=1):
         assert (x.numpy().mean() > 115) == y.numpy()[0]
     again, other = (load(builder.data_dir, validation_split=0.3, batch_size=1, seed=s) for s in (0, 1))
-    assert again.test_split.identity() == data.test_split.identity() != other.test_split.identity()
+    assert again.test_split.fingerprint() == data.test_split.fingerprint() != other.test_split.fingerprint()
 
 
 def test_any_name_of_tensorflow_datasets(tf, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""What a run takes over from the one before it: classes, images to train on, images to test on."""
+"""The parts that a run takes over from the one before it: classes, images to train and to test on."""
 
 import dataclasses
 import shutil
@@ -12,6 +12,7 @@ from elastictrainer.experiment import earlier_data, keeping
 from elastictrainer.experiment.labelled import Labelled, labelled_of_run
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.run_folder import RunFolder
+from log_lines import listen
 
 SIZE = (4, 4)
 
@@ -37,10 +38,10 @@ def data_of(settings):
     return dataclasses.replace(datasets.load(settings.dataset, 2, SIZE, settings.seed), image_size=SIZE)
 
 
-def finished(path, settings, say=print):
+def finished(path, settings):
     """A run folder as `et-train` leaves it, without its model."""
     run, data = RunFolder(path), data_of(settings)
-    kept = keeping.kept_of(settings, run, False, data, say)
+    kept = keeping.kept_of(settings, run, False, data)
     path.mkdir()
     names = keeping.class_names(settings, data)
     run.write_config(dataclasses.asdict(settings))
@@ -81,10 +82,10 @@ def test_old_classes_come_first_and_the_same_name_is_one_class(going_on):
 
 def test_old_images_are_mixed_in_with_their_labels(tf, first, going_on, tmp_path):
     data = data_of(going_on)
-    kept = keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data, print)
+    kept = keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data)
     old, new = {("x", 1): [10, 10], ("y", 1): [50, 50]}, {("y", 0): [150, 150], ("b", 0): [200, 200]}
     assert greys(kept) == {**old, **new}
-    mixed = keeping.with_old(going_on, data, kept, print)
+    mixed = keeping.with_old(going_on, data, kept)
     assert mixed.class_names == ("x", "y", "b")
     examples = mixed.train_split.ordered()(None).map(mixed.train_split.decoder(SIZE))
     seen = sorted(
@@ -95,8 +96,8 @@ def test_old_images_are_mixed_in_with_their_labels(tf, first, going_on, tmp_path
 
 def test_a_class_weighs_as_much_with_few_images(tf, going_on, tmp_path):
     data = data_of(going_on)
-    kept = keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data, print)
-    mixed = keeping.with_old(going_on, data, kept, print)
+    kept = keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data)
+    mixed = keeping.with_old(going_on, data, kept)
     weights = np.array(keeping.class_weights(mixed))
     counts = np.bincount(mixed.train_split.labels)
     assert counts.tolist() == [2, 8, 6]
@@ -104,7 +105,7 @@ def test_a_class_weighs_as_much_with_few_images(tf, going_on, tmp_path):
 
 
 def test_old_test_images_are_told_apart(tf, going_on, tmp_path):
-    data = keeping.with_old(going_on, data_of(going_on), None, print)
+    data = keeping.with_old(going_on, data_of(going_on), None)
     found = [
         (is_old, label) for _, labels, is_old in data.test(batch_size=3) for label in labels.numpy().tolist()
     ]
@@ -128,9 +129,9 @@ def test_the_chain_goes_on(tf, first, going_on, tmp_path):
     third = settings_of(
         images_of(tmp_path / "three", {"c": 90, "d": 120}), init_from=str(second.path), keep=2
     )
-    said = []
+    said = listen()
     data = data_of(third)
-    kept = keeping.kept_of(third, RunFolder(tmp_path / "c"), False, data, said.append)
+    kept = keeping.kept_of(third, RunFolder(tmp_path / "c"), False, data)
     assert greys(kept) == {
         ("x", 2): [10, 10],
         ("y", 2): [50],
@@ -139,7 +140,7 @@ def test_the_chain_goes_on(tf, first, going_on, tmp_path):
         ("c", 0): [90, 90],
         ("d", 0): [120, 120],
     }
-    mixed = keeping.with_old(third, data, kept, said.append)
+    mixed = keeping.with_old(third, data, kept)
     assert mixed.class_names == ("x", "y", "b", "c", "d") and not mixed.old
     assert [line.split(":")[1] for line in said if "no old test images" in line] == [
         f" no old test images of {tmp_path / name}" for name in ("b", "a")
@@ -158,12 +159,10 @@ def test_a_resumed_run_has_the_same_images(tf, going_on, tmp_path):
 
 def test_without_stored_images_those_of_the_data_are_taken(tf, first, going_on, tmp_path):
     first.kept_path.unlink()
-    kept = keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data_of(going_on), print)
+    kept = keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data_of(going_on))
     assert greys(kept)["x", 1] == [10, 10]
     more = dataclasses.replace(going_on, keep=5)
-    assert (
-        len(greys(keeping.kept_of(more, RunFolder(tmp_path / "b"), False, data_of(more), print))["x", 1]) == 5
-    )
+    assert len(greys(keeping.kept_of(more, RunFolder(tmp_path / "b"), False, data_of(more)))["x", 1]) == 5
 
 
 @pytest.mark.parametrize("change", ["gone", "replaced"])
@@ -171,35 +170,35 @@ def test_data_that_is_not_there_as_it_was_is_not_taken(tf, first, going_on, tmp_
     shutil.rmtree(tmp_path / "one")
     if change == "replaced":
         images_of(tmp_path / "one", {"x": 100, "y": 150}, train=7)
-    said = []
+    said = listen()
     five, run = dataclasses.replace(going_on, keep=5), RunFolder(tmp_path / "b")
-    kept = keeping.kept_of(five, run, False, data_of(five), said.append)
+    kept = keeping.kept_of(five, run, False, data_of(five))
     assert greys(kept)["x", 1] == [10] * 3 and "stored 3 images of each class, fewer than --keep 5" in said[0]
     first.kept_path.unlink()
     with pytest.raises(UsageError, match="stored no images.*--keep 0"):
-        keeping.kept_of(going_on, run, False, data_of(going_on), print)
+        keeping.kept_of(going_on, run, False, data_of(going_on))
 
 
 def test_stored_images_of_other_classes_are_refused(tf, first, going_on, tmp_path):
     first.write_environment({**first.environment(), "class_names": ["x", "z"]})
     with pytest.raises(UsageError, match="kept.npz is of another run"):
-        keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data_of(going_on), print)
+        keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data_of(going_on))
 
 
 def test_stored_images_of_another_size_are_refused(tf, first, going_on, tmp_path):
     data = dataclasses.replace(data_of(going_on), image_size=(8, 8))
     with pytest.raises(UsageError, match="kept.npz is of another run: 4x4 pixels"):
-        keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data, print)
+        keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data)
 
 
 def test_an_evaluation_tells_old_from_new(tf, going_on, tmp_path):
     run = finished(tmp_path / "b", going_on)
-    both = earlier_data.told_apart(run, labelled_of_run(run), True, print)
+    both = earlier_data.told_apart(run, labelled_of_run(run), True)
     assert both.class_names == ["x", "y", "b"] and str(both) == "8 test images of two and one"
     assert both.old.tolist() == [False] * 4 + [True] * 4
     assert both.split.labels.tolist() == [2, 2, 1, 1, 0, 0, 1, 1]
     assert len(both.image_names) == 8
     named = Labelled("other", "", ["y", "x"], both.split.splits[1])
-    assert earlier_data.told_apart(run, named, False, print).old.tolist() == [False, False, True, True]
+    assert earlier_data.told_apart(run, named, False).old.tolist() == [False, False, True, True]
     first = RunFolder(tmp_path / "a")
-    assert earlier_data.told_apart(first, labelled_of_run(first), True, print).old is None
+    assert earlier_data.told_apart(first, labelled_of_run(first), True).old is None

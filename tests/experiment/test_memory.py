@@ -1,4 +1,4 @@
-"""Whether a step fits into the memory."""
+"""The check that a step fits into the memory."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from elastictrainer import UsageError
 from elastictrainer.experiment import memory
 from elastictrainer.models import zoo
 from elastictrainer.runs import resident
+from log_lines import listen
 
 
 def test_the_outputs_of_all_layers_count(tf):
@@ -47,7 +48,7 @@ def test_a_limit_on_a_gpu_is_refused(tf, monkeypatch):
 
 def test_only_a_run_without_a_limit_is_told_to_ask_for_one(monkeypatch):
     monkeypatch.setattr(memory.memory_limit, "remark", lambda timings: "too much")
-    said = []
-    memory.say_if_short(None, 1e9, said.append)
-    memory.say_if_short(None, None, said.append)
+    said = listen()
+    memory.note_if_short(None, 1e9)
+    memory.note_if_short(None, None)
     assert said == ["too much"]

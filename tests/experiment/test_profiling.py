@@ -8,6 +8,7 @@ import pytest
 import usermodels
 from builders import invented_timings
 from elastictrainer.experiment import profiling
+from log_lines import listen
 
 
 def batch(tf):
@@ -15,13 +16,12 @@ def batch(tf):
 
 
 def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
-    said = []
+    said = listen()
     timings = profiling.make_profile(
         usermodels.unconnected((8, 8, 3), 2),
         batch(tf),
         tf.keras.optimizers.SGD(0.1),
         {"model": "mine"},
-        said.append,
         warmup=1,
         steps=2,
         calibrate_s=0.1,
@@ -38,8 +38,8 @@ def test_tensors_whose_time_is_estimated_are_named(tf, monkeypatch, estimated):
     measured = invented_timings(model)
     marked = dataclasses.replace(measured, estimated=np.isin(measured.names, estimated))
     monkeypatch.setattr(profiling, "profile_model", lambda *arguments, **options: marked)
-    said = []
+    said = listen()
     monkeypatch.setattr(profiling, "with_reuse_costs", lambda timings, *arguments: timings)
-    assert profiling.make_profile(model, batch(tf), None, {}, said.append) is marked
+    assert profiling.make_profile(model, batch(tf), None, {}) is marked
     lines = [line for line in said if "estimated from FLOPs" in line]
     assert [line.split(": ")[-1].split(", ") for line in lines] == ([estimated] if estimated else [])

@@ -229,7 +229,7 @@ def test_a_run_goes_on_without_the_weights_that_it_started_from(settings, run, t
 
 
 def test_training_options_are_the_same_after_an_interruption(settings, run, image_folder):
-    """Class weights and smoothed labels are recorded and replayed, the schedule goes on where it was."""
+    """Class weights and smoothed labels are in the cache, the schedule goes on where it was."""
     for k in range(8):
         (image_folder / "train" / "dark" / f"{k}.png").unlink()
     options = {

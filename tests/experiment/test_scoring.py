@@ -1,4 +1,4 @@
-"""How well a classifier does on labelled images."""
+"""The measures of a classifier on labelled images."""
 
 import shutil
 

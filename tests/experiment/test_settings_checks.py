@@ -1,4 +1,4 @@
-"""What only a built-in model has a use for is refused for a model of the user's own."""
+"""Settings of built-in models are refused for a model of the user's own."""
 
 import argparse
 
@@ -8,13 +8,14 @@ from elastictrainer import UsageError
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import refuse_inapplicable
+from log_lines import listen
 
 
 def check(*arguments):
-    """What is said about a command line."""
+    """Return the lines about a command line."""
     settings, parsed = parse(TrainSettings, arguments, argparse.ArgumentParser())
-    said = []
-    refuse_inapplicable(settings, given(TrainSettings, parsed), said.append)
+    said = listen()
+    refuse_inapplicable(settings, given(TrainSettings, parsed))
     return said
 
 

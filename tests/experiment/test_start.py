@@ -1,4 +1,4 @@
-"""Which run folder is gone on with."""
+"""The choice of the run folder to resume."""
 
 import os
 

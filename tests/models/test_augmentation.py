@@ -54,9 +54,9 @@ def test_rotation_is_the_largest_in_turns(tf):
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Augmentation)])
 def test_each_part_is_recorded_with_the_frozen_work(tf, field):
-    """What a layer draws for an example is drawn once; the cut lies behind it, at the trained head."""
+    """A layer draws once for an example; the cut lies behind it, at the trained head."""
+    from elastictrainer.reuse.activation_cache import ActivationCache
     from elastictrainer.reuse.forward_pass import ForwardPass
-    from elastictrainer.reuse.frozen_work import FrozenWork
     from elastictrainer.reuse.settings import ReuseSettings
     from networks import trained_step
 
@@ -70,11 +70,11 @@ def test_each_part_is_recorded_with_the_frozen_work(tf, field):
     minibatch = tf.random.uniform((4, 8, 8, 3), 0, 255), tf.constant([0, 1, 2, 0])
     spec = tf.nest.map_structure(lambda t: tf.TensorSpec((4, *t.shape[1:]), t.dtype), minibatch)
     forward = ForwardPass(step.objective, step.optimizer, minibatch)
-    work = FrozenWork(step, minibatch, spec, 8, ReuseSettings(dtype="float32"), forward)
+    work = ActivationCache(step, minibatch, spec, 8, ReuseSettings(dtype="float32"), forward)
     for _ in range(2):
-        work.keep(minibatch)
+        work.write(minibatch)
     first, second = (work.recording.read(rows) for rows in np.arange(8).reshape(2, 4))
-    assert [tuple(recorded.shape) for recorded in first] == [(4, 4), (4,)]  # pooled features, and labels
+    assert [tuple(cached.shape) for cached in first] == [(4, 4), (4,)]  # pooled features, and labels
     assert not np.array_equal(first[0], second[0])  # drawn for every example that is recorded
 
 

@@ -9,7 +9,7 @@ from builders import random_timings
 from elastictrainer.profiler.calibration import (
     calibrated,
     cheapest,
-    deepest,
+    earliest,
     middle,
     with_calibrated_reuse,
     with_overlap,
@@ -27,7 +27,7 @@ def traced(seed):
 
 def measured(true, timings):
     """The two ratios that a device would show on which `true` holds."""
-    return [true.step_time(mask) / true.full_ms for mask in (cheapest(timings), deepest(timings))]
+    return [true.step_time(mask) / true.full_ms for mask in (cheapest(timings), earliest(timings))]
 
 
 @pytest.mark.parametrize("overlap", [-0.3, 0.0, 0.4])
@@ -55,10 +55,10 @@ def test_the_full_step_takes_what_it_took(tmp_path):
 def test_the_deepest_tensor_needs_most_of_the_way_and_is_no_large_one():
     chain = TensorTimings.from_chain(list("abcd"), 1.0, [9.0, 0.1, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0])
     # b needs 1 ms of dy less than a, and 8.9 ms of dW less.
-    assert deepest(chain).tolist() == [False, True, False, False]
+    assert earliest(chain).tolist() == [False, True, False, False]
     assert cheapest(chain).tolist() == [False, False, False, True]
     lost = dataclasses.replace(chain, connected=np.array([True, False, True, True]))
-    assert not deepest(lost)[1]
+    assert not earliest(lost)[1]
 
 
 @pytest.mark.parametrize("ratios", [(0.0, 0.0), (1.0, 0.0), (0.0, 3.0), (2.0, 2.0)])
@@ -78,8 +78,8 @@ def test_one_tensor_has_no_overlap():
 
 
 def kinds_of(timings, mask):
-    """The ratios that the profile predicts of a whole, a recording and a replayed step."""
-    times = timings.step_time(mask), timings.recording_time(mask), timings.replay_time(mask)
+    """The ratios that the profile predicts of a whole step, a cache write and a cached step."""
+    times = timings.step_time(mask), timings.cache_write_time(mask), timings.cached_step_time(mask)
     return [ms / timings.full_ms for ms in times]
 
 
@@ -91,12 +91,12 @@ def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
     reuse = dataclasses.replace(timings.reuse, **costs)
     timings = dataclasses.replace(timings, reuse=reuse)
     mask = middle(timings)
-    slower = 0.4 * (1 - timings.replay_time(mask) / timings.step_time(mask))  # it is worth while still
+    slower = 0.4 * (1 - timings.cached_step_time(mask) / timings.step_time(mask))  # it is worth while still
     true = dataclasses.replace(timings, reuse=dataclasses.replace(reuse, write_ms=0.011, slower=slower))
-    assert timings.replay_time(mask) < true.replay_time(mask) < timings.step_time(mask)
+    assert timings.cached_step_time(mask) < true.cached_step_time(mask) < timings.step_time(mask)
     plain, recording, replay = kinds_of(true, mask)
     ratios = plain + 0.1, recording, replay + 0.1
-    short = true.replay_time(cheapest(timings)) / true.full_ms
+    short = true.cached_step_time(cheapest(timings)) / true.full_ms
     found = with_calibrated_reuse(timings, *ratios, short).reuse
     assert (found.write_ms, found.slower, found.read_ms) == pytest.approx((0.011, slower, 1e-3))
 
@@ -104,15 +104,15 @@ def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
 @pytest.mark.parametrize("called_ms", [-0.2, 0.0, 0.3])
 @pytest.mark.parametrize("slower", [0.0, 0.1])
 def test_replayed_steps_of_any_depth_are_predicted_from_two(called_ms, slower):
-    """What each of them takes more or less, whatever it trains, and what grows with what it trains."""
+    """A constant per step, and a share that grows with the tensors that train."""
     timings = with_reuse(reusable_chain(TensorTimings.from_chain("abcdef", 6.0, np.ones(6), np.ones(6))))
     assert next(timings.forward.sets()) == ([], 1.0), "what each step has, and a replayed one has less of"
     once = timings.forward.rows(timings.forward.has_members())
     timings = dataclasses.replace(timings, reuse=dataclasses.replace(timings.reuse, once=once))
 
     def replayed_ms(mask):
-        reading = timings.replaying.at_depth_ms[mask.argmax()]
-        ms = timings.replay_time(mask) - called_ms + slower * (timings.replay_time(mask) - reading)
+        reading = timings.with_cache.at_depth_ms[mask.argmax()]
+        ms = timings.cached_step_time(mask) - called_ms + slower * (timings.cached_step_time(mask) - reading)
         return min(ms, timings.step_time(mask))  # what does not pay is done in every step
 
     inside, short = middle(timings), cheapest(timings)
@@ -121,7 +121,7 @@ def test_replayed_steps_of_any_depth_are_predicted_from_two(called_ms, slower):
     found = with_calibrated_reuse(timings, *measured_ratios, replayed_ms(short) / timings.full_ms)
     for k in range(1, 6):  # at depth 0 nothing is left to be done once
         mask = np.arange(6) == k
-        assert found.replay_time(mask) == pytest.approx(replayed_ms(mask)), k
+        assert found.cached_step_time(mask) == pytest.approx(replayed_ms(mask)), k
         assert found.step_time(mask) == pytest.approx(timings.step_time(mask))
     assert found.reuse.read_ms >= 0 and found.full_ms == timings.full_ms
 
@@ -132,12 +132,12 @@ def test_the_second_part_is_slower_by_a_share_of_its_own_work():
     slower = dataclasses.replace(timings, reuse=dataclasses.replace(timings.reuse, slower=0.1))
     for k, work in enumerate((5.0, 5.0, 3.0, 1.0)):
         mask = np.arange(4) == k
-        assert slower.replay_time(mask) - timings.replay_time(mask) == pytest.approx(0.1 * work)
-        assert slower.recording_time(mask) == timings.recording_time(mask)
+        assert slower.cached_step_time(mask) - timings.cached_step_time(mask) == pytest.approx(0.1 * work)
+        assert slower.cache_write_time(mask) == timings.cache_write_time(mask)
 
 
 def test_a_cost_is_never_negative():
     timings = with_reuse(random_timings(np.random.default_rng(0)))
     plain, _, _ = kinds_of(timings, middle(timings))
     found = with_calibrated_reuse(timings, plain, 0.0, 0.0, 0.0)
-    assert found.reuse.write_ms == found.reuse.read_ms == 0 and found.replaying.forward_ms > -1e-9
+    assert found.reuse.write_ms == found.reuse.read_ms == 0 and found.with_cache.forward_ms > -1e-9

@@ -1,4 +1,4 @@
-"""How long a step is run before it is measured."""
+"""The warm-up of a step before it is measured."""
 
 import pytest
 

@@ -25,7 +25,7 @@ def test_sets_and_amounts_are_read_back(groups):
 def test_a_group_is_touched_by_a_selected_member(groups):
     for mask in np.random.default_rng(0).random((50, 10)) < 0.2:
         selected = set(np.flatnonzero(mask))
-        assert groups.touched(mask).tolist() == [bool(selected & set(members)) for members in SETS]
+        assert groups.active_groups(mask).tolist() == [bool(selected & set(members)) for members in SETS]
 
 
 def test_time_and_number_of_groups_per_tensor(groups):

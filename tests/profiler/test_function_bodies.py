@@ -98,7 +98,7 @@ def test_recurrent_layers_are_attributed(tf):
 
 
 def labelled(tf, function, arguments, outputs):
-    """What the inputs of `function`, called from another function, are wanted for; and its ops by type."""
+    """Return the labels of the inputs of `function`, called from another function; and its ops by type."""
     from elastictrainer.profiler.function_bodies import Functions
 
     inner = tf.function(function)

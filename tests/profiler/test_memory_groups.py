@@ -1,4 +1,4 @@
-"""What a step's graph holds in memory for which tensors: networks small enough to add it up by hand."""
+"""The tensors that a step's graph holds in memory: networks small enough to add it up by hand."""
 
 import numpy as np
 import pytest

@@ -37,7 +37,7 @@ def test_the_room_is_what_the_groups_may_add_up_to():
     groups, room = memory().groups, memory().room(6129)
     assert room == 129
     mask = np.array([True, False, False])
-    assert groups.amount[groups.touched(mask)].sum() == 129
+    assert groups.amount[groups.active_groups(mask)].sum() == 129
     assert memory().total(mask) == 6129
     assert memory().room(6050) == 0, "not even the forward pass fits"
 

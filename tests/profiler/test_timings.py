@@ -110,7 +110,7 @@ def test_the_smallest_ratio_is_never_above_one():
 
 
 class TestFrozenWorkDoneOnce:
-    """The mean step of an interval that records in its first epoch, and replays in the others."""
+    """The mean step of an interval that writes the cache in its first epoch, and reads it in the others."""
 
     @pytest.mark.parametrize("seed", range(5))
     def test_a_replayed_step_leaves_out_what_was_recorded_unless_reading_takes_longer(self, seed):
@@ -118,16 +118,16 @@ class TestFrozenWorkDoneOnce:
         timings = with_reuse(random_timings(random, frozen_saving=0.2), random, 0.8)
         mask = random.random(len(timings)) < 0.4
         mask[timings.order[0]] = True
-        deepest = timings.order[mask[timings.order]][-1]
-        reading_ms = min(timings.reuse.replay_ms[deepest], timings.once_ms[deepest])
+        earliest = timings.order[mask[timings.order]][-1]
+        reading_ms = min(timings.reuse.cache_read_ms[earliest], timings.saved_ms[earliest])
         once = timings.reuse.once
-        done = ~once.touched(mask) & once.has_members()
+        done = ~once.active_groups(mask) & once.has_members()
         done_ms = (1 - timings.frozen_saving) * once.amount[done].sum() + once.amount[
             ~once.has_members()
         ].sum()
-        assert timings.replay_time(mask) == pytest.approx(timings.step_time(mask) - done_ms + reading_ms)
-        recording_ms = timings.once_ms[deepest] + timings.reuse.recording_ms[deepest]
-        assert timings.recording_time(mask) == pytest.approx(recording_ms)
+        assert timings.cached_step_time(mask) == pytest.approx(timings.step_time(mask) - done_ms + reading_ms)
+        cache_write_ms = timings.saved_ms[earliest] + timings.reuse.cache_write_ms[earliest]
+        assert timings.cache_write_time(mask) == pytest.approx(cache_write_ms)
 
     def test_by_hand(self):
         timings = with_reuse(TensorTimings.from_chain("abc", 6.0, [1, 1, 1], [1, 1, 1]))
@@ -141,17 +141,17 @@ class TestFrozenWorkDoneOnce:
         last = [False, False, True]
         # A step: 6 forward, dW 1, dy 1. Replay: without 4.5 of the forward pass; 0.01 + 0.03 to read 1 MB.
         assert timings.step_time(last) == pytest.approx(8)
-        assert timings.replay_time(last) == pytest.approx(8 - 4.5 + 0.04)
-        assert timings.recording_time(last) == pytest.approx(4.5 + 0.07)
+        assert timings.cached_step_time(last) == pytest.approx(8 - 4.5 + 0.04)
+        assert timings.cache_write_time(last) == pytest.approx(4.5 + 0.07)
         middle = [False, True, True]
-        assert timings.replay_time(middle) == pytest.approx(6 + 2 + 2 - 2.5 + 0.04)
+        assert timings.cached_step_time(middle) == pytest.approx(6 + 2 + 2 - 2.5 + 0.04)
 
     def test_a_profile_without_costs_of_recording_stays_as_it_is(self):
         timings = random_timings(np.random.default_rng(3), frozen_saving=0.2)
-        assert timings.replaying is timings
+        assert timings.with_cache is timings
 
     def test_replaying_lowers_the_floor(self):
         random = np.random.default_rng(0)
         timings = with_reuse(random_timings(random), random)
-        assert timings.replaying.rho_min < timings.rho_min
-        assert timings.replaying.full_ms == timings.full_ms
+        assert timings.with_cache.rho_min < timings.rho_min
+        assert timings.with_cache.full_ms == timings.full_ms

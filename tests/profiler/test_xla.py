@@ -1,4 +1,4 @@
-"""What XLA compiles: refused where it hides which tensor the time belongs to, else charged as one op."""
+"""Ops that XLA compiles: refused where it hides which tensor the time belongs to, else charged as one op."""
 
 import numpy as np
 import pytest

@@ -111,7 +111,7 @@ def test_a_hand_made_xspace_is_read(tmp_path):
 
 
 def test_an_op_that_only_the_executor_has_an_event_of_is_named_by_its_stat(tmp_path):
-    """What XLA compiled runs inside the event that starts a call; ops within keep their own time."""
+    """Code that XLA compiled runs inside the event that starts a call; ops within keep their own time."""
     xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     space = xplane_pb2.XSpace()
     plane = space.planes.add(name="/host:CPU")

@@ -36,7 +36,7 @@ def test_most_forward_work_can_be_done_once(tf, profiled):
     forward, once = timings.forward, costs.reuse.once.amount.sum()
     of_tensors_ms = forward.amount[forward.has_members()].sum()  # the rest is mostly waiting here
     assert 0.3 * of_tensors_ms < once <= forward.amount.sum() * (1 + 1e-9)
-    assert costs.replaying.rho_min <= timings.rho_min * (1 + 1e-9)
+    assert costs.with_cache.rho_min <= timings.rho_min * (1 + 1e-9)
 
 
 def test_behind_a_wide_layer_less_is_stored(tf, profiled):
@@ -65,8 +65,8 @@ def test_costs_survive_a_file(tf, profiled, tmp_path):
     costs.save(tmp_path / "profile.json")
     read = TensorTimings.load(tmp_path / "profile.json")
     mask = np.arange(len(costs)) > len(costs) // 2
-    assert read.replaying.step_time(mask) == pytest.approx(costs.replaying.step_time(mask))
-    assert read.recording_time(mask) == pytest.approx(costs.recording_time(mask))
+    assert read.with_cache.step_time(mask) == pytest.approx(costs.with_cache.step_time(mask))
+    assert read.cache_write_time(mask) == pytest.approx(costs.cache_write_time(mask))
 
 
 def test_no_more_can_be_done_once_than_a_step_does_forward(tf, profiled):
@@ -78,7 +78,7 @@ def test_no_more_can_be_done_once_than_a_step_does_forward(tf, profiled):
     assert 0 < timings.reuse.once.amount.sum() <= 1.001 * timings.forward.amount.sum()
     free = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 0.0)
     timings = dataclasses.replace(timings, reuse=dataclasses.replace(timings.reuse, **free))
-    assert 0 < timings.replaying.rho_min < timings.rho_min
+    assert 0 < timings.with_cache.rho_min < timings.rho_min
 
 
 def test_a_recurrent_layers_loop_has_the_time_of_its_layer(tf, profiled):
@@ -88,8 +88,8 @@ def test_a_recurrent_layers_loop_has_the_time_of_its_layer(tf, profiled):
     x = layers.GRU(16, name="outer")(layers.GRU(16, return_sequences=True, name="inner")(inputs))
     timings, costs = profiled(tf.keras.Model(inputs, layers.Dense(3, name="head")(x)))
     for layer in (range(3), range(3, 6)):  # kernel, recurrent kernel and bias
-        forward_ms, once_ms = (
+        forward_ms, saved_ms = (
             sum(ms for members, ms in groups.sets() if members and max(members) in layer)
             for groups in (timings.forward, costs.reuse.once)
         )
-        assert once_ms == pytest.approx(forward_ms, rel=0.1)
+        assert saved_ms == pytest.approx(forward_ms, rel=0.1)

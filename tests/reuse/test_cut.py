@@ -26,7 +26,7 @@ class Tensor:
 
 
 def frozen(operations, moving=(), **sets):
-    """What is known of a graph whose ops are all frozen but those at `moving`."""
+    """Make the FrozenOps of a graph whose ops are all frozen but those at `moving`."""
     rest = {name: set(sets.get(name, ())) for name in ("random", "behind_dropout", "valueless")}
     return FrozenOps(
         operations, set(range(len(operations))) - set(moving), set(moving), **rest, random_states={}

@@ -1,4 +1,4 @@
-"""What a run that records is told, and how much memory it may take."""
+"""Settings of the activation cache, and the memory it may take."""
 
 import pytest
 

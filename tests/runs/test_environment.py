@@ -1,4 +1,4 @@
-"""What a run writes down about the machine."""
+"""The description of the machine that a run writes."""
 
 import json
 import platform

@@ -6,12 +6,12 @@ import pytest
 
 from elastictrainer.runs.files import (
     append_line,
+    atomic_write,
     remove_unfinished,
     set_aside,
     write_csv,
     write_json,
     write_text,
-    written_beside,
 )
 
 
@@ -19,8 +19,8 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     path = tmp_path / "value.json"
     write_json(path, {"a": 1})
     with pytest.raises(KeyError):
-        with written_beside(path) as beside:
-            beside.write_text("half")
+        with atomic_write(path) as unfinished:
+            unfinished.write_text("half")
             raise KeyError
     with pytest.raises(ValueError):
         write_json(path, float("nan"))
@@ -29,25 +29,25 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
 
 
 def test_a_folder_appears_with_everything_in_it(tmp_path):
-    with written_beside(tmp_path / "model") as beside:
-        beside.mkdir()
-        (beside / "weights").write_text("1")
+    with atomic_write(tmp_path / "model") as unfinished:
+        unfinished.mkdir()
+        (unfinished / "weights").write_text("1")
         assert not (tmp_path / "model").exists()
     assert (tmp_path / "model" / "weights").read_text() == "1"
 
 
 def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
-    with written_beside(tmp_path / "model") as beside:
-        beside.mkdir()
-        (beside / "old").write_text("1")
+    with atomic_write(tmp_path / "model") as unfinished:
+        unfinished.mkdir()
+        (unfinished / "old").write_text("1")
     with pytest.raises(KeyError):
-        with written_beside(tmp_path / "model") as beside:
-            beside.mkdir()
+        with atomic_write(tmp_path / "model") as unfinished:
+            unfinished.mkdir()
             raise KeyError
     assert [p.name for p in (tmp_path / "model").iterdir()] == ["old"]
-    with written_beside(tmp_path / "model") as beside:
-        beside.mkdir()
-        (beside / "new").write_text("2")
+    with atomic_write(tmp_path / "model") as unfinished:
+        unfinished.mkdir()
+        (unfinished / "new").write_text("2")
     assert [p.name for p in (tmp_path / "model").iterdir()] == ["new"]
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 

@@ -1,4 +1,4 @@
-"""What a run may spend: steps, or seconds of a simulated clock. No TensorFlow."""
+"""The budget of a run: steps, or seconds of a simulated clock. No TensorFlow."""
 
 import numpy as np
 import pytest

@@ -13,6 +13,7 @@ from elastictrainer.selection.clock import IMPORTANCE, SELECTION
 from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
+from log_lines import listen
 from reuse_builders import reusable_chain
 
 CHAIN = TensorTimings.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
@@ -32,23 +33,22 @@ class Laps:
 
 
 class Run:
-    """A policy on `timings`, and what it logged, said and let rest."""
+    """A policy on `timings`, and what it logged, said and froze."""
 
     def __init__(self, timings, importances):
-        self.records, self.said, self.rested, self.clock = [], [], [], Laps()
+        self.records, self.said, self.frozen, self.clock = [], listen(), [], Laps()
         scores = iter(importances)
         self.policy = ElasticPolicy(
             timings,
             Plan([0.0, 0.5], 2.0, 10),
             lambda: np.array(next(scores), float),
             self.clock,
-            at_rest=self.rested.append,
+            on_freeze=self.frozen.append,
             log=self.records.append,
-            say=self.said.append,
         )
 
-    def begin(self, step, target, recorded):
-        mask = self.policy.begin(step, target, recorded)
+    def begin(self, step, target, cached):
+        mask = self.policy.begin(step, target, cached)
         self.policy.settle(step)
         return mask
 
@@ -81,11 +81,11 @@ def test_a_first_selection_without_any_importance_is_an_error():
 def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
     run = Run(CHAIN, [[9, 1, 2, 3], [1, 1, 1, 9]])
     assert run.policy.mask is None and run.policy.interval == 0
-    first = run.begin(0, 0.65, recorded=False)
+    first = run.begin(0, 0.65, cached=False)
     assert np.flatnonzero(first).tolist() == [2, 3]
-    second = run.begin(40, 0.45, recorded=False)
+    second = run.begin(40, 0.45, cached=False)
     assert np.flatnonzero(second).tolist() == [3] and run.policy.interval == 2
-    np.testing.assert_array_equal(run.rested, [first, second])
+    np.testing.assert_array_equal(run.frozen, [first, second])
     np.testing.assert_array_equal(run.policy.masks, [first, second])
     assert run.clock.names == [IMPORTANCE, SELECTION] * 2 and run.policy.selects
     (record, _) = json.loads(json.dumps(run.records, allow_nan=False))
@@ -99,32 +99,32 @@ def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
 
 def test_a_recorded_interval_selects_by_what_replaying_takes():
     timings = reusable_chain(CHAIN)
-    replayed = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, 0.6, recorded=True)
-    plain = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, 0.6, recorded=False)
+    replayed = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, 0.6, cached=True)
+    plain = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, 0.6, cached=False)
     assert replayed.sum() > plain.sum()
-    assert timings.replay_time(replayed) <= 0.6 * timings.full_ms < timings.step_time(replayed)
+    assert timings.cached_step_time(replayed) <= 0.6 * timings.full_ms < timings.step_time(replayed)
 
 
 def test_where_nothing_can_be_recorded_the_same_scores_choose_again():
     timings = reusable_chain(CHAIN)
     run = Run(timings, [[1, 1, 1, 1]])
-    recorded = run.policy.begin(0, 0.6, recorded=True)
-    plain = run.policy.without_recording(0.6)
+    cached = run.policy.begin(0, 0.6, cached=True)
+    plain = run.policy.without_cache(0.6)
     run.policy.settle(0)
-    assert plain.sum() < recorded.sum() and len(run.policy.masks) == 1 and run.policy.interval == 1
+    assert plain.sum() < cached.sum() and len(run.policy.masks) == 1 and run.policy.interval == 1
     assert [record["recorded"] for record in run.records] == [False]
 
 
 def test_a_target_below_what_can_be_had_becomes_the_cheapest_selection():
     run = Run(CHAIN, [[1, 1, 1, 1]])
-    assert np.flatnonzero(run.begin(0, -0.3, recorded=False)).tolist() == [3]
+    assert np.flatnonzero(run.begin(0, -0.3, cached=False)).tolist() == [3]
     assert run.records[0]["rho_target"] == pytest.approx(CHAIN.rho_min)
 
 
 def test_a_selection_that_takes_more_than_asked_for_and_one_that_stays_say_so():
     run = Run(CHAIN, [[5, 1, 1, -1], [-1, -1, -1, -1]])
-    first = run.begin(0, 0.5, recorded=False)
-    second = run.begin(40, 0.5, recorded=False)
+    first = run.begin(0, 0.5, cached=False)
+    second = run.begin(40, 0.5, cached=False)
     assert "over the budget of 0.500" in run.said[0] and run.records[0]["over_budget"]
     assert (first == second).all() and "as before: no tensor" in run.said[1]
     assert run.records[1]["kept_previous"]
@@ -132,7 +132,7 @@ def test_a_selection_that_takes_more_than_asked_for_and_one_that_stays_say_so():
 
 def test_a_restored_policy_goes_on_where_it_was():
     before, after = Run(CHAIN, [[9, 1, 2, 3]]), Run(CHAIN, [])
-    before.begin(0, 0.65, recorded=False)
+    before.begin(0, 0.65, cached=False)
     after.policy.restore(json.loads(json.dumps(before.policy.state(), allow_nan=False)))
     assert after.policy.state() == before.policy.state()
     assert (after.policy.mask == before.policy.mask).all() and after.policy.interval == 1

@@ -15,9 +15,9 @@ def test_the_mask_stays_and_figures_are_logged_at_every_interval_but_the_first()
     records = []
     policy = FixedPolicy(SOME_TENSORS, PLAN, at_interval=lambda: {"pruned": 3}, log=records.append)
     for step in (0, 10, 20):
-        assert policy.begin(step, 1.0, recorded=False) is SOME_TENSORS
+        assert policy.begin(step, 1.0, cached=False) is SOME_TENSORS
     assert records == [{"step": 10, "pruned": 3}, {"step": 20, "pruned": 3}]
-    assert policy.without_recording(1.0) is SOME_TENSORS
+    assert policy.without_cache(1.0) is SOME_TENSORS
     assert not policy.selects and policy.masks == [] and policy.interval == 3
 
 

@@ -1,4 +1,4 @@
-"""How tensors are scored: by hand on a quadratic; and on a network, that scoring changes nothing."""
+"""The scores of tensors: by hand on a quadratic; and on a network, that scoring changes nothing."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_a_tensor_that_rested_is_scored_as_one_that_trains(tf, name):
 
     def new():
         made = getattr(tf.keras.optimizers, name)(0.01)
-        optimizers.let_rest(made, model.trainable_variables)
+        optimizers.prepare_freezing(made, model.trainable_variables)
         return made
 
     used = new()
@@ -63,7 +63,7 @@ def test_a_tensor_that_rested_is_scored_as_one_that_trains(tf, name):
     for chosen in ([kernel, bias], [bias]):  # the kernel rests
         for _ in range(48):
             optimizers.apply(used, [(-tf.ones(v.shape), v) for v in chosen])
-        optimizers.start_again(used, [kernel])
+        optimizers.reset_slots(used, [kernel])
     used.iterations.assign_add(3000)
     scores = ImportanceEvaluator(objective, used, momentum=False)([batch])
     expected = ImportanceEvaluator(objective, new(), momentum=False)([batch])

@@ -1,4 +1,4 @@
-"""How a run's time is divided into intervals. No TensorFlow."""
+"""The division of a run's time into intervals. No TensorFlow."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ CHAIN = reusable_chain(
 
 
 def intervals(**changes):
-    usual = {"steps_per_epoch": 100, "epochs": 12, "full_epochs": 6.0, "recorded": True, "by_clock": True}
+    usual = {"steps_per_epoch": 100, "epochs": 12, "full_epochs": 6.0, "cached": True, "by_clock": True}
     return plan(CHAIN, **{**usual, **changes})
 
 
@@ -32,8 +32,8 @@ def intervals(**changes):
         ({"by_clock": False, "epochs": 2}, 1, 2.0),
         ({"by_clock": False, "epochs": 1}, 1, 1.0),
         # The paper's method, and what the user asks for.
-        ({"recorded": False, "by_clock": False}, 3, 4.0),
-        ({"recorded": False, "by_clock": False, "interval": 6}, 2, 6.0),
+        ({"cached": False, "by_clock": False}, 3, 4.0),
+        ({"cached": False, "by_clock": False, "interval": 6}, 2, 6.0),
         ({"interval": 3}, 4, 5.0),
     ],
 )
@@ -53,7 +53,7 @@ def test_an_interval_begins_at_the_epoch_nearest_to_its_start():
 
 
 def test_every_epoch_of_a_run_of_steps_is_in_its_interval():
-    found = intervals(by_clock=False, recorded=False, interval=4)
+    found = intervals(by_clock=False, cached=False, interval=4)
     begun, at = 0, []
     for epoch in range(12):
         if found.due(begun, epoch / 12):
@@ -63,13 +63,13 @@ def test_every_epoch_of_a_run_of_steps_is_in_its_interval():
 
 
 def test_a_time_below_the_cheapest_selection_is_refused_with_the_lowest():
-    lowest = CHAIN.replaying.rho_min
+    lowest = CHAIN.with_cache.rho_min
     assert lowest < CHAIN.rho_min
-    require_reachable(lowest, CHAIN, recorded=True)
+    require_reachable(lowest, CHAIN, cached=True)
     with pytest.raises(UsageError, match=rf"Valid: {lowest:.3f} to 1\.$"):
-        require_reachable(lowest / 2, CHAIN, recorded=True)
+        require_reachable(lowest / 2, CHAIN, cached=True)
     with pytest.raises(UsageError, match=rf"Valid: {CHAIN.rho_min:.3f} to 1. A lower one needs --reuse auto"):
-        require_reachable(lowest, CHAIN, recorded=False)
+        require_reachable(lowest, CHAIN, cached=False)
 
 
 def test_recordings_that_cost_more_leave_fewer_intervals():

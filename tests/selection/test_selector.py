@@ -100,7 +100,7 @@ def test_unknown_solver_names_the_valid_ones():
 
 
 class TestFrozenWorkDoneOnce:
-    """The time is that of a step that replays what was recorded."""
+    """The time is that of a cached step."""
 
     @pytest.mark.parametrize("seed", range(15))
     def test_dp_is_exact_on_chains_and_milp_on_all(self, seed):
@@ -109,11 +109,11 @@ class TestFrozenWorkDoneOnce:
         groups = with_reuse(random_timings(random, n=7, groups=5, frozen_saving=0.2), random, 0.8)
         for timings, solvers in ((chain, ("dp", milp)), (groups, (milp,))):
             importance = random.normal(0.5, 1, len(timings))
-            replaying = timings.replaying
-            rho = random.uniform(replaying.rho_min, 1)
-            best = max(best_by_brute_force(replaying, importance, rho), 0.0)
+            with_cache = timings.with_cache
+            rho = random.uniform(with_cache.rho_min, 1)
+            best = max(best_by_brute_force(with_cache, importance, rho), 0.0)
             for solver in solvers:
-                selection = select(timings, importance, rho, solver, recorded=True)
+                selection = select(timings, importance, rho, solver, cached=True)
                 assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-9)
                 assert selection.importance == pytest.approx(best, abs=1e-9)
 
@@ -122,11 +122,11 @@ class TestFrozenWorkDoneOnce:
         for _ in range(100):
             timings = with_reuse(random_timings(random, n=8, groups=6), random, 0.9)
             importance = random.normal(0.5, 1, 8)
-            replaying = timings.replaying
-            rho = random.uniform(replaying.rho_min, 1)
-            selection = select(timings, importance, rho, recorded=True)
+            with_cache = timings.with_cache
+            rho = random.uniform(with_cache.rho_min, 1)
+            selection = select(timings, importance, rho, cached=True)
             assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-            exact = select(timings, importance, rho, milp, recorded=True)
+            exact = select(timings, importance, rho, milp, cached=True)
             assert selection.importance <= exact.importance + 1e-9
 
     def test_a_ratio_below_the_forward_pass_can_be_had(self):
@@ -134,7 +134,7 @@ class TestFrozenWorkDoneOnce:
         assert timings.rho_min > 0.4
         with pytest.raises(UsageError, match="cheapest selection"):
             select(timings, np.ones(6), 0.3)
-        assert select(timings, np.ones(6), 0.3, recorded=True).mask.any()
+        assert select(timings, np.ones(6), 0.3, cached=True).mask.any()
 
 
 def test_freeze_below_takes_all_from_the_output_inwards():
@@ -162,8 +162,8 @@ def test_a_solver_of_ones_own_chooses_and_what_is_no_mask_is_refused():
 
 def test_a_profile_that_does_not_know_recording_cannot_tell_what_replaying_takes():
     timings = random_chain(np.random.default_rng(0), 4)
-    with pytest.raises(UsageError, match="the profile does not say what replaying costs"):
-        select(timings, np.ones(4), 1.0, recorded=True)
+    with pytest.raises(UsageError, match="the profile does not have the costs of cached steps"):
+        select(timings, np.ones(4), 1.0, cached=True)
 
 
 def test_a_solver_of_ones_own_trains_nothing_that_the_loss_does_not_depend_on():

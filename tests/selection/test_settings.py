@@ -1,4 +1,4 @@
-"""How a run is to select: what is refused. No TensorFlow."""
+"""Settings of selections that are refused. No TensorFlow."""
 
 import pytest
 

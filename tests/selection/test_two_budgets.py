@@ -18,10 +18,10 @@ def with_memory(timings, random):
     n, place = len(timings), np.argsort(timings.order)
     sets = [[i] for i in range(n)]
     for k in range(n):
-        deeper = np.flatnonzero(place >= k)
+        earlier = np.flatnonzero(place >= k)
         if random.random() < 0.3:
-            deeper = deeper[random.random(len(deeper)) < 0.8]
-        sets.append(deeper)
+            earlier = earlier[random.random(len(earlier)) < 0.8]
+        sets.append(earlier)
     sets = [members for members in sets if len(members)]
     held = CostGroups.from_sets(n, sets, random.lognormal(0, 1, len(sets)))
     graph = CostGroups.singletons(random.random(n) / 10)

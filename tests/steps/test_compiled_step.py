@@ -21,7 +21,7 @@ def make_cache(tf, size):
 
 @pytest.fixture(params=["all objects", "new objects"])
 def collected(request):
-    """What Python's search for unreachable objects goes through."""
+    """Count the objects in Python's search for unreachable ones."""
     if request.param == "new objects":
         exempt_from_collection()
     yield

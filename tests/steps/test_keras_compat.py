@@ -1,4 +1,4 @@
-"""What differs between the two Keras, with whichever is installed."""
+"""The differences between the two Keras, with the installed one."""
 
 import numpy as np
 import pytest

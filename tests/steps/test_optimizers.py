@@ -66,7 +66,7 @@ def test_resting_tensors_lose_their_momentum_and_the_others_keep_it(tf, make):
 
     still = lambda variables: [(tf.zeros_like(v), v) for v in variables]  # noqa: E731
     optimizer, variables = build_and_step()
-    optimizers.start_again(optimizer, variables[:1])
+    optimizers.reset_slots(optimizer, variables[:1])
     before = [v.numpy() for v in variables]
     optimizers.apply(optimizer, still(variables))
     np.testing.assert_array_equal(variables[0].numpy(), before[0])  # without a gradient nothing moves it
@@ -132,7 +132,7 @@ def test_where_all_tensors_always_train_the_update_is_keras_own_to_the_bit(tf, n
         pytest.skip("Keras 2 multiplies the factors of all tensors into one product")
     ours, keras = Tensors(tf), Tensors(tf)
     optimizer, own = make(tf, name), make(tf, name)
-    optimizers.let_rest(optimizer, ours.variables)
+    optimizers.prepare_freezing(optimizer, ours.variables)
     optimizers.build(own, keras.variables)
     for tensors, apply in (
         (ours, lambda pairs: optimizers.apply(optimizer, pairs)),
@@ -149,12 +149,12 @@ def test_a_tensor_that_rested_is_updated_as_by_a_new_optimizer_and_the_others_go
         optimizers.apply(optimizer, pairs)
 
     tensors, optimizer = Tensors(tf), make(tf, name)
-    optimizers.let_rest(optimizer, tensors.variables)
+    optimizers.prepare_freezing(optimizer, tensors.variables)
     tensors.train(apply, [0, 1, 2], 30)
-    rested = tensors.values()
-    optimizers.start_again(optimizer, tensors.variables[:2])
+    frozen = tensors.values()
+    optimizers.reset_slots(optimizer, tensors.variables[:2])
     tensors.train(apply, [2], 40)
-    for before, after in zip(rested[:2], tensors.values()):
+    for before, after in zip(frozen[:2], tensors.values()):
         np.testing.assert_array_equal(after, before)
     tensors.train(apply, [0, 1, 2], 5)
 
@@ -162,7 +162,7 @@ def test_a_tensor_that_rested_is_updated_as_by_a_new_optimizer_and_the_others_go
         alone, new = Tensors(tf), make(tf, name)
         if k < 2:
             alone.train(lambda pairs: None, [], 70)  # draws the gradients
-            alone.variables[k].assign(rested[k])
+            alone.variables[k].assign(frozen[k])
         optimizers.build(new, alone.variables[k : k + 1])
         # Without a graph: in one, Keras 2's Nadam is wrong.
         alone.train(new.apply_gradients, [k], 5 if k < 2 else 75, graph=False)
@@ -172,17 +172,17 @@ def test_a_tensor_that_rested_is_updated_as_by_a_new_optimizer_and_the_others_go
 
 
 def test_an_optimizer_of_another_process_starts_again(tf):
-    """Which steps each of its tensors has made is not in its file."""
+    """The steps of each of its tensors are not in its file."""
     variable, optimizer = tf.Variable([1.0]), tf.keras.optimizers.Adam(0.1)
     optimizers.build(optimizer, [variable])
     optimizers.apply(optimizer, [(tf.ones(1), variable)])
     optimizer.iterations.assign(3000)
-    optimizers.let_rest(optimizer, [variable])
+    optimizers.prepare_freezing(optimizer, [variable])
     before = variable.numpy()
     optimizers.apply(optimizer, [(tf.ones(1), variable)])
     np.testing.assert_allclose(before - variable.numpy(), [0.1], rtol=1e-5)
     slots = [v.numpy() for v in optimizers.variables_of(optimizer)]
-    optimizers.let_rest(optimizer, [variable])  # a second run of this process
+    optimizers.prepare_freezing(optimizer, [variable])  # a second run of this process
     for slot, after in zip(slots, optimizers.variables_of(optimizer)):
         np.testing.assert_array_equal(slot, after.numpy())
 
@@ -192,7 +192,7 @@ def test_after_a_rest_no_update_exceeds_the_learning_rate_and_its_schedule_goes_
     schedule = tf.keras.optimizers.schedules.PolynomialDecay(1.0, 3000, 0.0)
     variables = [tf.Variable([0.0]), tf.Variable([0.0])]
     optimizer = getattr(tf.keras.optimizers, name)(schedule, weight_decay=0.0)
-    optimizers.let_rest(optimizer, variables)
+    optimizers.prepare_freezing(optimizer, variables)
 
     def updates(chosen, steps):
         for _ in range(steps):
@@ -201,10 +201,10 @@ def test_after_a_rest_no_update_exceeds_the_learning_rate_and_its_schedule_goes_
             yield float(before - variables[0].numpy()[0]) / float(schedule(int(optimizer.iterations) - 1))
 
     assert list(updates(variables, 48)) == pytest.approx(48 * [1.0], rel=1e-3)
-    optimizers.start_again(optimizer, variables[:1])
+    optimizers.reset_slots(optimizer, variables[:1])
     optimizer.iterations.assign(2000)
     list(updates(variables[1:], 1))
-    optimizers.start_again(optimizer, variables[:1])
+    optimizers.reset_slots(optimizer, variables[:1])
     assert list(updates(variables, 20)) == pytest.approx(20 * [1.0], rel=1e-3)
 
 

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 
 
 def test_variables_are_as_before_also_after_an_error(tf):
     variables = [tf.Variable([1.0, 2.0]), tf.Variable(3, dtype=tf.int64)]
     with pytest.raises(KeyError):
-        with restored(variables):
+        with preserve_variables(variables):
             variables[0].assign([0.0, np.nan])
             variables[1].assign_add(4)
             raise KeyError
@@ -16,7 +16,7 @@ def test_variables_are_as_before_also_after_an_error(tf):
 
 def test_variables_can_be_restored_within_the_block(tf):
     first, second = tf.Variable([1.0]), tf.Variable([2.0])
-    with restored([first, second, first]) as restore:
+    with preserve_variables([first, second, first]) as restore:
         first.assign([5.0])
         second.assign([6.0])
         (value,) = restore([first])

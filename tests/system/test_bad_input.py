@@ -1,4 +1,4 @@
-"""What users type that cannot work: one clear message, the right exit status, no traceback, nothing lost."""
+"""Input that cannot work: one clear message, the right exit status, no traceback, nothing lost."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def _lowest_of_endless_intervals():
     from elastictrainer import TensorTimings
 
     timings = TensorTimings.load("profile.json")
-    return timings.replaying.rho_min / 2
+    return timings.with_cache.rho_min / 2
 
 
 def call(capsys, name, *arguments):

@@ -66,7 +66,7 @@ def train(folder, *arguments, **environment):
 
 
 def finish(processes):
-    """What each says; all must succeed."""
+    """Return the output of each; all must succeed."""
     try:
         return [finished(process) for process in processes]
     finally:
@@ -203,7 +203,7 @@ def recording(workshop):
     )
     (workshop / "deeper.json").write_text(json.dumps(profile))
     said = train(workshop, *RECORDING, "--output", "recorded")
-    assert "recorded what is frozen" in said[0]
+    assert "cached activations" in said[0]
     return [workshop / name for name in ("recorded", "recorded-worker1")]
 
 
@@ -228,7 +228,7 @@ def test_workers_killed_while_they_replay_go_on_as_if_they_were_not(workshop, re
     said = both[0].said()
     assert both[0].poll() == 1 and "--resume" in said, said
     said = finish(start(workshop, [("--resume", name) for name in ("shares", "shares-worker1")]))
-    assert "recording again what is frozen" in said[0]
+    assert "writing the cache again" in said[0]
     for folder, whole in zip(("shares", "shares-worker1"), recording):
         assert selections(workshop / folder) == selections(whole)
         for a, b in zip(weights(workshop / folder), weights(whole)):
@@ -241,18 +241,18 @@ def test_workers_give_up_recording_together(workshop, recording):
     code = """
 import os
 if '"index": 1' in os.environ.get("TF_CONFIG", ""):
-    from elastictrainer.reuse import recording
+    from elastictrainer.reuse import cache_storage
 
     def add(self, rows):
-        raise recording.RecordingError("the disk is full")
+        raise cache_storage.CacheError("the disk is full")
 
-    recording.Recording.add = add
+    cache_storage.CacheStorage.add = add
 """
     (workshop / "fails").mkdir()
     (workshop / "fails" / "sitecustomize.py").write_text(code)
     path = os.pathsep.join([str(workshop / "fails"), str(Path(__file__).parents[1]), *sys.path])
     said = train(workshop, *RECORDING, "--output", "together", PYTHONPATH=path)
-    assert "not recording: process 1 cannot" in said[0]
+    assert "not cached: process 1 cannot" in said[0]
     names = ("together", "together-worker1")
     summaries = [json.loads((workshop / name / "summary.json").read_text()) for name in names]
     assert [summary["replayed_share"] for summary in summaries] == [0.0, 0.0]

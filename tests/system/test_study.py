@@ -67,14 +67,14 @@ def test_a_layer_is_a_kernel_and_what_stands_behind_it(tf, script):
     assert sorted(itertools.chain(*layers.values())) == list(range(sum(map(len, layers.values()))))
 
 
-@pytest.mark.parametrize("replays", [False, True])
-def test_a_selection_of_layers_is_the_best_of_all_that_the_budget_allows(script, replays):
+@pytest.mark.parametrize("uses_cache", [False, True])
+def test_a_selection_of_layers_is_the_best_of_all_that_the_budget_allows(script, uses_cache):
     random = np.random.default_rng(4)
     n, layers = 12, {"a": [0, 1], "b": [2, 3, 4], "c": [5], "d": [6, 7], "e": [8, 9], "f": [10, 11]}
     names = [f"{layer}/{k}" for layer, tensors in layers.items() for k in tensors]
     shapes = [(2, 2) if k == tensors[0] else (2,) for tensors in layers.values() for k in tensors]
     chain = TensorTimings.from_chain(names, 5.0, random.random(n), random.random(n))
-    timings = dataclasses.replace(reusable_chain(chain), shapes=tuple(shapes), replays=replays)
+    timings = dataclasses.replace(reusable_chain(chain), shapes=tuple(shapes), uses_cache=uses_cache)
     importance, budget = random.random(n), 0.6 * timings.full_ms
     assert script("layers").of(timings.names, timings.shapes) == layers
     mask = script("layers").select_layers(timings, importance, budget)

@@ -21,7 +21,7 @@ def finished(folder, epochs, accuracy, seconds):
 
 
 def verdict(folder, full, short, elastic):
-    """What is said of runs of given accuracies; one seed a position."""
+    """The verdict on runs of given accuracies; one seed a position."""
     arguments = []
     for name, accuracies, epochs, seconds in (
         ("full", full, 12, 100.0),

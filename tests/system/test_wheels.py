@@ -1,4 +1,4 @@
-"""What the platform markers of pyproject.toml resolve to; the table is made by scripts/resolve_wheels.py."""
+"""The wheels that pyproject.toml's platform markers resolve to; scripts/resolve_wheels.py makes the table."""
 
 import importlib.util
 import json

@@ -34,7 +34,7 @@ class Battery:
 
 
 def minibatches(tf):
-    """What is to be learned: the sum of four numbers. Any epoch can be read again, from any minibatch on."""
+    """The task to learn: the sum of four numbers. Any epoch can be read again, from any minibatch on."""
 
     def draw(number):
         x = tf.random.stateless_normal((BATCH, 4), tf.stack([7, number]))
@@ -99,12 +99,12 @@ def test_a_regression_is_resumed_recorded_and_metered(tf, tmp_path, capsys):
     assert run.selections() == whole.selections() == history.selections
 
     assert history.elastic == json.loads(run.summary_path.read_text())
-    figures = history.elastic
-    assert (figures["steps"], figures["epochs"], figures["owner"]) == (STEPS * EPOCHS, EPOCHS, "me")
-    assert 0 < figures["rho_predicted"] <= 1 and figures["rho_achieved"] > 0
-    assert "accuracy_best" not in figures
-    assert figures["energy_source"] == "battery" and figures["energy_joules"] > 0
-    assert len(figures["training_intervals"]) == EPOCHS + 2, "each interruption divides an epoch's"
+    results = history.elastic
+    assert (results["steps"], results["epochs"], results["owner"]) == (STEPS * EPOCHS, EPOCHS, "me")
+    assert 0 < results["rho_predicted"] <= 1 and results["rho_achieved"] > 0
+    assert "accuracy_best" not in results
+    assert results["energy_source"] == "battery" and results["energy_joules"] > 0
+    assert len(results["training_intervals"]) == EPOCHS + 2, "each interruption divides an epoch's"
     losses = [line["train_loss"] for line in run.metrics()]
     assert losses == sorted(losses, reverse=True)
     assert all(line["train_accuracy"] is line["test_loss"] is None for line in run.metrics())
@@ -119,8 +119,11 @@ def test_a_callback_of_ones_own_sees_the_run(tf):
     class Mine(TrainerCallback):
         seen, end = [], None
 
-        def on_training(self, going_on):
-            self.seen.append(("training", going_on))
+        def on_steps_begin(self):
+            self.seen.append("begin")
+
+        def on_steps_end(self):
+            self.seen.append("end")
 
         def on_selection(self, record):
             self.seen.append(("selection", record["step"]))
@@ -128,11 +131,11 @@ def test_a_callback_of_ones_own_sees_the_run(tf):
         def on_epoch_end(self, epoch, logs=None):
             self.seen.append(("step", self.run_state.progress.step))
 
-        def figures(self):
+        def results(self):
             return {"mine": 1}
 
-        def finished(self, figures):
-            self.end = figures
+        def on_fit_end(self, results):
+            self.end = results
 
     mine = Mine()
     timings = TensorTimings.from_chain(["a", "b"], 1.0, [1.0] * 2, [1.0] * 2)
@@ -143,5 +146,5 @@ def test_a_callback_of_ones_own_sees_the_run(tf):
         minibatches(tf), steps_per_epoch=STEPS, initial_epoch=2, epochs=3, callbacks=mine, verbose=0
     )
     first = history.selections[0]["step"]
-    assert mine.seen == [("training", True), ("selection", first), ("training", False), ("step", STEPS)]
+    assert mine.seen == ["begin", ("selection", first), "end", ("step", STEPS)]
     assert mine.end is history.elastic and history.elastic["mine"] == 1 and history.epoch == [2]

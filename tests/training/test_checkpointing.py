@@ -78,13 +78,13 @@ class Run:
             interval=1,
             importance_batches=2,
             deterministic=True,
-            reuse="off",  # whether it pays to record would depend on the machine; see test_recorder.py
+            reuse="off",  # whether it pays to record would depend on the machine; see test_cached_steps.py
             run=self.folder,
             resume=resume,
         )
 
     def result(self):
-        """What must be equal: variables, metrics and selections, without what a clock measured."""
+        """Return the parts that must be equal: variables, metrics and selections, without measured times."""
         metrics = [{k: v for k, v in record.items() if k not in CLOCKED} for record in self.folder.metrics()]
         variables = [
             *self.model.variables,
@@ -256,7 +256,7 @@ def test_processes_that_train_together_stop_after_the_same_step(tf, tmp_path):
     model.compile("sgd", "mse")
     optimizers.build(model.optimizer, model.trainable_variables)
     together = SimpleNamespace(gather=lambda mine: np.array([mine, [True, False]]))
-    state = RunState(model, "full", None, 1, print, together, loss=1.0)
+    state = RunState(model, "full", None, 1, together, loss=1.0)
     state.policy = FixedPolicy(np.ones(10, bool), Plan([0.0], 1.0, 5))
     saver = Checkpointing(RunFolder(tmp_path / "run"))
     saver.run_state = state

@@ -7,6 +7,7 @@ import pytest
 
 from elastictrainer import RunError
 from elastictrainer.training.checkpoints import Checkpoints
+from log_lines import listen
 
 
 @pytest.fixture
@@ -20,6 +21,12 @@ def saved(tf, tmp_path):
     return variable, checkpoints
 
 
+def restored_silently(checkpoints, **options):
+    """Restore; the user is told nothing."""
+    listen(pytest.fail)
+    return checkpoints.restore(**options)
+
+
 def names(checkpoints):
     return [path.name for path in checkpoints.saved()]
 
@@ -28,12 +35,12 @@ def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
     variable, checkpoints = saved
     assert names(checkpoints) == ["step-000000003", "step-000000002"]
     variable.assign(tf.zeros(1000))
-    assert checkpoints.restore(pytest.fail) == {"step": 3} and variable.numpy()[0] == 3
+    assert restored_silently(checkpoints) == {"step": 3} and variable.numpy()[0] == 3
 
 
 def test_without_any_nothing_is_restored(tf, tmp_path):
     variable = tf.Variable(4.0)
-    assert Checkpoints(tmp_path / "none", values=[variable]).restore(pytest.fail) is None
+    assert restored_silently(Checkpoints(tmp_path / "none", values=[variable])) is None
     assert variable.numpy() == 4
 
 
@@ -53,15 +60,15 @@ def test_without_any_nothing_is_restored(tf, tmp_path):
 def test_a_damaged_checkpoint_is_said_and_the_older_one_used(saved, file, damage):
     variable, checkpoints = saved
     damage(checkpoints.saved()[0] / file)
-    said = []
-    assert checkpoints.restore(said.append) == {"step": 2} and variable.numpy()[0] == 2
+    said = listen()
+    assert checkpoints.restore() == {"step": 2} and variable.numpy()[0] == 2
     assert len(said) == 2 and "step-000000003 is damaged" in said[0]
     assert "kept as" in said[1] and "damaged-step-000000003" in said[1]
     assert names(checkpoints) == ["step-000000002"]
     assert len(list((checkpoints.folder / "damaged-step-000000003").iterdir())) in (1, 2)
     damage(checkpoints.saved()[0] / file)
     with pytest.raises(RunError, match="with another --output"):
-        checkpoints.restore(said.append)
+        checkpoints.restore()
     assert names(checkpoints) == ["step-000000002"]
 
 
@@ -71,7 +78,7 @@ def test_what_others_put_beside_checkpoints_is_neither_read_counted_nor_removed(
     (checkpoints.folder / "step-1.tar.gz").write_bytes(b"an archive")
     checkpoints.save(4, {"step": 4})
     assert names(checkpoints) == ["step-000000004", "step-000000003"]
-    assert checkpoints.restore(pytest.fail) == {"step": 4}
+    assert restored_silently(checkpoints) == {"step": 4}
     assert (checkpoints.folder / "step-best" / "variables.index").exists()
     assert (checkpoints.folder / "step-1.tar.gz").read_bytes() == b"an archive"
 
@@ -82,7 +89,7 @@ def test_any_path_can_be_restored_from(tf, tmp_path, name):
     checkpoints = Checkpoints(tmp_path / name / "checkpoints", values=[variable])
     checkpoints.save(1, {"step": 1})
     variable.assign(0.0)
-    assert checkpoints.restore(pytest.fail) == {"step": 1} and variable.numpy() == 5
+    assert restored_silently(checkpoints) == {"step": 1} and variable.numpy() == 5
 
 
 def test_an_unfinished_checkpoint_is_removed(saved):
@@ -90,7 +97,7 @@ def test_an_unfinished_checkpoint_is_removed(saved):
     part = checkpoints.folder / ".step-000000004.123.part"
     part.mkdir()
     (part / "variables.index").write_bytes(b"half")
-    assert checkpoints.restore(pytest.fail) == {"step": 3} and not part.exists()
+    assert restored_silently(checkpoints) == {"step": 3} and not part.exists()
 
 
 def test_one_that_cannot_be_written_leaves_those_before_it(saved):
@@ -109,7 +116,7 @@ def test_a_first_one_that_cannot_be_written_is_told(tf, tmp_path):
 
 def test_processes_go_on_from_the_newest_step_that_all_have(saved):
     variable, checkpoints = saved
-    assert checkpoints.restore(pytest.fail, agree=lambda step: step - 1) == {"step": 2}
+    assert restored_silently(checkpoints, agree=lambda step: step - 1) == {"step": 2}
     assert variable.numpy()[0] == 2 and names(checkpoints) == ["step-000000002"]
 
 
@@ -124,7 +131,7 @@ def test_processes_go_on_from_the_newest_step_that_all_have(saved):
 def test_where_processes_have_no_step_in_common_nothing_is_removed(saved, agreed, message):
     _, checkpoints = saved
     with pytest.raises(RunError, match=message):
-        checkpoints.restore(pytest.fail, agree=lambda step: agreed)
+        restored_silently(checkpoints, agree=lambda step: agreed)
     assert len(checkpoints.saved()) == 2
 
 
@@ -133,7 +140,7 @@ def test_all_begin_anew_where_one_was_stopped_before_its_first(tf, tmp_path):
     checkpoints = Checkpoints(tmp_path / "checkpoints", values=[variable])
     checkpoints.save(1, {})
     variable.assign([7.0])
-    assert checkpoints.restore(pytest.fail, agree=lambda step: 0) is None
+    assert restored_silently(checkpoints, agree=lambda step: 0) is None
     assert variable.numpy()[0] == 7 and not checkpoints.saved()
 
 
@@ -141,7 +148,7 @@ def test_a_process_whose_checkpoints_are_all_damaged_tells_the_others(saved):
     _, checkpoints = saved
     for path in checkpoints.saved():
         next(path.glob("variables.data*")).write_bytes(b"")
-    said, told = [], []
+    said, told = listen(), []
     with pytest.raises(RunError, match="can be read"):
-        checkpoints.restore(said.append, agree=lambda step: told.append(step) or -1)
+        checkpoints.restore(agree=lambda step: told.append(step) or -1)
     assert told == [-1] and len(said) == 2 and len(checkpoints.saved()) == 2

@@ -62,8 +62,8 @@ def test_a_run_ends_when_its_time_is_used_up(tf, scheme):
         callbacks=[Watch()],
         epochs=3,
     )
-    figures = history.elastic
-    assert figures["steps"] == len(rates) > 30, "the epochs asked for do not end it"
+    results = history.elastic
+    assert results["steps"] == len(rates) > 30, "the epochs asked for do not end it"
     assert 54.0 < now[0] < 60.0
     assert rates == sorted(rates, reverse=True) and rates[0] > 0.045 and rates[-1] < 0.002
-    assert len(history.epoch) == figures["epochs"]
+    assert len(history.epoch) == results["epochs"]

@@ -59,13 +59,13 @@ def test_figures_tell_old_from_new_also_after_a_resumption(tf, model):
     evaluation = make(model, told)
     train(evaluation, 1)
     expected = {"accuracy_old", "accuracy_new"}
-    assert expected < set(evaluation.figures())
+    assert expected < set(evaluation.results())
     resumed = make(model, told)
     resumed.run_state.progress = evaluation.run_state.progress
     resumed.restore(json.loads(json.dumps(evaluation.state())))
-    assert resumed.figures() == evaluation.figures()
+    assert resumed.results() == evaluation.results()
     resumed.restore([result[:4] for result in evaluation.state()])
-    assert not expected & set(resumed.figures()), "a checkpoint of an earlier version"
+    assert not expected & set(resumed.results()), "a checkpoint of an earlier version"
 
 
 def test_what_is_called_before_each_minibatch_may_end_it(tf, model):
@@ -84,7 +84,7 @@ def make(model, *tests, epochs=None, every=1):
     """An evaluation in a run, on one of `tests` after another."""
     sets = iter(tests)
     evaluation = Evaluation(lambda: next(sets), every=every)
-    evaluation.run_state = RunState(model, "full", None, epochs or len(tests), print)
+    evaluation.run_state = RunState(model, "full", None, epochs or len(tests))
     return evaluation
 
 
@@ -110,14 +110,14 @@ def test_an_epochs_logs_have_it_and_the_figures_the_best_and_the_last(tf, model)
     epochs = train(evaluation, 3)
     assert [logs["val_accuracy"] for logs in epochs] == [0, 1, 0]
     assert evaluation.run_state.watch.training() == 0 < evaluation.run_state.watch.of("validation")
-    figures = evaluation.figures()
-    assert figures["accuracy_best"] == 1 and figures["accuracy_last"] == 0
-    assert (figures["kept_weights"], figures["kept_epoch"], figures["accuracy"]) == ("model.keras", 3, 0)
-    assert figures["loss_last"] == epochs[2]["val_loss"]
+    results = evaluation.results()
+    assert results["accuracy_best"] == 1 and results["accuracy_last"] == 0
+    assert (results["kept_weights"], results["kept_epoch"], results["accuracy"]) == ("model.keras", 3, 0)
+    assert results["loss_last"] == epochs[2]["val_loss"]
     resumed = make(model)
     resumed.restore(json.loads(json.dumps(evaluation.state())))
     resumed.run_state.progress.epoch = 3
-    assert resumed.figures() == figures
+    assert resumed.results() == results
 
 
 def test_every_second_epoch_and_the_last_are_evaluated(tf, model):
@@ -125,17 +125,17 @@ def test_every_second_epoch_and_the_last_are_evaluated(tf, model):
     evaluation = make(model, wrong, right, wrong, epochs=5, every=2)
     logs = train(evaluation, 5)
     assert [log.get("val_accuracy") for log in logs] == [None, 0, None, 1, 0]
-    figures = evaluation.figures()
-    assert (figures["kept_epoch"], figures["accuracy"], figures["accuracy_best"]) == (5, 0, 1)
+    results = evaluation.results()
+    assert (results["kept_epoch"], results["accuracy"], results["accuracy_best"]) == (5, 0, 1)
 
 
 def test_a_run_that_ends_between_two_evaluations_is_evaluated_at_its_end(tf, model):
     right, wrong = right_and_wrong()
     evaluation = make(model, wrong, right, epochs=9, every=2)
     train(evaluation, 3)
-    figures = evaluation.figures()
-    assert (figures["kept_epoch"], figures["accuracy"]) == (3, 1)
-    assert evaluation.figures() == figures  # it was done once
+    results = evaluation.results()
+    assert (results["kept_epoch"], results["accuracy"]) == (3, 1)
+    assert evaluation.results() == results  # it was done once
 
 
 def test_weights_that_a_callback_put_back_are_those_that_the_figures_are_of(tf, model):
@@ -144,12 +144,12 @@ def test_weights_that_a_callback_put_back_are_those_that_the_figures_are_of(tf, 
     first = [value * np.float32(1.001) for value in model.get_weights()]
     logs = train(evaluation, 3)
     model.set_weights(first)  # those evaluated after epoch 1
-    figures = evaluation.figures()
-    assert (figures["kept_epoch"], figures["accuracy"], figures["loss"]) == (1, 1, logs[0]["val_loss"])
-    assert figures["accuracy_last"] == 1 and figures["loss_last"] == figures["loss"]
+    results = evaluation.results()
+    assert (results["kept_epoch"], results["accuracy"], results["loss"]) == (1, 1, logs[0]["val_loss"])
+    assert results["accuracy_last"] == 1 and results["loss_last"] == results["loss"]
     model.set_weights([2 * value for value in first])  # of no epoch
-    figures = evaluation.figures()
-    assert (figures["kept_epoch"], figures["accuracy"]) == (3, 1) and figures["loss"] < logs[0]["val_loss"]
+    results = evaluation.results()
+    assert (results["kept_epoch"], results["accuracy"]) == (3, 1) and results["loss"] < logs[0]["val_loss"]
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(tf, model):
@@ -185,10 +185,10 @@ def test_a_head_is_tested_on_a_part_of_the_images_which_is_no_result(tf, model):
 
     model.compile("sgd", "mse")
     evaluation, record = Evaluation(test, one_of=4), {}
-    evaluation.run_state = RunState(model, "full", None, 2, print)
+    evaluation.run_state = RunState(model, "full", None, 2)
     evaluation.on_head(record)
     took_s = evaluation.seconds
     assert asked == [4] and record["one_of"] == 4 and 0 <= record["test_accuracy"] <= 1
     assert took_s > 3 * evaluation.run_state.watch.of("validation") > 0, "what all images will take"
     evaluation.run_state.progress.epoch_done(1.0)
-    assert evaluation.figures()["accuracy"] == pytest.approx(expected(tf)[1]) and asked == [4, 1]
+    assert evaluation.results()["accuracy"] == pytest.approx(expected(tf)[1]) and asked == [4, 1]

@@ -8,16 +8,16 @@ from builders import ArrayData
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.fit_data import StreamData
 from elastictrainer.training.progress import Progress
+from log_lines import listen
 
 
-def feed_of(data, ends_s=None, spent_s=lambda: 0.0, said=None, **progress):
+def feed_of(data, ends_s=None, spent_s=lambda: 0.0, **progress):
     """`data`: a function of (epoch, first); None: it can be read once only."""
     state = SimpleNamespace(
         progress=Progress(**progress),
         steps_per_epoch=6,
         pass_ends_s=lambda: ends_s,
         spent_s=spent_s,
-        say=(said if said is not None else []).append,
     )
     return Feed(state, StreamData(data, 6) if data else SimpleNamespace(repeatable=False), None, 3)
 
@@ -33,8 +33,8 @@ def test_a_pass_reads_the_epoch_going_on_or_another_one(tf):
 
 
 def test_a_pass_ends_where_half_of_the_time_is_used(tf):
-    seconds, said = iter(range(100)), []
-    feed = feed_of(ArrayData(tf, steps=6).stream, 3.5, lambda: float(next(seconds)), said)
+    seconds, said = iter(range(100)), listen()
+    feed = feed_of(ArrayData(tf, steps=6).stream, 3.5, lambda: float(next(seconds)))
     assert len(list(feed.one_pass(6))) == 5
     assert said == ["the time allows 5 of 6 minibatches in this pass"]
 
@@ -53,7 +53,7 @@ def test_data_that_can_be_read_once_is_scored_on_by_what_was_trained_on(tf):
     feed = feed_of(None)
     assert not feed.can_pass
     for x, y in ArrayData(tf, steps=5).train(0):
-        feed.keep((x, (y, None)))
+        feed.remember((x, (y, None)))
     assert len(list(feed.probe(0))) == 3
 
 

@@ -1,4 +1,4 @@
-"""What the parts of a run by the clock take, by a profile made by hand. No TensorFlow."""
+"""The forecast of a run by the clock, by a profile made by hand. No TensorFlow."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ ALL = np.ones(4, bool)
 def of(budget_s=200.0, intervals=2, **changes):
     usual = {
         "full_ms": None,
-        "recorded": True,
+        "cached": True,
         "mask": None,
         "scores": True,
         "head": True,
@@ -34,7 +34,7 @@ def test_the_parts_add_up_to_the_budget():
     assert parts.passes_s == pytest.approx(2 * 30.0) and parts.selections_s == pytest.approx(2 * 5.0)
     assert parts.training_s == pytest.approx(200 - 10 - 60 - 10 - 5)
     assert of(full_ms=200.0).passes_s == pytest.approx(120.0), "a device that is twice as slow as its profile"
-    assert of(mask=ALL, scores=False, recorded=False).selections_s == 0 and of(mask=ALL).passes_s == 30.0
+    assert of(mask=ALL, scores=False, cached=False).selections_s == 0 and of(mask=ALL).passes_s == 30.0
     assert of(mask=ALL, head=False).passes_s == 0
     assert of(scores=False).selections_s == pytest.approx(2 * 2.0), "what is not scored costs less to select"
     assert of(check_s=20.0).training_s == of().training_s - 20, "evaluating the head takes time from training"

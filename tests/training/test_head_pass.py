@@ -11,12 +11,13 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.steps.losses import SmoothedCrossentropy
 from elastictrainer.training.callback import TrainerCallback
+from log_lines import listen
 from networks import residual
 from reuse_builders import with_reuse
 
 
 class Noting(TrainerCallback):
-    """What is told of the head, and what the model's last layer is then."""
+    """Notes the records of the head, and the model's last layer then."""
 
     def __init__(self):
         super().__init__()
@@ -29,14 +30,13 @@ class Noting(TrainerCallback):
 
 def run_of(tf, seed=1, data=None, **options):
     tf.keras.utils.set_random_seed(seed)
-    model, said, noting = residual(tf), [], Noting()
+    model, said, noting = residual(tf), listen(), Noting()
     options = {
         "head": "solve",
         "timings": with_reuse(invented_timings(model)),
         "rho": 0.5,
         "deterministic": True,
         "epochs": 4,
-        "say": said.append,
         "callbacks": [noting],
         **options,
     }
@@ -91,15 +91,15 @@ def test_a_run_folder_has_a_usable_model_and_its_numbers_before_the_first_step(t
 def test_replayed_steps_use_the_solved_head_also_where_its_kernel_does_not_train(tf, monkeypatch):
     choose = ElasticPolicy._choose
 
-    def bias_alone(self, target, recorded):
-        choose(self, target, recorded)
+    def bias_alone(self, target, cached):
+        choose(self, target, cached)
         self.mask = np.arange(len(self.timings.names)) == len(self.timings.names) - 1
         return self.mask
 
     monkeypatch.setattr(ElasticPolicy, "_choose", bias_alone)
     _, history, said, noting = run_of(tf, epochs=2)
     assert history.elastic["replayed_share"] > 0
-    assert sum(line.startswith("recording again") for line in said) == 1
+    assert sum(line.startswith("writing the cache again") for line in said) == 1
     (record,) = noting.records
     assert history.history["loss"][0] < record["loss"] + 0.2
 

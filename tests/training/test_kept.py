@@ -7,6 +7,7 @@ import pytest
 
 from builders import invented_timings
 from elastictrainer import Trainer
+from log_lines import listen
 from networks import residual
 
 
@@ -16,11 +17,11 @@ def images(count=32, seed=0):
     return random.normal(size=(count, 8, 8, 3)).astype(np.float32) + labels[:, None, None, None], labels
 
 
-def trainer_of(tf, model=None, said=None, **options):
+def trainer_of(tf, model=None, **options):
     tf.keras.utils.set_random_seed(1)
     model = model or residual(tf)
     options = {"rho": 0.8, "timings": invented_timings(model), "importance_batches": 1, **options}
-    trainer = Trainer(model, say=(said if said is not None else []).append, **options)
+    trainer = Trainer(model, **options)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     trainer.compile(tf.keras.optimizers.SGD(0.01, momentum=0.9), loss, metrics=["accuracy"])
     return trainer
@@ -32,8 +33,8 @@ def fit(trainer, seed=0, **options):
     return history.elastic, history.selections
 
 
-def tracing(figures):
-    return figures["trace_seconds"] + figures["seconds"].get("building", 0.0)
+def tracing(results):
+    return results["trace_seconds"] + results["seconds"].get("building", 0.0)
 
 
 def test_a_second_call_trains_on_by_the_same_graphs_and_selection(tf):
@@ -41,9 +42,9 @@ def test_a_second_call_trains_on_by_the_same_graphs_and_selection(tf):
     first, selected = fit(trainer)
     assert len(selected) == 1 and first["replayed_share"] == 0, "one epoch would record for nothing"
     for seed in (1, 2, 3, 4):
-        figures, selections = fit(trainer, seed)
-        assert figures["steps"] == 4 and figures["trace_seconds"] == figures["importance_seconds"] == 0
-        assert not selections and tracing(figures) < tracing(first) / 3
+        results, selections = fit(trainer, seed)
+        assert results["steps"] == 4 and results["trace_seconds"] == results["importance_seconds"] == 0
+        assert not selections and tracing(results) < tracing(first) / 3
     # After as many steps as an interval has, tensors are scored again.
     assert len(fit(trainer, 5)[1]) == 1
 
@@ -61,8 +62,8 @@ def test_only_what_was_selected_trains_in_the_calls_that_follow(tf):
 
 @pytest.mark.parametrize("change", ["frozen", "loss", "batch shape", "weights"])
 def test_what_has_changed_is_noticed_and_told(tf, change):
-    said = []
-    trainer = trainer_of(tf, said=said)
+    said = listen()
+    trainer = trainer_of(tf)
     model = trainer.model
     fit(trainer)
     data = images(seed=1)

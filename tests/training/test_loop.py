@@ -69,8 +69,11 @@ def test_keras_own_validation_counts_as_validation(tf):
     told = []
 
     class Told(TrainerCallback):
-        def on_training(self, going_on):
-            told.append(going_on)
+        def on_steps_begin(self):
+            told.append("begin")
+
+        def on_steps_end(self):
+            told.append("end")
 
     history = dense_trainer(tf, scheme="full").fit(
         endless(tf),
@@ -81,12 +84,12 @@ def test_keras_own_validation_counts_as_validation(tf):
         callbacks=[Slow(), Told()],
         verbose=0,
     )
-    figures = history.elastic
-    assert figures["validation_seconds"] > 2 * 2 * 0.4
-    assert figures["train_seconds"] == pytest.approx(
-        sum(figures["seconds"].values()) - figures["validation_seconds"]
+    results = history.elastic
+    assert results["validation_seconds"] > 2 * 2 * 0.4
+    assert results["train_seconds"] == pytest.approx(
+        sum(results["seconds"].values()) - results["validation_seconds"]
     )
-    assert told == [True, False] * 2, "what meters are told"
+    assert told == ["begin", "end"] * 2, "what meters are told"
 
 
 def test_a_stream_must_not_end_and_needs_the_length_of_an_epoch(tf):
@@ -167,6 +170,6 @@ def test_what_is_made_before_the_first_step_is_not_taken_for_what_every_epoch_ta
 
     trainer = Trainer(tf.keras.Sequential([Slow(1)]), scheme="full")
     trainer.compile("sgd", "mse")
-    figures = trainer.fit(*points(16), batch_size=8, epochs=2, verbose=0).elastic
-    assert figures["seconds"]["building"] > 2.0 and figures["seconds"]["loop"] < 2.0
-    assert figures["full_training_seconds"] > 2.0, "full training makes it, too"
+    results = trainer.fit(*points(16), batch_size=8, epochs=2, verbose=0).elastic
+    assert results["seconds"]["building"] > 2.0 and results["seconds"]["loop"] < 2.0
+    assert results["full_training_seconds"] > 2.0, "full training makes it, too"

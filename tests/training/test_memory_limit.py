@@ -66,10 +66,10 @@ def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scal
 def test_recordings_and_steps_share_what_is_left(model):
     limit = limit_of(model, 1000 * _MB)
     left = 1000 * _MB - 40 * _MB - 50 * _MB  # without the cheapest tensor, and what is beside the steps
-    assert limit.recorded == pytest.approx(left / 4, rel=0.02)
-    assert limit.reuse(ReuseSettings()).kept_bytes == limit.recorded
+    assert limit.cache_bytes == pytest.approx(left / 4, rel=0.02)
+    assert limit.reuse(ReuseSettings()).kept_bytes == limit.cache_bytes
     assert limit.reuse(ReuseSettings(memory=5)).kept_bytes == 5
-    assert limit.for_steps + limit.recorded + 50 * _MB == pytest.approx(limit._limit)
+    assert limit.for_steps + limit.cache_bytes + 50 * _MB == pytest.approx(limit._limit)
 
 
 def test_too_little_is_refused_with_the_least_to_ask_for(model):

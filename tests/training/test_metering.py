@@ -22,43 +22,43 @@ class Growing:
 
 
 def train_for_a_while(metering):
-    metering.on_training(True)
-    metering.on_training(False)
+    metering.on_steps_begin()
+    metering.on_steps_end()
 
 
 def test_what_is_spent_while_training_goes_on_is_counted():
     metering = EnergyMetering(Growing(), NEVER)
-    with metering.fitting():
+    with metering.fit_context():
         train_for_a_while(metering)
         train_for_a_while(metering)
-    figures = metering.figures()
-    assert figures["energy_joules"] == 200 and figures["energy_source"] == "fake"
-    (first, second), (third, fourth) = figures["training_intervals"]
+    results = metering.results()
+    assert results["energy_joules"] == 200 and results["energy_source"] == "fake"
+    (first, second), (third, fourth) = results["training_intervals"]
     assert first <= second <= third <= fourth
 
 
 def test_a_checkpoint_holds_what_was_spent_up_to_it():
     metering = EnergyMetering(Growing(), NEVER)
-    with metering.fitting():
-        metering.on_training(True)
+    with metering.fit_context():
+        metering.on_steps_begin()
         saved = metering.state()
         assert saved["joules"] == 100 and len(saved["intervals"]) == 1
     resumed = EnergyMetering(Growing(), NEVER)
     resumed.restore(saved)
-    with resumed.fitting():
+    with resumed.fit_context():
         train_for_a_while(resumed)
-    assert resumed.figures()["energy_joules"] == 200 and len(resumed.figures()["training_intervals"]) == 2
+    assert resumed.results()["energy_joules"] == 200 and len(resumed.results()["training_intervals"]) == 2
     resumed.restore(None)
-    assert resumed.figures()["energy_joules"] == 200, "nothing to go on from, nothing changed"
+    assert resumed.results()["energy_joules"] == 200, "nothing to go on from, nothing changed"
 
 
 def test_without_a_sensor_only_hours_are_noted():
     metering = EnergyMetering()
-    with metering.fitting():
+    with metering.fit_context():
         train_for_a_while(metering)
-    figures = metering.figures()
-    assert figures["energy_joules"] is figures["energy_source"] is None
-    assert len(figures["training_intervals"]) == 1
+    results = metering.results()
+    assert results["energy_joules"] is results["energy_source"] is None
+    assert len(results["training_intervals"]) == 1
 
 
 def test_in_a_run_validation_is_left_out(tf):

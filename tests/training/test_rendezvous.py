@@ -10,6 +10,7 @@ import pytest
 
 from elastictrainer import RunError, UsageError
 from elastictrainer.training.rendezvous import wait_for_peers
+from log_lines import listen
 
 
 def free_ports(count):
@@ -28,11 +29,11 @@ def addresses(count):
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_all_go_on_once_all_have_come(count):
-    workers, done = addresses(count), []
+    workers, done, said = addresses(count), [], listen()
 
     def wait(rank):
         time.sleep(0.1 * rank)
-        wait_for_peers(workers, rank, pytest.fail)
+        wait_for_peers(workers, rank)
         done.append(rank)
         # What TensorFlow does next: it answers at the same port.
         with socket.create_server(("", int(workers[rank].split(":")[1]))):
@@ -48,15 +49,15 @@ def test_all_go_on_once_all_have_come(count):
     gone.set()
     for thread in threads:
         thread.join()
-    assert sorted(done) == list(range(count))
+    assert sorted(done) == list(range(count)) and not said
 
 
 def test_who_is_missing_is_said_and_after_a_while_it_is_an_error(monkeypatch):
     monkeypatch.setattr("elastictrainer.training.rendezvous._SILENT_S", 0.1)
-    workers, said = addresses(3), []
+    workers, said = addresses(3), listen()
     with socket.create_server(("", int(workers[1].split(":")[1]))):
         with pytest.raises(RunError, match=f"worker 2 at {workers[2]} did not come within 1 s.*TF_CONFIG"):
-            wait_for_peers(workers, 0, said.append, patience_s=1.0)
+            wait_for_peers(workers, 0, patience_s=1.0)
     assert said == [f"waiting for worker 2 at {workers[2]} (Ctrl-C ends the waiting)"]
 
 
@@ -66,7 +67,7 @@ def test_waiting_can_be_interrupted():
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            wait_for_peers(addresses(2), 0, print)
+            wait_for_peers(addresses(2), 0)
     finally:
         timer.join()
         signal.signal(signal.SIGINT, before)
@@ -84,11 +85,11 @@ def test_waiting_can_be_interrupted():
 )
 def test_an_address_that_is_none_is_named_at_once(worker, said):
     with pytest.raises(UsageError, match=said):
-        wait_for_peers([*addresses(1), worker], 0, print)
+        wait_for_peers([*addresses(1), worker], 0)
 
 
 def test_a_port_in_use_is_named():
     with socket.create_server(("", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(UsageError, match=f"this worker's port {port} cannot be used"):
-            wait_for_peers([f"localhost:{port}", *addresses(1)], 0, print)
+            wait_for_peers([f"localhost:{port}", *addresses(1)], 0)

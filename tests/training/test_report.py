@@ -1,4 +1,4 @@
-"""What a run shows while it goes."""
+"""The display of a run."""
 
 import contextlib
 import io
@@ -46,7 +46,7 @@ def tags(tf, run):
 def state_at(loss, step_ms):
     """Of a run whose full steps take 20 ms."""
     policy = FixedPolicy(np.array([True, False]), Plan([0.0], 1.0, 5))
-    state = RunState(None, "bn-bias", None, 1, print, policy=policy, loss=loss, step_ms=step_ms)
+    state = RunState(None, "bn-bias", None, 1, policy=policy, loss=loss, step_ms=step_ms)
     state.progress.full_ms = [20.0]
     return state
 

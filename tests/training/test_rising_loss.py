@@ -4,14 +4,15 @@ from types import SimpleNamespace
 
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training.rising_loss import RisingLoss
+from log_lines import listen
 
 
 def said(tf, losses, start_loss=0.5):
-    """What is said over steps of these losses, of a classifier of 100 classes."""
-    lines, watching = [], RisingLoss(100)
+    """Return the lines over steps of these losses, of a classifier of 100 classes."""
+    lines, watching = listen(), RisingLoss(100)
     model = SimpleNamespace(optimizer=tf.keras.optimizers.SGD(0.001))
     watching.run_state = SimpleNamespace(
-        start_loss=start_loss, loss=0.0, say=lines.append, model=model, rates=RateSchedule(4e-4)
+        start_loss=start_loss, loss=0.0, model=model, rates=RateSchedule(4e-4)
     )
     for batch, loss in enumerate(losses):
         watching.run_state.loss = loss

@@ -1,4 +1,4 @@
-"""What a run's times add up to: by a made-up clock and policy, without a model."""
+"""The sums of a run's times: by a made-up clock and policy, without a model."""
 
 import contextlib
 import math
@@ -44,7 +44,7 @@ def spend(time):
 
 def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", timings=None):
     """The state of a run whose full steps take `full_ms`."""
-    state = RunState(None, scheme, rho, 2, print, watch=Stopwatch(time))
+    state = RunState(None, scheme, rho, 2, watch=Stopwatch(time))
     state.policy = FixedPolicy(mask, Plan([0.0], 2.0, 50), timings)
     state.progress.full_ms = [full_ms] if full_ms else []
     return state
@@ -104,8 +104,8 @@ def test_a_pass_over_the_images_may_take_half_of_what_is_left(time, spend):
 
 def test_without_a_full_step_its_time_is_not_known(time):
     assert make(time, full_ms=None).full_training_s() is None
-    figures = make(time, full_ms=None).figures()
-    assert figures["rho_achieved"] is figures["full_training_seconds"] is figures["full_step_ms"] is None
+    results = make(time, full_ms=None).results()
+    assert results["rho_achieved"] is results["full_training_seconds"] is results["full_step_ms"] is None
 
 
 def test_training_is_all_but_validation_and_calibration(time, spend):
@@ -114,19 +114,19 @@ def test_training_is_all_but_validation_and_calibration(time, spend):
     for name, seconds in ((clock.LOOP, 1.0), (STEPS, 1.0), (VALIDATION, 4.0), (CALIBRATION, 8.0)):
         spend(state, seconds, name)
     spend(state, 0.5, STEPS, clock.TRACING)
-    figures = state.figures()
-    assert figures["train_seconds"] == 2.5
-    assert figures["validation_seconds"] == 4.0 and figures["calibration_seconds"] == 8.0
-    assert figures["trace_seconds"] == 0.5 and figures["seconds"][STEPS] == 1.0
-    assert figures["full_training_seconds"] == pytest.approx(3.0)
-    assert figures["rho_achieved"] == pytest.approx(2.5 / 3.0)
+    results = state.results()
+    assert results["train_seconds"] == 2.5
+    assert results["validation_seconds"] == 4.0 and results["calibration_seconds"] == 8.0
+    assert results["trace_seconds"] == 0.5 and results["seconds"][STEPS] == 1.0
+    assert results["full_training_seconds"] == pytest.approx(3.0)
+    assert results["rho_achieved"] == pytest.approx(2.5 / 3.0)
 
 
 def test_figures_before_the_first_minibatch(time):
-    state = RunState(None, "elastic", 0.5, 2, print, watch=Stopwatch(time))
-    figures = state.figures()
-    assert figures["steps"] == figures["selections"] == figures["epochs"] == 0
-    assert figures["rho_predicted"] is figures["rho_achieved"] is figures["step_ms_median"] is None
+    state = RunState(None, "elastic", 0.5, 2, watch=Stopwatch(time))
+    results = state.results()
+    assert results["steps"] == results["selections"] == results["epochs"] == 0
+    assert results["rho_predicted"] is results["rho_achieved"] is results["step_ms_median"] is None
 
 
 def test_figures_per_step_and_epoch(time):
@@ -138,10 +138,10 @@ def test_figures_per_step_and_epoch(time):
         state.progress.predicted_ratio += 0.6
         state.progress.flops += 50.0
     state.epoch_done()
-    figures = state.figures()
-    assert figures["rho_predicted"] == pytest.approx(0.6) and figures["step_ms_median"] == 25.0
-    assert (figures["flops_per_step"], figures["flops_per_epoch"], figures["flops_total"]) == (50, 200, 200)
-    assert (figures["epochs"], figures["steps"], figures["full_step_ms"]) == (1, 4, 20.0)
+    results = state.results()
+    assert results["rho_predicted"] == pytest.approx(0.6) and results["step_ms_median"] == 25.0
+    assert (results["flops_per_step"], results["flops_per_epoch"], results["flops_total"]) == (50, 200, 200)
+    assert (results["epochs"], results["steps"], results["full_step_ms"]) == (1, 4, 20.0)
 
 
 def test_divergence_names_the_step_and_the_last_good_checkpoint(time, tmp_path):

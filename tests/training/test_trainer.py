@@ -6,6 +6,7 @@ import pytest
 from builders import ArrayData, invented_timings, small_network, train_classifier
 from elastictrainer import TensorTimings, Trainer, UsageError
 from elastictrainer.steps import optimizers
+from log_lines import listen
 
 
 @pytest.fixture
@@ -85,21 +86,20 @@ def test_an_image_model_learns_with_arrays_validation_and_callbacks(tf, keras, t
 def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras):
     x, y = bright_images()
     model = image_network(keras)
-    before, said = [v.numpy() for v in model.variables], []
+    before = [v.numpy() for v in model.variables]
 
-    def say(line):
-        said.append(line)
+    def check(line):
         if line.startswith("full step"):  # the profile is made, and no step taken
             for value, variable in zip(before, model.variables):
                 np.testing.assert_array_equal(value, variable)
 
+    said = listen(check)
     trainer = elastic(
         model,
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         rho=0.97,
         timings=None,
         deterministic=False,
-        say=say,
     )
     history = trainer.fit(x, y, 8, 3, 0)  # in the order of Model.fit
     assert said[0] == "profiling the model" and said[1].startswith("full step")
@@ -397,13 +397,13 @@ def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras,
         inputs = keras.Input((30,), sparse=True)
         pooled = keras.layers.Dense(8, activation="relu")(inputs)
     model = keras.Model(inputs, keras.layers.Dense(2)(pooled))
-    said = []
-    trainer = Trainer(model, rho=1.0, interval=1, importance_batches=1, say=said.append)
+    said = listen()
+    trainer = Trainer(model, rho=1.0, interval=1, importance_batches=1)
     trainer.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     batches = tf.data.Dataset.from_tensor_slices((data, labels)).batch(8, drop_remainder=True)
     history = trainer.fit(batches, epochs=2, verbose=0)
     assert history.elastic["replayed_share"] == 0
-    assert "not recording: the data has ragged or sparse parts" in said
+    assert "not cached: the data has ragged or sparse parts" in said
 
 
 @pytest.mark.parametrize("scheme", ["elastic", "full"])

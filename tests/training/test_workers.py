@@ -1,4 +1,4 @@
-"""What a process learns of the others; training together is in tests/system/test_distribution.py."""
+"""The knowledge of a process about the others; training together is in tests/system/test_distribution.py."""
 
 from types import SimpleNamespace
 

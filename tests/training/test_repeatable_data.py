@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from elastictrainer import ReuseSettings, Trainer
-from elastictrainer.training.recorded_data import settled
+from elastictrainer.training.repeatable_data import settled
+from log_lines import listen
 
 COUNT, BATCH, EPOCHS = 48, 4, 7
 LABELS = np.arange(COUNT, dtype="float32")
@@ -41,11 +42,9 @@ def compiled(tf):
 
 def trained(tf, *given, reuse="auto", model=None, **options):
     """A run of an interval and a half on such data; returns its history and what it said."""
-    said = []
+    said = listen()
     settings = ReuseSettings(reuse, "float32")
-    trainer = Trainer(
-        model or compiled(tf), scheme="traditional-tl", interval=4, reuse=settings, say=said.append
-    )
+    trainer = Trainer(model or compiled(tf), scheme="traditional-tl", interval=4, reuse=settings)
     history = trainer.fit(*given, epochs=EPOCHS, verbose=0, **options)
     return history, said
 
@@ -76,8 +75,8 @@ def test_what_is_read_ahead_does_not_come_again(tf, images):
     data, options = sequence(tf, images, workers=2, use_multiprocessing=False, max_queue_size=10)
     history, said = trained(tf, data, **options)
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
-    assert [line for line in said if "recording" in line] == [
-        "not recording: Minibatches may give other examples in every epoch. Where it does not, pass arrays, "
+    assert [line for line in said if "not cached" in line] == [
+        "not cached: Minibatches may give other examples in every epoch. Where it does not, pass arrays, "
         "a tf.data.Dataset or a function of (epoch, first): see Trainer.fit."
     ]
 
@@ -279,7 +278,7 @@ def test_epochs_that_keras_cuts_short_are_not_recorded(tf, images):
     finally:
         tf.keras.config.set_max_steps_per_epoch(None)
     assert history.history["label"][:4] == pytest.approx([5.5, 17.5, 29.5, 41.5])
-    assert "not recording: Keras ends every epoch after 3 steps (max_steps_per_epoch)." in said
+    assert "not cached: Keras ends every epoch after 3 steps (max_steps_per_epoch)." in said
 
 
 def test_arrays_that_are_changed_in_place_change_nothing_within_an_interval(tf, images):

@@ -1,4 +1,4 @@
-"""The examples that an interval's first epoch records: rows in memory or in a file. NumPy only."""
+"""The storage of cached activations: rows in memory or in a file. NumPy only."""
 
 import os
 import tempfile
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 _ALIGNMENT = 64  # bytes: a processor reads a column from where a cache line begins
 
 
-class RecordingError(Exception):
-    """What was recorded cannot be written, or read again as it was written."""
+class CacheError(Exception):
+    """The cache cannot be written, or is not read as it was written."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """What is stored of each example: one array.
+    """One array that is stored of each example.
 
     Attributes:
         shape: of one example's.
@@ -31,11 +31,11 @@ class Column:
 
     @property
     def bytes(self) -> int:
-        """Of one example's array."""
+        """Return the bytes of one example's array."""
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
-class Recording:
+class CacheStorage:
     """Rows of the same columns, written in order and read in any order.
 
     A file has no name: it is gone with the process, however that ends. Each of its rows has a checksum.
@@ -52,7 +52,7 @@ class Recording:
             folder: of the file; None: the rows are kept in memory.
 
         Raises:
-            RecordingError: the file cannot be made as large.
+            CacheError: the file cannot be made as large.
         """
         self.columns = list(columns)
         self.capacity = capacity
@@ -74,16 +74,16 @@ class Recording:
                 os.posix_fallocate(self._file.fileno(), 0, max(1, self.bytes))
         except OSError as error:
             self.close()
-            raise RecordingError(f"{folder}: {error.strerror}") from None
+            raise CacheError(f"{folder}: {error.strerror}") from None
 
     @property
     def rows(self) -> int:
-        """How many were written."""
+        """Return how many rows were written."""
         return self.ends[-1] if self.ends else 0
 
     @property
     def bytes(self) -> int:
-        """Of all rows."""
+        """Return the bytes of all rows."""
         return self.capacity * self._row_bytes
 
     def add(self, values: Sequence[NDArray[Any]]) -> None:
@@ -93,11 +93,11 @@ class Recording:
             values: for each column (batch, *shape), of its dtype.
 
         Raises:
-            RecordingError: the file cannot be written, or there are more rows than the capacity.
+            CacheError: the file cannot be written, or there are more rows than the capacity.
         """
         count = len(values[0])
         if self.rows + count > self.capacity:
-            raise RecordingError(f"the epoch has more than {self.capacity} examples")
+            raise CacheError(f"the epoch has more than {self.capacity} examples")
         target = (
             np.empty((count, self._row_bytes), np.uint8)
             if self._file
@@ -105,7 +105,7 @@ class Recording:
         )
         for column, view, value in zip(self.columns, self._views(target), values):
             if value.dtype != column.dtype or value.shape != (count, *column.shape):
-                raise RecordingError(f"an example changed from {column} to {value.dtype} {value.shape[1:]}")
+                raise CacheError(f"an example changed from {column} to {value.dtype} {value.shape[1:]}")
             view[...] = value
         if self._file:
             for k, row in enumerate(target, self.rows):
@@ -114,10 +114,10 @@ class Recording:
         self.ends.append(self.rows + count)
 
     def read(self, rows: NDArray[np.intp]) -> List[NDArray[Any]]:
-        """For each column (len(rows), *shape).
+        """Read rows: for each column (len(rows), *shape).
 
         Raises:
-            RecordingError: the file cannot be read, or holds something else than was written.
+            CacheError: the file cannot be read, or holds something else than was written.
         """
         if self._file is None:
             return self._views(np.take(self._memory, rows, axis=0))
@@ -126,14 +126,14 @@ class Recording:
             try:
                 read = os.preadv(self._file.fileno(), [row], int(k) * self._row_bytes)
             except OSError as error:
-                raise RecordingError(f"reading the recorded examples failed: {error.strerror}") from None
+                raise CacheError(f"reading the cached examples failed: {error.strerror}") from None
             if read != self._row_bytes or zlib.crc32(row) != self._sums[k]:
-                raise RecordingError(f"recorded example {k} is not what was written")
+                raise CacheError(f"cached example {k} is not as it was written")
         return self._views(target)
 
-    def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "Recording":
-        """The same rows in wider dtypes."""
-        other = Recording(columns, self.capacity, folder)
+    def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "CacheStorage":
+        """Return the same rows in wider dtypes."""
+        other = CacheStorage(columns, self.capacity, folder)
         for k in range(self.rows):
             values = self.read(np.array([k]))
             other.add([value.astype(column.dtype) for value, column in zip(values, columns)])
@@ -150,9 +150,9 @@ class Recording:
         try:
             written = os.pwrite(self._file.fileno(), row.data, k * self._row_bytes)
         except OSError as error:
-            raise RecordingError(f"recording an example failed: {error.strerror}") from None
+            raise CacheError(f"caching an example failed: {error.strerror}") from None
         if written != self._row_bytes:
-            raise RecordingError("recording an example failed: the disk is full")
+            raise CacheError("caching an example failed: the disk is full")
 
     def _views(self, rows: NDArray[np.uint8]) -> List[NDArray[Any]]:
         return [

@@ -1,4 +1,4 @@
-"""The frozen work of one selection: done once and recorded, then replayed."""
+"""The activation cache of one selection: frozen layers run once and are cached, then read."""
 
 import shutil
 import tempfile
@@ -10,30 +10,30 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.cache_reader import CacheReader
+from elastictrainer.reuse.cache_storage import CacheError, CacheStorage, Column
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.op_costs import TYPICAL_MS_PER_MB, OpCosts
-from elastictrainer.reuse.recording import Column, Recording, RecordingError
-from elastictrainer.reuse.replay import Replay
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import SplitStep, TracedStep, Unusable
+from elastictrainer.reuse.split import NotCacheable, SplitStep, TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import random_states
 
 _SPARE = 0.1  # of the free disk space stays free: other programs write too
 _ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times as much
-_FEWER = 4.0  # how much dearer bytes become while a recording has too many
+_FEWER = 4.0  # how much dearer bytes become while a cache has too many
 
 Minibatch = Tuple[Any, Any]
 
 
-class FrozenWork:
-    """The steps of an interval whose frozen part is recorded in its first epoch, and replayed in the others.
+class ActivationCache:
+    """The two parts of an interval's step: one that writes the cache, and the cached step that reads it.
 
     Attributes:
-        recording: what was stored so far.
-        share: of the frozen work's time that is done once.
-        random_states: variables that the recorded work draws random numbers from.
+        storage: the examples stored so far.
+        share: of the frozen layers' time that cached steps save.
+        random_states: variables that the cached layers draw random numbers from.
         random_start: their values before the first minibatch.
     """
 
@@ -54,7 +54,7 @@ class FrozenWork:
             minibatch: inputs and labels of a full size.
             spec: tf.TensorSpecs of any minibatch.
             capacity: examples at most.
-            settings: how to store.
+            settings: of the cache.
             forward: the model's.
             timings: its profile; None: what to store is decided by FLOPs.
             features: name of a tensor that `keep` also computes, though nobody stores it.
@@ -79,48 +79,52 @@ class FrozenWork:
         self._labels = [Column(tuple(label.shape[1:]), label.dtype.name) for label in _flat(minibatch[1])]
         self._dtype, self._folder = settings.dtype, folder
         try:
-            self.recording = Recording(self._columns(), capacity, folder)
-        except (RecordingError, MemoryError) as error:
-            raise Unusable(f"there is no room for the recording ({error})") from None
-        self._replay: Optional[Replay] = None
+            self.storage = CacheStorage(self._columns(), capacity, folder)
+        except (CacheError, MemoryError) as error:
+            raise NotCacheable(f"there is no room for the cache ({error})") from None
+        self._reader: Optional[CacheReader] = None
         self.random_states = self._split.random_states
         self.random_start = [v.numpy() for v in self.random_states]
         self._compile(self._split.suffix)
 
     @property
-    def where(self) -> str:
-        """Where the recording is."""
+    def location(self) -> str:
+        """Return where the cache is, for a message."""
         return "in memory" if self._folder is None else f"in {self._folder}"
 
-    def keep(self, minibatch: Minibatch) -> Any:
-        """Record a minibatch; returns the value of `features`, None without. RecordingError if it cannot."""
+    def write(self, minibatch: Minibatch) -> Any:
+        """Write a minibatch to the cache; returns the value of `features`, None without. CacheError if it
+        cannot.
+        """
         exact, stored, fits, features = self._prefix(*_flat(minibatch[0]))
         if not fits:
             self._widen()
             stored, _ = self._narrow(exact)
         labels = [np.asarray(label) for label in _flat(minibatch[1])]
-        self.recording.add([*(value.numpy() for value in stored), *labels])
+        self.storage.add([*(value.numpy() for value in stored), *labels])
         return features
 
     def read(self, epoch: int, batch: int) -> List[Any]:
-        """Minibatch number `batch`, in an order of `epoch`'s, to `train` on. RecordingError."""
-        if self._replay is None:
-            self._replay = Replay(self.recording, self._settings.seed)
-        return list(self._replay.minibatch(epoch, batch))
+        """Read minibatch number `batch`, in an order of `epoch`'s, to `train` on. CacheError if it cannot."""
+        if self._reader is None:
+            self._reader = CacheReader(self.storage, self._settings.seed)
+        return list(self._reader.minibatch(epoch, batch))
 
     def train(self, values: List[Any]) -> tf.Tensor:
-        """Train on what `read` returned; returns the scalar loss."""
+        """Train on the result of `read`; returns the scalar loss."""
         return self._suffix(*map(tf.convert_to_tensor, values))
 
     def checksum(self) -> int:
-        """Of the variables that the recorded work is computed from; steps leave them as they are."""
+        """Return a checksum of the variables that the cached activations depend on; steps leave them as they
+        are.
+        """
         return sum(zlib.crc32(variable.numpy().tobytes()) for variable in self._split.fixed)  # in any order
 
     def close(self) -> None:
-        """Free what is held."""
-        if self._replay is not None:
-            self._replay.close()
-        self.recording.close()
+        """Free memory and disk space."""
+        if self._reader is not None:
+            self._reader.close()
+        self.storage.close()
 
     # How it is made
 
@@ -131,31 +135,34 @@ class FrozenWork:
     def _choose(
         self, traced: TracedStep, capacity: int, op_cost: OpCosts
     ) -> Tuple[SplitStep, Optional[Path]]:
-        """The step split at the least-cost cut that fits into memory or a file; and that file's folder."""
+        """Split the step at the least-cost cut that fits into memory or a file; returns that file's folder,
+        too.
+        """
+        # Where the cheapest cut is too large, make bytes dearer until one fits: it then recomputes more.
         weight, size = 1.0, 0
         for _ in range(_ATTEMPTS):
             cut = traced.cut(op_cost, lambda tensor: self._read_ms(tensor) * weight)  # noqa: B023
             saved = sum(op_cost(traced.ops.operations[k]) for k in cut.done_once)
             if not cut.tensors or saved <= sum(map(self._read_ms, cut.tensors)):
-                raise Unusable("reading what is frozen would take as long as computing it")
+                raise NotCacheable("reading cached activations would take as long as computing them")
             size = capacity * sum(row_bytes(tensor, self._settings.dtype) for tensor in cut.tensors)
             fits, folder = self._place(size)
             if fits:
                 return traced.split(cut, self._more(traced)), folder
             weight *= _FEWER
-        raise Unusable(f"a recording of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
+        raise NotCacheable(f"a cache of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
 
     def _more(self, traced: TracedStep) -> List[Any]:
         return [] if self._features is None else [traced.tensor(self._features)]
 
     def _read_ms(self, tensor: Any) -> float:
-        """What reading a minibatch of the tensor takes; infinite where it cannot be stored."""
+        """Return the ms of reading a minibatch of the tensor; infinite where it cannot be stored."""
         if not is_storable(tensor, self._batch):
             return np.inf
         return 1e-6 * row_bytes(tensor, "float32") * self._batch * self._ms_per_mb
 
     def _place(self, size: int) -> Tuple[bool, Optional[Path]]:
-        """Whether a recording of so many bytes fits, and in which folder; None: in memory."""
+        """Return whether a cache of so many bytes fits, and in which folder; None: in memory."""
         if size <= self._settings.kept_bytes:
             return True, None
         folder = self._settings.folder or Path(tempfile.gettempdir())
@@ -163,7 +170,7 @@ class FrozenWork:
             folder.mkdir(parents=True, exist_ok=True)
             return size <= (1 - _SPARE) * shutil.disk_usage(folder).free, folder
         except OSError as error:
-            raise Unusable(f"{folder} cannot hold {1e-9 * size:.1f} GB ({error.strerror})") from None
+            raise NotCacheable(f"{folder} cannot hold {1e-9 * size:.1f} GB ({error.strerror})") from None
 
     def _columns(self) -> List[Column]:
         tensors = self._split.cut.tensors
@@ -172,10 +179,11 @@ class FrozenWork:
 
     def _widen(self) -> None:
         """Store in float32 from here on: a number was too large for float16."""
+        # The minibatches written so far keep their float16 values, which were finite.
         self._dtype = "float32"
-        wider = self.recording.converted(self._columns(), self._folder)
+        wider = self.storage.converted(self._columns(), self._folder)
         self.close()
-        self.recording, self._replay = wider, None
+        self.storage, self._reader = wider, None
         self._compile(self._suffix_of_exact)
 
     def _compile(self, suffix: Callable[..., tf.Tensor]) -> None:
@@ -188,20 +196,20 @@ class FrozenWork:
             narrowed = [v for v, tensor in zip(values, tensors) if v.dtype == tf.float16 != tensor.dtype]
             return values, tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in narrowed])
 
-        def replayed(*values: tf.Tensor) -> tf.Tensor:
+        def cached_step(*values: tf.Tensor) -> tf.Tensor:
             exact = [tf.cast(value, tensor.dtype) for value, tensor in zip(values, tensors)]
             return suffix(*exact, *values[len(tensors) :])
 
-        def recorded(*inputs: tf.Tensor) -> Any:
+        def written(*inputs: tf.Tensor) -> Any:
             values = self._split.prefix(*inputs)
             exact, features = values[: len(tensors)], values[len(tensors) :]
             return exact, *narrow(exact), tf.cast(features[0], tf.float32) if features else None
 
         # Called by itself, a function that was taken from a graph takes up to twice as long. A tf.function
-        # would look for its graph at every call: that takes a twentieth of a replayed step of MobileNetV2.
-        self._prefix = tf.function(recorded, input_signature=_flat(self._spec[0]))
+        # would look for its graph at every call: that takes a twentieth of a cached step of MobileNetV2.
+        self._prefix = tf.function(written, input_signature=_flat(self._spec[0]))
         self._narrow = narrow
-        self._suffix = tf.function(replayed).get_concrete_function(*stored, *_flat(self._spec[1]))
+        self._suffix = tf.function(cached_step).get_concrete_function(*stored, *_flat(self._spec[1]))
 
 
 def _flat(data: Any) -> List[Any]:

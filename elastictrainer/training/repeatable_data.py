@@ -1,4 +1,4 @@
-"""Whether each epoch of the data of `fit` has the same examples, so that one stands for the others."""
+"""A check that each epoch of the data of `fit` has the same examples, so that one can be cached."""
 
 import dataclasses
 import inspect
@@ -35,7 +35,7 @@ _WORD = 'If every epoch has the same examples, pass reuse="always" to Trainer.'
 
 
 def settled(reuse: ReuseSettings, given: Dict[str, Any]) -> Tuple[ReuseSettings, str]:
-    """Return how the data of a run is recorded, and why it is not, where it is not; else an empty string.
+    """Return how the data of a run is cached, and the reason where it is not; else an empty string.
 
     Args:
         reuse: as the user asked.

@@ -1,4 +1,4 @@
-"""A selection's steps as a whole, recording and replaying."""
+"""A selection's step as a whole, writing the cache, and cached."""
 
 from dataclasses import replace
 
@@ -7,14 +7,14 @@ import pytest
 
 from builders import quick_profile
 from elastictrainer.profiler.calibration import middle
-from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
+from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, FULL, PLAIN
 from networks import augmented, residual
 
 
 @pytest.mark.parametrize("network", [residual, augmented], ids=lambda n: n.__name__)
 def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
     from elastictrainer.reuse.costs import with_reuse_costs
-    from elastictrainer.reuse.step_kinds import StepsOfKinds
+    from elastictrainer.reuse.step_variants import StepVariants
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.objective import Objective, classification_loss
 
@@ -27,10 +27,10 @@ def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
     # On a busy machine reading seems to take longer than these few layers do.
     timings = replace(timings, reuse=replace(timings.reuse, read_ms_per_mb=0.0))
     before = [v.numpy() for v in [*model.variables, *optimizers.variables_of(optimizer)]]
-    steps = StepsOfKinds(timings, middle(timings), objective, optimizer, batch)
+    steps = StepVariants(timings, middle(timings), objective, optimizer, batch)
     found = steps.ratios(0.1, warmup=20)  # more than fit into the recording: it begins anew
-    assert all(steps.get(kind).runs >= 20 for kind in (FULL, PLAIN, RECORDING, REPLAY))
-    assert found.keys() == {PLAIN, RECORDING, REPLAY} and min(found.values()) > 0
+    assert all(steps.get(kind).runs >= 20 for kind in (FULL, PLAIN, CACHE_WRITE, CACHE_READ))
+    assert found.keys() == {PLAIN, CACHE_WRITE, CACHE_READ} and min(found.values()) > 0
     steps.close()
     for value, variable in zip(before, [*model.variables, *optimizers.variables_of(optimizer)]):
         np.testing.assert_array_equal(value, variable.numpy())

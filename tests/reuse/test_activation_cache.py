@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.replay import order
+from elastictrainer.reuse.cache_reader import order
 from elastictrainer.reuse.settings import ReuseSettings
 from networks import assign, augmented, everything, residual, trained_step, updating_statistics, values
 
@@ -17,17 +17,17 @@ def data(tf, scale=1.0):
     return [(tf.constant(x, tf.float32), tf.constant(y)) for x, y in zip(images, labels)]
 
 
-def work_of(tf, step, minibatches, settings=EXACT, capacity=BATCH * STEPS):
+def cache_of(tf, step, minibatches, settings=EXACT, capacity=BATCH * STEPS):
+    from elastictrainer.reuse.activation_cache import ActivationCache
     from elastictrainer.reuse.forward_pass import ForwardPass
-    from elastictrainer.reuse.frozen_work import FrozenWork
 
     spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), minibatches[0])
     forward = ForwardPass(step.objective, step.optimizer, minibatches[0])
-    return FrozenWork(step, minibatches[0], spec, capacity, settings, forward)
+    return ActivationCache(step, minibatches[0], spec, capacity, settings, forward)
 
 
 def shuffled(minibatches, epoch):
-    """The minibatches of an epoch's replay, made of the images themselves."""
+    """The minibatches that an epoch reads from the cache, made of the images themselves."""
     x, y = (np.concatenate([part.numpy() for part in parts]) for parts in zip(*minibatches))
     return [(x[rows], y[rows]) for rows in order(ENDS, EXACT.seed, epoch)]
 
@@ -39,13 +39,13 @@ def test_replaying_is_the_training_that_computes_everything_again(tf, tmp_path, 
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), layers)
     minibatches, variables = data(tf), everything(step)
-    work = work_of(tf, step, minibatches, settings)
+    cache = cache_of(tf, step, minibatches, settings)
     before = values(variables)
     for minibatch in minibatches:
-        work.keep(minibatch)
-    losses = [float(work.train(work.read(epoch, k))) for epoch in (1, 2) for k in range(STEPS)]
+        cache.write(minibatch)
+    losses = [float(cache.train(cache.read(epoch, k))) for epoch in (1, 2) for k in range(STEPS)]
     after = values(variables)
-    work.close()
+    cache.close()
     assign(variables, before)
     again = [float(step(*minibatch)) for epoch in (1, 2) for minibatch in shuffled(minibatches, epoch)]
     assert losses == again
@@ -59,12 +59,12 @@ def test_what_is_bfloat16_is_replayed_exactly(tf, mixed_precision, dtype):
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), ["c4", "head"])
     minibatches, variables = data(tf), everything(step)
-    work = work_of(tf, step, minibatches, ReuseSettings(dtype=dtype, seed=EXACT.seed))
-    assert {column.dtype for column in work.recording.columns[:-1]} == {dtype}
+    cache = cache_of(tf, step, minibatches, ReuseSettings(dtype=dtype, seed=EXACT.seed))
+    assert {column.dtype for column in cache.storage.columns[:-1]} == {dtype}
     before = values(variables)
     for minibatch in minibatches:
-        work.keep(minibatch)
-    losses = [float(work.train(work.read(1, k))) for k in range(STEPS)]
+        cache.write(minibatch)
+    losses = [float(cache.train(cache.read(1, k))) for k in range(STEPS)]
     assign(variables, before)
     again = [float(step(*minibatch)) for minibatch in shuffled(minibatches, 1)]
     assert losses == again
@@ -77,11 +77,11 @@ def test_float16_is_near(tf):
     before, weights = values(variables), []
     for dtype in ("float32", "float16"):
         assign(variables, before)
-        work = work_of(tf, step, minibatches, ReuseSettings(dtype=dtype))
+        cache = cache_of(tf, step, minibatches, ReuseSettings(dtype=dtype))
         for minibatch in minibatches:
-            work.keep(minibatch)
+            cache.write(minibatch)
         for k in range(STEPS):
-            work.train(work.read(1, k))
+            cache.train(cache.read(1, k))
         weights.append(np.concatenate([v.ravel() for v in values(step.variables)]))
     exact, rounded = weights
     assert 0 < np.abs(exact - rounded).max() < 1e-2 * np.abs(exact).max()
@@ -92,40 +92,40 @@ def test_numbers_too_large_for_float16_are_stored_as_float32(tf):
     step = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12)
     minibatches = data(tf)
     minibatches[2] = (minibatches[2][0] * 1e6, minibatches[2][1])
-    work = work_of(tf, step, minibatches, ReuseSettings())
-    assert work.recording.columns[0].dtype == "float16"
+    cache = cache_of(tf, step, minibatches, ReuseSettings())
+    assert cache.storage.columns[0].dtype == "float16"
     for minibatch in minibatches:
-        work.keep(minibatch)
-    assert work.recording.columns[0].dtype == "float32"
-    assert np.isfinite([float(work.train(work.read(1, k))) for k in range(STEPS)]).all()
+        cache.write(minibatch)
+    assert cache.storage.columns[0].dtype == "float32"
+    assert np.isfinite([float(cache.train(cache.read(1, k))) for k in range(STEPS)]).all()
 
 
 def test_what_is_stored_in_float32_from_here_on_is_read_even_if_reading_had_begun(tf):
-    """A profile's measurement reads and records in turn, and rewinds the recording."""
+    """A profile's measurement reads and writes in turn, and rewinds the cache."""
     tf.keras.utils.set_random_seed(1)
     step, minibatches = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12), data(tf)
-    work = work_of(tf, step, minibatches, ReuseSettings())
-    work.keep(minibatches[0])
-    work.read(0, 0)
-    work.keep((minibatches[1][0] * 1e6, minibatches[1][1]))
-    assert all(part.dtype != np.float16 for part in work.read(0, 1))
-    work.close()
+    cache = cache_of(tf, step, minibatches, ReuseSettings())
+    cache.write(minibatches[0])
+    cache.read(0, 0)
+    cache.write((minibatches[1][0] * 1e6, minibatches[1][1]))
+    assert all(part.dtype != np.float16 for part in cache.read(0, 1))
+    cache.close()
 
 
 def test_an_example_keeps_its_view(tf):
-    """What is drawn for an example while it is recorded, it has in every epoch; another pass draws anew."""
+    """An example keeps its draw from the cache in every epoch; another pass draws again."""
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, augmented(tf), ["c2"], learning_rate=0.0)
     minibatches = data(tf)
-    work = work_of(tf, step, minibatches)
+    cache = cache_of(tf, step, minibatches)
     for minibatch in minibatches:
-        work.keep(minibatch)
-    whole = work.recording.read(np.arange(ENDS[-1]))[0]
-    other = work_of(tf, step, minibatches)
-    other.keep(minibatches[0])
-    assert not np.array_equal(whole[:BATCH], other.recording.read(np.arange(BATCH))[0])
+        cache.write(minibatch)
+    whole = cache.storage.read(np.arange(ENDS[-1]))[0]
+    other = cache_of(tf, step, minibatches)
+    other.write(minibatches[0])
+    assert not np.array_equal(whole[:BATCH], other.storage.read(np.arange(BATCH))[0])
     rows = np.concatenate(order(ENDS, EXACT.seed, 3))
-    replayed = np.concatenate([work.read(3, k)[0] for k in range(STEPS)])
+    replayed = np.concatenate([cache.read(3, k)[0] for k in range(STEPS)])
     np.testing.assert_array_equal(replayed, whole[rows])
 
 
@@ -136,15 +136,15 @@ def test_what_records_also_gives_the_features_of_the_head(tf):
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), ["c4", "head"])
     minibatches, head = data(tf), SolvableHead(step.objective.model)
+    from elastictrainer.reuse.activation_cache import ActivationCache
     from elastictrainer.reuse.forward_pass import ForwardPass
-    from elastictrainer.reuse.frozen_work import FrozenWork
 
     forward = ForwardPass(step.objective, step.optimizer, minibatches[0])
     spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), minibatches[0])
     name = forward.features(head.kernel)
-    work = FrozenWork(step, minibatches[0], spec, BATCH * STEPS, EXACT, forward, features=name)
+    cache = ActivationCache(step, minibatches[0], spec, BATCH * STEPS, EXACT, forward, features=name)
     for minibatch in minibatches:
-        found = work.keep(minibatch).numpy()
+        found = cache.write(minibatch).numpy()
         np.testing.assert_allclose(found, head.features(minibatch[0]).numpy(), rtol=1e-5, atol=1e-6)
 
 
@@ -156,16 +156,16 @@ def test_a_file_where_memory_is_short_and_fewer_bytes_where_the_disk_is(tf, tmp_
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), ["head"])
     minibatches = data(tf)
-    filed = work_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
-    assert str(tmp_path) in filed.where
+    filed = cache_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
+    assert str(tmp_path) in filed.location
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(0, 0, 10))
-    from elastictrainer.reuse.split import Unusable
+    from elastictrainer.reuse.split import NotCacheable
 
-    with pytest.raises(Unusable, match="GB"):
-        work_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
+    with pytest.raises(NotCacheable, match="GB"):
+        cache_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
     (tmp_path / "a file").touch()
-    with pytest.raises(Unusable, match="a file cannot hold .*File exists"):
-        work_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path / "a file"))
+    with pytest.raises(NotCacheable, match="a file cannot hold .*File exists"):
+        cache_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path / "a file"))
 
 
 def mixing_examples(tf):
@@ -186,10 +186,10 @@ def mixing_examples(tf):
 
 
 def test_features_that_mix_examples_are_not_recorded(tf):
-    from elastictrainer.reuse.split import Unusable
+    from elastictrainer.reuse.split import NotCacheable
 
-    with pytest.raises(Unusable, match="mixes the examples|take as long"):
-        work_of(tf, trained_step(tf, mixing_examples(tf), ["head"]), data(tf))
+    with pytest.raises(NotCacheable, match="mixes the examples|take as long"):
+        cache_of(tf, trained_step(tf, mixing_examples(tf), ["head"]), data(tf))
 
 
 def test_what_mixes_examples_is_looked_for_once(tf):
@@ -214,10 +214,10 @@ def frozen(traced):
 
 
 def test_nothing_frozen_is_said(tf):
-    from elastictrainer.reuse.split import Unusable
+    from elastictrainer.reuse.split import NotCacheable
 
-    with pytest.raises(Unusable, match="take as long"):
-        work_of(tf, trained_step(tf, updating_statistics(tf), ["c1"]), data(tf))
+    with pytest.raises(NotCacheable, match="take as long"):
+        cache_of(tf, trained_step(tf, updating_statistics(tf), ["c1"]), data(tf))
 
 
 def test_what_makes_rows_of_another_axis_is_frozen_but_not_stored(tf):

@@ -1,4 +1,4 @@
-"""The order in which recorded examples come again, read ahead of the step that wants them. NumPy only."""
+"""The order in which cached examples are read, ahead of the step that needs them. NumPy only."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, List, Optional, Sequence, Tuple
@@ -6,16 +6,16 @@ from typing import Any, List, Optional, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elastictrainer.reuse.recording import Recording
+from elastictrainer.reuse.cache_storage import CacheStorage
 
 
 def order(ends: Sequence[int], seed: Optional[int], epoch: int) -> List[NDArray[np.intp]]:
-    """The rows of each minibatch of an epoch: all examples once.
+    """Return the rows of each minibatch of an epoch: all examples once.
 
-    Shuffled, in another order for each epoch; the recorded minibatches where there is no seed.
+    Shuffled, in another order for each epoch; the minibatches as written where there is no seed.
 
     Args:
-        ends: as in `Recording`; a minibatch has as many examples as the recorded one of its number.
+        ends: as in `CacheStorage`; a minibatch has as many examples as the written one of its number.
     """
     shuffled = np.arange(ends[-1])
     if seed is not None:
@@ -23,22 +23,26 @@ def order(ends: Sequence[int], seed: Optional[int], epoch: int) -> List[NDArray[
     return np.split(shuffled, ends[:-1])
 
 
-class Replay:
-    """Reads a recording's minibatches, the next one while the present one is trained on."""
+class CacheReader:
+    """Reads the minibatches of a cache, the next one while the present one is trained on."""
 
-    def __init__(self, recording: Recording, seed: Optional[int]):
+    def __init__(self, storage: CacheStorage, seed: Optional[int]):
         """
         Args:
-            recording: whole.
+            storage: complete.
             seed: of the orders; see `order`.
         """
-        self._recording, self._seed = recording, seed
+        self._storage, self._seed = storage, seed
         self._thread = ThreadPoolExecutor(1, "replay")
         self._ahead: Optional[Tuple[Tuple[int, int], "Future[List[NDArray[Any]]]"]] = None
         self._orders: Tuple[int, List[NDArray[np.intp]]] = (-1, [])
 
     def minibatch(self, epoch: int, batch: int) -> List[NDArray[Any]]:
-        """Minibatch number `batch` of an epoch, which begins anew where it is short; see `Recording.read`."""
+        """Return minibatch number `batch` of an epoch, and read the next one ahead; a short epoch repeats.
+
+        Raises:
+            CacheError: it cannot be read.
+        """
         wanted, ahead = (epoch, batch), self._ahead
         if ahead is None or ahead[0] != wanted:
             ahead = wanted, self._read(*wanted)
@@ -51,6 +55,6 @@ class Replay:
 
     def _read(self, epoch: int, batch: int) -> "Future[List[NDArray[Any]]]":
         if self._orders[0] != epoch:
-            self._orders = epoch, order(self._recording.ends, self._seed, epoch)
+            self._orders = epoch, order(self._storage.ends, self._seed, epoch)
         rows = self._orders[1]
-        return self._thread.submit(self._recording.read, rows[batch % len(rows)])
+        return self._thread.submit(self._storage.read, rows[batch % len(rows)])

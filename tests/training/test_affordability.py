@@ -1,4 +1,4 @@
-"""What a deadline leaves time for, by a profile made by hand."""
+"""The scheme that a deadline leaves time for, by a profile made by hand."""
 
 from types import SimpleNamespace
 
@@ -7,8 +7,9 @@ import pytest
 from elastictrainer import TensorTimings
 from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import Plan
-from elastictrainer.training.budgeting import affordable
+from elastictrainer.training.affordability import affordable_scheme
 from elastictrainer.training.deadline import Deadline
+from log_lines import listen
 from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30: a pass over 1,000 minibatches 30 s. A selection takes 50 full
@@ -24,15 +25,14 @@ def model(tf):
 
 def scheme_for(model, seconds, scheme="elastic", head=True):
     """The scheme that `seconds` leave time for, and what was said; 10 s are spent, 5 s are kept."""
-    said = []
+    said = listen()
     state = SimpleNamespace(
         model=model,
         deadline=seconds and Deadline(seconds, lambda: 5.0),
         full_step_ms=lambda: None,
         spent_s=lambda: 10.0,
-        say=said.append,
     )
-    return affordable(state, schemes.create(scheme), CHAIN, PLAN, True, head), " ".join(said)
+    return affordable_scheme(state, schemes.create(scheme), CHAIN, PLAN, True, head), " ".join(said)
 
 
 def kinds(model, **options):

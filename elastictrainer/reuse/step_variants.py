@@ -1,4 +1,4 @@
-"""A selection's steps computed as a whole and replaying, and its recording, to be timed side by side."""
+"""The variants of a selection's step, whole or cached, and its cache writes, timed side by side."""
 
 import itertools
 from typing import Any, Callable, Dict, Sequence, Tuple
@@ -8,22 +8,22 @@ import tensorflow as tf
 
 from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.reuse.activation_cache import ActivationCache
 from elastictrainer.reuse.forward_pass import ForwardPass
-from elastictrainer.reuse.frozen_work import FrozenWork
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.selection.policy import FULL, PLAIN, RECORDING, REPLAY
+from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, FULL, PLAIN
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 
-KINDS = (PLAIN, RECORDING, REPLAY)
-_RECORDED = 16  # minibatches: enough that each replayed one comes from memory anew
+KINDS = (PLAIN, CACHE_WRITE, CACHE_READ)
+_WRITTEN = 16  # minibatches: enough that each read finds its minibatch outside the processor's caches
 
 Minibatch = Tuple[Any, Any]
 
 
-class StepOfKind:
+class StepVariant:
     """A step of one kind, which runs as a `CompiledStep` does, and counts its runs."""
 
     def __init__(self, run: Callable[[], tf.Tensor]):
@@ -35,11 +35,11 @@ class StepOfKind:
         return self._run()
 
 
-class StepsOfKinds:
-    """The steps of a selection in each of their kinds, its recording of a minibatch, and the full step.
+class StepVariants:
+    """A selection's step as a whole and cached, its cache writes, and the full step.
 
     Raises:
-        Unusable: the selection has no frozen work that can be done once.
+        NotCacheable: the selection has no activations that can be cached.
     """
 
     def __init__(
@@ -64,43 +64,43 @@ class StepsOfKinds:
             return CompiledStep(objective, optimizer, variables, metrics)
 
         self._batch = batch
-        capacity = _RECORDED * len(tf.nest.flatten(batch[0])[0])
+        capacity = _WRITTEN * len(tf.nest.flatten(batch[0])[0])
         spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
         full, plain = step_of(timings.connected), step_of(mask)
         full.trace(*batch)
         forward = ForwardPass(objective, optimizer, batch)
-        self.work = FrozenWork(step_of(mask), batch, spec, capacity, ReuseSettings(), forward, timings)
+        self.cache = ActivationCache(step_of(mask), batch, spec, capacity, ReuseSettings(), forward, timings)
         self._places = itertools.count()
-        self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.work.random_states]
-        with restored(self._variables):
-            for _ in range(_RECORDED):
-                self.work.keep(batch)
+        self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.cache.random_states]
+        with preserve_variables(self._variables):
+            for _ in range(_WRITTEN):
+                self.cache.write(batch)
         self._steps: Dict[str, Any] = {
             FULL: full,
             PLAIN: plain,
-            RECORDING: StepOfKind(self._record),
-            REPLAY: StepOfKind(self._replay),
+            CACHE_WRITE: StepVariant(self._write),
+            CACHE_READ: StepVariant(self._read),
         }
 
     def get(self, kind: str) -> Any:
-        """The step of a kind, called with inputs and labels."""
+        """Return the step of a kind, called with inputs and labels."""
         return self._steps[kind]
 
     def ratios(self, seconds: float, kinds: Sequence[str] = KINDS, **options: Any) -> Dict[str, float]:
-        """What each of these kinds of steps takes of a full one, by the clock; see `ratios_to_full`."""
-        with restored(self._variables):
+        """Measure the time of each of these kinds of steps over a full one's, by the clock."""
+        with preserve_variables(self._variables):
             found = ratios_to_full(self, kinds, FULL, self._batch, seconds, **options)
         return dict(zip(kinds, map(float, found)))
 
     def close(self) -> None:
-        """Free what was recorded."""
-        self.work.close()
+        """Free the cache."""
+        self.cache.close()
 
-    def _record(self) -> tf.Tensor:
-        if self.work.recording.rows == self.work.recording.capacity:
-            self.work.recording.ends.clear()  # the same again
-        self.work.keep(self._batch)  # NumPy has the values then: nothing is left to wait for
+    def _write(self) -> tf.Tensor:
+        if self.cache.storage.rows == self.cache.storage.capacity:
+            self.cache.storage.ends.clear()  # the same again
+        self.cache.write(self._batch)  # NumPy has the values then: nothing is left to wait for
         return tf.constant(0.0)
 
-    def _replay(self) -> tf.Tensor:
-        return self.work.train(self.work.read(0, next(self._places)))
+    def _read(self) -> tf.Tensor:
+        return self.cache.train(self.cache.read(0, next(self._places)))

@@ -1,17 +1,17 @@
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.recording import Column, Recording
-from elastictrainer.reuse.replay import Replay, order
+from elastictrainer.reuse.cache_reader import CacheReader, order
+from elastictrainer.reuse.cache_storage import CacheStorage, Column
 
 FULL = range(4, 101, 4)  # 25 minibatches of 4
 
 
-def recorded(*sizes):
-    recording = Recording([Column((), "int64")], sum(sizes))
+def cached(*sizes):
+    storage = CacheStorage([Column((), "int64")], sum(sizes))
     for size in sizes:
-        recording.add([recording.rows + np.arange(size)])
-    return recording
+        storage.add([storage.rows + np.arange(size)])
+    return storage
 
 
 def test_an_epoch_has_every_example_once():
@@ -27,17 +27,17 @@ def test_epochs_and_seeds_have_orders_of_their_own():
 
 
 def test_minibatches_come_as_ordered_whatever_was_read_ahead():
-    replay = Replay(recorded(4, 4, 2), seed=3)
+    reader = CacheReader(cached(4, 4, 2), seed=3)
     asked = [(5, 0), (5, 1), (5, 2), (6, 0), (6, 2), (5, 1)]
     for epoch, batch in asked:
-        np.testing.assert_array_equal(replay.minibatch(epoch, batch)[0], order([4, 8, 10], 3, epoch)[batch])
-    replay.close()
+        np.testing.assert_array_equal(reader.minibatch(epoch, batch)[0], order([4, 8, 10], 3, epoch)[batch])
+    reader.close()
 
 
 def test_a_short_recording_begins_anew():
-    replay = Replay(recorded(4), seed=0)
-    np.testing.assert_array_equal(replay.minibatch(1, 0)[0], replay.minibatch(1, 1)[0])
-    replay.close()
+    reader = CacheReader(cached(4), seed=0)
+    np.testing.assert_array_equal(reader.minibatch(1, 0)[0], reader.minibatch(1, 1)[0])
+    reader.close()
 
 
 def test_without_a_seed_the_order_is_that_of_the_recording():
@@ -47,9 +47,9 @@ def test_without_a_seed_the_order_is_that_of_the_recording():
 @pytest.mark.parametrize("seed", [None, 0])
 def test_minibatches_of_several_sizes_keep_their_sizes(seed):
     """Cut by the size of the first one, an epoch would have fewer, and begin again before its end."""
-    replay = Replay(recorded(4, 2, 4, 2), seed)
-    rows = [replay.minibatch(1, batch)[0].tolist() for batch in range(4)]
+    reader = CacheReader(cached(4, 2, 4, 2), seed)
+    rows = [reader.minibatch(1, batch)[0].tolist() for batch in range(4)]
     assert [len(row) for row in rows] == [4, 2, 4, 2]
     assert sorted(sum(rows, [])) == list(range(12))
     assert seed is not None or rows[1] == [4, 5]
-    replay.close()
+    reader.close()

@@ -1,4 +1,4 @@
-"""Runs whose frozen work is recorded and replayed, through `Trainer.fit`."""
+"""Runs with an activation cache, through `Trainer.fit`."""
 
 import dataclasses
 import os
@@ -13,8 +13,9 @@ from elastictrainer import RunFolder, Trainer
 from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import Unusable
-from elastictrainer.training.recorder import Recorder
+from elastictrainer.reuse.split import NotCacheable
+from elastictrainer.training.cached_steps import CachedStepRunner
+from log_lines import listen
 from networks import augmented, residual
 from reuse_builders import with_reuse
 
@@ -36,7 +37,7 @@ def profile_of(model):
 def run_of(tf, network=residual, data=None, seed=1, **options):
     """A run on arrays, always the same; returns its model, its figures and what it said."""
     tf.keras.utils.set_random_seed(seed)
-    model, said = network(tf), []
+    model, said = network(tf), listen()
     options = {
         "reuse": EXACT,
         "epochs": 8,
@@ -44,7 +45,6 @@ def run_of(tf, network=residual, data=None, seed=1, **options):
         "rho": 0.4,
         "interval": 4,
         "deterministic": True,
-        "say": said.append,
         **options,
     }
     optimizer = tf.keras.optimizers.SGD(0.05, momentum=0.9)
@@ -54,28 +54,28 @@ def run_of(tf, network=residual, data=None, seed=1, **options):
 
 def test_most_steps_of_a_run_replay(tf):
     _, history, said = run_of(tf)
-    figures = history.elastic
-    assert figures["replayed_share"] == 93 / 96  # all but the opening of three full steps
-    assert figures["recorded_bytes"] > 0
-    assert figures["recording_seconds"] > 0 and figures["replay_seconds"] > 0
-    assert any(line.startswith("recorded what is frozen") for line in said)
+    results = history.elastic
+    assert results["replayed_share"] == 93 / 96  # all but the opening of three full steps
+    assert results["recorded_bytes"] > 0
+    assert results["recording_seconds"] > 0 and results["replay_seconds"] > 0
+    assert any(line.startswith("cached activations") for line in said)
     assert history.history["loss"][-1] < history.history["loss"][0]
 
 
 def test_each_interval_is_recorded_where_the_same_tensors_train_in_all_of_them(tf):
     _, history, said = run_of(tf, scheme="traditional-tl", timings=None)
-    assert [line.split(":")[0] for line in said if "recorded" in line] == ["recorded what is frozen"] * 2
+    assert [line.split(":")[0] for line in said if "cached activations" in line] == ["cached activations"] * 2
     assert history.elastic["replayed_share"] == 1.0
 
 
 def test_off_is_the_papers_method(tf):
     _, history, said = run_of(tf, reuse="off", rho=0.8)
     assert history.elastic["replayed_share"] == 0
-    assert not any("record" in line for line in said)
+    assert not any("cache" in line for line in said)
 
 
 def test_only_what_replays_is_not_read(tf):
-    """Images of replayed epochs are neither read nor decoded."""
+    """Images of cached epochs are neither read nor decoded."""
     data = ArrayData(tf, steps=12)
     _, history, _ = run_of(tf, data=data)
     # Two passes, what builds and what begins each of them, and what tf.data reads ahead.
@@ -121,7 +121,7 @@ def test_every_form_of_finite_data_is_recorded(tf, kind):
     y = random.integers(0, 3, count)
     x = (random.normal(size=(count, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
     tf.keras.utils.set_random_seed(1)
-    model, said = residual(tf), []
+    model = residual(tf)
     trainer = Trainer(
         model,
         timings=profile_of(model),
@@ -129,7 +129,6 @@ def test_every_form_of_finite_data_is_recorded(tf, kind):
         interval=3,
         deterministic=True,
         reuse=EXACT,
-        say=said.append,
     )
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     trainer.compile(tf.keras.optimizers.SGD(0.05), loss, metrics=["accuracy"])
@@ -178,30 +177,28 @@ def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_recording(tf,
     x = (random.normal(size=(48, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
     made, options = data(tf.data.Dataset.from_tensor_slices((x, y)).batch(4), y)
     tf.keras.utils.set_random_seed(1)
-    model, said = residual(tf), []
-    trainer = Trainer(
-        model, timings=profile_of(model), rho=0.9, interval=1, deterministic=True, say=said.append
-    )
+    model, said = residual(tf), listen()
+    trainer = Trainer(model, timings=profile_of(model), rho=0.9, interval=1, deterministic=True)
     trainer.compile(
         tf.keras.optimizers.SGD(0.05), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )
     history = trainer.fit(made, epochs=2, verbose=0, **options)
     assert history.elastic["replayed_share"] == 0
-    assert any("not recording" in line and reason in line for line in said)
+    assert any("not cached" in line and reason in line for line in said)
 
 
 def test_an_interval_that_cannot_be_recorded_is_trained_without_and_the_next_one_is(tf, monkeypatch):
-    begin, begun = Recorder._begin, []
+    begin, begun = CachedStepRunner._begin, []
 
-    def failing_once(recorder, *given):
+    def failing_once(cached_steps, *given):
         begun.append(1)
         if len(begun) == 1:
-            raise Unusable("not this time.")
-        return begin(recorder, *given)
+            raise NotCacheable("not this time.")
+        return begin(cached_steps, *given)
 
-    monkeypatch.setattr(Recorder, "_begin", failing_once)
+    monkeypatch.setattr(CachedStepRunner, "_begin", failing_once)
     _, history, said = run_of(tf)
-    assert [line for line in said if line.startswith("not recording")] == ["not recording: not this time."]
+    assert [line for line in said if line.startswith("not cached")] == ["not cached: not this time."]
     assert history.elastic["replayed_share"] == 0.5  # all of the second interval
     assert [record["recorded"] for record in history.selections] == [False, True]
 
@@ -251,20 +248,20 @@ def test_a_resumed_run_goes_on_without_recording_where_there_is_no_room_any_more
     with pytest.raises(Interrupted):
         run_of(tf, run=interrupted, interval=2, callbacks=[interrupt_after(tf, 40)])
 
-    def without_room(recorder, *given):
-        raise Unusable("no room.")
+    def without_room(cached_steps, *given):
+        raise NotCacheable("no room.")
 
-    begin = Recorder._begin
-    monkeypatch.setattr(Recorder, "_begin", without_room)
+    begin = CachedStepRunner._begin
+    monkeypatch.setattr(CachedStepRunner, "_begin", without_room)
 
     class RoomAgain(tf.keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             if epoch == 4:  # where the next interval begins
-                monkeypatch.setattr(Recorder, "_begin", begin)
+                monkeypatch.setattr(CachedStepRunner, "_begin", begin)
 
     _, history, said = run_of(tf, run=interrupted, resume=True, interval=2, callbacks=[RoomAgain()])
-    at = said.index("not recording: no room.")
-    assert any(line.startswith("recorded what is frozen") for line in said[at:])
+    at = said.index("not cached: no room.")
+    assert any(line.startswith("cached activations") for line in said[at:])
     # All but the opening, and eight steps of the interrupted epoch.
     assert history.elastic["replayed_share"] == pytest.approx((96 - 3 - 8) / 96)
 
@@ -274,8 +271,8 @@ def test_a_process_that_has_room_gives_up_with_one_that_has_none():
         SimpleNamespace(workers=SimpleNamespace(gather=lambda mine: np.array([[False], [True]]))),
         SimpleNamespace(workers=None),
     ]
-    several, alone = (Recorder(state, None, None, EXACT) for state in states)
-    mine = Unusable("no room.")
+    several, alone = (CachedStepRunner(state, None, None, EXACT) for state in states)
+    mine = NotCacheable("no room.")
     assert str(several._agreed(None)) == "process 1 cannot" and several._agreed(mine) is mine
     assert alone._agreed(None) is None and alone._agreed(mine) is mine
 
@@ -286,7 +283,7 @@ def test_an_image_that_cannot_be_read_again_is_an_error_of_the_run(tf, tmp_path)
         run_of(tf, run=interrupted, callbacks=[interrupt_after(tf, 40)])
 
     class Damaged(ArrayData):
-        """What was recorded before the first epoch is gone; the run goes on in the fourth."""
+        """The cache written before the first epoch is gone; the run goes on in the fourth."""
 
         def stream(self, epoch=0, first=0):
             whole = super().stream(epoch, first)
@@ -318,12 +315,12 @@ def fixed_order(tf, reuse, callbacks, network=residual):
     y = random.integers(0, 3, 24)
     x = (random.normal(size=(24, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
     tf.keras.utils.set_random_seed(1)
-    model, said = network(tf), []
-    trainer = Trainer(model, scheme="traditional-tl", interval=6, reuse=reuse, say=said.append)
+    model, said = network(tf), listen()
+    trainer = Trainer(model, scheme="traditional-tl", interval=6, reuse=reuse)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     trainer.compile(tf.keras.optimizers.SGD(0.05), loss)
     history = trainer.fit(x, y, batch_size=4, shuffle=False, epochs=6, callbacks=callbacks, verbose=0)
-    return weights_of(model), [line for line in said if "record" in line], history
+    return weights_of(model), [line for line in said if "cache" in line], history
 
 
 def test_weights_that_a_callback_loads_are_noticed_and_recorded_again(tf):
@@ -332,9 +329,9 @@ def test_weights_that_a_callback_loads_are_noticed_and_recorded_again(tf):
     for one, other in zip(expected, found):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert [line.split(":")[0] for line in said] == [
-        "recorded what is frozen",
-        "recording again",
-        "recorded what is frozen",
+        "cached activations",
+        "writing the cache again",
+        "cached activations",
     ]
     assert history.elastic["replayed_share"] == 1.0
 
@@ -361,16 +358,16 @@ def test_a_number_that_a_callback_changes_in_a_frozen_layer_is_noticed(tf):
     found, said, history = fixed_order(tf, EXACT, [annealing()], filtered)
     for one, other in zip(expected, found):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert sum(line.startswith("recording again") for line in said) == 1
+    assert sum(line.startswith("writing the cache again") for line in said) == 1
     assert history.elastic["replayed_share"] == 1.0
 
 
 @pytest.mark.parametrize("at", [36, *(pytest.param(at, marks=pytest.mark.long) for at in (37, 40))])
 def test_a_run_resumed_around_a_callback_that_loads_weights_is_the_uninterrupted_one(tf, tmp_path, at):
-    """At the last minibatch before it loads, at the first one after, and while all is recorded again."""
+    """At the last minibatch before it loads, at the first one after, and while the cache is written again."""
     loading = frozen_weights_changed(tf, at=2)
     whole, _, said = run_of(tf, callbacks=[loading])
-    assert sum(line.startswith("recording again") for line in said) == 1
+    assert sum(line.startswith("writing the cache again") for line in said) == 1
     run = folder_in(tmp_path, "interrupted")
     with pytest.raises(Interrupted):
         run_of(tf, run=run, callbacks=[loading, interrupt_after(tf, at)])

@@ -1,4 +1,4 @@
-"""Frozen work done once in a run: a pass over the images records it, the steps of the interval replay it."""
+"""The activation cache in a run: a pass over the images writes it, the steps of the interval read it."""
 
 from typing import Any, Optional
 
@@ -7,23 +7,24 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.errors import RunError
+from elastictrainer.reuse.activation_cache import ActivationCache
+from elastictrainer.reuse.cache_storage import CacheError
 from elastictrainer.reuse.forward_pass import ForwardPass
-from elastictrainer.reuse.frozen_work import FrozenWork
-from elastictrainer.reuse.recording import RecordingError
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import Unusable
+from elastictrainer.reuse.split import NotCacheable
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.clock import TRACING
-from elastictrainer.selection.policy import RECORDING
+from elastictrainer.selection.policy import CACHE_WRITE
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
-from elastictrainer.steps.snapshot import restored
+from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION
 
 
-class Recorder:
-    """Records what is frozen in an interval, and takes its steps."""
+class CachedStepRunner:
+    """Writes the activation cache of an interval, and runs its cached steps."""
 
     def __init__(self, run_state: RunState, feed: Feed, steps: StepCache, settings: ReuseSettings):
         """
@@ -31,89 +32,90 @@ class Recorder:
             run_state: of the run.
             feed: reads the data.
             steps: the run's compiled steps; model and optimizer are theirs.
-            settings: how to record.
+            settings: of the cache.
         """
         self._run_state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
-        self._work: Optional[FrozenWork] = None
+        self._cache: Optional[ActivationCache] = None
         self._forward: Optional[ForwardPass] = None
 
     @property
-    def replays(self) -> bool:
-        """Whether the interval's frozen work is recorded, so that its steps replay it."""
-        return self._work is not None
+    def uses_cache(self) -> bool:
+        """Return whether the interval's activations are cached, so that its steps read them."""
+        return self._cache is not None
 
-    def record(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> None:
-        """Record what `mask` freezes, in one pass over the data.
+    def write_cache(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> None:
+        """Cache the activations of the tensors that `mask` freezes, in one pass over the data.
 
         Args:
-            mask: (N,) bool: what trains in the interval.
+            mask: (N,) bool: the tensors that train in the interval.
             head: takes the features of the pass, where the model's graph shows them.
 
         Raises:
-            Unusable, RecordingError: why it cannot be recorded; in all processes alike.
+            NotCacheable, CacheError: why they cannot be cached; in all processes alike.
         """
         state, progress = self._run_state, self._run_state.progress
         count = self._pass(mask, head, 0, state.steps_per_epoch)
-        work = self._work
-        assert work is not None
-        state.recording = {
+        cache = self._cache
+        assert cache is not None
+        state.cache_start = {
             "epoch": progress.epoch,
             "count": count,
             "mask": np.flatnonzero(mask).tolist(),
-            "random": [value.tolist() for value in work.random_start],
-            "checksum": work.checksum(),
+            "random": [value.tolist() for value in cache.random_start],
+            "checksum": cache.checksum(),
         }
-        progress.recorded += count
-        progress.recorded_bytes = max(progress.recorded_bytes, work.recording.bytes)
-        state.say(
-            f"recorded what is frozen: {100 * work.share:.0f} % of its work is done once, "
-            f"{1e-6 * work.recording.bytes:.0f} MB {work.where}"
+        progress.cached += count
+        progress.cache_bytes = max(progress.cache_bytes, cache.storage.bytes)
+        LOG.info(
+            f"cached activations: {100 * cache.share:.0f} % of the frozen layers' work is done once, "
+            f"{1e-6 * cache.storage.bytes:.0f} MB {cache.location}"
         )
 
-    def renew(self) -> None:
-        """Record again, at the start of an epoch, where what it depends on was changed from outside.
+    def refresh_cache(self) -> None:
+        """Write the cache again, at the start of an epoch, if a variable that it depends on was changed from
+        outside.
 
         Raises:
-            Unusable, RecordingError: it cannot be recorded any more.
+            NotCacheable, CacheError: they cannot be cached any more.
         """
-        state, begun = self._run_state, self._run_state.recording
-        if self._work is None or begun is None or begun["checksum"] == self._work.checksum():
+        begun = self._run_state.cache_start
+        if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
-        state.say("recording again: what does not train was changed")
+        LOG.info("writing the cache again: a frozen tensor was changed")
         mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
         self.end()
-        self.record(mask)
+        self.write_cache(mask)
 
     def step(self) -> float:
-        """Train on the next recorded minibatch; returns its loss. RunError where it cannot be read."""
-        assert self._work is not None
+        """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""
+        assert self._cache is not None
         progress = self._run_state.progress
         try:
-            values = self._work.read(progress.epoch, progress.batch)
-        except RecordingError as error:
+            values = self._cache.read(progress.epoch, progress.batch)
+        except CacheError as error:
             # What was computed is gone: the run goes on from its last checkpoint.
-            raise RunError(f"what was recorded cannot be read: {error} Go on with --resume.") from None
-        progress.replayed += 1
-        return float(self._work.train(values))
+            raise RunError(f"cached activations cannot be read: {error} Go on with --resume.") from None
+        progress.cache_hits += 1
+        return float(self._cache.train(values))
 
     def end(self) -> None:
-        """Free what was recorded."""
-        if self._work is not None:
-            self._work.close()
-        self._work = None
-        self._run_state.recording = None
+        """Free the cache."""
+        if self._cache is not None:
+            self._cache.close()
+        self._cache = None
+        self._run_state.cache_start = None
 
     def resume(self) -> None:
-        """Record again what a run that goes on had recorded: a file of an earlier process is not trusted.
+        """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
 
         Raises:
-            Unusable, RecordingError: there is less room, or another device, than there was.
+            NotCacheable, CacheError: there is less room, or another device, than there was.
         """
         state = self._run_state
-        begun = state.recording
+        begun = state.cache_start
         if begun is None:
             return
-        state.say("recording again what is frozen")
+        LOG.info("writing the cache again")
         mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
         with state.watch.lap(CALIBRATION):  # an uninterrupted run has no such work
             self._pass(mask, None, begun["epoch"], begun["count"], begun["random"])
@@ -126,45 +128,51 @@ class Recorder:
         count: int,
         random: Optional[Any] = None,
     ) -> int:
-        """Record up to `count` minibatches; returns how many.
+        """Write up to `count` minibatches to the cache; returns how many.
 
         Args:
-            mask, head: see `record`.
+            mask, head: as of `write_cache`.
             epoch: whose order the data has.
             count: minibatches.
             random: values that the random states began with; None: they go on from where they are.
         """
         failure: Optional[Exception] = None
-        recorded = 0
+        cached = 0
         try:
             with self._run_state.watch.lap(TRACING):
                 # The graphs are built on a minibatch like those to come; the pass reads it again.
                 first = next(iter(self._feed.one_pass(1)))
-                work = self._work = self._begin(mask, first, head)
-            with self._run_state.watch.lap(RECORDING), restored(work.random_states if random else []):
-                for variable, value in zip(work.random_states, random or []):
+                cache = self._cache = self._begin(mask, first, head)
+            # A resumed run draws what the interrupted one drew, then goes on with its checkpoint's states.
+            with (
+                self._run_state.watch.lap(CACHE_WRITE),
+                preserve_variables(cache.random_states if random else []),
+            ):
+                for variable, value in zip(cache.random_states, random or []):
                     variable.assign(value)
                 for minibatch in self._feed.one_pass(count, epoch=epoch if random is not None else None):
-                    features = work.keep(minibatch)
+                    features = cache.write(minibatch)
                     if head is not None and features is not None:
                         head.add(features, minibatch)
-                    recorded += 1
-        except (Unusable, RecordingError) as error:
+                    cached += 1
+        except (NotCacheable, CacheError) as error:
             failure = error
         failure = self._agreed(failure)
         if failure is not None:
             raise failure
-        return recorded
+        return cached
 
     def _agreed(self, failure: Optional[Exception]) -> Optional[Exception]:
         """Return `failure`, or that of another process where this one has none: they give up together."""
         workers = self._run_state.workers
         failed = workers.gather([failure is not None])[:, 0] if workers else np.zeros(1)
         if failed.any() and failure is None:
-            return RecordingError(f"process {int(failed.argmax())} cannot")
+            return CacheError(f"process {int(failed.argmax())} cannot")
         return failure
 
-    def _begin(self, mask: NDArray[np.bool_], minibatch: Minibatch, head: Optional[HeadPass]) -> FrozenWork:
+    def _begin(
+        self, mask: NDArray[np.bool_], minibatch: Minibatch, head: Optional[HeadPass]
+    ) -> ActivationCache:
         state, steps = self._run_state, self._steps
         variables = [v for v, chosen in zip(steps.objective.model.trainable_variables, mask) if chosen]
         step = CompiledStep(steps.objective, steps.optimizer, variables, steps.metrics)
@@ -173,6 +181,6 @@ class Recorder:
         features = self._forward.features(head.head.kernel) if head else None
         timings = None if state.policy is None else state.policy.timings
         capacity = len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch
-        return FrozenWork(
+        return ActivationCache(
             step, minibatch, self._feed.spec, capacity, self._settings, self._forward, timings, features
         )

@@ -1,0 +1,46 @@
+"""The lines that tell a user how a run goes: one logger, and a handler that prints them as they are."""
+
+import contextlib
+import logging
+from typing import Any, Iterator
+
+LOG = logging.getLogger("elastictrainer")
+
+
+class Terminal(logging.Handler):
+    """Prints to stdout, above the progress bar that is open.
+
+    Attributes:
+        bar: tqdm's; None: none is open.
+    """
+
+    bar: Any = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record of the log, without level or time."""
+        self.line(record.getMessage())
+
+    def line(self, text: str) -> None:
+        """Print a line."""
+        if self.bar is None:
+            print(text, flush=True)
+        else:
+            self.bar.write(text)
+
+
+TERMINAL = Terminal()
+
+
+@contextlib.contextmanager
+def printed(enabled: bool = True) -> Iterator[None]:
+    """Print the log in this block, unless the logger has a handler already."""
+    if not enabled or LOG.handlers:
+        yield
+        return
+    LOG.addHandler(TERMINAL)
+    LOG.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOG.removeHandler(TERMINAL)
+        LOG.setLevel(logging.NOTSET)
