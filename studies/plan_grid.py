@@ -1,8 +1,8 @@
 """Compare the rule that divides a run's time (selection/plan.py) with fixed intervals and epochs.
 
-    python scripts/study/plan_grid.py plan-grid.csv --group mobilenetv2-cub100 -- \
+    python studies/plan_grid.py plan-grid.csv --group mobilenetv2-cub100 -- \
         --model mobilenetv2 --weights path/to/mobilenet_v2.h5 --dataset path/to/cub100
-    python scripts/study/plan_grid.py plan-grid.csv
+    python studies/plan_grid.py plan-grid.csv
 
 Each run trains a share of the time of 12 full epochs. "rule" lets the program decide; a row such as 2x6 has
 two intervals, whose selections plan six epochs each. With options for et-train, rows that the file lacks are

@@ -1,6 +1,6 @@
-"""Draw the plots of docs/study.md that need nothing but the rows of scripts/study/*.csv.
+"""Draw the plots of docs/study.md that need nothing but the rows of studies/*.csv.
 
-    python scripts/study/plots.py --output docs
+    python studies/plots.py --output docs
 
 Lines connect means over seeds; dots are single seeds.
 """
