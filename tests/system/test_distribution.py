@@ -218,8 +218,9 @@ def test_workers_record_and_replay_their_own_shares(workshop, recording):
 
 @pytest.mark.slow
 def test_workers_killed_while_they_replay_go_on_as_if_they_were_not(workshop, recording):
-    lines = (recording[0] / "selections.jsonl").read_text().splitlines()
-    interval = [json.loads(line)["recorded"] for line in lines].index(True)
+    lines = map(json.loads, (recording[0] / "selections.jsonl").read_text().splitlines())
+    frozen = [line["recorded"] and len(line["selected"]) < len(line["importance"]) for line in lines]
+    interval = frozen.index(True)
     both = start(workshop, [(*RECORDING, "--output", "shares")] * 2)
     wait_for_step(
         workshop / "shares", both[0], 12 * (4 * interval + 2) + 5
