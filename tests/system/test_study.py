@@ -231,15 +231,14 @@ def test_functions_are_tested_on_other_files(script):
     assert len(in_both) <= 1, in_both
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("gru", marks=pytest.mark.long), pytest.param("graph", marks=pytest.mark.slow)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["gru", "graph"])
 def test_networks_that_are_no_chains_are_fine_tuned(tf, script, tmp_path, monkeypatch, name):
     no_chains = script("no_chains")
     monkeypatch.setattr(no_chains, "BEFORE", ("json", "xml", "email"))
     monkeypatch.setattr(no_chains, "AFTER", ("logging", "http", "unittest"))
     path = tmp_path / "rows.csv"
-    arguments = f"{name} --epochs 2 --pretrain 1 --most 30 --seeds 0 --csv {path}".split()
+    arguments = f"{name} --epochs 4 --pretrain 1 --most 60 --seeds 0 --csv {path}".split()
     monkeypatch.setattr(sys, "argv", ["no_chains.py", *arguments])
     no_chains.main()
     rows = list(csv.DictReader(path.open()))
