@@ -151,9 +151,7 @@ def test_a_resumed_run_has_the_same_images(tf, going_on, tmp_path):
     run = finished(tmp_path / "b", going_on)
     written = kept_images.read(run.kept_path)
     shutil.rmtree(tmp_path / "a")
-    again = keeping.kept_of(
-        going_on, run, True, data_of(dataclasses.replace(going_on, init_from=None)), print
-    )
+    again = keeping.kept_of(going_on, run, True, data_of(dataclasses.replace(going_on, init_from=None)))
     np.testing.assert_array_equal(again.images, written.images)
 
 
