@@ -1,0 +1,68 @@
+"""The Flower ServerApp: waits for clients, solves the head, sets the time of a round, and averages."""
+
+import logging
+import time
+from typing import Dict, List
+
+import numpy as np
+
+from elastictrainer.fleet.flower import require_flower
+
+require_flower()
+from flwr.app import ConfigRecord, Context
+from flwr.serverapp import Grid, ServerApp
+
+from elastictrainer.errors import RunError
+from elastictrainer.fleet.global_model import GlobalModel
+from elastictrainer.fleet.settings import FleetSettings
+from elastictrainer.fleet.strategy import ElasticAverage, ask_for_statistics, record_of
+
+log = logging.getLogger("flwr")
+_LOOK_S = 1.0  # between two looks for clients
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train the fleet's model, round by round."""
+    settings = FleetSettings.from_config(context.run_config)
+    model = GlobalModel(settings)
+    _wait_for_clients(grid, settings)
+    config = ConfigRecord(
+        {
+            "class-names": model.class_names,
+            "image-size": list(model.data.image_size),
+            "start": model.start,
+        }
+    )
+    names: Dict[int, str] = {}
+    full_s = ask_for_statistics(grid, model, config, names)
+    round_s = settings.seconds or float(np.median(full_s))
+    log.info("a round takes %.1f s; full training of the clients: %s", round_s, _listed(full_s))
+    strategy = ElasticAverage(model, round_s, names)
+    strategy.start(
+        grid,
+        record_of(model),
+        settings.rounds,
+        settings.timeout,
+        train_config=config,
+        evaluate_fn=strategy.evaluate,
+    )
+    model.save()
+
+
+def _wait_for_clients(grid: Grid, settings: FleetSettings) -> None:
+    """Wait until enough clients are connected; RunError where they are not after the settings' timeout."""
+    ends = time.monotonic() + settings.timeout
+    while len(list(grid.get_node_ids())) < settings.clients:
+        if time.monotonic() > ends:
+            raise RunError(
+                f"fewer than {settings.clients} clients after {settings.timeout:g} s: start more "
+                "(flower-supernode), or lower clients."
+            )
+        time.sleep(_LOOK_S)
+
+
+def _listed(seconds: List[float]) -> str:
+    return ", ".join(f"{one:.1f}" for one in sorted(seconds)) + " s"
