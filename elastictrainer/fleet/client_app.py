@@ -41,11 +41,14 @@ def _data_set(settings: FleetSettings) -> ImageData:
 def _share(settings: FleetSettings, partition: int, partitions: int) -> ImageData:
     """Return a simulated client's share of the data set."""
     data = _data_set(settings)
-    owner = dirichlet(
-        data.train_split.labels, partitions, settings.concentration, settings.seed, settings.batch_size
-    )
-    data = replace(data, train_split=data.train_split.subset(owner == partition), seed=partition)
-    return _cached(data)
+    whole: Any = data.train_split
+    if not hasattr(whole, "subset"):
+        raise UsageError(
+            f"{settings.dataset} cannot be divided among simulated clients. Take an image folder, a table, "
+            ".npz arrays, or demo."
+        )
+    owner = dirichlet(whole.labels, partitions, settings.concentration, settings.seed, settings.batch_size)
+    return _cached(replace(data, train_split=whole.subset(owner == partition), seed=partition))
 
 
 @functools.lru_cache(maxsize=1)

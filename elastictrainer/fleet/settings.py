@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.experiment.settings import TrainSettings
@@ -61,11 +61,11 @@ class FleetSettings:
             UsageError: an unknown key, a value of another type, or out of range.
         """
         fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(cls)}
-        given = {}
+        given: Dict[str, Any] = {}
         for key, value in config.items():
             if key not in fields:
                 raise unknown("setting", key, fields)
-            wanted = type(fields[key].default)
+            wanted: Any = type(fields[key].default)
             if wanted is float and isinstance(value, int) and not isinstance(value, bool):
                 value = float(value)
             if type(value) is not wanted:

@@ -1,0 +1,143 @@
+"""A fleet of eight simulated clients, four of them four times slower: accuracy over simulated time.
+
+python scripts/study/fleet.py run elastic --dataset DATA --model mobilenetv2 --weights FILE
+python scripts/study/fleet.py draw full drop elastic --output fleet.png
+
+`run` leaves a folder RULE/ with rounds.csv; the profile of the model is made once, in profile.json. The time
+is counted from that profile, so other work on the machine does not change it.
+"""
+
+import argparse
+import csv
+import os
+from pathlib import Path
+from typing import Any, Dict, List
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+CLIENTS = 8
+SLOW_DOWNS = "1,1,1,1,4,4,4,4"
+CAPTIONS = {
+    "full": "FedAvg, waits for the slowest",
+    "drop": "FedAvg, drops slow clients",
+    "elastic": "elastic clients",
+}
+
+
+def run(asked: argparse.Namespace) -> None:
+    """Run one rule in Flower's simulation engine, one client at a time."""
+    # Flower recommends `flwr run`; in one process the exit status tells whether the run has failed.
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    from elastictrainer.fleet.settings import FleetSettings
+
+    settings = FleetSettings(
+        dataset=asked.dataset,
+        model=asked.model,
+        weights=asked.weights,
+        image_size=asked.image_size,
+        batch_size=asked.batch_size,
+        learning_rate=asked.learning_rate,
+        rounds=asked.rounds,
+        rule=asked.rule,
+        seconds=asked.seconds,
+        least_rho=asked.least_rho,
+        seed=asked.seed,
+        clients=CLIENTS,
+        timeout=7200.0,
+        slow_downs=SLOW_DOWNS,
+        profile=os.path.abspath("profile.json"),
+        output=os.path.abspath(asked.output or asked.rule),
+    )
+    config = {name.replace("_", "-"): value for name, value in vars(settings).items()}
+    server, client = ServerApp(), ClientApp()
+
+    @server.main()
+    def main(grid: Any, context: Any) -> None:
+        from elastictrainer.fleet.server_app import main as serve
+
+        context.run_config = config
+        serve(grid, context)
+
+    @client.query()
+    def query(message: Any, context: Any) -> Any:
+        from elastictrainer.fleet.client_app import describe
+
+        context.run_config = config
+        return describe(message, context)
+
+    @client.train()
+    def train(message: Any, context: Any) -> Any:
+        from elastictrainer.fleet.client_app import train as train_client
+
+        context.run_config = config
+        return train_client(message, context)
+
+    backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 1}}
+    run_simulation(server, client, CLIENTS, backend_config=backend)
+
+
+def read(folder: Path) -> Dict[str, List[float]]:
+    """Return simulated minutes and accuracy in % of the rounds in a folder."""
+    with open(folder / "rounds.csv", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return {
+        "minutes": [float(row["seconds"]) / 60 for row in rows],
+        "accuracy": [100 * float(row["accuracy"]) for row in rows],
+    }
+
+
+def draw(asked: argparse.Namespace) -> None:
+    """Draw the rounds of each folder, and print when each first has the best accuracy of the first one."""
+    from matplotlib.figure import Figure
+
+    figure = Figure((7, 4), layout="constrained")
+    axes = figure.subplots()
+    curves = {folder: read(Path(folder)) for folder in asked.folders}
+    goal = max(curves[asked.folders[0]]["accuracy"])
+    for folder, curve in curves.items():
+        name = Path(folder).name
+        axes.plot(
+            curve["minutes"], curve["accuracy"], marker="o", markersize=3, label=CAPTIONS.get(name, name)
+        )
+        when = next((m for m, a in zip(curve["minutes"], curve["accuracy"]) if a >= goal), None)
+        reached = "never" if when is None else f"after {when:.1f} min"
+        print(f"{name}: best {max(curve['accuracy']):.1f} %, has {goal:.1f} % {reached}")
+    axes.axhline(goal, color="grey", linewidth=0.8, linestyle=":")
+    axes.set_xlabel("simulated time (minutes)")
+    axes.set_ylabel("test accuracy (%)")
+    axes.legend(frameon=False)
+    figure.savefig(asked.output, dpi=120)
+
+
+def main() -> None:
+    """Parse the command line, and do what it asks."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    running = commands.add_parser("run")
+    running.add_argument("rule", choices=sorted(CAPTIONS))
+    running.add_argument("--dataset", default="demo")
+    running.add_argument("--model", default="demo")
+    running.add_argument("--weights", default="imagenet")
+    running.add_argument("--image-size", type=int, default=0)
+    running.add_argument("--batch-size", type=int, default=16)
+    running.add_argument("--learning-rate", type=float, default=1e-4)
+    running.add_argument("--rounds", type=int, default=6)
+    running.add_argument("--seconds", type=float, default=0.0)
+    running.add_argument("--least-rho", type=float, default=0.5)
+    running.add_argument("--seed", type=int, default=0)
+    running.add_argument("--output")
+    running.set_defaults(do=run)
+    drawing = commands.add_parser("draw")
+    drawing.add_argument("folders", nargs="+")
+    drawing.add_argument("--output", default="fleet.png")
+    drawing.set_defaults(do=draw)
+    asked = parser.parse_args()
+    asked.do(asked)
+
+
+if __name__ == "__main__":
+    main()
