@@ -79,6 +79,7 @@ class LocalTraining:
         optimizers.build(self.optimizer, self.model.trainable_variables)
         self._timings: Optional[TensorTimings] = None
         self._trainers: Dict[str, Trainer] = {}
+        self._head: Optional[SolvableHead] = None
 
     def timings(self, data: ImageData, file: str = "") -> TensorTimings:
         """Return the model's profile on this device: of `file`, or made on a minibatch and kept there.
@@ -105,8 +106,9 @@ class LocalTraining:
             UsageError: the model has no head that can be solved.
         """
         self._assign({})
-        head = SolvableHead(self.model)
-        parts = [(head.features(x).numpy(), y.numpy()) for x, y in data.stored(data.train_split)]
+        self._head = self._head or SolvableHead(self.model)
+        features_of = self._head.features
+        parts = [(features_of(x).numpy(), y.numpy()) for x, y in data.stored(data.train_split)]
         features, labels = (np.concatenate(part) for part in zip(*parts))
         return FeatureStatistics.of(features, labels.astype(np.int64), self.classes)
 
