@@ -1,7 +1,6 @@
 """The Flower ServerApp: waits for clients, solves the head, sets the time of a round, and averages."""
 
 import logging
-import time
 from typing import Dict, List
 
 import numpy as np
@@ -12,13 +11,11 @@ require_flower()
 from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from elastictrainer.errors import RunError
 from elastictrainer.fleet.global_model import GlobalModel
 from elastictrainer.fleet.settings import FleetSettings
-from elastictrainer.fleet.strategy import ElasticAverage, ask_for_statistics, record_of
+from elastictrainer.fleet.strategy import ElasticAverage, ask_for_statistics, record_of, wait_for_clients
 
 log = logging.getLogger("flwr")
-_LOOK_S = 1.0  # between two looks for clients
 
 app = ServerApp()
 
@@ -28,7 +25,7 @@ def main(grid: Grid, context: Context) -> None:
     """Train the fleet's model, round by round."""
     settings = FleetSettings.from_config(context.run_config)
     model = GlobalModel(settings)
-    _wait_for_clients(grid, settings)
+    wait_for_clients(grid, settings.clients, settings.timeout)
     config = ConfigRecord(
         {
             "class-names": model.class_names,
@@ -50,18 +47,6 @@ def main(grid: Grid, context: Context) -> None:
         evaluate_fn=strategy.evaluate,
     )
     model.save()
-
-
-def _wait_for_clients(grid: Grid, settings: FleetSettings) -> None:
-    """Wait until enough clients are connected; RunError where they are not after the settings' timeout."""
-    ends = time.monotonic() + settings.timeout
-    while len(list(grid.get_node_ids())) < settings.clients:
-        if time.monotonic() > ends:
-            raise RunError(
-                f"fewer than {settings.clients} clients after {settings.timeout:g} s: start more "
-                "(flower-supernode), or lower clients."
-            )
-        time.sleep(_LOOK_S)
 
 
 def _listed(seconds: List[float]) -> str:

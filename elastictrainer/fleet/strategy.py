@@ -1,6 +1,7 @@
 """FedAvg in which every client sends back only what it trained, within the time of a round."""
 
 import logging
+import time
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from elastictrainer.fleet.flower import require_flower
@@ -10,12 +11,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import RunError, UsageError
 from elastictrainer.fleet.feature_statistics import FeatureStatistics
 from elastictrainer.fleet.global_model import GlobalModel
 from elastictrainer.fleet.partial_average import Update
 
 log = logging.getLogger("flwr")
+_LOOK_S = 1.0  # between two looks for clients
 
 
 class ElasticAverage(FedAvg):
@@ -45,7 +47,7 @@ class ElasticAverage(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Ask every client that is connected now; `arrays` are the tensors that anyone has trained."""
-        self._asked = list(grid.get_node_ids())
+        self._asked = wait_for_clients(grid, 1, self._model.settings.timeout)
         config["server-round"], config["seconds"] = server_round, self.round_seconds
         content = RecordDict({"arrays": arrays, "config": config})
         return [Message(content, message_type=MessageType.TRAIN, dst_node_id=node) for node in self._asked]
@@ -89,22 +91,43 @@ def answers(replies: Iterable[Message], asked: List[int], names: Dict[int, str])
     """
     contents: Dict[int, RecordDict] = {}
     failed: List[int] = []
+    why = ""
     for reply in replies:
         node = reply.metadata.src_node_id
         if reply.has_error():
-            failed.append(node)
-            reason = str(reply.error.reason).strip().splitlines() or [f"error {reply.error.code}"]
-            log.warning("%s: left out of this round: %s", names.get(node, f"node {node}"), reason[-1])
+            reason = (str(reply.error.reason).strip().splitlines() or [f"error {reply.error.code}"])[-1]
+            if node in asked:
+                failed.append(node)
+                log.warning("%s: left out of this round: %s", names.get(node, f"node {node}"), reason)
+            else:  # the SuperLink answers for a client that it cannot reach, and does not say for which
+                why = f" ({reason})"
             continue
         about = reply.content.get("about")
-        # A client says its name once: it cannot answer in the name of another later.
         said = str(about["name"])[:80] if about and "name" in about else f"node {node}"
+        # A client says its name once: it cannot answer in the name of another later.
         names.setdefault(node, said if said not in names.values() else f"{said} (node {node})")
         contents[node] = reply.content
     for node in asked:
         if node not in contents and node not in failed:
-            log.warning("%s: no answer; the round goes on without it", names.get(node, f"node {node}"))
+            log.warning("%s: no answer; the round goes on without it%s", names.get(node, f"node {node}"), why)
     return contents
+
+
+def wait_for_clients(grid: Grid, count: int, timeout: float) -> List[int]:
+    """Return the ids of the clients that are connected, once there are `count`.
+
+    Raises:
+        RunError: there are fewer after `timeout` seconds.
+    """
+    ends = time.monotonic() + timeout
+    while len(nodes := list(grid.get_node_ids())) < count:
+        if time.monotonic() > ends:
+            raise RunError(
+                f"{len(nodes)} of {count} clients are connected after {timeout:g} s: start more "
+                "(flower-supernode), or lower clients."
+            )
+        time.sleep(_LOOK_S)
+    return nodes
 
 
 def ask_for_statistics(
