@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # a busy machine takes long to start it
 CLIENTS = 8
 SLOW_DOWNS = "1,1,1,1,4,4,4,4"
 CAPTIONS = {
@@ -23,13 +24,32 @@ CAPTIONS = {
 }
 
 
-def run(asked: argparse.Namespace) -> None:
-    """Run one rule in Flower's simulation engine, one client at a time."""
-    # Flower recommends `flwr run`; in one process the exit status tells whether the run has failed.
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import ServerApp
-    from flwr.simulation import run_simulation
+class OneProcess:
+    """A Grid of clients that answer in turn in this process: without Ray, for a machine too busy for it."""
 
+    def __init__(self, client: Any, config: Dict[str, Any]):
+        from flwr.app import Context, RecordDict
+        from flwr.supercore.task_identity import TaskIdentity
+
+        # Flower says so in a server's process before it loads the app.
+        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+        self._client = client
+        self._contexts = {
+            100 + k: Context(1, 100 + k, {"partition-id": k, "num-partitions": CLIENTS}, RecordDict(), config)
+            for k in range(CLIENTS)
+        }
+
+    def get_node_ids(self) -> List[int]:
+        """Return the clients' ids."""
+        return list(self._contexts)
+
+    def send_and_receive(self, messages: Any, *, timeout: Any = None) -> List[Any]:
+        """Return each client's answer."""
+        return [self._client(m, self._contexts[m.metadata.dst_node_id]) for m in messages]
+
+
+def settings_of(asked: argparse.Namespace) -> Dict[str, Any]:
+    """Return Flower's run configuration."""
     from elastictrainer.fleet.settings import FleetSettings
 
     settings = FleetSettings(
@@ -50,7 +70,24 @@ def run(asked: argparse.Namespace) -> None:
         profile=os.path.abspath("profile.json"),
         output=os.path.abspath(asked.output or asked.rule),
     )
-    config = {name.replace("_", "-"): value for name, value in vars(settings).items()}
+    return {name.replace("_", "-"): value for name, value in vars(settings).items()}
+
+
+def run(asked: argparse.Namespace) -> None:
+    """Run one rule in Flower's simulation engine, one client at a time; or in this process alone."""
+    from flwr.app import Context, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+
+    config = settings_of(asked)
+    if asked.one_process:
+        from elastictrainer.fleet import client_app, server_app
+
+        server_app.main(OneProcess(client_app.app, config), Context(1, 0, {}, RecordDict(), config))
+        return
+    # Flower recommends `flwr run`; in one process the exit status tells whether the run has failed.
+    from flwr.simulation import run_simulation
+
     server, client = ServerApp(), ClientApp()
 
     @server.main()
@@ -130,6 +167,7 @@ def main() -> None:
     running.add_argument("--least-rho", type=float, default=0.5)
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--output")
+    running.add_argument("--one-process", action="store_true", help="hand messages over without Ray")
     running.set_defaults(do=run)
     drawing = commands.add_parser("draw")
     drawing.add_argument("folders", nargs="+")
