@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Compare three rules for a fleet of eight simulated clients, four of them four times slower; docs/fleet.md has the picture.
 #     DATA=/path/to/cub100 WEIGHTS=/path/to/mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5 bash scripts/fleet.sh
-# Without DATA it is the embedded task. ROUNDS ("8 16 32": of full, drop, elastic) may be set. Writes into fleet-output/.
+# Without DATA it is the embedded task. ROUNDS ("4 7 8": of full, drop, elastic) may be set. Writes into fleet-output/.
 set -euo pipefail
 export STACK=keras3
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 prepare_environment flower
 
-read -ra rounds <<< "${ROUNDS:-6 12 12}"
+read -ra rounds <<< "${ROUNDS:-4 7 8}"
 if [ -n "${DATA:-}" ]; then
     options=(--dataset "$DATA" --model mobilenetv2 --weights "${WEIGHTS:-imagenet}" --image-size 64 --batch-size 16)
 else

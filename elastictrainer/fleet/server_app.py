@@ -3,8 +3,6 @@
 import logging
 from typing import Dict, List
 
-import numpy as np
-
 from elastictrainer.fleet.flower import require_flower
 
 require_flower()
@@ -35,7 +33,7 @@ def main(grid: Grid, context: Context) -> None:
     )
     names: Dict[int, str] = {}
     full_s = ask_for_statistics(grid, model, config, names)
-    round_s = settings.seconds or float(np.median(full_s))
+    round_s = settings.seconds or sorted(full_s)[(len(full_s) - 1) // 2]
     log.info("a round takes %.1f s; full training of the clients: %s", round_s, _listed(full_s))
     strategy = ElasticAverage(model, round_s, names)
     strategy.start(

@@ -115,37 +115,36 @@ def run(asked: argparse.Namespace) -> None:
     run_simulation(server, client, CLIENTS, backend_config=backend)
 
 
-def read(folder: Path) -> Dict[str, List[float]]:
-    """Return simulated minutes and accuracy in % of the rounds in a folder."""
+def read(folder: Path) -> List[Dict[str, str]]:
+    """Return the rows of rounds.csv in a folder that `run` made, with the rule."""
     with open(folder / "rounds.csv", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    return {
-        "minutes": [float(row["seconds"]) / 60 for row in rows],
-        "accuracy": [100 * float(row["accuracy"]) for row in rows],
-    }
+        return [{"rule": folder.name, **row} for row in csv.DictReader(stream)]
 
 
 def draw(asked: argparse.Namespace) -> None:
-    """Draw the rounds of each folder, and print when each first has the best accuracy of the first one."""
+    """Draw the rounds of each folder, write them as a table, and print when each reaches the first one's best."""
     from matplotlib.figure import Figure
+
+    from elastictrainer.fleet.global_model import write_rows
 
     figure = Figure((7, 4), layout="constrained")
     axes = figure.subplots()
-    curves = {folder: read(Path(folder)) for folder in asked.folders}
-    goal = max(curves[asked.folders[0]]["accuracy"])
-    for folder, curve in curves.items():
-        name = Path(folder).name
-        axes.plot(
-            curve["minutes"], curve["accuracy"], marker="o", markersize=3, label=CAPTIONS.get(name, name)
-        )
-        when = next((m for m, a in zip(curve["minutes"], curve["accuracy"]) if a >= goal), None)
-        reached = "never" if when is None else f"after {when:.1f} min"
-        print(f"{name}: best {max(curve['accuracy']):.1f} %, has {goal:.1f} % {reached}")
+    rows = [row for folder in asked.folders for row in read(Path(folder))]
+    goal = None
+    for rule in dict.fromkeys(row["rule"] for row in rows):
+        seconds = [float(row["seconds"]) for row in rows if row["rule"] == rule]
+        accuracy = [100 * float(row["accuracy"]) for row in rows if row["rule"] == rule]
+        goal = max(accuracy) if goal is None else goal
+        axes.plot(seconds, accuracy, marker="o", markersize=3, label=CAPTIONS.get(rule, rule))
+        when = next((s for s, a in zip(seconds, accuracy) if a >= goal), None)
+        reached = "never" if when is None else f"after {when:.1f} s"
+        print(f"{rule}: best {max(accuracy):.1f} % in {seconds[-1]:.1f} s, {goal:.1f} % {reached}")
     axes.axhline(goal, color="grey", linewidth=0.8, linestyle=":")
-    axes.set_xlabel("simulated time (minutes)")
+    axes.set_xlabel("simulated time (s)")
     axes.set_ylabel("test accuracy (%)")
     axes.legend(frameon=False)
     figure.savefig(asked.output, dpi=120)
+    write_rows(Path(asked.output).with_suffix(".csv"), rows)
 
 
 def main() -> None:
