@@ -122,7 +122,7 @@ def read(folder: Path) -> List[Dict[str, str]]:
 
 
 def draw(asked: argparse.Namespace) -> None:
-    """Draw the rounds of each folder, write them as a table, and print when each reaches the first one's best."""
+    """Draw the rounds of each folder, write them as a table, and print when each is as good as the first."""
     from matplotlib.figure import Figure
 
     from elastictrainer.fleet.global_model import write_rows
