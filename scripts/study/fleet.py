@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # a busy machine takes long to start it
 CLIENTS = 8
 SLOW_DOWNS = "1,1,1,1,4,4,4,4"
 CAPTIONS = {
