@@ -89,26 +89,27 @@ def run(asked: argparse.Namespace) -> None:
 
     server, client = ServerApp(), ClientApp()
 
+    def told(context: Any) -> Any:
+        """Return the context with the configuration, which Flower lets nobody set; the state is the same."""
+        return Context(context.run_id, context.node_id, context.node_config, context.state, config)
+
     @server.main()
     def main(grid: Any, context: Any) -> None:
         from elastictrainer.fleet.server_app import main as serve
 
-        context.run_config = config
-        serve(grid, context)
+        serve(grid, told(context))
 
     @client.query()
     def query(message: Any, context: Any) -> Any:
         from elastictrainer.fleet.client_app import describe
 
-        context.run_config = config
-        return describe(message, context)
+        return describe(message, told(context))
 
     @client.train()
     def train(message: Any, context: Any) -> Any:
         from elastictrainer.fleet.client_app import train as train_client
 
-        context.run_config = config
-        return train_client(message, context)
+        return train_client(message, told(context))
 
     backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 1}}
     run_simulation(server, client, CLIENTS, backend_config=backend)
