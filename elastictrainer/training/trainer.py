@@ -243,12 +243,20 @@ class Trainer:
     def restore(self, state: Dict[str, Any]) -> None:
         """Go on from `state` of another trainer, of the same model with the same weights, compiled alike.
 
-        With other weights tensors are scored again by the next `fit`.
+        With other weights tensors are scored again by the next `fit`. Graphs of this trainer stay.
         """
-        values = dict(state)
+        values = {**state, "compiled": self._kept.compiled}
         timings = values.pop("timings")
         self.timings = TensorTimings.from_json(timings) if timings else self.timings
         self._kept = Kept(**values)
+
+    def keep_steps(self, count: int) -> None:
+        """Keep the compiled steps of the latest `count` selections, which `restore` may go back to.
+
+        One call of `fit` needs three. Nothing is compiled before the first one.
+        """
+        if self._kept.compiled is not None:
+            self._kept.compiled.steps.size = count
 
 
 def _note_selection(state: RunState, record: Dict[str, Any]) -> None:

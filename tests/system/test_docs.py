@@ -10,6 +10,7 @@ import pytest
 import elastictrainer
 from elastictrainer.experiment.options import parse
 from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
+from elastictrainer.fleet.settings import FleetSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -67,8 +68,13 @@ def test_commands_are_spelled_right(words):
         parse(settings, words[1:], parser)
     elif words[0] in ("bash", "python"):
         assert (ROOT / words[1]).is_file()
+    elif words[0] == "flwr":
+        given = shlex.split(words[words.index("--run-config") + 1])
+        pairs = (pair.split("=") for pair in given)
+        FleetSettings.from_config({key: int(value) if value.isdigit() else value for key, value in pairs})
     else:
-        assert words[0] in ("et-plot", "et-export", "et-evaluate", "et-predict")
+        ours = ("et-plot", "et-export", "et-evaluate", "et-predict")
+        assert words[0] in (*ours, "flower-superlink", "flower-supernode")
 
 
 @pytest.mark.slow

@@ -102,6 +102,18 @@ def test_a_selection_outlives_the_process(tf, tmp_path):
     assert not history.selections and history.history["selected"] == [len(record["selected"])]
 
 
+def test_going_back_to_an_earlier_state_uses_the_graphs_that_are_there(tf):
+    trainer = trainer_of(tf)
+    fit(trainer)
+    trainer.keep_steps(9)
+    weights, saved = trainer.model.get_weights(), trainer.state()
+    fit(trainer, 1)
+    trainer.model.set_weights(weights)
+    trainer.restore(saved)
+    results, selections = fit(trainer, 1)
+    assert not selections and results["trace_seconds"] == 0
+
+
 def test_a_long_call_after_a_short_one_selects_and_records_for_itself(tf):
     trainer = trainer_of(tf, scheme="full")
     first, _ = fit(trainer)

@@ -1,0 +1,1 @@
+"""A fleet, as Flower runs it."""

@@ -1,0 +1,156 @@
+"""The Flower ClientApp: a client's images, its profile, and its rounds."""
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+
+from elastictrainer.fleet.flower import require_flower
+
+require_flower()
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from elastictrainer.data.image_data import ImageData
+from elastictrainer.errors import UsageError
+from elastictrainer.experiment import assembly
+from elastictrainer.fleet.local_training import LocalTraining
+from elastictrainer.fleet.partition import dirichlet, own_images
+from elastictrainer.fleet.round_work import Device
+from elastictrainer.fleet.settings import FleetSettings
+
+_KEPT = "elastictrainer"  # record of the context's state: what holds from one round to the next
+
+app = ClientApp()
+
+
+# A process that simulates several clients makes each of these once.
+@functools.lru_cache(maxsize=1)
+def _training(settings: FleetSettings, classes: int) -> LocalTraining:
+    return LocalTraining(settings, classes)
+
+
+@functools.lru_cache(maxsize=1)
+def _data_set(settings: FleetSettings) -> ImageData:
+    return assembly.load_data(settings.for_training())
+
+
+@functools.lru_cache(maxsize=64)
+def _share(settings: FleetSettings, partition: int, partitions: int) -> ImageData:
+    """Return a simulated client's share of the data set."""
+    data = _data_set(settings)
+    whole: Any = data.train_split
+    if not hasattr(whole, "subset"):
+        raise UsageError(
+            f"{settings.dataset} cannot be divided among simulated clients. Take an image folder, a table, "
+            ".npz arrays, or demo."
+        )
+    owner = dirichlet(whole.labels, partitions, settings.concentration, settings.seed, settings.batch_size)
+    return _cached(replace(data, train_split=whole.subset(owner == partition), seed=partition))
+
+
+@functools.lru_cache(maxsize=1)
+def _own(settings: FleetSettings, folder: str, names: Tuple[str, ...], size: Tuple[int, int]) -> ImageData:
+    """Return the images of a client's folder."""
+    split = own_images(Path(folder), names)
+    return _cached(ImageData(folder, names, split, split, settings.batch_size, size, settings.seed))
+
+
+def _cached(data: ImageData) -> ImageData:
+    """Return the same images, decoded once where they are files."""
+    return data.cached("memory", print) if hasattr(data.train_split, "files") else data
+
+
+def name_of(context: Context) -> str:
+    """Return a client's name in messages: of --node-config, its number in a simulation, or its id."""
+    config = context.node_config
+    if "name" in config:
+        return str(config["name"])
+    return f"client {config['partition-id']}" if "partition-id" in config else f"node {context.node_id}"
+
+
+def _prepared(message: Message, context: Context) -> Tuple[LocalTraining, ImageData, Device]:
+    """Return what a client trains with: the model, its images, its device."""
+    settings = FleetSettings.from_config(context.run_config)
+    order = message.content["config"]
+    names, size = tuple(order["class-names"]), tuple(order["image-size"])
+    config = context.node_config
+    training = _training(settings, len(names))
+    slow_down = 1.0
+    if "images" in config:
+        data = _own(settings, str(config["images"]), names, size)
+    elif "partition-id" in config:
+        partition = int(config["partition-id"])
+        data = _share(settings, partition, int(config["num-partitions"]))
+        slow_down = settings.slow_down(partition)
+    else:
+        raise UsageError(
+            f"{name_of(context)} has no images: start its SuperNode with --node-config \"images='FOLDER'\"."
+        )
+    if order["start"] != training.start:
+        raise UsageError(
+            f"{name_of(context)} starts from other weights than the server: give both the same weights file "
+            "(weights) and seed."
+        )
+    profile = str(config.get("profile", settings.profile))
+    return training, data, Device(training.timings(data, profile), slow_down)
+
+
+@app.query()
+def describe(message: Message, context: Context) -> Message:
+    """Reply with the statistics of the client's images, and with what a round of full training takes."""
+    training, data, device = _prepared(message, context)
+    share = device.timings.forward_share
+    figures: Dict[str, Any] = {
+        "full-seconds": device.full_seconds(data.steps_per_epoch),
+        "pass-seconds": share * device.full_seconds(data.steps_per_epoch),
+    }
+    content = RecordDict(
+        {
+            "arrays": _record(training.statistics(data).arrays()),
+            "metrics": MetricRecord(figures),
+            "about": ConfigRecord({"name": name_of(context)}),
+        }
+    )
+    return Message(content, reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train for a round; reply with the tensors that trained, and nothing else of the model."""
+    training, data, device = _prepared(message, context)
+    order = message.content["config"]
+    state = context.state.get(_KEPT)
+    tensors = {int(index): array.numpy() for index, array in message.content["arrays"].items()}
+    trained, kept = training.train(
+        tensors,
+        data,
+        device,
+        float(order["seconds"]),
+        int(order["server-round"]),
+        state["kept"] if state else "",
+    )
+    context.state[_KEPT] = ConfigRecord({"kept": kept})
+    figures: Dict[str, Any] = {
+        "num-examples": trained.examples,
+        "seconds": trained.seconds,
+        "selected": trained.selected,
+        "rho": 1.0 if trained.rho is None else trained.rho,
+    }
+    content = RecordDict(
+        {
+            "arrays": _record({str(index): values for index, values in trained.tensors.items()}),
+            "metrics": MetricRecord(figures),
+            "about": ConfigRecord({"name": name_of(context)}),
+        }
+    )
+    return Message(content, reply_to=message)
+
+
+def _record(arrays: Dict[str, np.ndarray]) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.ascontiguousarray(values)) for name, values in arrays.items()})
+
+
+__all__: List[str] = ["app"]

@@ -1,0 +1,14 @@
+"""Flower, which a fleet needs and this package does not."""
+
+import importlib.util
+
+from elastictrainer.errors import UsageError
+
+
+def require_flower() -> None:
+    """Raise a UsageError, with the command that installs it, where Flower is missing."""
+    if importlib.util.find_spec("flwr") is None:
+        raise UsageError(
+            'a fleet needs Flower: pip install "elastictrainer[flower]" (Keras 3 stack: Python 3.11 or '
+            "later; on x86-64 3.12 or later)."
+        )

@@ -1,0 +1,218 @@
+"""What a client does with its images: give their statistics, and train on them for a round."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from elastictrainer.data.image_data import ImageData
+from elastictrainer.errors import UsageError
+from elastictrainer.experiment import assembly
+from elastictrainer.experiment.profiling import make_profile, profile_metadata
+from elastictrainer.fleet.feature_statistics import FeatureStatistics
+from elastictrainer.fleet.round_work import Device, RoundWork
+from elastictrainer.fleet.settings import FleetSettings
+from elastictrainer.models.solved_head import SolvableHead
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.plan import PLAIN_INTERVAL
+from elastictrainer.selection.settings import check_tensors
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.objective import classification_loss
+from elastictrainer.steps.snapshot import digest
+from elastictrainer.training.trainer import Trainer
+
+_PROFILE = {"warmup": 10, "steps": 4, "calibrate_s": 10.0}  # a fleet's devices shall not wait for minutes
+_STEPS_KEPT = 9  # compiled steps of a scheme: a process that simulates eight clients builds none twice
+Tensors = Dict[int, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a client's round.
+
+    Attributes:
+        tensors: what trained, by index.
+        examples: how many it trained on.
+        seconds: that the round takes by the client's profile.
+        selected: how many tensors trained.
+        rho: of the round's work; see `RoundWork`.
+    """
+
+    tensors: Tensors
+    examples: int
+    seconds: float
+    selected: int
+    rho: Optional[float]
+
+
+class LocalTraining:
+    """One model and its compiled steps, for a client, or for all clients that a process simulates in turn.
+
+    Attributes:
+        model: compiled; its weights are those of the latest round.
+        start: digest of the weights and statistics that every client starts from.
+    """
+
+    def __init__(self, settings: FleetSettings, classes: int):
+        """
+        Args:
+            settings: of the fleet.
+            classes: how many the fleet has.
+
+        Raises:
+            UsageError: the model cannot be made.
+        """
+        self.settings, self._training = settings, settings.for_training()
+        assembly.configure(settings.seed)
+        self.model = assembly.make_model(self._training, classes)
+        self.classes = classes
+        self.start = start_digest(self.model)
+        self._initial = [variable.numpy() for variable in tf_variables(self.model.trainable_weights)]
+        self.optimizer = assembly.make_optimizer(self._training)
+        accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        self.model.compile(self.optimizer, classification_loss(), metrics=[accuracy], jit_compile=False)
+        optimizers.build(self.optimizer, self.model.trainable_variables)
+        self._timings: Optional[TensorTimings] = None
+        self._trainers: Dict[str, Trainer] = {}
+        self._head: Optional[SolvableHead] = None
+
+    def timings(self, data: ImageData, file: str = "") -> TensorTimings:
+        """Return the model's profile on this device: of `file`, or made on a minibatch and kept there.
+
+        Raises:
+            UsageError: the file holds no profile, or that of another model.
+        """
+        if self._timings is None and file and Path(file).exists():
+            self._timings = TensorTimings.load(file)
+            check_tensors(self._timings, len(self._initial))
+        if self._timings is None:
+            batch = next(iter(data.train(0)))
+            shape = tuple(int(size) for size in batch[0].shape[1:])
+            metadata = profile_metadata(self._training, self.model, shape, self.classes)
+            self._timings = make_profile(self.model, batch, self.optimizer, metadata, print, **_PROFILE)
+            if file:
+                self._timings.save(file)
+        return self._timings
+
+    def statistics(self, data: ImageData) -> FeatureStatistics:
+        """Return the statistics of the features of all images, by the network that every client starts from.
+
+        Raises:
+            UsageError: the model has no head that can be solved.
+        """
+        self._assign({})
+        self._head = self._head or SolvableHead(self.model)
+        features_of = self._head.features
+        parts = [(features_of(x).numpy(), y.numpy()) for x, y in data.stored(data.train_split)]
+        features, labels = (np.concatenate(part) for part in zip(*parts))
+        return FeatureStatistics.of(features, labels.astype(np.int64), self.classes)
+
+    def train(
+        self,
+        tensors: Mapping[int, NDArray[Any]],
+        data: ImageData,
+        device: Device,
+        seconds: float,
+        number: int,
+        kept: str = "",
+    ) -> Tuple[Trained, str]:
+        """Train for a round.
+
+        Args:
+            tensors: global values, by index, of all tensors that any client has trained so far.
+            data: the client's images.
+            device: the client's.
+            seconds: of the round.
+            number: of the round, from 1; the order of the images depends on it.
+            kept: what the client's latest round returned as its second result; empty before the first.
+
+        Returns:
+            What trained; and what the client keeps for its next round: its selection, as JSON text.
+
+        Raises:
+            UsageError, RunError: as `Trainer.fit`.
+        """
+        self._assign(tensors)
+        optimizers.reset_slots(self.optimizer, self.model.trainable_variables)
+        state: Dict[str, Any] = json.loads(kept) if kept else {"rounds": PLAIN_INTERVAL}
+        holds = state["rounds"] < PLAIN_INTERVAL
+        settings = self.settings
+        scored = 0 if holds else settings.importance_batches
+        work = device.work(settings.rule, seconds, data.steps_per_epoch, settings.least_rho, scored)
+        if not work.steps:
+            return Trained({}, 0, 0.0, 0, work.rho), kept
+        mask = np.ones(len(device.timings), bool)
+        if work.rho is None:
+            self._fit(self._trainer("full", device.timings), work, data, number)
+        else:
+            scheme = state["scheme"] if holds else "elastic" if work.scored else "freeze-below"
+            trainer = self._trainer(scheme, device.timings, work)
+            # The head is solved: no full steps come before the first selection, and none is timed.
+            fresh = {"policy": None, "steps": 1, "full_ms": [device.timings.full_ms]}
+            before = state["trainer"] if holds else fresh
+            trainer.restore({**before, "timings": None, "weights": digest(self.model.variables)})
+            self._fit(trainer, work, data, number)
+            trainer.keep_steps(_STEPS_KEPT)
+            policy = trainer.state()["policy"]
+            mask = np.isin(np.arange(len(mask)), policy["masks"][-1])
+            # Rounds are counted instead of steps: how many steps a round has depends on the selection.
+            rounds = state["rounds"] + 1 if holds else 1
+            kept = json.dumps({"rounds": rounds, "scheme": scheme, "trainer": {**fresh, "policy": policy}})
+        values = tf_variables(self.model.trainable_weights)
+        trained = {int(i): values[i].numpy() for i in np.flatnonzero(mask)}
+        spent_s = device.seconds(work.steps, mask) + work.scoring_s
+        return Trained(trained, work.steps * settings.batch_size, spent_s, int(mask.sum()), work.rho), kept
+
+    def _assign(self, tensors: Mapping[int, NDArray[Any]]) -> None:
+        """Set the weights to `tensors`, by index, and the others to what every client starts from."""
+        for index, variable in enumerate(tf_variables(self.model.trainable_weights)):
+            variable.assign(tensors.get(index, self._initial[index]))
+
+    def _trainer(self, scheme: str, timings: TensorTimings, work: Optional[RoundWork] = None) -> Trainer:
+        """Return the trainer of a scheme, set to a round's work; its graphs serve every round."""
+        if scheme not in self._trainers:
+            self._trainers[scheme] = Trainer(
+                self.model,
+                scheme=scheme,
+                timings=timings,
+                reuse="off",  # the next round has other weights: nothing is frozen for longer than an epoch
+                say=lambda line: None,
+                rho=1.0,
+                deterministic=True,  # the profile says how long steps take, not this process' clock
+            )
+        trainer = self._trainers[scheme]
+        if work is not None:
+            trainer.selection = replace(
+                trainer.selection, rho=work.rho or 1.0, importance_batches=max(1, work.scored)
+            )
+        return trainer
+
+    def _fit(self, trainer: Trainer, work: RoundWork, data: ImageData, number: int) -> None:
+        """Train an epoch of the steps that `work` has."""
+        trainer.fit(
+            data.stream, steps_per_epoch=work.steps, initial_epoch=number - 1, epochs=number, verbose=0
+        )
+
+
+def start_digest(model: tf.keras.Model) -> int:
+    """Return a digest of a new model's weights and statistics, without the state of its random numbers."""
+    floats = [v for v in tf_variables(model.variables) if v.dtype.is_floating]
+    return digest(floats)
+
+
+def head_indices(model: tf.keras.Model) -> List[int]:
+    """Return the indices, in `model.trainable_weights`, of the head's tensors: kernel, and bias if any.
+
+    Raises:
+        UsageError: the model has no head that can be solved.
+    """
+    ours = {id(v) for v in SolvableHead(model).layer.trainable_weights}
+    found = [index for index, v in enumerate(model.trainable_weights) if id(v) in ours]
+    if not found:
+        raise UsageError("the head's tensors are not among the model's trainable weights.")
+    return found

@@ -1,0 +1,88 @@
+"""What a client does within the time of a round, by its profile: how many steps of which time. NumPy only."""
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastictrainer.errors import UsageError
+from elastictrainer.profiler.timings import TensorTimings
+
+RULES = ("elastic", "full", "drop")
+# A minibatch that tensors are scored on takes a full step and another gradient: two full steps at most.
+SCORING_STEPS = 2.0
+_MOST_SCORING = 1 / 3  # of a round
+
+
+@dataclass(frozen=True)
+class RoundWork:
+    """A client's work in a round.
+
+    Attributes:
+        rho: the time of a step over a full step's; None: all tensors train, and none is scored.
+        steps: minibatches to train on; 0: the client sits the round out.
+        scored: minibatches that tensors are scored on; 0: the last layers train, as deep as the time allows,
+            or an earlier selection holds.
+        scoring_s: seconds that it takes.
+    """
+
+    rho: Optional[float]
+    steps: int
+    scored: int = 0
+    scoring_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Device:
+    """A client's device, by its profile.
+
+    Attributes:
+        timings: the profile.
+        slow_down: how many times as long every step is counted to take: 1 but in a simulation.
+    """
+
+    timings: TensorTimings
+    slow_down: float = 1.0
+
+    def seconds(self, steps: float, mask: NDArray[Any]) -> float:
+        """Return how long so many steps under `mask` (N,) bool take."""
+        return 1e-3 * self.slow_down * steps * self.timings.step_time(mask)
+
+    def full_seconds(self, steps: float) -> float:
+        """Return how long so many full steps take."""
+        return 1e-3 * self.slow_down * steps * self.timings.full_ms
+
+    def work(self, rule: str, seconds: float, steps: int, least_rho: float, scored: int) -> RoundWork:
+        """Return what the client does in a round.
+
+        With "elastic" it passes over all its images where a step can be made short enough for that; no step
+        is shorter than `least_rho` of a full one, and in the time that is left fewer images are trained on.
+
+        Args:
+            rule: "elastic"; "full": full steps on all images, however long that takes; "drop": the same, but
+                not at all where that exceeds the round.
+            seconds: of the round.
+            steps: minibatches of all its images.
+            least_rho: 0 to 1; 1: full steps only.
+            scored: minibatches that tensors are to be scored on, where some are to be left out and the time
+                allows; 0: an earlier selection holds.
+
+        Raises:
+            UsageError: an unknown rule.
+        """
+        if rule not in RULES:
+            raise UsageError(f"rule must be one of {', '.join(RULES)}, not {rule!r}.")
+        full_s = self.full_seconds(steps)
+        if rule == "full" or full_s <= seconds:
+            return RoundWork(None, steps)
+        if rule == "drop":
+            return RoundWork(None, 0)
+        lowest = max(least_rho, self.timings.rho_min)
+        if lowest >= 1:
+            return RoundWork(None, int(steps * seconds / full_s))
+        each_s = self.full_seconds(SCORING_STEPS)
+        scored = min(scored, int(_MOST_SCORING * seconds / each_s))
+        share = (seconds - scored * each_s) / full_s
+        rho = float(np.clip(share, lowest, 1.0))
+        return RoundWork(rho, min(steps, int(steps * share / rho)), scored, scored * each_s)

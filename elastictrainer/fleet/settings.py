@@ -1,0 +1,118 @@
+"""The settings of a fleet: Flower's run configuration, checked."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional
+
+from elastictrainer.errors import UsageError, unknown
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.fleet.round_work import RULES
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """What `flwr run --run-config` sets; the keys have hyphens there (`image-size`).
+
+    Attributes:
+        dataset: as of et-train: the server tests on its test part, and simulated clients divide its training
+            part. Other clients have images of their own.
+        model, weights, image_size, batch_size, optimizer, learning_rate, seed: as of et-train; 0 as
+            `image_size` is the model's own.
+        rounds: how many.
+        seconds: of a round; 0: what full training takes the slowest of the faster half of the clients.
+        rule: see `round_work`.
+        least_rho: of elastic clients, the least time of a step over a full step's.
+        importance_batches: minibatches that an elastic client scores its tensors on.
+        clients: the server waits for so many before the first round.
+        timeout: seconds by the clock that the server waits for the answers of a round.
+        concentration: of the Dirichlet distribution that divides the classes among simulated clients.
+        slow_downs: by simulated client, how many times as long its steps are counted to take, "1,1,4"; those
+            beyond the list: 1.
+        profile: file of the model's profile; it is made where there is none. Empty: made for each run.
+        output: folder for rounds.csv and model.keras; empty: nothing is written.
+    """
+
+    dataset: str = "demo"
+    model: str = "demo"
+    weights: str = "imagenet"
+    image_size: int = 0
+    batch_size: int = 4
+    optimizer: str = "sgd"
+    learning_rate: float = 1e-4
+    seed: int = 0
+    rounds: int = 5
+    seconds: float = 0.0
+    rule: str = "elastic"
+    least_rho: float = 0.5
+    importance_batches: int = 3
+    clients: int = 2
+    timeout: float = 600.0
+    concentration: float = 0.5
+    slow_downs: str = ""
+    profile: str = ""
+    output: str = ""
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "FleetSettings":
+        """Read Flower's run configuration.
+
+        Raises:
+            UsageError: an unknown key, a value of another type, or out of range.
+        """
+        fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(cls)}
+        given: Dict[str, Any] = {}
+        for key, value in config.items():
+            if key not in fields:
+                raise unknown("setting", key, fields)
+            wanted: Any = type(fields[key].default)
+            if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+                value = float(value)
+            if type(value) is not wanted:
+                raise UsageError(f"{key} must be of type {wanted.__name__}, not {value!r}.")
+            given[fields[key].name] = value
+        return cls(**given)
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise unknown("rule", self.rule, RULES)
+        for name in ("rounds", "clients", "batch_size", "importance_batches"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}.")
+        for name in ("learning_rate", "timeout", "concentration"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name.replace('_', '-')} must be above 0, not {getattr(self, name):g}.")
+        if not 0 < self.least_rho <= 1:
+            raise UsageError(f"least-rho must be above 0 and at most 1, not {self.least_rho:g}.")
+        if self.seconds < 0:
+            raise UsageError(f"seconds must be 0 or more, not {self.seconds:g}.")
+        self.slow_down(0)
+
+    def slow_down(self, client: int) -> float:
+        """Return how many times as long the steps of simulated client number `client` are counted to take."""
+        try:
+            factors: List[float] = [float(part) for part in self.slow_downs.split(",") if part.strip()]
+        except ValueError:
+            factors = [0.0]
+        if any(not factor > 0 for factor in factors):
+            raise UsageError(f"slow-downs must be numbers above 0 as in '1,1,4', not {self.slow_downs!r}.")
+        return factors[client] if client < len(factors) else 1.0
+
+    def for_training(self) -> TrainSettings:
+        """Return the settings of et-train that say the same of model, data and optimizer."""
+        return TrainSettings(
+            dataset=self.dataset,
+            model=self.model,
+            weights=self.weights,
+            image_size=self.image_size or None,
+            batch_size=self.batch_size,
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            seed=self.seed,
+            importance_batches=self.importance_batches,
+        )
+
+    @property
+    def output_folder(self) -> Optional[Path]:
+        """Where results are written; None: nowhere."""
+        return Path(self.output) if self.output else None
