@@ -60,7 +60,7 @@ def _own(settings: FleetSettings, folder: str, names: Tuple[str, ...], size: Tup
 
 def _cached(data: ImageData) -> ImageData:
     """Return the same images, decoded once where they are files."""
-    return data.cached("memory", print) if hasattr(data.train_split, "files") else data
+    return data.cached("memory") if hasattr(data.train_split, "files") else data
 
 
 def name_of(context: Context) -> str:

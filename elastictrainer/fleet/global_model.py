@@ -39,7 +39,7 @@ class GlobalModel:
         training = self.settings.for_training()
         assembly.configure(self.settings.seed)
         data = assembly.load_data(training)
-        self.data: ImageData = data.cached("memory", print) if hasattr(data.test_split, "files") else data
+        self.data: ImageData = data.cached("memory") if hasattr(data.test_split, "files") else data
         self.class_names = list(data.class_names)
         self.model = assembly.make_model(training, len(self.class_names))
         self.start = start_digest(self.model)

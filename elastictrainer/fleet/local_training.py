@@ -94,7 +94,7 @@ class LocalTraining:
             batch = next(iter(data.train(0)))
             shape = tuple(int(size) for size in batch[0].shape[1:])
             metadata = profile_metadata(self._training, self.model, shape, self.classes)
-            self._timings = make_profile(self.model, batch, self.optimizer, metadata, print, **_PROFILE)
+            self._timings = make_profile(self.model, batch, self.optimizer, metadata, **_PROFILE)
             if file:
                 self._timings.save(file)
         return self._timings
@@ -181,7 +181,6 @@ class LocalTraining:
                 scheme=scheme,
                 timings=timings,
                 reuse="off",  # the next round has other weights: nothing is frozen for longer than an epoch
-                say=lambda line: None,
                 rho=1.0,
                 deterministic=True,  # the profile says how long steps take, not this process' clock
             )
