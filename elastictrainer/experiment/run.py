@@ -95,7 +95,7 @@ def _train(
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
         # Alone, it makes the test part where the data has none.
-        besides = "--test-split 0.2 and " if settings.validation_split else ""
+        besides = "--test-split 0.2 with " if settings.validation_split else ""
         raise UsageError(
             f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
             f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."

@@ -73,7 +73,7 @@ def test_each_part_is_recorded_with_the_frozen_work(tf, field):
     work = ActivationCache(step, minibatch, spec, 8, ReuseSettings(dtype="float32"), forward)
     for _ in range(2):
         work.write(minibatch)
-    first, second = (work.recording.read(rows) for rows in np.arange(8).reshape(2, 4))
+    first, second = (work.storage.read(rows) for rows in np.arange(8).reshape(2, 4))
     assert [tuple(cached.shape) for cached in first] == [(4, 4), (4,)]  # pooled features, and labels
     assert not np.array_equal(first[0], second[0])  # drawn for every example that is recorded
 

@@ -245,7 +245,7 @@ BAD = {
             "images/train",
             *"--validation-split 0.2 --early-stopping 2".split(),
         ),
-        "has none: --test-split 0.2 beside --validation-split 0.1 takes",
+        "has none: --test-split 0.2 with --validation-split 0.1",
     ),
     "classes of a registered data set": (
         ("et-profile", *SMALL, *"--dataset stanford_dogs --classes 100".split()),
