@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection.plan import Plan
+from elastictrainer.selection.plan import FEWEST, Plan
 
 # What a selection takes, in full steps: to build its graphs; to score the tensors as well.
 _GRAPH_STEPS, _SCORING_STEPS = 20.0, 30.0
@@ -113,8 +113,9 @@ def forecast(
     selects = mask is None
     passes = intervals if cached and selects else float(head)
     cheapest = timings.with_cache if cached and selects else timings
-    # An epoch at least, of the cheapest selection. A head that is solved is worth its time alone.
-    least = 0.0 if mask is not None and head else cheapest.rho_min if mask is None else 1.0
+    # The cheapest selection, in epochs of full training. After a solved head the loss rises for an epoch or two: a
+    # run that ends there is no better than its head, which is worth its time alone.
+    least = cheapest.rho_min * (FEWEST if cached and head else 1.0) if selects else 0.0 if head else 1.0
     return Forecast(
         budget_s,
         spent_s,

@@ -60,6 +60,11 @@ def test_too_little_time_is_refused_with_what_each_part_takes_and_a_time_that_is
         of(0.8 * enough).require_enough()
 
 
+def test_after_a_solved_head_four_epochs_are_the_least():
+    assert of().least_training_s == pytest.approx(4 * of(head=False).least_training_s)
+    assert of(mask=ALL).least_training_s == 0, "the head alone is worth its time"
+
+
 def test_without_a_profile_nothing_is_said():
     assert forecast(None, Plan([0.0], 1.0, 5), None, False, None, False, True, 60.0, 1.0) is None
     assert dataclasses.is_dataclass(of())
