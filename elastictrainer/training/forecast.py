@@ -113,8 +113,8 @@ def forecast(
     selects = mask is None
     passes = intervals if cached and selects else float(head)
     cheapest = timings.with_cache if cached and selects else timings
-    # The cheapest selection, in epochs of full training. After a solved head the loss rises for an epoch or two: a
-    # run that ends there is no better than its head, which is worth its time alone.
+    # The cheapest selection, in epochs of full training. After a solved head the loss rises for an epoch or
+    # two: a run that ends there is no better than its head, which is worth its time alone.
     least = cheapest.rho_min * (FEWEST if cached and head else 1.0) if selects else 0.0 if head else 1.0
     return Forecast(
         budget_s,
