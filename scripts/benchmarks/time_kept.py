@@ -17,8 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from elastictrainer.experiment.durations import seconds_of
-
+from elastictrainer.experiment.quantities import seconds_of
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
