@@ -52,6 +52,7 @@ class Deadline:
         """
         self.seconds, self.reserve_s = seconds, reserve_s
         self.before_s = 0.0  # what an interrupted run had taken
+        self.slowdown = 1.0  # of the device, since `reserve_s` was measured; see `Pace`
         self.lost_s = 0.0  # in which the machine slept: they count for nothing
         self._more_s, self._age_s = more_s, age_s
         self.check_s = check_s
@@ -73,4 +74,4 @@ class Deadline:
 
     def for_training_s(self) -> float:
         """Return the seconds after which the last step must be done."""
-        return self.seconds - self.reserve_s()
+        return self.seconds - self.slowdown * self.reserve_s()

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from elastictrainer.errors import UsageError
 from elastictrainer.selection.policy import CACHE_READ
 from elastictrainer.steps import optimizers
+from elastictrainer.training.pace import Pace
 from elastictrainer.training.prepared import Prepared
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import SUSPENDED
@@ -27,6 +28,7 @@ class Stepping:
         self._state, self._prepared = run_state, prepared
         self._trainable = self._trainable_now()
         self._predicted_step: Optional[Tuple[str, bytes]] = None  # the latest step's kind and mask
+        self._pace = Pace()
         self._predicted = (0.0, 0.0)  # its time over a full step's, and its operations
 
     def step(self) -> Dict[str, Any]:
@@ -49,9 +51,11 @@ class Stepping:
             loss = batch.train()
         ms = 1e3 * (time.perf_counter() - start)
         # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
-        if batch.timed:
-            progress.step_took(self._while_awake(ms, batch.lap))
         self._predict(mask, batch.kind)
+        if batch.timed:
+            awake_ms = self._while_awake(ms, batch.lap)
+            progress.step_took(awake_ms)
+            self._follow_pace(awake_ms)
         progress.step_done(loss)
         state.loss, state.step_ms = loss, ms
         if state.by_clock and state.ends():
@@ -101,6 +105,13 @@ class Stepping:
         if state.deadline is not None:
             state.deadline.lost_s += lost_s
         return usual_ms
+
+    def _follow_pace(self, ms: float) -> None:
+        """End earlier on a device that has become slower: its last evaluation takes longer as well."""
+        deadline = self._state.deadline
+        if deadline is not None and self._pace.add(ms, self._predicted[0] or 1.0):
+            deadline.slowdown = self._pace.slowdown
+            self._state.follow_deadline()
 
     def _predict(self, mask: NDArray[np.bool_], kind: str) -> None:
         """Add up what the profile says of a step."""
