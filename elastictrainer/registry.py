@@ -103,7 +103,7 @@ STRATEGY = Choice(
     hint="For several GPUs of one machine, start a process for each with --strategy multi-worker.",
 )
 CACHE = Choice("cache", ("none", "memory"))
-EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "keras"))
+EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "tflite-full-int8", "keras"))
 
 
 def takes_rho(scheme: str) -> bool:

@@ -1,5 +1,6 @@
 """et-export: write the model of a finished run in formats for use elsewhere."""
 
+import functools
 import sys
 from typing import Optional, Sequence
 
@@ -41,10 +42,17 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     EXPORT.check_each(formats)
     run_folder = find_runs([options.run])[0]
     load_tensorflow()
+    from elastictrainer.experiment.sample import training_sample
     from elastictrainer.models.export import export_run
 
     for path in export_run(
-        run_folder, formats, options.output, options.overwrite, options.trust_model, options.weights
+        run_folder,
+        formats,
+        options.output,
+        options.overwrite,
+        options.trust_model,
+        options.weights,
+        functools.partial(training_sample, run_folder),
     ):
         print(f"written: {path}")
 

@@ -1,13 +1,13 @@
 """A data set by its name: of a collection, any image folder, tables and arrays."""
 
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from elastictrainer.data import hugging_face, tfds_data, user_data
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.image_folder import FolderSplit, read_folder
+from elastictrainer.data.image_folder import read_folder
 from elastictrainer.data.parts import PARTS, UNSPLIT, by_part, split_dataset
 from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import ArraySplit, Divisible
@@ -104,27 +104,28 @@ def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
         return tfds_data.prepared(path)
     if path.is_dir() and any((path / part).is_dir() for part in ("train", "test")):
         return read_folder(path, reading)
+    whole: Divisible
     if path.is_dir():
         names, whole = user_data.read_class_folders(path, reading)
         return names, {UNSPLIT: whole}
     if path.suffix == ".csv":
-        (names, items, labels), part_of = user_data.read_table(path, reading)
+        names, whole, part_of = user_data.read_table(path, reading)
     elif path.suffix == ".npz":
-        names, items, labels, part_of = user_data.read_arrays(path)
+        names, images, labels, part_of = user_data.read_arrays(path)
+        whole = ArraySplit(images, labels.astype(np.int64))
     else:
         raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
-    parts = by_part(items, labels, part_of)
+    parts = by_part(whole, part_of)
     if UNSPLIT not in parts:
         _require_classes(path, names, parts)
-    kind = ArraySplit if path.suffix == ".npz" else FolderSplit
-    return names, {part: kind(*content) for part, content in parts.items()}
+    return names, parts
 
 
-def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Tuple[Any, np.ndarray]]) -> None:
+def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Divisible]) -> None:
     """Raise UsageError if a class is missing from a part."""
     expected = [part for part in PARTS if part in parts or part == "train"]
     for label, name in enumerate(names):
-        if not all(part in parts and (parts[part][1] == label).any() for part in expected):
+        if not all(part in parts and (parts[part].labels == label).any() for part in expected):
             raise UsageError(f"{path}: class {name!r} is not in all of {', '.join(expected)}.")
 
 

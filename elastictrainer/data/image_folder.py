@@ -108,14 +108,17 @@ class FolderSplit(IndexedSplit):
     Attributes:
         files: (n,) str, paths.
         labels: (n,) int.
+        groups: (n,) int, the series that each is of; None: all are unrelated.
     """
 
     files: np.ndarray
     labels: np.ndarray
+    groups: Optional[np.ndarray] = None
 
     def subset(self, chosen: np.ndarray) -> "FolderSplit":
         """Return the examples that `chosen`, (n,) bool, marks."""
-        return FolderSplit(self.files[chosen], self.labels[chosen])
+        groups = None if self.groups is None else self.groups[chosen]
+        return FolderSplit(self.files[chosen], self.labels[chosen], groups)
 
     def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
         """Return a function from an image's number to the image."""

@@ -1,9 +1,10 @@
 """The parts of a data set: those it comes with, and those that are set apart from its training images."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
+from elastictrainer.data.groups import grouped_mask
 from elastictrainer.data.splits import Divisible
 from elastictrainer.errors import UsageError
 
@@ -85,12 +86,18 @@ def split_dataset(
 def _set_apart(
     split: Divisible, class_names: Sequence[str], fraction: float, seed: int, option: str
 ) -> Tuple[Divisible, Divisible]:
-    apart = stratified_mask(split.labels, class_names, fraction, seed, option)
+    groups = getattr(split, "groups", None)
+    apart = stratified_mask(split.labels, class_names, fraction, seed, option, groups)
     return split.subset(~apart), split.subset(apart)
 
 
 def stratified_mask(
-    labels: np.ndarray, names: Sequence[str], fraction: float, seed: int, option: str = "--test-split"
+    labels: np.ndarray,
+    names: Sequence[str],
+    fraction: float,
+    seed: int,
+    option: str = "--test-split",
+    groups: Optional[np.ndarray] = None,
 ) -> np.ndarray:
     """Draw the examples of a part: the same share of every class, at least one and never all of them.
 
@@ -100,37 +107,37 @@ def stratified_mask(
         fraction: share of the examples, between 0 and 1.
         seed: of the draw; the same seed and labels give the same examples.
         option: that asked for it, for the message.
+        groups: (n,) int, the series that each is of, which are not divided: shares are then about the same.
 
     Returns:
         (n,) bool, True for the part.
 
     Raises:
-        UsageError: a class with fewer than two examples, which cannot be in both parts.
+        UsageError: a class with fewer than two examples, or in fewer than two groups, which cannot be in both
+            parts.
     """
     random = np.random.default_rng([seed, len(labels)])
-    apart = np.zeros(len(labels), bool)
+    apart, wanted = np.zeros(len(labels), bool), np.zeros(len(names), int)
     for label, name in enumerate(names):
         members = np.flatnonzero(labels == label)
         if len(members) < 2:
             raise UsageError(
                 f"class {name!r} has {len(members)} image(s); {option} needs at least two of each."
             )
-        count = min(max(1, round(fraction * len(members))), len(members) - 1)
-        apart[random.choice(members, count, replace=False)] = True
-    return apart
+        wanted[label] = min(max(1, round(fraction * len(members))), len(members) - 1)
+        apart[random.choice(members, wanted[label], replace=False)] = True
+    return apart if groups is None else grouped_mask(labels, groups, names, wanted, random, option)
 
 
-def by_part(items: Any, labels: np.ndarray, part_of: Sequence[str]) -> Dict[str, Tuple[Any, np.ndarray]]:
+def by_part(whole: Divisible, part_of: Sequence[str]) -> Dict[str, Divisible]:
     """Return the examples of each part, in their stored order.
 
     Args:
-        items: (n, ...) files or images.
-        labels: (n,) int.
+        whole: all n examples.
         part_of: (n,) str, the part that each is in.
 
     Returns:
-        Items and labels (int64) of the parts that there are, in the order of PARTS.
+        The parts that there are, in the order of PARTS.
     """
     of = np.asarray(part_of)
-    found: List[str] = [part for part in (*PARTS, UNSPLIT) if (of == part).any()]
-    return {part: (items[of == part], labels[of == part].astype(np.int64)) for part in found}
+    return {part: whole.subset(of == part) for part in (*PARTS, UNSPLIT) if (of == part).any()}

@@ -32,8 +32,8 @@ def resized(image: tf.Tensor, size: Tuple[int, int]) -> tf.Tensor:
     return tf.ensure_shape(pixels, (*size, 3))
 
 
-def preprocessing(size: Tuple[Optional[int], Optional[int]]) -> str:
-    """Say how pictures are prepared for a network of that input height and width; None: it takes any."""
+def preprocessing(size: Tuple[Optional[int], Optional[int]], dtype: str = "float32") -> str:
+    """Say how pictures are prepared for a network of that height, width (None: any) and input type."""
     height, width = size
     shape = f"{height} pixels high and {width} wide" if height and width else "the size trained on"
     arguments = f"({width}, {height})" if height and width else "..."
@@ -42,6 +42,7 @@ def preprocessing(size: Tuple[Optional[int], Optional[int]]) -> str:
         f"8 bits. Resize the whole picture, whatever its proportions, to {shape}, by bilinear interpolation "
         f"with antialiasing: Pillow's resize({arguments}, BILINEAR), or TensorFlow's tf.image.resize(..., "
         "antialias=True). A JPEG of at least 4, 8 or 16 times that size in both directions may be decoded at "
-        "a half, a quarter or an eighth of its scale before. Pass the values as they are: float32, 0 to 255, "
-        "channels in the order red, green, blue. Scaling and normalising are inside the model."
+        "a half, a quarter or an eighth of its scale before. Pass the values as they are: "
+        f"{dtype}, 0 to 255, channels in the order red, green, blue. Scaling and normalising are inside the "
+        "model."
     )

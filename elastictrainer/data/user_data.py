@@ -4,7 +4,7 @@ import codecs
 import csv
 import io
 from pathlib import Path
-from typing import List, Tuple
+from typing import Dict, List, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -13,8 +13,6 @@ from elastictrainer.data.parts import UNSPLIT, VALIDATION_NAMES
 from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.errors import UsageError
 
-# Class names by label; image files (n,) str; labels (n,) int.
-LabelledFiles = Tuple[List[str], np.ndarray, np.ndarray]
 # The arrays that an `.npz` file may hold, images and labels in turn.
 _ARRAYS = (
     {"train": ("x_train", "y_train"), "val": ("x_val", "y_val"), "test": ("x_test", "y_test")},
@@ -38,17 +36,19 @@ def read_class_folders(folder: Path, reading: Reading) -> Tuple[List[str], Folde
     return names, read_classes(folder, names, reading)
 
 
-def read_table(path: Path, reading: Reading) -> Tuple[LabelledFiles, List[str]]:
-    """Read the images of a CSV file with the columns path, label and optionally split (train, val or test).
+def read_table(path: Path, reading: Reading) -> Tuple[List[str], FolderSplit, List[str]]:
+    """Read the images of a CSV file with the columns path, label and optionally split (train, val or test)
+    and group (any text; without one an image is a group of its own).
 
     Paths are relative to the folder of the CSV file. Class names are in alphabetical order.
 
     Returns:
-        The labelled files; and (n,) the part that each is in, UNSPLIT if there is no column `split`.
+        Class names by label; the images; and (n,) the part that each is in, UNSPLIT if there is no column
+        `split`.
 
     Raises:
         UsageError: the file cannot be read, a column is missing, a field is empty or holds another split (the
-            message gives the line), fewer than two classes, an unreadable image.
+            message gives the line), a group is in two parts, fewer than two classes, an unreadable image.
     """
     try:
         reader = csv.DictReader(io.StringIO(_text(path), newline=""))
@@ -60,7 +60,7 @@ def read_table(path: Path, reading: Reading) -> Tuple[LabelledFiles, List[str]]:
     if missing:
         raise UsageError(
             f"{path} has no column {missing[0]!r}; expected: path, label, and perhaps split (train, val "
-            "or test)."
+            "or test) and group."
         )
     for line, row in enumerate(rows, 2):
         empty = [column for column in ("path", "label") if not (row[column] or "").strip()]
@@ -72,13 +72,33 @@ def read_table(path: Path, reading: Reading) -> Tuple[LabelledFiles, List[str]]:
     if len(names) < 2:
         raise UsageError(f"{path} names {len(names)} class(es); classification needs at least two.")
     label_of = {name: label for label, name in enumerate(names)}
+    part_of = [_SPLITS[row["split"].strip()] if "split" in columns else UNSPLIT for row in rows]
+    groups = _groups(path, rows, part_of) if "group" in columns else None
     files = [path.parent / row["path"].strip() for row in rows]
     usable = reading.usable(files)
-    labels = np.array([label_of[row["label"].strip()] for row in rows])[usable]
-    found = names, np.array([str(file) for file in files])[usable], labels
-    if "split" not in columns:
-        return found, [UNSPLIT] * len(labels)
-    return found, [_SPLITS[row["split"].strip()] for row, used in zip(rows, usable) if used]
+    labels = np.array([label_of[row["label"].strip()] for row in rows])
+    whole = FolderSplit(np.array([str(file) for file in files]), labels, groups).subset(usable)
+    return names, whole, np.array(part_of)[usable].tolist()
+
+
+def _groups(path: Path, rows: Sequence[Dict[str, str]], part_of: Sequence[str]) -> np.ndarray:
+    """Number the groups of a table, (n,) int; a row without a group is one of its own.
+
+    Raises:
+        UsageError: a group is in two parts.
+    """
+    first: Dict[Union[str, int], Tuple[int, str]] = {}  # line and part in which a group comes first
+    numbers = []
+    for line, (row, part) in enumerate(zip(rows, part_of), 2):
+        name = (row["group"] or "").strip()
+        number, other = first.setdefault(name or line, (line, part))
+        if part != other:
+            raise UsageError(
+                f"{path}: group {name!r} is in {other} (line {number}) and in {part} (line {line}); put all "
+                "its images into one part."
+            )
+        numbers.append(number)
+    return np.array(numbers)
 
 
 def _text(path: Path) -> str:

@@ -74,7 +74,8 @@ def labelled_of_run(
     except UsageError as error:
         started_in = run.environment().get("directory")
         raise UsageError(
-            f"{error} The run was started in {started_in}; go there, or name the data with --dataset."
+            f"{error} The run was started in {started_in}; go there, or put its data back. "
+            "et-evaluate takes other data, too: --dataset."
         ) from None
     splits = settings.test_split, settings.validation_split, settings.seed
     parts = split_dataset(settings.dataset, names, own, *splits)

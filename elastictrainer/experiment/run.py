@@ -26,6 +26,7 @@ from elastictrainer.experiment import (
 )
 from elastictrainer.experiment.quantities import bytes_of, seconds_of
 from elastictrainer.experiment.rates import rate_schedule
+from elastictrainer.experiment.sample import training_sample
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_writable_cache
 from elastictrainer.models import warm_start
@@ -185,7 +186,8 @@ def _train(
     if settings.meter:
         summary = _with_metered_energy(summary, settings.meter, run)
     if settings.export and not (group and group.rank):
-        for path in export_run(run, settings.export.split(","), trust=True):  # it was just written
+        sample = functools.partial(training_sample, run)
+        for path in export_run(run, settings.export.split(","), trust=True, sample=sample):  # just written
             print(f"written: {path}")
     return summary
 

@@ -48,8 +48,8 @@ class CommonSettings:
         f"{', '.join(registry.DATASET.names)}, or your images: a folder with train/CLASS/IMAGE and "
         "test/CLASS/IMAGE and perhaps val/CLASS/IMAGE (or CLASS/IMAGE, see --test-split), a folder that "
         "tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
-        "split, or .npz arrays; tfds:NAME, any image classification set of tensorflow-datasets; hf:NAME, one "
-        'of Hugging Face\'s hub, or hf:FOLDER, a copy of one (pip install "elastictrainer[hf]")',
+        "split and group, or .npz arrays; tfds:NAME, any image classification set of tensorflow-datasets; "
+        'hf:NAME, one of Hugging Face\'s hub, or hf:FOLDER, a copy of one (pip install "elastictrainer[hf]")',
         check_name=registry.DATASET.check,
         group="data",
         metavar="DATA",

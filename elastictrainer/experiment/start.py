@@ -3,6 +3,7 @@
 TensorFlow is loaded when what is asked for has been checked.
 """
 
+import functools
 import os
 import re
 import time
@@ -53,9 +54,11 @@ def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> D
             missing = _exports_missing(run, settings)
             if missing:
                 load_tensorflow()
+                from elastictrainer.experiment.sample import training_sample
                 from elastictrainer.models.export import export_run
 
-                for path in export_run(run, missing, trust=settings.trust_model):
+                sample = functools.partial(training_sample, run)
+                for path in export_run(run, missing, trust=settings.trust_model, sample=sample):
                     print(f"written: {path}")
             else:
                 print(f"{run.path} is finished; there is nothing to resume.")

@@ -3,13 +3,14 @@
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import List, Optional, Sequence, Union
+from typing import Callable, List, Optional, Sequence, Tuple, Union
 
+import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data.resizing import preprocessing
-from elastictrainer.errors import UsageError
-from elastictrainer.models import model_file
+from elastictrainer.errors import RunError, UsageError, reason
+from elastictrainer.models import model_file, zoo
 from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.registry import EXPORT, takes_rho
 from elastictrainer.runs import ownership
@@ -23,6 +24,7 @@ LABELS = "labels.txt"
 PREPROCESSING = "preprocessing.txt"
 SAVED_LABELS = f"assets.extra/{LABELS}"  # the folder that TensorFlow leaves to others
 SAVED_SIGNATURE = "assets.extra/elastictrainer.signature"
+FULL_INT8 = "tflite-full-int8"
 
 
 def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
@@ -66,6 +68,7 @@ def export(
     format: str,
     path: Union[str, Path],
     overwrite: bool = False,
+    sample: Optional[np.ndarray] = None,
 ) -> None:
     """Write a trained model in one format.
 
@@ -73,14 +76,19 @@ def export(
         model: from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
         class_names: by label.
         format: "saved_model" (a folder, with class names and this user's signature in assets.extra), "keras",
-            "tflite" (float32), or "tflite-int8" (8-bit weights; the
-            runtime chooses float or integer arithmetic). The TFLite files give probabilities (batch, classes)
-            and contain the class names as labels.txt, and how to prepare pictures as preprocessing.txt.
+            "tflite" (float32), "tflite-int8" (8-bit weights; the
+            runtime chooses float or integer arithmetic), or "tflite-full-int8" (integers only: one image,
+            pixels as uint8, to probabilities times 256 as uint8). The TFLite files give probabilities (batch,
+            classes) and contain the class names as labels.txt, and how to prepare pictures as
+            preprocessing.txt.
         path: the file or folder to write. After a failure what was there is there still.
         overwrite: replace what exists at `path`.
+        sample: training images (n, H, W, 3) uint8, for tflite-full-int8: the ranges of its integers are those
+            that these images lead to.
 
     Raises:
-        UsageError: unknown format, wrong number of class names, or something at `path`.
+        UsageError: unknown format, wrong number of class names, something at `path`, or no `sample`.
+        RunError: the network has an operation that TensorFlow Lite has no integers for.
     """
     EXPORT.check(format)
     path = Path(path)
@@ -95,22 +103,50 @@ def export(
         with atomic_write(path) as unfinished:
             deployed(model, class_names).save(unfinished)
     else:
-        content = _tflite(_logits(model, class_names), quantised=format == "tflite-int8")
+        content = _tflite(_logits(model, class_names), format, sample)
+        dtype = "uint8" if format == FULL_INT8 else "float32"
         with atomic_write(path) as unfinished:
             unfinished.write_bytes(content)
             with zipfile.ZipFile(unfinished, "a") as archive:  # the way TFLite's metadata tools attach files
                 archive.writestr(LABELS, "\n".join(class_names) + "\n")
-                archive.writestr(PREPROCESSING, preprocessing(model.input_shape[1:3]) + "\n")
+                archive.writestr(PREPROCESSING, preprocessing(model.input_shape[1:3], dtype) + "\n")
 
 
-def _tflite(core: tf.keras.Model, quantised: bool) -> bytes:
+def _tflite(core: tf.keras.Model, format: str, sample: Optional[np.ndarray]) -> bytes:
     probabilities = tf.keras.layers.Softmax(name="probabilities", dtype="float32")(core.outputs[0])
     with tempfile.TemporaryDirectory(prefix="elastictrainer-export-") as folder:
         save_for_serving(tf.keras.Model(core.inputs[0], probabilities), folder)
+        if format == FULL_INT8:
+            return _integers_only(folder, sample)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-        if quantised:
+        if format == "tflite-int8":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         return converter.convert()
+
+
+def _integers_only(folder: str, sample: Optional[np.ndarray]) -> bytes:
+    """Convert a SavedModel so that a device without float arithmetic can run it."""
+    if sample is None:
+        raise UsageError(f"{FULL_INT8} needs training images to calibrate on: export(..., sample=images).")
+    loaded = tf.saved_model.load(folder)
+    serve = loaded.signatures["serving_default"]
+    (name,) = serve.structured_input_signature[1]
+    pixels = tf.TensorSpec((1, *sample.shape[1:]), tf.float32)  # compilers for such devices need fixed sizes
+    fixed = tf.function(lambda image: serve(**{name: image})).get_concrete_function(pixels)
+    images = sample.astype(np.float32)
+    images[0, 0, :2] = [[0], [255]]  # the range of all pixels: the scale is 1, the zero point 0
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([fixed], loaded)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.representative_dataset = lambda: ([image[None]] for image in images)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    converter.inference_input_type = converter.inference_output_type = tf.uint8
+    try:
+        return converter.convert()
+    except Exception as error:  # the converter and the quantiser raise many kinds
+        raise RunError(
+            f"TensorFlow Lite cannot compute this network in integers alone ({reason(error)}). "
+            "Export it as tflite-int8."
+        ) from None
 
 
 def export_run(
@@ -120,6 +156,7 @@ def export_run(
     overwrite: bool = False,
     trust: bool = False,
     weights: Optional[str] = None,
+    sample: Optional[Callable[[Tuple[int, int]], np.ndarray]] = None,
 ) -> List[str]:
     """Export a finished run's model in the given formats, with a model card (README.md) next to them.
 
@@ -132,12 +169,14 @@ def export_run(
         overwrite: replace what exists.
         trust: the model may run code, see `model_file.read`.
         weights: "best" or "last"; None: the best where there are such.
+        sample: returns training images, see `export`, of a height and width.
 
     Returns:
         The paths written, in the order of `formats`; the model card is the last.
 
     Raises:
         UsageError: the run is not finished, its model cannot be loaded, a format is unknown, a file exists.
+        RunError: as `export`.
     """
     EXPORT.check_each(formats)
     formats = list(dict.fromkeys(formats))  # one that is named twice is written once
@@ -152,14 +191,18 @@ def export_run(
     model = model_file.read(weights_path, trust)
     compute_in_float32(model)  # every device can, and converters know nothing else
     names = environment.get("class_names") or [str(k) for k in range(model.output_shape[-1])]
+    settings = run.config()
+    images = None
+    if FULL_INT8 in formats and sample is not None:
+        size = settings.get("image_size") or zoo.default_image_size(settings["model"])
+        images = sample(zoo.input_size(model, size))
     for format, path in zip(formats, paths):
-        export(model, names, format, path, overwrite)
+        export(model, names, format, path, overwrite, images)
     written = [str(path) for path in paths]
     card_path = folder / ownership.MODEL_CARD
     if card_path.exists() and not overwrite:
         LOG.info(f"note: {card_path} stays as it is and may describe another export; --overwrite replaces it")
         return written
-    settings = run.config()
     card = render(
         "model_card.md.j2",
         settings=settings,
@@ -171,6 +214,7 @@ def export_run(
         weights_path=weights_path,
         is_kept=weights_path.name == summary.get("kept_weights", run.model_path.name),
         files=[path.name for path in paths],
+        integers_only=ownership.EXPORTS[FULL_INT8] if FULL_INT8 in formats else "",
         data=Path(settings["dataset"]).name,
         weights=Path(settings["weights"]).name,
     )

@@ -5,7 +5,7 @@ import re
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +20,7 @@ from elastictrainer.runs.quiet import silenced
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps.keras_compat import compute_in_float32
 
-_SUM_OFF = 1e-3  # of probabilities, 8-bit arithmetic included
+_SUM_OFF = 1e-3  # of probabilities, 8-bit weights included
 _FORMATS = "a run folder, a .keras file, a SavedModel folder, a .tflite file"
 
 
@@ -39,6 +39,7 @@ class Predictor:
         probabilities: Callable[[np.ndarray], np.ndarray],
         input_shape: Sequence[Optional[int]],
         class_names: Optional[Sequence[str]],
+        sum_off: float = _SUM_OFF,
     ):
         if len(input_shape) != 4 or input_shape[-1] not in (3, None):
             raise UsageError(f"{source} takes inputs of shape {tuple(input_shape)}, not pictures in colour.")
@@ -46,11 +47,15 @@ class Predictor:
         self.image_size: Tuple[Optional[int], Optional[int]] = (input_shape[1], input_shape[2])
         self.class_names = None if class_names is None else list(class_names)
         self._probabilities = probabilities
+        self._sum_off = sum_off
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
-        """Return (n, classes) float32, rows that sum to 1, of images (n, H, W, 3) float32 in 0..255."""
+        """Return (n, classes) float32, of images (n, H, W, 3) float32 in 0..255.
+
+        Rows sum to 1, but for the rounding of a file that computes with integers.
+        """
         found = np.asarray(self._probabilities(images), np.float32)
-        if found.ndim != 2 or (found < 0).any() or (abs(found.sum(axis=1) - 1) > _SUM_OFF).any():
+        if found.ndim != 2 or (found < 0).any() or (abs(found.sum(axis=1) - 1) > self._sum_off).any():
             raise UsageError(
                 f"{self.source} does not give probabilities of classes. Export the model with et-export."
             )
@@ -180,9 +185,15 @@ def _tflite(path: Path, trust: bool) -> Predictor:
         raise UsageError(f"cannot read {path}: {error.strerror}.") from None
     except (ValueError, RuntimeError) as error:
         raise UsageError(f"TensorFlow Lite cannot load {path}: {_first_line(error)}") from None
-    if given["dtype"] is not np.float32 or got["dtype"] is not np.float32:
+    shape = [None if size < 0 else int(size) for size in given["shape_signature"]]
+    types = {given["dtype"], got["dtype"]}
+    if types <= {np.uint8, np.int8} and all(one["quantization"][0] for one in (given, got)):
+        rounding = got["quantization"][0] * int(got["shape"][-1])
+        return Predictor(path, _in_integers(interpreter, given, got), shape, names, _SUM_OFF + rounding)
+    if types != {np.float32}:
         raise UsageError(
-            f"{path} takes {np.dtype(given['dtype'])} and gives {np.dtype(got['dtype'])}; float32 is needed."
+            f"{path} takes {np.dtype(given['dtype'])} and gives {np.dtype(got['dtype'])}; float32 is "
+            "needed, or integers of 8 bits with their scale."
         )
 
     def probabilities(images: np.ndarray) -> np.ndarray:
@@ -193,8 +204,23 @@ def _tflite(path: Path, trust: bool) -> Predictor:
         interpreter.invoke()
         return interpreter.get_tensor(got["index"])
 
-    shape = [None if size < 0 else int(size) for size in given["shape_signature"]]
     return Predictor(path, probabilities, shape, names)
+
+
+def _in_integers(
+    interpreter: Any, given: Dict[str, Any], got: Dict[str, Any]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function from images to the probabilities of a TFLite model that takes and gives integers."""
+    (scale, zero), (unit, offset) = given["quantization"], got["quantization"]
+    allowed = np.iinfo(given["dtype"])
+
+    def one(image: np.ndarray) -> np.ndarray:
+        levels = np.rint(image / scale + zero).clip(allowed.min, allowed.max)
+        interpreter.set_tensor(given["index"], levels[None].astype(given["dtype"]))
+        interpreter.invoke()
+        return (interpreter.get_tensor(got["index"])[0].astype(np.float32) - offset) * unit
+
+    return lambda images: np.stack([one(image) for image in images])
 
 
 def _custom_ops(content: bytes) -> List[str]:

@@ -38,6 +38,7 @@ EXPORTS = {
     "saved_model": "saved_model",
     "tflite": "model.tflite",
     "tflite-int8": "model-int8.tflite",
+    "tflite-full-int8": "model-full-int8.tflite",
     "keras": "deployed.keras",
 }
 MODEL_CARD = "README.md"

@@ -8,7 +8,7 @@ import pytest
 from builders import tflite
 from elastictrainer import UsageError
 from elastictrainer.data.resizing import preprocessing
-from elastictrainer.models import zoo
+from elastictrainer.models import predictor, zoo
 from elastictrainer.models.export import deployed, export, export_run
 from log_lines import listen
 from run_builders import make_run
@@ -65,6 +65,28 @@ def test_int8_is_smaller_and_close(tf, model, pixels, expected, tmp_path):
     path = exported(model, "tflite-int8", tmp_path / "m.tflite")
     np.testing.assert_allclose(tflite(tf, path, pixels), expected, atol=0.05)
     assert path.stat().st_size < 0.5 * exported(model, "tflite", tmp_path / "f.tflite").stat().st_size
+
+
+@pytest.mark.slow
+def test_full_int8_takes_pixels_and_gives_probabilities_as_bytes(tf, model, pixels, expected, tmp_path):
+    path, images = tmp_path / "m.tflite", np.rint(pixels).astype(np.uint8)
+    export(model, NAMES, "tflite-full-int8", path, sample=images)
+    interpreter = tf.lite.Interpreter(model_path=str(path))
+    given, got = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    assert given["dtype"] is got["dtype"] is np.uint8
+    assert given["shape_signature"].tolist() == [1, 16, 16, 3]
+    assert given["quantization"] == (1, 0) and got["quantization"] == (1 / 256, 0), "as the model card says"
+    assert all(tensor["dtype"] is not np.float32 for tensor in interpreter.get_tensor_details())
+    # Each layer rounds its output to one of 256 levels, which is more than the weights alone lose.
+    np.testing.assert_allclose(predictor.load(path)(pixels), expected, atol=0.1)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("preprocessing.txt").decode().strip() == preprocessing((16, 16), "uint8")
+
+
+def test_full_int8_needs_images_to_calibrate_on(model, tmp_path):
+    with pytest.raises(UsageError, match="needs training images"):
+        exported(model, "tflite-full-int8", tmp_path / "m.tflite")
+    assert not (tmp_path / "m.tflite").exists()
 
 
 @pytest.mark.parametrize("format", ["keras", "saved_model", "tflite"])
