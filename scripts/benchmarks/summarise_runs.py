@@ -9,8 +9,8 @@ solved head's accuracy) are per cent; head share and overhead (all but training 
 training's time. `et-plot table` explains the others.
 
 With --plot a picture is drawn: accuracy over the share of full training's time. Of runs named `full-6` the
-share is that of their epochs, of the others what they achieved. A run named such as `elastic-0.5-without` is
-drawn hollow.
+share is that of their epochs, of the others what they achieved. A star is the solved head. A run named such
+as `elastic-0.5-without` is drawn hollow.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from elastictrainer.plotting.styles import of_scheme
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
-_NAME = re.compile(r"(.+?)(?:-([0-9.]+))?(-without)?")  # scheme, rho or epochs, without reuse
+_NAME = re.compile(r"([A-Za-z:_-]+?)(?:-([0-9.]+))?(-without)?")  # scheme, rho or epochs, without reuse
 # By the column here: the key in `table.rows`, and what it is multiplied by.
 _COLUMNS = {
     "accuracy": ("last", 100),
@@ -73,18 +73,17 @@ def draw(runs, path, title):
 
     Args:
         runs: rows of replicates by their name, such as `elastic-0.5`, `full-6` or `traditional-tl`; runs
-            that know no share of full training's time are left out.
+            that know no share of full training's time are left out, and those with another learning rate.
     """
-    longest = max(int(name[len("full-") :]) for name in runs if name.startswith("full-"))
+    named = [(match.groups(), runs[match.string]) for match in map(_NAME.fullmatch, runs) if match]
+    longest = max(int(number) for (scheme, number, _), _ in named if scheme == "full")
     lines = defaultdict(list)
-    for name, found in runs.items():
-        scheme, number, without = _NAME.fullmatch(name).groups()
-        if scheme == "full" and number:
-            share = int(number) / longest
-        elif all(row["achieved"] for row in found):
-            share = np.mean([float(row["achieved"]) for row in found])
-        else:
+    for (scheme, number, without), found in named:
+        if not all(row["achieved"] for row in found):
             continue
+        share = np.mean([float(row["achieved"]) for row in found])
+        if scheme == "full":  # of its own epochs
+            share *= int(number) / longest
         lines[scheme, bool(without)].append((100 * share, [float(row["accuracy"]) for row in found]))
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     for (scheme, without), points in lines.items():
@@ -105,6 +104,10 @@ def draw(runs, path, title):
         for share, accuracies in points:
             shares = [share] * len(accuracies)
             axes.plot(shares, accuracies, style.marker, color=style.colour, markersize=3, alpha=0.5)
+    heads = [row for (scheme, *_), found in named if scheme != "full" for row in found if row["head share"]]
+    if heads:
+        share, accuracy = (np.mean([float(row[name]) for row in heads]) for name in ("head share", "head"))
+        axes.plot(100 * share, accuracy, "*", color="black", markersize=12, label="the solved head alone")
     axes.set_xlim(0, 105)
     axes.set_xlabel("training time in % of full training's, validation not counted")
     axes.set_ylabel("test accuracy at the end (%)")
