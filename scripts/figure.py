@@ -16,196 +16,15 @@ If a run fails, the others go on and it is named at the end. Ctrl-C stops all; t
 """
 
 import os
-import re
-import shlex
-import signal
-import subprocess
 import sys
-from pathlib import Path
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, Sequence, Tuple
 
-import figure_data
-import figure_hours
-from elastictrainer import TensorTimings, UsageError
+from elastictrainer import UsageError
+from figure_runs import Figure, values_of
 
-SCRIPTS = Path(__file__).resolve().parent
-CONFIGS = SCRIPTS.parent / "configs"
 BIRDS, PETS, DOGS = "caltech_birds2011", "oxford_iiit_pet", "stanford_dogs"
 FORMATS = ("png", "pdf", "svg")
-_INTERRUPTED = 130
-
-
-def _flag(name: str) -> bool:
-    return os.environ.get(name) == "1"
-
-
-def _either(name: str, *defaults: str) -> List[str]:
-    """The value of the variable `name` if it is set, demo for QUICK, else the defaults."""
-    own = os.environ.get(name)
-    return [own] if own else ["demo"] if _flag("QUICK") else list(defaults)
-
-
-def _part(name: str) -> str:
-    """A data set or model as part of a file's name."""
-    return re.sub(r"[^A-Za-z0-9]", "-", Path(name).name)
-
-
-class Figure:
-    """Trains and draws one figure.
-
-    Every scheme is trained as in the paper, with --reuse off; those that freeze tensors are trained again
-    with reuse, in a folder whose name ends in -reuse. Where the time is too short without reuse, that is the
-    only form.
-    """
-
-    def __init__(self, name: str, seeds: Sequence[str], format: str):
-        self.name, self._seeds, self._format = name, seeds, format
-        self._output = Path(os.environ.get("OUTPUT") or "figures-output")
-        self._runs: List[str] = []
-        self._failed: List[str] = []
-        self._plan: List[List[str]] = []  # of a dry run: the profile and the options of each run
-        self._stopped = False  # by Ctrl-C, which the running command gets, too, and saves its work
-        signal.signal(signal.SIGINT, self._note)
-        self._profiles: Dict[Path, bool] = {}  # those that were asked for: whether they are there
-
-    def profile(self, dataset: str, model: str) -> Tuple[Path, bool]:
-        """Where the profile is, and whether it could be made where there was none."""
-        path = self._output / "profiles" / f"{_part(dataset)}_{_part(model)}.json"
-        if path not in self._profiles:
-            command = ["et-profile", *self._common(dataset, model), "--output", str(path)]
-            self._profiles[path] = path.exists() or self._run(command, str(path))
-        return path, self._profiles[path]
-
-    def affordable(self, dataset: str, model: str, rho: str) -> bool:
-        """Whether this device can reach that ratio, by its profile."""
-        path, _ = self.profile(dataset, model)
-        if not path.exists():
-            return _flag("DRY_RUN")
-        lowest = TensorTimings.load(path).rho_min
-        if float(rho) < lowest:
-            print(f"left out: rho {rho} is below what this device can have ({lowest:.3f})")
-        return float(rho) >= lowest
-
-    def train(self, dataset: str, model: str, name: str, *options: str) -> None:
-        """Train a run with each seed."""
-        profile, made = self.profile(dataset, model)
-        if not made:
-            return
-        epochs = os.environ.get("EPOCHS")
-        for seed in self._seeds:
-            more = [*(["--epochs", epochs] if epochs else []), *options]
-            more += [] if seed == "0" else ["--seed", seed]
-            run = f"{_part(dataset)}_{_part(model)}_{name}" + ("" if seed == "0" else f"_seed{seed}")
-            folder, options_of = str(self._output / "runs" / run), [*self._common(dataset, model), *more]
-            if not _flag("DRY_RUN"):
-                script = ["bash", "-c", 'source "$0"; train_run "$@"', str(SCRIPTS / "train_run.sh")]
-                if self._run([*script, folder, *options_of, "--profile", str(profile)], folder):
-                    self._runs.append(folder)
-            elif Path(folder, "summary.json").exists():
-                print(f"finished: {folder}")
-            else:
-                options_of += ["--profile", str(profile), "--output", folder]
-                self._run(["et-train", *options_of], folder)
-                self._plan.append([str(profile), *options_of])
-
-    def paper_elastic(self, dataset: str, model: str, rho: str) -> None:
-        """Elastic training as in the paper, if this device can reach that ratio."""
-        if self.affordable(dataset, model, rho):
-            self.train(
-                dataset, model, f"elastic-{rho}", "--scheme", "elastic", "--rho", rho, "--reuse", "off"
-            )
-
-    def elastic(self, dataset: str, model: str, rho: str) -> None:
-        """Elastic training in both forms."""
-        self.paper_elastic(dataset, model, rho)
-        self.train(dataset, model, f"elastic-{rho}-reuse", "--scheme", "elastic", "--rho", rho)
-
-    def baselines(self, dataset: str, model: str, *schemes: str) -> None:
-        """Train schemes to compare with, unless EGO is set; traditional-tl in both forms."""
-        for scheme in () if _flag("EGO") else schemes:
-            self.train(dataset, model, scheme, "--scheme", scheme, "--reuse", "off")
-            if scheme == "traditional-tl":
-                self.train(dataset, model, f"{scheme}-reuse", "--scheme", scheme)
-
-    def four_schemes(self, dataset: str, model: str) -> None:
-        """Elastic training at rho 0.5, and the three baselines of most figures."""
-        self.baselines(dataset, model, "full", "traditional-tl", "bn-bias")
-        self.elastic(dataset, model, "0.5")
-
-    def by_rho(self, dataset: str, model: str, *defaults: str) -> None:
-        """Elastic training at each ratio of RHOS."""
-        for rho in (os.environ.get("RHOS") or " ".join(defaults)).split():
-            self.elastic(dataset, model, rho)
-
-    def curves_by_dataset(self, *datasets: str) -> None:
-        """For each data set, a picture of accuracy and one of loss over time, of four schemes."""
-        everything: List[str] = []
-        for dataset in _either("DATASET", *datasets):
-            self._runs = []
-            self.four_schemes(dataset, MODEL)
-            self.draw(f"{self.name}_{_part(dataset)}_accuracy", "curves")
-            self.draw(f"{self.name}_{_part(dataset)}_loss", "curves", "--y", "loss")
-            everything += self._runs
-        self._runs = everything
-
-    def draw(self, name: str, kind: str, *options: str) -> None:
-        """Draw all runs so far, and write the data drawn."""
-        if self._runs and not _flag("DRY_RUN"):
-            picture, data = (str(self._output / f"{name}.{end}") for end in (self._format, "csv"))
-            command = ["et-plot", kind, *self._runs, *options, "--output", picture, "--csv", data]
-            self._run(command, f"{name}.{self._format}")
-
-    def draw_each(self, name: str, kind: str) -> None:
-        """A picture of each run so far; of all but the first, its name is followed by the seed."""
-        everything = self._runs
-        for run in everything:
-            seed = re.search(r"_seed\d+$", run)
-            self._runs = [run]
-            self.draw(name + (seed[0] if seed else ""), kind)
-        self._runs = everything
-
-    def report(self) -> int:
-        """Print and write the figure's numbers with the paper's, then name what failed; an exit status."""
-        if _flag("DRY_RUN"):
-            if self._plan:
-                print(figure_hours.text(self.name, self._plan))
-            return 0
-        if self._runs:
-            figure_data.table(self.name, self._runs, str(self._output / f"{self.name}.json"))
-        for failed in self._failed:
-            print(f"failed: {failed}", file=sys.stderr)
-        return 1 if self._failed else 0
-
-    def _note(self, *_: object) -> None:
-        self._stopped = True
-
-    def _common(self, dataset: str, model: str) -> List[str]:
-        """The options that et-profile and et-train share."""
-        own = CONFIGS / f"paper-{model}.yaml"
-        config = CONFIGS / "quick.yaml" if _flag("QUICK") else own if own.exists() else CONFIGS / "paper.yaml"
-        weights = os.environ.get("WEIGHTS")
-        more = ["--weights", weights] if weights else []
-        return ["--config", str(config), "--dataset", dataset, "--model", model, *more]
-
-    def _run(self, command: Sequence[str], what: str) -> bool:
-        """Run a command, or print it as it can be typed; return whether it succeeded.
-
-        Raises:
-            SystemExit: it was stopped.
-        """
-        if _flag("DRY_RUN"):
-            print(shlex.join(command))
-            return True
-        status = subprocess.run(command).returncode
-        if status == _INTERRUPTED or self._stopped:
-            print("stopped; the same command goes on from here", file=sys.stderr)
-            raise SystemExit(_INTERRUPTED)
-        if status:
-            self._failed.append(what)
-        return not status
-
-
-DATASET, MODEL = _either("DATASET", BIRDS)[0], _either("MODEL", "resnet50")[0]
+DATASET, MODEL = values_of("DATASET", BIRDS)[0], values_of("MODEL", "resnet50")[0]
 
 
 def _figure17(figure: Figure) -> None:
@@ -222,7 +41,7 @@ def _figure18(figure: Figure) -> None:
 
 
 def _figure19(figure: Figure) -> None:
-    for model in _either("MODEL", "resnet50", "vgg16", "mobilenetv2", "vit"):
+    for model in values_of("MODEL", "resnet50", "vgg16", "mobilenetv2", "vit"):
         figure.baselines(DATASET, model, "full")
         figure.elastic(DATASET, model, os.environ.get("RHO") or "0.4")
     figure.draw("figure19_accuracy", "bars", "--y", "accuracy")
@@ -250,22 +69,22 @@ def _full_and_elastic(figure: Figure, quantity: str) -> None:
 
 
 def _table2(figure: Figure) -> None:
-    for dataset in _either("DATASET", BIRDS, PETS, DOGS):
+    for dataset in values_of("DATASET", BIRDS, PETS, DOGS):
         figure.four_schemes(dataset, MODEL)
 
 
 FIGURES: Dict[str, Tuple[str, Callable[[Figure], None]]] = {
     "figure15": (
         "Accuracy (a-c) and loss (d-f) over training time, four schemes on three data sets.",
-        lambda figure: figure.curves_by_dataset(BIRDS, PETS, DOGS),
+        lambda figure: figure.curves_by_dataset(MODEL, BIRDS, PETS, DOGS),
     ),
     "figure15ad": (
         "Figure 15 (a) and (d): its first data set alone.",
-        lambda figure: figure.curves_by_dataset(BIRDS),
+        lambda figure: figure.curves_by_dataset(MODEL, BIRDS),
     ),
     "figure16": (
         "As Figure 15, on the two data sets that the paper trained on a Raspberry Pi.",
-        lambda figure: figure.curves_by_dataset(PETS, DOGS),
+        lambda figure: figure.curves_by_dataset(MODEL, PETS, DOGS),
     ),
     "figure17": (
         "Accuracy against time (a, c) and FLOPs (b, d), by rho and for every baseline.",

@@ -1,4 +1,4 @@
-"""One sentence on elastic training beside its rivals, from finished runs; medians where there are several.
+"""One sentence on elastic training and its rivals, from finished runs; medians where there are several.
 
 python scripts/verdict.py --full RUN... --short RUN... --elastic RUN...
 """

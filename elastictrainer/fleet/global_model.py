@@ -136,7 +136,7 @@ def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write `rows` as CSV, completely or not at all; the folder is made."""
     file.parent.mkdir(parents=True, exist_ok=True)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    with atomic_write(file) as beside, open(beside, "w", newline="") as stream:
+    with atomic_write(file) as unfinished, open(unfinished, "w", newline="") as stream:
         writer = csv.DictWriter(stream, names, restval="")
         writer.writeheader()
         writer.writerows(rows)
