@@ -2,7 +2,7 @@ r"""How much of what layers bring would each metric's selection have brought, in
 
     python studies/captured.py --truth studies/truth-cub100.csv --profile profile.json
 
-`truth.py` measured what each layer brings by itself. Here each metric chooses layers for a part of a full
+`truth.py` measured the gain of each layer by itself. Here each metric chooses layers for a part of a full
 step's time by a profile of the same network (of et-profile or of a run), as `study_schemes:ByLayer` does,
 and what its layers bring is added up. `known` chooses by what layers brought on other minibatches: no
 metric can be expected to do better. `freeze-below` takes all layers above one, as deep as the time allows.

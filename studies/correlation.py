@@ -1,4 +1,4 @@
-"""How well each metric of importance foretells what a layer brings.
+"""Correlate each metric of importance with the measured gain of a layer.
 
     python studies/correlation.py cub100.csv flowers12.csv --plot correlation.png
 
@@ -97,7 +97,7 @@ def draw(table, networks, metrics, path):
     axes.set_yticks(range(len(metrics)), metrics)
     axes.invert_yaxis()
     axes.axvline(0, color="grey", linewidth=0.8)
-    axes.set_xlabel("rank correlation with what a layer brings (mean over the points of training, 95 %)")
+    axes.set_xlabel("rank correlation with the gain of a layer (mean over the points of training, 95 %)")
     figure.legend(loc="outside upper center", ncols=len(networks))
     figure.savefig(path, dpi=150)
 

@@ -1,4 +1,4 @@
-"""What each layer brings: train it alone, with the head, and see how far the loss on held-out images falls.
+"""Measure the gain of each layer: train it alone, with the head, and see how far the held-out loss falls.
 
     python studies/truth.py --dataset path/to/cub100 --weights path/to/mobilenet_v2.h5
 
