@@ -76,13 +76,17 @@ def draw(runs, path, title):
             that know no share of full training's time are left out, and those with another learning rate.
     """
     named = [(match.groups(), runs[match.string]) for match in map(_NAME.fullmatch, runs) if match]
-    longest = max(int(number) for (scheme, number, _), _ in named if scheme == "full")
+    longest = max(int(number) for (scheme, number, _), _ in named if scheme == "full" and number)
     lines = defaultdict(list)
     for (scheme, number, without), found in named:
-        if not all(row["achieved"] for row in found):
+        of_epochs = scheme == "full" and number  # what it achieved is over the time of these epochs
+        if all(row["achieved"] for row in found):
+            share = np.mean([float(row["achieved"]) for row in found])
+        elif of_epochs:
+            share = 1.0
+        else:
             continue
-        share = np.mean([float(row["achieved"]) for row in found])
-        if scheme == "full":  # of its own epochs
+        if of_epochs:
             share *= int(number) / longest
         lines[scheme, bool(without)].append((100 * share, [float(row["accuracy"]) for row in found]))
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
@@ -104,7 +108,9 @@ def draw(runs, path, title):
         for share, accuracies in points:
             shares = [share] * len(accuracies)
             axes.plot(shares, accuracies, style.marker, color=style.colour, markersize=3, alpha=0.5)
-    heads = [row for (scheme, *_), found in named if scheme != "full" for row in found if row["head share"]]
+    heads = [
+        row for (scheme, *_), found in named if scheme != "full" for row in found if row.get("head share")
+    ]
     if heads:
         share, accuracy = (np.mean([float(row[name]) for row in heads]) for name in ("head share", "head"))
         axes.plot(100 * share, accuracy, "*", color="black", markersize=12, label="the solved head alone")
