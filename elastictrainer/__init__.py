@@ -1,4 +1,4 @@
-"""Fine-tune a pre-trained network at a chosen speed by training only the tensors worth their time."""
+"""Fine-tune a pre-trained network within a chosen time by training only the tensors worth their time."""
 
 import importlib
 
@@ -12,10 +12,13 @@ _HOME = {
     "ImportanceEvaluator": "elastictrainer.selection.importance",
     "Objective": "elastictrainer.steps.objective",
     "Trainer": "elastictrainer.training.trainer",
+    "Deadline": "elastictrainer.training.deadline",
+    "RateSchedule": "elastictrainer.steps.rates",
     "ReuseSettings": "elastictrainer.reuse.settings",
     "BestWeights": "elastictrainer.training.best_weights",
     "Checkpointing": "elastictrainer.training.checkpointing",
     "EnergyMetering": "elastictrainer.training.metering",
+    "find_sensor": "elastictrainer.training.energy",
     "Evaluation": "elastictrainer.training.evaluation",
     "RunRecord": "elastictrainer.training.run_record",
     "RunFolder": "elastictrainer.runs.run_folder",

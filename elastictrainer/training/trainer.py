@@ -61,7 +61,10 @@ class Trainer:
         rates: Optional[RateSchedule] = None,
         deadline: Optional[Deadline] = None,
         memory: Optional[float] = None,
-        **selection: Any,
+        rho: float = 0.5,
+        interval: Optional[int] = None,
+        importance_batches: int = 5,
+        deterministic: bool = False,
     ):
         """
         Args:
@@ -87,11 +90,12 @@ class Trainer:
                 then selected within time and memory, full steps take fewer examples where they would not fit,
                 and a cache beyond its share goes into a file. Malloc then gives large blocks back
                 at once for as long as the process lasts. Making a profile counts for nothing: pass `timings`.
-            selection: `rho` (0.5): training time asked for, over that of full training of the `epochs` given
-                to `fit`; how many epochs the run makes in it is a result. `interval`: epochs between two
-                selections; None: as the time allows. `importance_batches` (5): minibatches that tensors are
-                scored on. `deterministic` (False): the profile alone decides what trains, and the run makes
-                the `epochs` given to `fit`; measured times decide nothing.
+            rho: training time asked for, over that of full training of the `epochs` given to `fit`; how many
+                epochs the run makes in it is a result.
+            interval: epochs between two selections; None: as the time allows.
+            importance_batches: minibatches that tensors are scored on.
+            deterministic: the profile alone decides what trains, and the run makes the `epochs` given to
+                `fit`; measured times decide nothing.
 
         Raises:
             UsageError: an argument out of range, an unknown scheme, a model without anything to train, the
@@ -102,7 +106,7 @@ class Trainer:
         self.scheme_name = scheme if isinstance(scheme, str) else type(scheme).__name__
         self.timings = timings
         self._profiles = timings is None  # `fit` makes the profile
-        self.selection = SelectionSettings(**selection)
+        self.selection = SelectionSettings(rho, interval, importance_batches, deterministic)
         if workers is not None and deadline is not None:
             raise UsageError("a deadline is for one process: several end by their steps.")
         if memory is not None and self.scheme.importance_metric is None:
