@@ -41,7 +41,7 @@ class PolicyRun:
     def train(self, epochs):
         """Train so many epochs, each an interval of its own."""
         for epoch in range(epochs):
-            mask = self.policy.begin(epoch * self.data.steps_per_epoch, self.rho, cached=False)
+            mask = self.policy.begin(epoch * self.data.steps_per_epoch, lambda: self.rho, cached=False)
             self.policy.settle(epoch * self.data.steps_per_epoch)
             for minibatch in self.data.train(epoch):
                 float(self.steps.get(mask)(*minibatch))

@@ -9,7 +9,7 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.clock import IMPORTANCE, SELECTION, Clock
 from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.policy import Log, Score, no_log
+from elastictrainer.selection.policy import Log, Score, Target, no_log
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, Solver, choose
 
 
@@ -55,12 +55,13 @@ class ElasticPolicy:
         self._on_freeze, self._log = on_freeze, log
         self._memory = memory
 
-    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
+    def begin(self, step: int, target: Target, cached: bool) -> NDArray[np.bool_]:
         """Begin the next interval: score the tensors, then select."""
         with self._clock.lap(IMPORTANCE):
             self.importance = self._score()
+        step_target = target()
         self.interval += 1
-        return self._choose(target, cached)
+        return self._choose(step_target, cached)
 
     def without_cache(self, target: float) -> NDArray[np.bool_]:
         """Select again for an interval without cache: every step takes longer than planned."""

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.policy import Log, no_log
+from elastictrainer.selection.policy import Log, Target, no_log
 
 
 class FixedPolicy:
@@ -43,7 +43,7 @@ class FixedPolicy:
         self.interval = 0
         self._mask, self._at_interval, self._log = mask, at_interval, log
 
-    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
+    def begin(self, step: int, target: Target, cached: bool) -> NDArray[np.bool_]:
         """Begin the next interval; the mask never changes."""
         if self._at_interval and self.interval:
             results = self._at_interval()

@@ -15,6 +15,7 @@ CACHE_READ = "replay"  # and a cached step, which begins by reading it
 
 Log = Callable[[Dict[str, Any]], None]  # takes the record of a selection or of an interval
 Score = Callable[[], NDArray[np.float64]]  # makes the (N,) importances of the tensors as they are now
+Target = Callable[[], float]  # the time that a step may take now, over a full one's, 0 to 1
 
 
 def no_log(record: Dict[str, Any]) -> None:
@@ -42,12 +43,12 @@ class Policy(Protocol):
     selects: bool
     scores: bool
 
-    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
+    def begin(self, step: int, target: Target, cached: bool) -> NDArray[np.bool_]:
         """Begin the next interval, before step number `step`; `settle` comes next.
 
         Args:
             step: steps done.
-            target: time of a step over a full one's, 0 to 1.
+            target: asked when the tensors are scored, which takes time.
             cached: the activations of the interval will be cached, and its steps read them.
 
         Returns:

@@ -11,8 +11,13 @@ from elastictrainer.selection import clock
 from elastictrainer.selection.policy import Policy
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
+from elastictrainer.training.forecast import GRAPH_STEPS
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.state import RunState
+
+# Building the graphs of an interval takes this share of what scoring takes with its graphs: 0.6 to 0.95 with
+# MobileNetV2, SqueezeNet and the network of the embedded task.
+_LIKE_SCORING = 0.8
 
 
 class Intervals:
@@ -48,7 +53,7 @@ class Intervals:
             with state.watch.lap(clock.HEAD):
                 first.solve_on_sample()
         cached = self._cached_steps is not None
-        mask = policy.begin(step, self._target(cached), cached)
+        mask = policy.begin(step, lambda: self._target(cached), cached)
         if self._cached_steps is not None and not mask.all():
             try:
                 self._cached_steps.write_cache(mask, first)
@@ -109,19 +114,30 @@ class Intervals:
         rho = 1.0 if state.rho is None else state.rho
         if not cached or timings is None:
             return rho
-        # With W the time to write the cache, the steps of the interval have the rest of its time:
-        # target = (time left to its end - W) / steps, over a full step.
+        # With W the time to build graphs and to write the cache, the steps of the interval have the rest of
+        # its time: target = (time left to its end - W) / steps, over a full step.
         steps = plan.passes * plan.steps_per_epoch
         left_s = state.budget.seconds_until(plan.end(policy.interval), state.spent_s())
         full_s = 1e-3 * (state.full_step_ms() or timings.full_ms)
         if left_s is None:  # the steps end the run: the profile alone decides
             full_s = 1e-3 * timings.full_ms
             left_s = rho * full_s * steps
-        elif state.deadline is not None and self._head and not policy.interval:
-            left_s -= state.deadline.check_s
+        else:
+            left_s -= self._graphs_s(full_s)
+            if self._head and not policy.interval:
+                left_s -= self._head.solving_s + (state.deadline.check_s if state.deadline else 0.0)
         # Caching a minibatch takes a forward pass, and writing the cut of the middle tensor.
         cache_write_ms = float(timings.forward.amount.sum())
         if timings.reuse is not None:
             cache_write_ms += float(np.median(timings.reuse.cache_write_ms))
         cache_write_s = plan.steps_per_epoch * full_s * cache_write_ms / timings.full_ms
         return (left_s - cache_write_s) / steps / full_s
+
+    def _graphs_s(self, full_s: float) -> float:
+        """Return the expected seconds of building an interval's graphs; `full_s`: a full step takes."""
+        watch, policy = self._state.watch, self._policy
+        if policy.interval:
+            return watch.of(clock.TRACING) / policy.interval
+        if policy.scores:
+            return _LIKE_SCORING * watch.of(clock.IMPORTANCE, clock.FULL_TRACING)
+        return GRAPH_STEPS * full_s

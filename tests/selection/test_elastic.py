@@ -48,7 +48,7 @@ class Run:
         )
 
     def begin(self, step, target, cached):
-        mask = self.policy.begin(step, target, cached)
+        mask = self.policy.begin(step, lambda: target, cached)
         self.policy.settle(step)
         return mask
 
@@ -97,10 +97,16 @@ def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
     assert run.said[0].startswith("selected 2 of 4 tensors, predicted 0.6")
 
 
+def test_the_time_of_a_step_is_asked_for_after_scoring_which_takes_time():
+    run, seen = Run(CHAIN, [[1, 1, 1, 1]]), []
+    run.policy.begin(0, lambda: seen.append(list(run.clock.names)) or 0.6, cached=False)
+    assert seen == [[IMPORTANCE]]
+
+
 def test_a_recorded_interval_selects_by_what_replaying_takes():
     timings = reusable_chain(CHAIN)
-    replayed = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, 0.6, cached=True)
-    plain = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, 0.6, cached=False)
+    replayed = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, lambda: 0.6, cached=True)
+    plain = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, lambda: 0.6, cached=False)
     assert replayed.sum() > plain.sum()
     assert timings.cached_step_time(replayed) <= 0.6 * timings.full_ms < timings.step_time(replayed)
 
@@ -108,7 +114,7 @@ def test_a_recorded_interval_selects_by_what_replaying_takes():
 def test_where_nothing_can_be_recorded_the_same_scores_choose_again():
     timings = reusable_chain(CHAIN)
     run = Run(timings, [[1, 1, 1, 1]])
-    cached = run.policy.begin(0, 0.6, cached=True)
+    cached = run.policy.begin(0, lambda: 0.6, cached=True)
     plain = run.policy.without_cache(0.6)
     run.policy.settle(0)
     assert plain.sum() < cached.sum() and len(run.policy.masks) == 1 and run.policy.interval == 1
