@@ -9,9 +9,7 @@ import numpy as np
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import resident
-from elastictrainer.selection.clock import Clock
 from elastictrainer.selection.elastic import ElasticPolicy
-from elastictrainer.selection.fixed import FixedPolicy
 from elastictrainer.selection.importance import STATIC, ImportanceEvaluator
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Log, Policy
@@ -27,7 +25,6 @@ def make_policy(
     timings: Optional[TensorTimings],
     plan: Plan,
     steps: StepCache,
-    clock: Clock,
     probe: Callable[[int], Iterator[Any]],
     log: Log,
     evaluator: Optional[ImportanceEvaluator] = None,
@@ -41,7 +38,6 @@ def make_policy(
         timings: the model's profile; None only where the scheme does not select.
         plan: when the intervals begin.
         steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
-        clock: accounts for the run's time.
         probe: from the number of the interval to the probe minibatches, on which the tensors are scored.
         log: takes the record of each selection.
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
@@ -57,7 +53,7 @@ def make_policy(
         check_tensors(timings, tensors)
     if scheme.importance_metric is None:
         at_interval = functools.partial(scheme.at_interval, model, optimizer)
-        return FixedPolicy(_checked(scheme, model, tensors), plan, timings, at_interval, log)
+        return Policy(_checked(scheme, model, tensors), plan, timings, at_interval, log)
     if timings is None:
         raise UsageError(
             "an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile."
@@ -85,7 +81,6 @@ def make_policy(
         timings,
         plan,
         score,
-        clock,
         scores=scheme.importance_metric not in STATIC,
         solver=getattr(scheme, "solver", None) or "dp",
         on_freeze=restart,

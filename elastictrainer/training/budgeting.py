@@ -8,7 +8,6 @@ import numpy as np
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.build import repeated
-from elastictrainer.selection.clock import FULL_TRACING, TIMING
 from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.timing import time_steps
@@ -17,7 +16,7 @@ from elastictrainer.training.feed import Feed
 from elastictrainer.training.forecast import HeadWork
 from elastictrainer.training.memory_limit import MemoryLimit
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import CALIBRATION
+from elastictrainer.training.stopwatch import CALIBRATION, FULL_TRACING, TIMING
 
 
 def full_epochs(state: RunState, timings: Optional[TensorTimings]) -> float:

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from elastictrainer.errors import UsageError
 from elastictrainer.models.solved_head import SolvableHead, solve, solving_s
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection.clock import HEAD
 from elastictrainer.selection.policy import CACHE_WRITE
 from elastictrainer.steps.losses import crossentropy_terms
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import HEAD
 
 # Images that a provisional head is solved on, where tensors are scored before the pass over all of them:
 # so many for a class, but no more than this share of the images.

@@ -7,8 +7,8 @@ import numpy as np
 from elastictrainer.reuse.cache_storage import CacheError
 from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection import clock
 from elastictrainer.selection.policy import Policy
+from elastictrainer.training import stopwatch
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.forecast import GRAPH_STEPS
@@ -50,10 +50,14 @@ class Intervals:
         if self._cached_steps is not None:
             self._cached_steps.end()
         if first and policy.scores:
-            with state.watch.lap(clock.HEAD):
+            with state.watch.lap(stopwatch.HEAD):
                 first.solve_on_sample()
         cached = self._cached_steps is not None
-        mask = policy.begin(step, lambda: self._target(cached), cached)
+        with state.watch.lap(stopwatch.IMPORTANCE):
+            policy.score()
+        target = self._target(cached)  # now, for scoring has taken time
+        with state.watch.lap(stopwatch.SELECTION):
+            mask = policy.begin(step, target, cached)
         if self._cached_steps is not None and not mask.all():
             try:
                 self._cached_steps.write_cache(mask, first)
@@ -63,7 +67,7 @@ class Intervals:
                     first.clear()
         policy.settle(step)
         if first:
-            with state.watch.lap(clock.HEAD):
+            with state.watch.lap(stopwatch.HEAD):
                 about = first.finish()
             # `finish` solves the head on the features of the whole pass: only now are its weights final.
             self._on_head(about)
@@ -95,7 +99,8 @@ class Intervals:
         assert self._cached_steps is not None
         self._cached_steps.end()
         LOG.info(f"not cached: {error}")
-        self._policy.without_cache(self._target(False))
+        with self._state.watch.lap(stopwatch.SELECTION):
+            self._policy.without_cache(self._target(False))
 
     @property
     def _policy(self) -> Policy:
@@ -137,7 +142,7 @@ class Intervals:
         """Return the expected seconds of building an interval's graphs; `full_s`: a full step takes."""
         watch, policy = self._state.watch, self._policy
         if policy.interval:
-            return watch.of(clock.TRACING) / policy.interval
+            return watch.of(stopwatch.TRACING) / policy.interval
         if policy.scores:
-            return _LIKE_SCORING * watch.of(clock.IMPORTANCE, clock.FULL_TRACING)
+            return _LIKE_SCORING * watch.of(stopwatch.IMPORTANCE, stopwatch.FULL_TRACING)
         return GRAPH_STEPS * full_s

@@ -128,7 +128,6 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         timings,
         run_plan,
         parts.steps,
-        state.watch,
         feed.probe if limit is None else limit.cut(feed.probe),
         wanted.on_selection,
         parts.evaluator if scheme is wanted.scheme else None,

@@ -7,11 +7,11 @@ from typing import Any, ContextManager, Dict, Optional
 from elastictrainer.errors import UsageError
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection.clock import CHECKPOINT
 from elastictrainer.steps import optimizers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.report import Report
+from elastictrainer.training.stopwatch import CHECKPOINT
 
 
 class RunRecord(TrainerCallback):
