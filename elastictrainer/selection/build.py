@@ -33,13 +33,9 @@ def make_policy(
     """Make the policy that `scheme` asks for.
 
     Args:
-        scheme: selects, or names the tensors to train.
-        settings: of the selections.
         timings: the model's profile; None only where the scheme does not select.
-        plan: when the intervals begin.
         steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
         probe: from the number of the interval to the probe minibatches, on which the tensors are scored.
-        log: takes the record of each selection.
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
         memory: bytes that the process may have resident in its steps; None: any. The graphs of scoring, and
             those of old selections, are then not kept.
@@ -77,16 +73,8 @@ def make_policy(
         frozen = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
         optimizers.reset_slots(optimizer, frozen)
 
-    policy = ElasticPolicy(
-        timings,
-        plan,
-        score,
-        scores=scheme.importance_metric not in STATIC,
-        solver=getattr(scheme, "solver", None) or "dp",
-        on_freeze=restart,
-        log=log,
-        memory=memory,
-    )
+    scores, solver = scheme.importance_metric not in STATIC, getattr(scheme, "solver", None) or "dp"
+    policy = ElasticPolicy(timings, plan, score, scores, solver, restart, log, memory)
     return policy
 
 
@@ -113,9 +101,8 @@ def repeated(probe: Callable[[int], Iterator[Any]], number: int) -> Iterator[Any
     """Repeat the minibatches that `probe` gives without end; UsageError where it gives none."""
     while True:
         minibatches = iter(probe(number))
-        for first in minibatches:
-            yield first
-            break
-        else:
+        first = next(minibatches, None)
+        if first is None:
             raise UsageError("the probe gave no minibatch: it must give them again each time it is called.")
+        yield first
         yield from minibatches

@@ -26,7 +26,6 @@ class ElasticPolicy(Policy):
         timings: TensorTimings,
         plan: Plan,
         score: Callable[[], NDArray[np.float64]],
-        *,
         scores: bool = True,
         solver: Union[str, Solver] = "dp",
         on_freeze: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
