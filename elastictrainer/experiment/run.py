@@ -20,6 +20,7 @@ from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, Us
 from elastictrainer.experiment import (
     assembly,
     damaged_images,
+    ending,
     keeping,
     memory,
     profiling,
@@ -44,7 +45,6 @@ from elastictrainer.steps.losses import training_loss
 from elastictrainer.training import energy, keras_callbacks, workers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.evaluation import Evaluation
 from elastictrainer.training.metering import EnergyMetering
 from elastictrainer.training.rising_loss import RisingLoss
@@ -52,11 +52,6 @@ from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
 from elastictrainer.training.workers import Workers
 
-_WRITING_S = 0.7  # of the model, until it was written once: measured, MobileNetV2
-_COMPILING_S = 0.6  # of the evaluation's graph: measured, MobileNetV2
-_LEAVING_S = 1.0  # to write the summary, print it and leave Python: half of it measured, half to be in time
-_EVALUATION = 0.75  # of the forward pass of training: measured, MobileNetV2 at 224x224
-_EXPORT_S = 15.0  # for each format
 _HEAD_SHARE = 0.03  # of the time that the solved head may be evaluated in: on a part of the images if need be
 
 
@@ -136,7 +131,7 @@ def _train(
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     if limit is not None:  # a forward pass of training fits; one of the usual 32 images may not
         data = dataclasses.replace(data, evaluated=min(data.evaluated, settings.batch_size))
-    image_s = _evaluation_s(settings, timings)
+    image_s = ending.evaluating_s(settings, timings)
     one_of = 1
     if settings.time and data.val_split is None:
         evaluation_s = data.evaluated_count("test") * image_s
@@ -157,7 +152,7 @@ def _train(
         ),
         head=_head(settings, run, resume, data, model),
         rates=rates,
-        deadline=_deadline(settings, data, evaluation, record, image_s, one_of, more),
+        deadline=ending.deadline(settings, data, evaluation, record, image_s, one_of, more),
         memory=limit,
         **dataclasses.asdict(selection),
     )
@@ -243,48 +238,6 @@ def _head(
         print(f"note: {error}")
         return "keep"
     return "solve"
-
-
-def _evaluation_s(settings: TrainSettings, timings: Optional[TensorTimings]) -> float:
-    """Return the expected duration of evaluating an image, in seconds; 0 without a profile."""
-    if timings is None:
-        return 0.0
-    return _EVALUATION * 1e-3 / settings.batch_size * timings.full_ms * timings.forward_share
-
-
-def _deadline(
-    settings: TrainSettings,
-    data: ImageData,
-    evaluation: Union[Evaluation, BestWeights],
-    record: RunRecord,
-    image_s: float,
-    one_of: int,
-    more: Optional[str],
-) -> Optional[Deadline]:
-    """Return the time that this process may take; None without --time.
-
-    Args:
-        settings, data: of the run.
-        evaluation: tells what an image takes once it has made an evaluation; `image_s`: until then.
-        record: tells what writing the model takes, once it has done so.
-        one_of: the solved head is evaluated on one of so many images.
-        more: time for a resumed run beyond the time it had taken.
-    """
-    if not settings.time:
-        return None
-    exports = settings.export.split(",") if settings.export else []
-    # Weights that are chosen by a validation part are tested at the end, after the last ones were validated.
-    parts = ["test"] if data.val_split is None else ["val", "test"]
-    images = [data.evaluated_count(part) for part in parts]
-
-    def reserve_s() -> float:
-        evaluating_s = sum(images) * (evaluation.image_s or image_s)
-        writing_s = 2 * (record.writing_s or _WRITING_S)  # the last checkpoint, and the model
-        return evaluating_s + writing_s + _LEAVING_S + _EXPORT_S * len(exports)
-
-    more_s = seconds_of(more) if more else 0.0
-    check_s = images[0] * image_s / one_of + _COMPILING_S + _WRITING_S
-    return Deadline(seconds_of(settings.time), reserve_s, more_s, check_s=check_s)
 
 
 def _require_unchanged(data: ImageData, run: RunFolder) -> None:
