@@ -130,9 +130,11 @@ def forecast(
     if head is not None:
         passes_s += head.solving_s + full_s * timings.forward_share * head.sample * scores
     cheapest = timings.with_cache if cached and selects else timings
-    # The cheapest selection, in epochs of full training. After a solved head the loss rises for an epoch or
-    # two: a run that ends there is no better than its head, which is worth its time alone.
-    least = cheapest.rho_min * (FEWEST if cached and head else 1.0) if selects else 0.0 if head else 1.0
+    # An epoch of the cheapest selection, in epochs of full training. After a solved head that gains nothing:
+    # the head is worth its time alone, and the least is an epoch as the plan has it.
+    least = cheapest.rho_min if selects else 0.0 if head is not None else 1.0
+    if selects and cached and head is not None:
+        least = FEWEST * max(least, timings.forward_share)
     return Forecast(
         budget_s,
         spent_s,
