@@ -162,8 +162,14 @@ class Evaluator:
         image_s: seconds for each image of the latest evaluation, without compiling; 0 before the first.
     """
 
-    def __init__(self, model: tf.keras.Model, workers: Optional[Workers] = None):
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        workers: Optional[Workers] = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
         """`workers` evaluate together, each its part of the data; None: this process is alone."""
+        self._clock = clock
         self._objective = Objective(model, _cross_entropy)
         self._workers = workers
         self.apart: Dict[str, float] = {}
@@ -182,16 +188,16 @@ class Evaluator:
         """Return (mean loss, accuracy in 0..1) over all images of `minibatches`; `before_each` may raise."""
         sums = np.zeros((2, 3))  # of new and old images: loss, correct, count
         first = not self.image_s  # its first minibatch compiles, and is not timed unless it is the only one
-        began, timed = time.perf_counter(), 0
+        began, timed = self._clock(), 0
         for number, (x, y, *is_old) in enumerate(minibatches):
             before_each()
             if first and number == 1:
-                began, timed = time.perf_counter(), 0
+                began, timed = self._clock(), 0
             loss, correct = self._function(x, y)
             count = int(y.shape[0])
             timed += count
             sums[int(any(is_old))] += float(loss) * count, int(correct), count
-        self.image_s = (time.perf_counter() - began) / max(1, timed)
+        self.image_s = (self._clock() - began) / max(1, timed)
         if self._workers:
             sums = self._workers.gather(sums.ravel().tolist()).sum(axis=0).reshape(2, 3)
         (_, new, new_count), (_, old, old_count) = sums.tolist()
