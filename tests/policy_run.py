@@ -8,7 +8,6 @@ from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.objective import classification_loss
-from elastictrainer.training.stopwatch import Stopwatch
 
 
 class PolicyRun:
@@ -26,14 +25,13 @@ class PolicyRun:
         objective = Objective(self.model, classification_loss(), scheme.penalty(self.model))
         self.steps = StepCache(objective, self.optimizer)
         self.data = ArrayData(tf, steps=steps_per_epoch)
-        self.records, self.clock, self.rho = [], Stopwatch(), rho
+        self.records, self.rho = [], rho
         self.policy = make_policy(
             scheme,
             SelectionSettings(importance_batches=2),
             timings,
             Plan([k / epochs for k in range(epochs)], 1.0, steps_per_epoch),
             self.steps,
-            self.clock,
             probe or self.data.probe,
             self.records.append,
         )
@@ -41,6 +39,7 @@ class PolicyRun:
     def train(self, epochs):
         """Train so many epochs, each an interval of its own."""
         for epoch in range(epochs):
+            self.policy.score()
             mask = self.policy.begin(epoch * self.data.steps_per_epoch, self.rho, cached=False)
             self.policy.settle(epoch * self.data.steps_per_epoch)
             for minibatch in self.data.train(epoch):

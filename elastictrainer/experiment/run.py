@@ -20,6 +20,7 @@ from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, Us
 from elastictrainer.experiment import (
     assembly,
     damaged_images,
+    ending,
     keeping,
     memory,
     profiling,
@@ -44,7 +45,6 @@ from elastictrainer.steps.losses import training_loss
 from elastictrainer.training import energy, keras_callbacks, workers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.evaluation import Evaluation
 from elastictrainer.training.metering import EnergyMetering
 from elastictrainer.training.rising_loss import RisingLoss
@@ -52,9 +52,6 @@ from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
 from elastictrainer.training.workers import Workers
 
-_ENDING_S = 4.0  # to write the model and the summary, and to leave Python
-_EVALUATION = 0.75  # of the forward pass of training: measured, MobileNetV2 at 224x224
-_EXPORT_S = 15.0  # for each format
 _HEAD_SHARE = 0.03  # of the time that the solved head may be evaluated in: on a part of the images if need be
 
 
@@ -134,9 +131,10 @@ def _train(
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     if limit is not None:  # a forward pass of training fits; one of the usual 32 images may not
         data = dataclasses.replace(data, evaluated=min(data.evaluated, settings.batch_size))
-    evaluation_s = _evaluation_s(settings, data, timings)
+    image_s = ending.evaluating_s(settings, timings)
     one_of = 1
     if settings.time and data.val_split is None:
+        evaluation_s = data.evaluated_count("test") * image_s
         one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * seconds_of(settings.time))))
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
     trainer = Trainer(
@@ -154,7 +152,7 @@ def _train(
         ),
         head=_head(settings, run, resume, data, model),
         rates=rates,
-        deadline=_deadline(settings, evaluation, evaluation_s, one_of, more),
+        deadline=ending.deadline(settings, data, evaluation, record, image_s, one_of, more),
         memory=limit,
         **dataclasses.asdict(selection),
     )
@@ -240,41 +238,6 @@ def _head(
         print(f"note: {error}")
         return "keep"
     return "solve"
-
-
-def _evaluation_s(settings: TrainSettings, data: ImageData, timings: Optional[TensorTimings]) -> float:
-    """Return the expected duration of an evaluation, in seconds; 0 without a profile."""
-    if timings is None:
-        return 0.0
-    images = data.evaluated_count("test" if data.val_split is None else "val")
-    pass_s = 1e-3 * images / settings.batch_size * timings.full_ms * timings.forward_share
-    return _EVALUATION * pass_s
-
-
-def _deadline(
-    settings: TrainSettings,
-    evaluation: Union[Evaluation, BestWeights],
-    evaluation_s: float,
-    one_of: int,
-    more: Optional[str],
-) -> Optional[Deadline]:
-    """Return the time that this process may take; None without --time.
-
-    Args:
-        settings: of the run.
-        evaluation: tells what an evaluation takes once it has made one; `evaluation_s`: until then.
-        one_of: the solved head is evaluated on one of so many images.
-        more: time for a resumed run beyond the time it had taken.
-    """
-    if not settings.time:
-        return None
-    exports = settings.export.split(",") if settings.export else []
-
-    def reserve_s() -> float:
-        return (evaluation.seconds or evaluation_s) + _ENDING_S + _EXPORT_S * len(exports)
-
-    more_s = seconds_of(more) if more else 0.0
-    return Deadline(seconds_of(settings.time), reserve_s, more_s, check_s=evaluation_s / one_of)
 
 
 def _require_unchanged(data: ImageData, run: RunFolder) -> None:

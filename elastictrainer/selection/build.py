@@ -9,9 +9,7 @@ import numpy as np
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import resident
-from elastictrainer.selection.clock import Clock
 from elastictrainer.selection.elastic import ElasticPolicy
-from elastictrainer.selection.fixed import FixedPolicy
 from elastictrainer.selection.importance import STATIC, ImportanceEvaluator
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Log, Policy
@@ -27,7 +25,6 @@ def make_policy(
     timings: Optional[TensorTimings],
     plan: Plan,
     steps: StepCache,
-    clock: Clock,
     probe: Callable[[int], Iterator[Any]],
     log: Log,
     evaluator: Optional[ImportanceEvaluator] = None,
@@ -36,14 +33,9 @@ def make_policy(
     """Make the policy that `scheme` asks for.
 
     Args:
-        scheme: selects, or names the tensors to train.
-        settings: of the selections.
         timings: the model's profile; None only where the scheme does not select.
-        plan: when the intervals begin.
         steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
-        clock: accounts for the run's time.
         probe: from the number of the interval to the probe minibatches, on which the tensors are scored.
-        log: takes the record of each selection.
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
         memory: bytes that the process may have resident in its steps; None: any. The graphs of scoring, and
             those of old selections, are then not kept.
@@ -57,7 +49,7 @@ def make_policy(
         check_tensors(timings, tensors)
     if scheme.importance_metric is None:
         at_interval = functools.partial(scheme.at_interval, model, optimizer)
-        return FixedPolicy(_checked(scheme, model, tensors), plan, timings, at_interval, log)
+        return Policy(_checked(scheme, model, tensors), plan, timings, at_interval, log)
     if timings is None:
         raise UsageError(
             "an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile."
@@ -81,17 +73,8 @@ def make_policy(
         frozen = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
         optimizers.reset_slots(optimizer, frozen)
 
-    policy = ElasticPolicy(
-        timings,
-        plan,
-        score,
-        clock,
-        scores=scheme.importance_metric not in STATIC,
-        solver=getattr(scheme, "solver", None) or "dp",
-        on_freeze=restart,
-        log=log,
-        memory=memory,
-    )
+    scores, solver = scheme.importance_metric not in STATIC, getattr(scheme, "solver", None) or "dp"
+    policy = ElasticPolicy(timings, plan, score, scores, solver, restart, log, memory)
     return policy
 
 
@@ -118,9 +101,8 @@ def repeated(probe: Callable[[int], Iterator[Any]], number: int) -> Iterator[Any
     """Repeat the minibatches that `probe` gives without end; UsageError where it gives none."""
     while True:
         minibatches = iter(probe(number))
-        for first in minibatches:
-            yield first
-            break
-        else:
+        first = next(minibatches, None)
+        if first is None:
             raise UsageError("the probe gave no minibatch: it must give them again each time it is called.")
+        yield first
         yield from minibatches

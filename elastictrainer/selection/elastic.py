@@ -1,20 +1,23 @@
 """The policy of a scheme that selects at the start of every interval. NumPy only."""
 
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection.clock import IMPORTANCE, SELECTION, Clock
 from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.policy import Log, Score, no_log
+from elastictrainer.selection.policy import Log, Policy
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, Solver, choose
 
 
-class ElasticPolicy:
-    """Trains the tensors of the largest importance that a step has time for; see `Policy`."""
+class ElasticPolicy(Policy):
+    """Trains the tensors of the largest importance that a step has time for.
+
+    Attributes:
+        importance: (N,) the latest scores; None: before the first.
+    """
 
     selects = True
 
@@ -22,50 +25,42 @@ class ElasticPolicy:
         self,
         timings: TensorTimings,
         plan: Plan,
-        score: Score,
-        clock: Clock,
-        *,
+        score: Callable[[], NDArray[np.float64]],
         scores: bool = True,
         solver: Union[str, Solver] = "dp",
         on_freeze: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
-        log: Log = no_log,
+        log: Log = lambda record: None,
         memory: Optional[float] = None,
     ):
         """
         Args:
-            timings: the model's profile.
-            plan: when the intervals begin.
-            score: makes the (N,) importances.
-            clock: accounts for the run's time; IMPORTANCE and SELECTION are its laps here.
+            timings, plan: see `Policy`.
+            score: makes the (N,) importances of the tensors as they are now.
             scores: whether the importances depend on the state of training, so that the head comes first.
-            solver: see `select`.
+            solver, memory: see `select`.
             on_freeze: called with the mask whenever the tensors outside it cease to train.
             log: takes the record of each selection.
-            memory: see `select`.
         """
-        self.timings: Optional[TensorTimings] = timings
-        self.plan = plan
-        self.mask: Optional[NDArray[np.bool_]] = None
-        self.masks: List[NDArray[np.bool_]] = []
-        self.interval = 0
+        super().__init__(None, plan, timings, log=log)
         self.scores = scores
         self.importance: Optional[NDArray[np.float64]] = None
         self._record: Dict[str, Any] = {}  # of the latest choice, for the log
-        self._timings, self._score, self._clock, self._solver = timings, score, clock, solver
-        self._on_freeze, self._log = on_freeze, log
-        self._memory = memory
+        self._timings, self._score, self._solver, self._memory = timings, score, solver, memory
+        self._on_freeze = on_freeze
+
+    def score(self) -> None:
+        """Score the tensors."""
+        self.importance = self._score()
 
     def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
-        """Begin the next interval: score the tensors, then select."""
-        with self._clock.lap(IMPORTANCE):
-            self.importance = self._score()
+        """Select by the scores; see `Policy.begin`."""
         self.interval += 1
         return self._choose(target, cached)
 
-    def without_cache(self, target: float) -> NDArray[np.bool_]:
-        """Select again for an interval without cache: every step takes longer than planned."""
+    def without_cache(self, target: float) -> None:
+        """Select again by the same scores."""
         self.mask = self.masks[-1] if self.masks else None
-        return self._choose(target, cached=False)
+        self._choose(target, cached=False)
 
     def settle(self, step: int) -> None:
         """Log the selection, and freeze the other tensors."""
@@ -83,16 +78,14 @@ class ElasticPolicy:
     def state(self) -> Dict[str, Any]:
         """Return the selections and the latest importances, as JSON values."""
         return {
-            "interval": self.interval,
+            **super().state(),
             "masks": [np.flatnonzero(mask).tolist() for mask in self.masks],
             "importance": None if self.importance is None else self.importance.tolist(),
         }
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Continue from `state`."""
-        if "masks" not in state:  # the run's time had allowed the head alone, and it is given more now
-            return
-        self.interval = state["interval"]
+        super().restore(state)
         tensors = np.arange(len(self._timings))
         self.masks = [np.isin(tensors, selected) for selected in state["masks"]]
         self.mask = self.masks[-1] if self.masks else None
@@ -102,10 +95,9 @@ class ElasticPolicy:
         """Choose by the latest importances."""
         importance = np.asarray(self.importance)
         possible = self._timings.with_cache if cached else self._timings
-        with self._clock.lap(SELECTION):
-            # A target that no step can meet is no error here: late in a run by the clock little time is left.
-            target = float(np.clip(target, possible.rho_min, 1.0))
-            mask, exception = choose(possible, importance, target, self._solver, self.mask, self._memory)
+        # A target that no step can meet is no error here: late in a run by the clock little time is left.
+        target = float(np.clip(target, possible.rho_min, 1.0))
+        mask, exception = choose(possible, importance, target, self._solver, self.mask, self._memory)
         step_ms = possible.step_time(mask)
         self.mask = mask
         self._record = {

@@ -6,7 +6,7 @@ from typing import List, Optional
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 
-FEWEST, MOST = 4.0, 12.0  # epochs of an interval: with fewer too little is trained, more add nothing
+FEWEST, MOST = 1.0, 12.0  # epochs of an interval: more than the most add nothing
 _MOST_INTERVALS = 4
 PLAIN_INTERVAL = 4  # epochs between two selections where nothing is cached; the paper has 3 to 4
 
@@ -52,10 +52,10 @@ def plan(
     """Divide a run's time into intervals.
 
     A pass over the images that writes the cache costs about a forward pass, whatever trains. The rule: an
-    epoch of cached training takes as long as that pass. Cheaper epochs would reach few tensors, dearer
-    ones would be too few. So the epochs that fit into a run are its time over that of a pass, four at least;
-    beyond twelve a new interval begins, whose selection knows what was learned and whose cache holds
-    the images augmented in another way. docs/results.md has other numbers of epochs and intervals.
+    epoch of cached training takes as long as that pass. Cheaper epochs would reach few tensors: one epoch
+    that reaches further is worth more than four cheap ones (docs/study-appendix.md). So the epochs that fit
+    into a run are its time over that of a pass; beyond twelve a new interval begins, whose selection knows
+    what was learned and whose cache holds the images augmented in another way.
 
     Args:
         timings: the profile; needed where activations are cached.

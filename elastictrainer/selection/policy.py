@@ -1,6 +1,6 @@
 """The policy of a run: which tensors train in each interval. No TensorFlow."""
 
-from typing import Any, Callable, Dict, List, Optional, Protocol
+from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,10 @@ CACHE_WRITE = "recording"  # not a step: a pass over the images that writes the 
 CACHE_READ = "replay"  # and a cached step, which begins by reading it
 
 Log = Callable[[Dict[str, Any]], None]  # takes the record of a selection or of an interval
-Score = Callable[[], NDArray[np.float64]]  # makes the (N,) importances of the tensors as they are now
 
 
-def no_log(record: Dict[str, Any]) -> None:
-    """Drop the record."""
-
-
-class Policy(Protocol):
-    """Decides at the start of each interval which tensors train in it.
+class Policy:
+    """Decides at the start of each interval which tensors train in it. This one: the same from first to last.
 
     Attributes:
         plan: when the intervals begin.
@@ -31,16 +26,33 @@ class Policy(Protocol):
         masks: every selection so far; empty where the scheme does not select.
         interval: number of intervals begun.
         selects: whether the mask may change from interval to interval.
-        scores: whether `begin` needs importances, and with them a head that knows something.
+        scores: whether it needs importances, and with them a head that knows something.
     """
 
-    plan: Plan
-    timings: Optional[TensorTimings]
-    mask: Optional[NDArray[np.bool_]]
-    masks: List[NDArray[np.bool_]]
-    interval: int
-    selects: bool
-    scores: bool
+    selects = False
+    scores = False
+
+    def __init__(
+        self,
+        mask: Optional[NDArray[np.bool_]],
+        plan: Plan,
+        timings: Optional[TensorTimings] = None,
+        at_interval: Callable[[], Dict[str, Any]] = dict,
+        log: Log = lambda record: None,
+    ):
+        """
+        Args:
+            mask, plan, timings: see above.
+            at_interval: called at the start of every interval but the first; returns figures for the log.
+            log: takes the figures, together with the step's number.
+        """
+        self.mask, self.plan, self.timings = mask, plan, timings
+        self.masks: List[NDArray[np.bool_]] = []
+        self.interval = 0
+        self._at_interval, self._log = at_interval, log
+
+    def score(self) -> None:
+        """Score the tensors for the interval to come, where it needs that."""
 
     def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
         """Begin the next interval, before step number `step`; `settle` comes next.
@@ -53,15 +65,23 @@ class Policy(Protocol):
         Returns:
             (N,) bool: what trains.
         """
+        results = self._at_interval() if self.interval else {}
+        if results:
+            self._log({"step": step, **results})
+        self.interval += 1
+        assert self.mask is not None
+        return self.mask
 
-    def without_cache(self, target: float) -> NDArray[np.bool_]:
-        """Select again where the interval's activations cannot be cached; arguments as of `begin`."""
+    def without_cache(self, target: float) -> None:
+        """Select again where the interval's activations cannot be cached: steps take longer than planned."""
 
     def settle(self, step: int) -> None:
         """Log the selection from step number `step` on, once it is known whether the interval is cached."""
 
     def state(self) -> Dict[str, Any]:
         """Return the state that `restore` needs, as JSON values."""
+        return {"interval": self.interval}
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Continue from `state`, in a policy made with the same arguments."""
+        self.interval = state["interval"]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Callable, Dict, Iterable, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 import numpy as np
 
@@ -96,23 +96,16 @@ def create(name: str) -> Scheme:
     if name not in SCHEMES and ":" not in name:
         return _installed()[name].load()()
     factory = SCHEMES.get(name, name)
-    return _from_module(factory) if isinstance(factory, str) else factory()
+    if not isinstance(factory, str):
+        return factory()
+    made = import_object("--scheme", factory)()
+    if not isinstance(made, Scheme):
+        raise UsageError(f"--scheme {name} gave a {type(made).__name__}, not an elastictrainer.Scheme.")
+    return made
 
 
 def _installed() -> Dict[str, Any]:
     """Return the entry points of schemes that installed packages have, by name."""
-    return {point.name: point for point in _entry_points()}
-
-
-def _entry_points() -> Iterable[Any]:
-    points = metadata.entry_points()
-    if hasattr(points, "select"):
-        return points.select(group="elastictrainer.schemes")
-    return points.get("elastictrainer.schemes", ())  # Python 3.9
-
-
-def _from_module(name: str) -> Scheme:
-    made = import_object("--scheme", name)()
-    if not isinstance(made, Scheme):
-        raise UsageError(f"--scheme {name} gave a {type(made).__name__}, not an elastictrainer.Scheme.")
-    return made
+    points, group = metadata.entry_points(), "elastictrainer.schemes"
+    old = not hasattr(points, "select")  # Python 3.9
+    return {point.name: point for point in (points.get(group, ()) if old else points.select(group=group))}

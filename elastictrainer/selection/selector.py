@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.knapsack import solve_chain
-from elastictrainer.selection.memory import fits, fitting, without_earliest
-from elastictrainer.selection.two_budgets import solve_both
+from elastictrainer.selection.two_budgets import fits, fitting, solve_both, without_earliest
 
 KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
@@ -48,11 +47,8 @@ def select(
 ) -> Selection:
     """Choose the tensors with the largest summed importance whose step takes at most `rho` of the full step.
 
-    With `memory` a process that takes such steps stays within so many bytes, too.
-
     Maximises sum(importance[i] for selected i) subject to `timings.step_time(mask) <= rho * timings.full_ms`
-    (paper Sec. 3.3). Tensors of importance zero or less are never selected; where none is positive the mask
-    is empty.
+    (paper Sec. 3.3). Tensors of importance zero or less are never selected.
 
     Args:
         timings: the profile, N tensors.
@@ -71,9 +67,8 @@ def select(
         The selection. Its mask is empty where no tensor of positive importance fits the budget.
 
     Raises:
-        UsageError: rho out of range, an importance that is not finite, a wrong shape, an unknown solver,
-            `cached` with a profile that cannot tell its time, `memory` with one that cannot tell what a
-            step takes, or too little for any tensor.
+        UsageError: an argument out of range, `cached` or `memory` with a profile that cannot tell its costs,
+            or too little memory for any tensor.
     """
     importance = np.asarray(importance, np.float64)
     if importance.shape != (len(timings),):
@@ -103,9 +98,7 @@ def select(
 
     # rho_min x full_ms may come out a last digit below what the cheapest selection takes.
     budget = max(rho, rho_min) * timings.full_ms * (1 + 1e-12)
-    useful = (importance > 0) & timings.connected
-    if memory is not None:
-        useful &= fitting(timings, memory)
+    useful = _useful(timings, importance, memory)
     if not isinstance(solver, str):
         mask = timings.as_mask(solver(timings, importance, budget)) & timings.connected
         if memory is not None:
@@ -122,6 +115,12 @@ def select(
     return Selection(mask, timings.step_time(mask), float(importance[mask].sum()))
 
 
+def _useful(timings: TensorTimings, importance: NDArray[Any], memory: Optional[float]) -> NDArray[Any]:
+    """Return (N,) bool: the tensors whose training promises something, and fits alone into memory."""
+    useful = (importance > 0) & timings.connected
+    return useful if memory is None else useful & fitting(timings, memory)
+
+
 def choose(
     timings: TensorTimings,
     importance: NDArray[Any],
@@ -132,13 +131,11 @@ def choose(
 ) -> Tuple[NDArray[Any], Optional[str]]:
     """Select as `select` does, with a fallback where its answer is empty.
 
-    Args:
-        timings, importance, rho, solver, memory: see `select`.
-        previous: (N,) bool: the selection so far; kept where no importance is positive.
+    Where all tensors of positive importance exceed the budget, that is the cheapest of them; where there is
+    none, `previous`, the (N,) selection so far.
 
     Returns:
-        (N,) bool; and KEPT or OVER_BUDGET where the mask is not the answer of `select`, else None. Where all
-        tensors of positive importance exceed the budget, the cheapest of them is trained.
+        (N,) bool; and KEPT or OVER_BUDGET where the mask is not the answer of `select`, else None.
 
     Raises:
         UsageError: as `select`; or no importance is positive, and there is no previous selection.
@@ -146,9 +143,7 @@ def choose(
     mask = select(timings, importance, rho, solver=solver, memory=memory).mask
     if mask.any():
         return mask, None
-    useful = (importance > 0) & timings.connected
-    if memory is not None:
-        useful &= fitting(timings, memory)
+    useful = _useful(timings, importance, memory)
     if useful.any():
         return np.arange(len(timings)) == np.argmin(np.where(useful, timings.alone_ms, np.inf)), OVER_BUDGET
     if previous is None:

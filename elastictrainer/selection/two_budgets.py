@@ -1,10 +1,11 @@
-"""The most importance within two budgets, time and memory. NumPy only."""
+"""Selections within two budgets, time and the memory that a process may have. NumPy only."""
 
-from typing import Any, Iterator, Tuple
+from typing import Any, Iterator, Optional, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elastictrainer.errors import UsageError
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.knapsack import solve_chain
@@ -15,6 +16,41 @@ _RAISED = 1.3  # of the budgets, for one more start: on parallel blocks the chai
 _ROUNDS = 3  # of exchanges at most
 _EFFORT = 1_200  # exchanges that are looked at in all, times N: few tensors are exchanged thoroughly
 _SLACK = 1 + 1e-12
+
+
+def fitting(timings: TensorTimings, memory: float) -> NDArray[Any]:
+    """Return (N,) bool: the tensors that a process of so many bytes can train, alone.
+
+    Raises:
+        UsageError: there is none, or the profile does not say what a step takes.
+    """
+    if timings.memory is None:
+        raise UsageError(
+            "the profile does not say what a step takes of memory: make a new one with et-profile, on a "
+            "device that trains on its processor."
+        )
+    total = np.where(timings.connected, timings.memory.loaded + timings.memory.alone, np.inf)
+    if total.min() > memory:
+        raise UsageError(
+            f"{memory / 1e9:.2f} GB of memory are too little to train any tensor: the cheapest one takes "
+            f"{total.min() / 1e9:.2f} GB."
+        )
+    return np.asarray(total <= memory)
+
+
+def fits(timings: TensorTimings, mask: NDArray[Any], memory: Optional[float]) -> bool:
+    """Return whether a process of so many bytes can train a selection; None: of any."""
+    return memory is None or timings.memory is None or timings.memory.total(mask) <= memory
+
+
+def without_earliest(timings: TensorTimings, mask: NDArray[Any], memory: float) -> NDArray[Any]:
+    """Leave out the earliest tensors of a selection until a process that trains the others fits."""
+    mask = mask.copy()
+    for tensor in timings.order[::-1]:
+        if fits(timings, mask, memory):
+            break
+        mask[tensor] = False
+    return mask
 
 
 class _Costs:

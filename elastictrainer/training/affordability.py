@@ -11,7 +11,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.selection.importance import STATIC
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.schemes import Scheme
-from elastictrainer.training.forecast import Forecast, forecast
+from elastictrainer.training.forecast import Forecast, HeadWork, forecast
 from elastictrainer.training.state import RunState
 
 
@@ -22,7 +22,7 @@ def expected_parts(
     cached: bool,
     mask: Optional[NDArray[np.bool_]],
     scores: bool,
-    head: bool,
+    head: Optional[HeadWork],
     seconds: Optional[float] = None,
 ) -> Optional[Forecast]:
     """Forecast a run as it stands; see `forecast` for the arguments.
@@ -45,7 +45,7 @@ def expected_parts(
         seconds + ending_s,
         state.spent_s(),
         ending_s,
-        deadline.check_s if deadline is not None and head else 0.0,
+        deadline.check_s if deadline is not None and head is not None else 0.0,
     )
 
 
@@ -55,7 +55,7 @@ def affordable_scheme(
     timings: Optional[TensorTimings],
     plan: Plan,
     cached: bool,
-    head: bool,
+    head: Optional[HeadWork],
 ) -> Scheme:
     """Return the scheme that a deadline leaves time for: the one asked for, or one that prepares less.
 
@@ -74,7 +74,7 @@ def affordable_scheme(
     assert expected is not None
     alone = schemes.create("traditional-tl")
     parts = expected_parts(state, timings, plan, cached, alone.mask(state.model), False, head)
-    if not head or parts is None or not parts.enough:
+    if head is None or parts is None or not parts.enough:
         return scheme
     LOG.info(
         "the time allows the head alone, which is solved on the features of the images. With --time "

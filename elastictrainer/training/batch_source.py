@@ -6,13 +6,12 @@ from typing import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from elastictrainer.selection.clock import FULL_TRACING, LOOP, TRACING
 from elastictrainer.selection.policy import CACHE_READ, FULL, PLAIN
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import STEPS
+from elastictrainer.training.stopwatch import FULL_TRACING, LOOP, STEPS, TRACING
 
 
 @dataclass(frozen=True)

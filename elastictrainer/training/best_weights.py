@@ -99,9 +99,9 @@ class BestWeights(TrainerCallback):
         record["val_loss"], record["val_accuracy"] = validated.loss, validated.accuracy
 
     @property
-    def seconds(self) -> float:
-        """Return the duration of the latest evaluation, in seconds; 0 before the first."""
-        return self._due.cost_s
+    def image_s(self) -> float:
+        """Return the seconds that an image of the latest evaluation took; 0 before the first."""
+        return self._evaluator.image_s if self._evaluator else 0.0
 
     def _validate(self, epoch: int) -> Validated:
         """Validate the weights after an epoch, and keep them if they are the best so far."""

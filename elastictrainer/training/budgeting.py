@@ -8,15 +8,15 @@ import numpy as np
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.build import repeated
-from elastictrainer.selection.clock import FULL_TRACING, TIMING
 from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.affordability import expected_parts
 from elastictrainer.training.feed import Feed
+from elastictrainer.training.forecast import HeadWork
 from elastictrainer.training.memory_limit import MemoryLimit
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import CALIBRATION
+from elastictrainer.training.stopwatch import CALIBRATION, FULL_TRACING, TIMING
 
 
 def full_epochs(state: RunState, timings: Optional[TensorTimings]) -> float:
@@ -36,7 +36,7 @@ class Budgeting:
         feed: Feed,
         steps: StepCache,
         cached: bool,
-        head: bool,
+        head: Optional[HeadWork],
         memory: Optional[MemoryLimit] = None,
     ):
         """
@@ -44,7 +44,8 @@ class Budgeting:
             run_state: of the run; its policy is made.
             feed: gives the minibatches that full steps are timed on.
             steps: the run's compiled steps.
-            cached, head: whether activations are cached, and whether the head is solved.
+            cached: whether activations are cached.
+            head: the work of solving it; None: it stays.
             memory: a limit, within which full steps are timed on smaller minibatches; None: no limit.
         """
         self._state, self._feed, self._steps = run_state, feed, steps

@@ -13,14 +13,13 @@ from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection.clock import TRACING
 from elastictrainer.selection.policy import CACHE_WRITE
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import CALIBRATION
+from elastictrainer.training.stopwatch import CALIBRATION, TRACING
 
 
 class CachedStepRunner:

@@ -13,13 +13,13 @@ from elastictrainer.runs import ownership
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.clock import CHECKPOINT
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import name_of, random_states, rate_variables
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpoints import Checkpoints
 from elastictrainer.training.interruption import Interruption
 from elastictrainer.training.progress import Progress
+from elastictrainer.training.stopwatch import CHECKPOINT
 
 _STEPS_BETWEEN_AGREEMENTS = 5  # of processes that train together: an exchange takes milliseconds
 

@@ -64,9 +64,9 @@ class Evaluation(TrainerCallback):
         record["one_of"] = self._one_of
 
     @property
-    def seconds(self) -> float:
-        """Return the duration of the latest evaluation, in seconds; 0 before the first."""
-        return self._due.cost_s
+    def image_s(self) -> float:
+        """Return the seconds that an image of the latest evaluation took; 0 before the first."""
+        return self._evaluator.image_s if self._evaluator else 0.0
 
     def _evaluate(self, epoch: int, one_of: int = 1) -> Tuple[float, float]:
         state = self.run_state
@@ -74,22 +74,12 @@ class Evaluation(TrainerCallback):
             self._evaluator = Evaluator(state.model, state.workers)
         with state.watch.lap(VALIDATION), self._due.evaluating(state):
             images = self._test() if one_of == 1 else self._test(one_of)
-            began: List[float] = []  # of each minibatch; the first one compiles
-
-            def before_each() -> None:
-                began.append(time.perf_counter())
-                self._before_each()
-
-            loss, accuracy = self._evaluator(images, before_each)
-            ended = time.perf_counter()
+            loss, accuracy = self._evaluator(images, self._before_each)
         if not math.isfinite(loss):
             raise state.diverged(f"the test loss is {loss}")
         if one_of == 1:
             weights, apart = digest(state.model.variables), self._evaluator.apart
             self._results.append((epoch, loss, accuracy, weights, apart))
-        else:
-            each_s = (ended - began[1]) / (len(began) - 1) if len(began) > 1 else self._due.cost_s
-            self._due.cost_s = one_of * len(began) * each_s
         return loss, accuracy
 
     def state(self) -> List[List[Any]]:
@@ -169,13 +159,21 @@ class Evaluator:
     Attributes:
         apart: of the latest evaluation, `accuracy_old` and `accuracy_new` (0..1), of what its minibatches
             called old images and of the others; empty where they call none so.
+        image_s: seconds for each image of the latest evaluation, without compiling; 0 before the first.
     """
 
-    def __init__(self, model: tf.keras.Model, workers: Optional[Workers] = None):
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        workers: Optional[Workers] = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
         """`workers` evaluate together, each its part of the data; None: this process is alone."""
+        self._clock = clock
         self._objective = Objective(model, _cross_entropy)
         self._workers = workers
         self.apart: Dict[str, float] = {}
+        self.image_s = 0.0
         self._function = tf.function(self._minibatch, reduce_retracing=True)
 
     def _minibatch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
@@ -189,11 +187,17 @@ class Evaluator:
     ) -> Tuple[float, float]:
         """Return (mean loss, accuracy in 0..1) over all images of `minibatches`; `before_each` may raise."""
         sums = np.zeros((2, 3))  # of new and old images: loss, correct, count
-        for x, y, *is_old in minibatches:
+        first = not self.image_s  # its first minibatch compiles, and is not timed unless it is the only one
+        began, timed = self._clock(), 0
+        for number, (x, y, *is_old) in enumerate(minibatches):
             before_each()
+            if first and number == 1:
+                began, timed = self._clock(), 0
             loss, correct = self._function(x, y)
             count = int(y.shape[0])
+            timed += count
             sums[int(any(is_old))] += float(loss) * count, int(correct), count
+        self.image_s = (self._clock() - began) / max(1, timed)
         if self._workers:
             sums = self._workers.gather(sums.ravel().tolist()).sum(axis=0).reshape(2, 3)
         (_, new, new_count), (_, old, old_count) = sums.tolist()

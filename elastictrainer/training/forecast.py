@@ -10,8 +10,22 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.plan import FEWEST, Plan
 
-# What a selection takes, in full steps: to build its graphs; to score the tensors as well.
-_GRAPH_STEPS, _SCORING_STEPS = 20.0, 30.0
+# What a selection takes, in full steps: to build its graphs; to score the tensors as well. Measured with
+# MobileNetV2 at 224x224; smaller networks take more of their own steps.
+GRAPH_STEPS, _SCORING_STEPS = 30.0, 40.0
+
+
+@dataclass(frozen=True)
+class HeadWork:
+    """The work of solving a head besides a pass over the images.
+
+    Attributes:
+        sample: minibatches of a pass before that one, on which a head for scoring is solved.
+        solving_s: of solving on all images.
+    """
+
+    sample: int
+    solving_s: float
 
 
 @dataclass(frozen=True)
@@ -21,7 +35,7 @@ class Forecast:
     Attributes:
         budget_s: of the run.
         spent_s: counted so far.
-        passes_s: the passes over the images that give features and write the cache.
+        passes_s: the passes over the images that give features and write the cache, and solving the head.
         selections_s: scoring, choosing, and building graphs.
         least_training_s: training that takes less is not worth what comes before it.
         ending_s: of the work after the last step that counts: evaluation, writing the model.
@@ -88,7 +102,7 @@ def forecast(
     cached: bool,
     mask: Optional[NDArray[np.bool_]],
     scores: bool,
-    head: bool,
+    head: Optional[HeadWork],
     budget_s: float,
     spent_s: float,
     ending_s: float = 0.0,
@@ -102,7 +116,8 @@ def forecast(
         full_ms: of a full step now; None: the profile's.
         cached: whether activations are cached.
         mask: (N,) bool: the tensors of a scheme that does not select; None: it selects.
-        scores, head: whether tensors are scored for the selection, and whether the head is solved.
+        scores: whether tensors are scored for the selection.
+        head: of solving it; None: it stays.
         budget_s, spent_s, ending_s, check_s: see `Forecast`.
     """
     if timings is None:
@@ -111,16 +126,20 @@ def forecast(
     intervals = len(plan.starts)
     pass_s = plan.steps_per_epoch * full_s * timings.forward_share
     selects = mask is None
-    passes = intervals if cached and selects else float(head)
+    passes_s = pass_s * (intervals if cached and selects else head is not None)
+    if head is not None:
+        passes_s += head.solving_s + full_s * timings.forward_share * head.sample * scores
     cheapest = timings.with_cache if cached and selects else timings
-    # The cheapest selection, in epochs of full training. After a solved head the loss rises for an epoch or
-    # two: a run that ends there is no better than its head, which is worth its time alone.
-    least = cheapest.rho_min * (FEWEST if cached and head else 1.0) if selects else 0.0 if head else 1.0
+    # An epoch of the cheapest selection, in epochs of full training. After a solved head that gains nothing:
+    # the head is worth its time alone, and the least is an epoch as the plan has it.
+    least = cheapest.rho_min if selects else 0.0 if head is not None else 1.0
+    if selects and cached and head is not None:
+        least = FEWEST * max(least, timings.forward_share)
     return Forecast(
         budget_s,
         spent_s,
-        passes * pass_s,
-        intervals * (_GRAPH_STEPS * selects + _SCORING_STEPS * scores) * full_s,
+        passes_s,
+        intervals * (GRAPH_STEPS * selects + _SCORING_STEPS * scores) * full_s,
         plan.steps_per_epoch * full_s * least,
         ending_s,
         intervals,

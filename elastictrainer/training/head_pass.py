@@ -1,18 +1,19 @@
 """Solve the head before training: one pass over the images gives the features, a solver the weights."""
 
+import functools
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
-from elastictrainer.models.solved_head import SolvableHead, solve
+from elastictrainer.models.solved_head import SolvableHead, solve, solving_s
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection.clock import HEAD
 from elastictrainer.selection.policy import CACHE_WRITE
 from elastictrainer.steps.losses import crossentropy_terms
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import HEAD
 
 # Images that a provisional head is solved on, where tensors are scored before the pass over all of them:
 # so many for a class, but no more than this share of the images.
@@ -44,12 +45,22 @@ class HeadPass:
 
     def solve_on_sample(self) -> None:
         """Solve on the first images, so that the head knows enough for tensors to be scored."""
-        size, steps = self._feed.batch_size, self._state.steps_per_epoch
-        wanted = max(_LEAST, _PER_CLASS * self.head.classes)
-        count = max(1, min(-(-wanted // size), int(_MOST_SHARE * steps)))
-        self._read(count)
+        self._read(self.sampled)
         self._solve()
         self.clear()
+
+    @property
+    def sampled(self) -> int:
+        """Return the number of minibatches that `solve_on_sample` reads."""
+        size, steps = self._feed.batch_size, self._state.steps_per_epoch
+        wanted = max(_LEAST, _PER_CLASS * self.head.classes)
+        return max(1, min(-(-wanted // size), int(_MOST_SHARE * steps)))
+
+    @functools.cached_property
+    def solving_s(self) -> float:
+        """Return the seconds that solving on the features of all images takes at most."""
+        images = self._feed.batch_size * self._state.steps_per_epoch
+        return solving_s(images, int(self.head.kernel.shape[0]), self.head.classes)
 
     def clear(self) -> None:
         """Drop the features collected so far."""

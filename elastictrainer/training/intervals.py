@@ -7,12 +7,17 @@ import numpy as np
 from elastictrainer.reuse.cache_storage import CacheError
 from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection import clock
 from elastictrainer.selection.policy import Policy
+from elastictrainer.training import stopwatch
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
+from elastictrainer.training.forecast import GRAPH_STEPS
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.state import RunState
+
+# Building the graphs of an interval takes this share of what scoring takes with its graphs: 0.6 to 0.95 with
+# MobileNetV2, SqueezeNet and the network of the embedded task.
+_LIKE_SCORING = 0.8
 
 
 class Intervals:
@@ -45,10 +50,14 @@ class Intervals:
         if self._cached_steps is not None:
             self._cached_steps.end()
         if first and policy.scores:
-            with state.watch.lap(clock.HEAD):
+            with state.watch.lap(stopwatch.HEAD):
                 first.solve_on_sample()
         cached = self._cached_steps is not None
-        mask = policy.begin(step, self._target(cached), cached)
+        with state.watch.lap(stopwatch.IMPORTANCE):
+            policy.score()
+        target = self._target(cached)  # now, for scoring has taken time
+        with state.watch.lap(stopwatch.SELECTION):
+            mask = policy.begin(step, target, cached)
         if self._cached_steps is not None and not mask.all():
             try:
                 self._cached_steps.write_cache(mask, first)
@@ -58,7 +67,7 @@ class Intervals:
                     first.clear()
         policy.settle(step)
         if first:
-            with state.watch.lap(clock.HEAD):
+            with state.watch.lap(stopwatch.HEAD):
                 about = first.finish()
             # `finish` solves the head on the features of the whole pass: only now are its weights final.
             self._on_head(about)
@@ -90,7 +99,8 @@ class Intervals:
         assert self._cached_steps is not None
         self._cached_steps.end()
         LOG.info(f"not cached: {error}")
-        self._policy.without_cache(self._target(False))
+        with self._state.watch.lap(stopwatch.SELECTION):
+            self._policy.without_cache(self._target(False))
 
     @property
     def _policy(self) -> Policy:
@@ -109,19 +119,30 @@ class Intervals:
         rho = 1.0 if state.rho is None else state.rho
         if not cached or timings is None:
             return rho
-        # With W the time to write the cache, the steps of the interval have the rest of its time:
-        # target = (time left to its end - W) / steps, over a full step.
+        # With W the time to build graphs and to write the cache, the steps of the interval have the rest of
+        # its time: target = (time left to its end - W) / steps, over a full step.
         steps = plan.passes * plan.steps_per_epoch
         left_s = state.budget.seconds_until(plan.end(policy.interval), state.spent_s())
         full_s = 1e-3 * (state.full_step_ms() or timings.full_ms)
         if left_s is None:  # the steps end the run: the profile alone decides
             full_s = 1e-3 * timings.full_ms
             left_s = rho * full_s * steps
-        elif state.deadline is not None and self._head and not policy.interval:
-            left_s -= state.deadline.check_s
+        else:
+            left_s -= self._graphs_s(full_s)
+            if self._head and not policy.interval:
+                left_s -= self._head.solving_s + (state.deadline.check_s if state.deadline else 0.0)
         # Caching a minibatch takes a forward pass, and writing the cut of the middle tensor.
         cache_write_ms = float(timings.forward.amount.sum())
         if timings.reuse is not None:
             cache_write_ms += float(np.median(timings.reuse.cache_write_ms))
         cache_write_s = plan.steps_per_epoch * full_s * cache_write_ms / timings.full_ms
         return (left_s - cache_write_s) / steps / full_s
+
+    def _graphs_s(self, full_s: float) -> float:
+        """Return the expected seconds of building an interval's graphs; `full_s`: a full step takes."""
+        watch, policy = self._state.watch, self._policy
+        if policy.interval:
+            return watch.of(stopwatch.TRACING) / policy.interval
+        if policy.scores:
+            return _LIKE_SCORING * watch.of(stopwatch.IMPORTANCE, stopwatch.FULL_TRACING)
+        return GRAPH_STEPS * full_s

@@ -7,14 +7,13 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection.clock import LOOP
 from elastictrainer.steps.keras_compat import initial_epoch
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.prepared import Prepared
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stepping import TWO_FITS, Stepping
-from elastictrainer.training.stopwatch import VALIDATION
+from elastictrainer.training.stopwatch import LOOP, VALIDATION
 
 Logs = Dict[str, Any]
 

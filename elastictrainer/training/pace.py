@@ -1,38 +1,37 @@
-"""The pace of a device: how much slower its steps have become since a run began. NumPy only."""
+"""The pace of a device: how much slower its steps have become since a run began. No TensorFlow."""
 
-from collections import deque
-from typing import Deque, List
+from typing import Optional
 
-import numpy as np
-
-_STEPS = 20  # whose median counts
+# Of a block, at least: processes that share a core take turns of up to a tenth of a second.
+_STEPS, _SECONDS = 20, 3.0
 
 
 class Pace:
-    """Compares the latest steps of a run with its first ones, whatever each of them trains."""
+    """Compares a run's latest block of steps with its first one, whatever each of them trains.
+
+    Attributes:
+        slowdown: how many times longer steps take than the first ones did, at least 1.
+    """
 
     def __init__(self) -> None:
-        self._first: List[float] = []
-        self._seen = 0  # steps after the first ones
-        self._latest: Deque[float] = deque(maxlen=_STEPS)
+        self.slowdown = 1.0
+        self._first: Optional[float] = None  # pace of the first block
+        self._steps, self._ms, self._expected = 0, 0.0, 0.0  # of the block going on
 
     def add(self, ms: float, expected: float) -> bool:
-        """Take in a step; returns whether `slowdown` may have changed, which is so after every 20 steps.
+        """Take in a step; returns whether `slowdown` may have changed, which is so at the end of a block.
 
         Args:
             ms: of the step.
             expected: the time that the profile predicts for it, in any unit that is the same for all steps.
         """
-        self._latest.append(ms / expected)
-        if len(self._first) < _STEPS:
-            self._first.append(ms / expected)
+        self._steps, self._ms, self._expected = self._steps + 1, self._ms + ms, self._expected + expected
+        if self._steps < _STEPS or self._ms < 1e3 * _SECONDS:
             return False
-        self._seen += 1
-        return self._seen % _STEPS == 0
-
-    @property
-    def slowdown(self) -> float:
-        """Return how many times longer the latest steps take than the first ones did, at least 1."""
-        if len(self._first) < _STEPS:
-            return 1.0
-        return max(1.0, float(np.median(self._latest) / np.median(self._first)))
+        pace = self._ms / self._expected
+        self._steps, self._ms, self._expected = 0, 0.0, 0.0
+        if self._first is None:
+            self._first = pace
+            return False
+        self.slowdown = max(1.0, pace / self._first)
+        return True

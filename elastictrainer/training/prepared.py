@@ -20,6 +20,7 @@ from elastictrainer.training.batch_source import BatchSource
 from elastictrainer.training.budgeting import Budgeting, full_epochs
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed, Minibatch
+from elastictrainer.training.forecast import HeadWork
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
 from elastictrainer.training.kept import Compiled, Kept, compile_steps, is_same, made_from
@@ -118,7 +119,8 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     goes_on = bool(short and kept.policy and _still_holds(state, kept))
     if goes_on:
         run_plan = dataclasses.replace(run_plan, starts=[])
-    scheme = affordable_scheme(state, scheme, timings, run_plan, cached, head is not None)
+    head_work = HeadWork(head.sampled, head.solving_s) if head is not None else None
+    scheme = affordable_scheme(state, scheme, timings, run_plan, cached, head_work)
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
     state.policy = make_policy(
         scheme,
@@ -126,7 +128,6 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         timings,
         run_plan,
         parts.steps,
-        state.watch,
         feed.probe if limit is None else limit.cut(feed.probe),
         wanted.on_selection,
         parts.evaluator if scheme is wanted.scheme else None,
@@ -144,7 +145,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         BatchSource(state, feed, cached_steps, parts.steps),
         cached_steps,
         Intervals(state, feed, cached_steps if cached else None, head, wanted.on_head),
-        Budgeting(state, feed, parts.steps, cached, head is not None, limit),
+        Budgeting(state, feed, parts.steps, cached, head_work, limit),
         opening,
         by_clock,
         goes_on,

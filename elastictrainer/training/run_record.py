@@ -1,21 +1,25 @@
 """The files that a run leaves in its folder, and the lines it shows."""
 
 import contextlib
+import time
 from typing import Any, ContextManager, Dict, Optional
 
 from elastictrainer.errors import UsageError
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection.clock import CHECKPOINT
 from elastictrainer.steps import optimizers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.report import Report
+from elastictrainer.training.stopwatch import CHECKPOINT
 
 
 class RunRecord(TrainerCallback):
     """Writes metrics.jsonl, selections.jsonl, TensorBoard events, the trained model and
     summary.json, and shows each epoch. Pass it after `Evaluation` or `BestWeights`, whose results it records.
+
+    Attributes:
+        writing_s: seconds that the model took to be written the latest time; 0 before the first.
     """
 
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False, **about: Any) -> None:
@@ -29,6 +33,7 @@ class RunRecord(TrainerCallback):
         self._run, self._about = run, about
         self._report = Report(run, quiet)
         self._lines = {"metrics": 0, "selections": 0}
+        self.writing_s = 0.0
 
     def fit_context(self) -> ContextManager[Any]:
         """Close the display at the end."""
@@ -83,8 +88,7 @@ class RunRecord(TrainerCallback):
             self._lines["metrics"] += 1
         over = bool(progress.stopped or state.model.stop_training)
         if self._run and state.by_clock and not over and "val_accuracy" in logs:
-            with state.watch.lap(CHECKPOINT):
-                self._run.save_model(state.model)  # what an interruption leaves has been evaluated
+            self._save(self._run)  # what an interruption leaves has been evaluated
         epochs = None if state.by_clock else state.epochs
         self._report.epoch_ends(
             progress.epoch, epochs, progress.step, record, None if over else state.seconds_left()
@@ -121,10 +125,15 @@ class RunRecord(TrainerCallback):
                 )
         self.run_state.progress.trained_s = trained_s
         if self._run:
-            with self.run_state.watch.lap(CHECKPOINT):
-                self._run.save_model(self.run_state.model)
+            self._save(self._run)
             self._run.add_metrics(line)
             self._lines["metrics"] += 1
+
+    def _save(self, run: RunFolder) -> None:
+        began = time.perf_counter()
+        with self.run_state.watch.lap(CHECKPOINT):
+            run.save_model(self.run_state.model)
+        self.writing_s = time.perf_counter() - began
 
     def state(self) -> Dict[str, int]:
         """Return the state that a checkpoint keeps."""

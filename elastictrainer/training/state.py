@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError
-from elastictrainer.selection import clock
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, Policy
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.rates import RateSchedule
+from elastictrainer.training import stopwatch
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.progress import Progress, typical_ms
 from elastictrainer.training.stopwatch import CALIBRATION, VALIDATION, Stopwatch
@@ -148,12 +148,12 @@ class RunState:
             return None
         if self.by_clock:
             return 1e-3 * full_ms * self.epochs * self.steps_per_epoch + self.compiling_s()
-        compiling = self.watch.of(clock.FULL_TRACING) > 0  # the first run, a step, is in that
-        return 1e-3 * full_ms * (self.progress.step - compiling) + self.watch.of(*clock.SHARED)
+        compiling = self.watch.of(stopwatch.FULL_TRACING) > 0  # the first run, a step, is in that
+        return 1e-3 * full_ms * (self.progress.step - compiling) + self.watch.of(*stopwatch.SHARED)
 
     def compiling_s(self) -> float:
         """Return the seconds spent so far on making variables and compiling the full step."""
-        return self.watch.of(clock.BUILDING, clock.FULL_TRACING)
+        return self.watch.of(stopwatch.BUILDING, stopwatch.FULL_TRACING)
 
     def seconds_left(self) -> Optional[float]:
         """Return how long the run will go on, validation included, at its pace so far; None before a step."""
@@ -188,11 +188,11 @@ class RunState:
             "full_training_seconds": full_s,
             "validation_seconds": watch.of(VALIDATION),
             "calibration_seconds": watch.of(CALIBRATION),
-            "importance_seconds": watch.of(clock.IMPORTANCE, clock.TIMING),
-            "selection_seconds": watch.of(clock.SELECTION),
-            "trace_seconds": watch.of(clock.TRACING, clock.FULL_TRACING),
-            "head_seconds": watch.of(clock.HEAD),
-            "checkpoint_seconds": watch.of(clock.CHECKPOINT),
+            "importance_seconds": watch.of(stopwatch.IMPORTANCE, stopwatch.TIMING),
+            "selection_seconds": watch.of(stopwatch.SELECTION),
+            "trace_seconds": watch.of(stopwatch.TRACING, stopwatch.FULL_TRACING),
+            "head_seconds": watch.of(stopwatch.HEAD),
+            "checkpoint_seconds": watch.of(stopwatch.CHECKPOINT),
             "recording_seconds": watch.of(CACHE_WRITE),
             "replay_seconds": watch.of(CACHE_READ),
             "replayed_share": progress.cache_hits / steps if steps else 0.0,

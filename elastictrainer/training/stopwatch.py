@@ -1,4 +1,4 @@
-"""The stopwatch of a run: the clock of its policy, and of the loop."""
+"""The stopwatch of a run."""
 
 import contextlib
 import time
@@ -6,11 +6,20 @@ from collections import defaultdict
 from typing import Callable, Dict, Iterator, List
 
 STEPS = "steps"  # training steps whose graph was there
+BUILDING = "building"  # making the variables of model, optimizer and metrics, before the first step
+FULL_TRACING = "full_tracing"  # building the graph of the full step, its first run included
+TRACING = "tracing"  # building the graph of a selection, its first run included
+IMPORTANCE = "importance"  # scoring the tensors
+TIMING = "timing"  # full steps that leave no trace, which tell what full training would take
+SELECTION = "selection"  # choosing among them
+HEAD = "head"  # features of the images, and solving the last layer on them
+LOOP = "loop"  # around the steps: waiting for the first minibatch of an epoch, the progress shown
+CHECKPOINT = "checkpoint"
 VALIDATION = "validation"
 CALIBRATION = "calibration"  # the first profile, and full steps for comparison, which are not part of the run
-
 SUSPENDED = "suspended"  # what a step took beyond ten typical ones: the machine slept, or was stopped
 
+SHARED = (LOOP, CHECKPOINT, BUILDING, FULL_TRACING)  # full training takes it as well, besides its steps
 NOT_TRAINING = (VALIDATION, CALIBRATION, SUSPENDED)
 
 

@@ -14,7 +14,6 @@ from elastictrainer.registry import HEAD
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs.log import LOG, printed
 from elastictrainer.selection import schemes
-from elastictrainer.selection.clock import BUILDING
 from elastictrainer.selection.plan import require_reachable
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
@@ -30,6 +29,7 @@ from elastictrainer.training.kept import Kept
 from elastictrainer.training.loop import Loop
 from elastictrainer.training.prepared import Wanted, prepare
 from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import BUILDING
 from elastictrainer.training.workers import StopTogether, Workers
 
 

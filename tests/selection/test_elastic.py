@@ -1,6 +1,5 @@
 """The policy that selects, on a chain made by hand. No TensorFlow."""
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 from elastictrainer import TensorTimings, UsageError
-from elastictrainer.selection.clock import IMPORTANCE, SELECTION
 from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
@@ -20,34 +18,22 @@ CHAIN = TensorTimings.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])
 PREVIOUS = np.array([False, True, False, True])
 
 
-class Laps:
-    """A clock that notes which laps were entered."""
-
-    def __init__(self):
-        self.names = []
-
-    @contextlib.contextmanager
-    def lap(self, name):
-        self.names.append(name)
-        yield
-
-
 class Run:
     """A policy on `timings`, and what it logged, said and froze."""
 
     def __init__(self, timings, importances):
-        self.records, self.said, self.frozen, self.clock = [], listen(), [], Laps()
+        self.records, self.said, self.frozen = [], listen(), []
         scores = iter(importances)
         self.policy = ElasticPolicy(
             timings,
             Plan([0.0, 0.5], 2.0, 10),
             lambda: np.array(next(scores), float),
-            self.clock,
             on_freeze=self.frozen.append,
             log=self.records.append,
         )
 
     def begin(self, step, target, cached):
+        self.policy.score()
         mask = self.policy.begin(step, target, cached)
         self.policy.settle(step)
         return mask
@@ -87,7 +73,7 @@ def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
     assert np.flatnonzero(second).tolist() == [3] and run.policy.interval == 2
     np.testing.assert_array_equal(run.frozen, [first, second])
     np.testing.assert_array_equal(run.policy.masks, [first, second])
-    assert run.clock.names == [IMPORTANCE, SELECTION] * 2 and run.policy.selects
+    assert run.policy.selects
     (record, _) = json.loads(json.dumps(run.records, allow_nan=False))
     assert set(record) == {
         *("step", "selected", "rho_target", "predicted_ms", "predicted_ratio", "importance"),
@@ -99,8 +85,8 @@ def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
 
 def test_a_recorded_interval_selects_by_what_replaying_takes():
     timings = reusable_chain(CHAIN)
-    replayed = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, 0.6, cached=True)
-    plain = Run(timings, [[1, 1, 1, 1]]).policy.begin(0, 0.6, cached=False)
+    replayed = Run(timings, [[1, 1, 1, 1]]).begin(0, 0.6, cached=True)
+    plain = Run(timings, [[1, 1, 1, 1]]).begin(0, 0.6, cached=False)
     assert replayed.sum() > plain.sum()
     assert timings.cached_step_time(replayed) <= 0.6 * timings.full_ms < timings.step_time(replayed)
 
@@ -108,8 +94,10 @@ def test_a_recorded_interval_selects_by_what_replaying_takes():
 def test_where_nothing_can_be_recorded_the_same_scores_choose_again():
     timings = reusable_chain(CHAIN)
     run = Run(timings, [[1, 1, 1, 1]])
+    run.policy.score()
     cached = run.policy.begin(0, 0.6, cached=True)
-    plain = run.policy.without_cache(0.6)
+    run.policy.without_cache(0.6)
+    plain = run.policy.mask
     run.policy.settle(0)
     assert plain.sum() < cached.sum() and len(run.policy.masks) == 1 and run.policy.interval == 1
     assert [record["recorded"] for record in run.records] == [False]
@@ -139,7 +127,7 @@ def test_a_restored_policy_goes_on_where_it_was():
 
 
 def test_policies_need_no_tensorflow():
-    modules = ("policy", "clock", "budget", "plan", "elastic", "fixed", "selector", "knapsack")
+    modules = ("policy", "budget", "plan", "elastic", "selector", "knapsack")
     imports = "; ".join(f"import elastictrainer.selection.{name}" for name in modules)
     code = f"import sys; {imports}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -22,7 +22,8 @@ def intervals(**changes):
     "changes, count, passes",
     [
         # A forward pass is 0.3 of a full step.
-        ({"full_epochs": 0.5}, 1, 4.0),
+        ({"full_epochs": 0.2}, 1, 1.0),
+        ({"full_epochs": 0.6}, 1, 2.0),
         ({"full_epochs": 1.8}, 1, 6.0),
         ({"full_epochs": 3.0}, 1, 10.0),
         ({"full_epochs": 6.0}, 2, 10.0),

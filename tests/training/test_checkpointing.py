@@ -13,8 +13,8 @@ from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.errors import Interrupted
 from elastictrainer.registry import takes_rho
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection.fixed import FixedPolicy
 from elastictrainer.selection.plan import Plan
+from elastictrainer.selection.policy import Policy
 from elastictrainer.selection.schemes import SCHEMES
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
@@ -257,7 +257,7 @@ def test_processes_that_train_together_stop_after_the_same_step(tf, tmp_path):
     optimizers.build(model.optimizer, model.trainable_variables)
     together = SimpleNamespace(gather=lambda mine: np.array([mine, [True, False]]))
     state = RunState(model, "full", None, 1, together, loss=1.0)
-    state.policy = FixedPolicy(np.ones(10, bool), Plan([0.0], 1.0, 5))
+    state.policy = Policy(np.ones(10, bool), Plan([0.0], 1.0, 5))
     saver = Checkpointing(RunFolder(tmp_path / "run"))
     saver.run_state = state
     for step in (1, 2, 3, 4):

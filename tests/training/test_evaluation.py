@@ -185,8 +185,26 @@ def test_a_head_is_tested_on_a_part_of_the_images_which_is_no_result(tf, model):
     evaluation, record = Evaluation(test, one_of=4), {}
     evaluation.run_state = RunState(model, "full", None, 2)
     evaluation.on_head(record)
-    took_s = evaluation.seconds
+    first_s = evaluation.image_s
     assert asked == [4] and record["one_of"] == 4 and 0 <= record["test_accuracy"] <= 1
-    assert took_s > 3 * evaluation.run_state.watch.of("validation") > 0, "what all images will take"
+    assert 0 < 3 * first_s <= evaluation.run_state.watch.of("validation"), "of each of three images"
     evaluation.run_state.progress.epoch_done(1.0)
     assert evaluation.results()["accuracy"] == pytest.approx(expected(tf)[1]) and asked == [4, 1]
+
+
+def test_the_time_of_an_image_leaves_out_compiling(tf, model):
+    now = [0.0]
+
+    def timed(sizes, seconds):
+        for size, taken in zip(sizes, seconds):
+            yield tf.zeros((size, 3)), tf.zeros(size, tf.int64)
+            now[0] += taken
+
+    evaluator = Evaluator(model, clock=lambda: now[0])
+    evaluator(timed([4, 4, 2], [100.0, 8.0, 4.0]))
+    assert evaluator.image_s == 2.0
+    evaluator(timed([4, 4, 2], [10.0, 8.0, 2.0]))
+    assert evaluator.image_s == 2.0, "the graph is there"
+    alone = Evaluator(model, clock=lambda: now[0])
+    alone(timed([4], [100.0]))
+    assert alone.image_s == 25.0, "there is no other minibatch"

@@ -7,7 +7,7 @@ import pytest
 
 from elastictrainer import TensorTimings, UsageError
 from elastictrainer.selection.plan import Plan
-from elastictrainer.training.forecast import forecast
+from elastictrainer.training.forecast import HeadWork, forecast
 from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30.
@@ -21,7 +21,7 @@ def of(budget_s=200.0, intervals=2, **changes):
         "cached": True,
         "mask": None,
         "scores": True,
-        "head": True,
+        "head": HeadWork(100, 2.0),
         "spent_s": 10.0,
         "ending_s": 5.0,
     }
@@ -31,12 +31,17 @@ def of(budget_s=200.0, intervals=2, **changes):
 
 def test_the_parts_add_up_to_the_budget():
     parts = of()
-    assert parts.passes_s == pytest.approx(2 * 30.0) and parts.selections_s == pytest.approx(2 * 5.0)
-    assert parts.training_s == pytest.approx(200 - 10 - 60 - 10 - 5)
-    assert of(full_ms=200.0).passes_s == pytest.approx(120.0), "a device that is twice as slow as its profile"
-    assert of(mask=ALL, scores=False, cached=False).selections_s == 0 and of(mask=ALL).passes_s == 30.0
-    assert of(mask=ALL, head=False).passes_s == 0
-    assert of(scores=False).selections_s == pytest.approx(2 * 2.0), "what is not scored costs less to select"
+    assert parts.passes_s == pytest.approx(2 * 30.0 + 3.0 + 2.0), "two passes, a sample, and solving"
+    assert parts.selections_s == pytest.approx(2 * 7.0)
+    assert parts.training_s == pytest.approx(200 - 10 - 65 - 14 - 5)
+    slow = of(full_ms=200.0)
+    assert slow.passes_s == pytest.approx(128.0), "a device that is twice as slow as its profile"
+    alone = of(mask=ALL, scores=False, cached=False)
+    assert alone.selections_s == 0 and alone.passes_s == pytest.approx(30.0 + 2.0)
+    assert of(mask=ALL, head=None).passes_s == 0 and of(head=None).passes_s == 60.0
+    unscored = of(scores=False)
+    assert unscored.selections_s == pytest.approx(2 * 3.0), "what is not scored costs less to select"
+    assert unscored.passes_s == pytest.approx(2 * 30.0 + 2.0), "and needs no head before"
     assert of(check_s=20.0).training_s == of().training_s - 20, "evaluating the head takes time from training"
     assert "and 20 s to evaluate the head" in of(check_s=20.0).lines()[1]
 
@@ -44,14 +49,14 @@ def test_the_parts_add_up_to_the_budget():
 def test_the_plan_has_a_line_for_each_part():
     lines = of().lines()
     assert len(lines) == 4 and lines[0] == "plan: 200 s, of these 10 s so far"
-    assert lines[1].split()[-2:] == ["60", "s"] and "115 s, in 2 intervals" in lines[3]
+    assert lines[1].split()[-2:] == ["65", "s"] and "106 s, in 2 intervals" in lines[3]
     assert "in one interval" in of(intervals=1).lines()[3] and "evaluate" not in of(ending_s=0.0).lines()[3]
 
 
 def test_too_little_time_is_refused_with_what_each_part_takes_and_a_time_that_is_enough():
     of().require_enough()
     with pytest.raises(
-        UsageError, match=r"60 s are too little: 10 s .* 60 s, a selection 10 s.* 5 s"
+        UsageError, match=r"60 s are too little: 10 s .* 65 s, a selection 14 s.* 5 s"
     ) as found:
         of(60.0).require_enough()
     enough = float(str(found.value).split("--time ")[1].split("s")[0])
@@ -60,11 +65,13 @@ def test_too_little_time_is_refused_with_what_each_part_takes_and_a_time_that_is
         of(0.8 * enough).require_enough()
 
 
-def test_after_a_solved_head_four_epochs_are_the_least():
-    assert of().least_training_s == pytest.approx(4 * of(head=False).least_training_s)
+def test_after_a_solved_head_the_least_is_an_epoch_that_takes_as_long_as_a_pass():
+    assert of().least_training_s == pytest.approx(30.0)
+    cheapest = of(head=None).least_training_s
+    assert cheapest == pytest.approx(100 * CHAIN.with_cache.rho_min) and cheapest < 30.0
     assert of(mask=ALL).least_training_s == 0, "the head alone is worth its time"
 
 
 def test_without_a_profile_nothing_is_said():
-    assert forecast(None, Plan([0.0], 1.0, 5), None, False, None, False, True, 60.0, 1.0) is None
+    assert forecast(None, Plan([0.0], 1.0, 5), None, False, None, False, None, 60.0, 1.0) is None
     assert dataclasses.is_dataclass(of())

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection.fixed import FixedPolicy
 from elastictrainer.selection.plan import Plan
+from elastictrainer.selection.policy import Policy
 from elastictrainer.training.report import Report, duration
 from elastictrainer.training.state import RunState
 
@@ -45,7 +45,7 @@ def tags(tf, run):
 
 def state_at(loss, step_ms):
     """Of a run whose full steps take 20 ms."""
-    policy = FixedPolicy(np.array([True, False]), Plan([0.0], 1.0, 5))
+    policy = Policy(np.array([True, False]), Plan([0.0], 1.0, 5))
     state = RunState(None, "bn-bias", None, 1, policy=policy, loss=loss, step_ms=step_ms)
     state.progress.full_ms = [20.0]
     return state

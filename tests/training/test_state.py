@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from elastictrainer import TensorTimings
-from elastictrainer.selection import clock
 from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.fixed import FixedPolicy
 from elastictrainer.selection.plan import Plan
+from elastictrainer.selection.policy import Policy
+from elastictrainer.training import stopwatch
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION, Stopwatch
 
@@ -45,7 +45,7 @@ def spend(time):
 def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", timings=None):
     """The state of a run whose full steps take `full_ms`."""
     state = RunState(None, scheme, rho, 2, watch=Stopwatch(time))
-    state.policy = FixedPolicy(mask, Plan([0.0], 2.0, 50), timings)
+    state.policy = Policy(mask, Plan([0.0], 2.0, 50), timings)
     state.progress.full_ms = [full_ms] if full_ms else []
     return state
 
@@ -73,19 +73,19 @@ def test_the_median_step_of_an_epoch(time):
 def test_full_training_takes_its_steps_and_what_both_have_in_common(time, spend):
     state = make(time)
     state.progress.step = 100
-    spend(state, 3.0, clock.LOOP)
-    spend(state, 1.0, clock.CHECKPOINT)
+    spend(state, 3.0, stopwatch.LOOP)
+    spend(state, 1.0, stopwatch.CHECKPOINT)
     spend(state, 1.5, STEPS)
     spend(state, 9.0, VALIDATION)
     assert state.full_training_s() == pytest.approx(100 * 0.020 + 3.0 + 1.0)
-    spend(state, 5.0, clock.FULL_TRACING)  # the first step is in that
+    spend(state, 5.0, stopwatch.FULL_TRACING)  # the first step is in that
     assert state.full_training_s() == pytest.approx(99 * 0.020 + 3.0 + 1.0 + 5.0)
 
 
 def test_a_run_by_the_clock_is_compared_with_the_epochs_that_were_asked_for(time, spend):
     state = make(time, rho=0.5, scheme="elastic")
     state.steps_per_epoch, state.budget = 50, Budget(seconds=3.0)
-    spend(state, 1.0, clock.BUILDING)
+    spend(state, 1.0, stopwatch.BUILDING)
     spend(state, 0.5, STEPS)
     state.progress.step = 7
     assert state.full_training_s() == pytest.approx(2 * 50 * 0.020 + 1.0)
@@ -111,9 +111,9 @@ def test_without_a_full_step_its_time_is_not_known(time):
 def test_training_is_all_but_validation_and_calibration(time, spend):
     state = make(time)
     state.progress.step = 100
-    for name, seconds in ((clock.LOOP, 1.0), (STEPS, 1.0), (VALIDATION, 4.0), (CALIBRATION, 8.0)):
+    for name, seconds in ((stopwatch.LOOP, 1.0), (STEPS, 1.0), (VALIDATION, 4.0), (CALIBRATION, 8.0)):
         spend(state, seconds, name)
-    spend(state, 0.5, STEPS, clock.TRACING)
+    spend(state, 0.5, STEPS, stopwatch.TRACING)
     results = state.results()
     assert results["train_seconds"] == 2.5
     assert results["validation_seconds"] == 4.0 and results["calibration_seconds"] == 8.0

@@ -1,0 +1,60 @@
+"""The deadline of a run, and what has to be left for the end of it, by what the run has measured."""
+
+from typing import Optional, Union
+
+from elastictrainer.data.image_data import ImageData
+from elastictrainer.experiment.quantities import seconds_of
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.training.best_weights import BestWeights
+from elastictrainer.training.deadline import Deadline
+from elastictrainer.training.evaluation import Evaluation
+from elastictrainer.training.run_record import RunRecord
+
+# Measured with MobileNetV2: what holds until the run has measured it, and what it cannot measure.
+_EVALUATION = 0.75  # of the forward pass of training, at 224x224
+_COMPILING_S = 0.6  # of the evaluation's graph
+_WRITING_S = 0.7  # of the model
+_LEAVING_S = 1.0  # to print the summary and to leave Python: half of it measured, half to be in time
+_EXPORT_S = 15.0  # for each format
+
+
+def evaluating_s(settings: TrainSettings, timings: Optional[TensorTimings]) -> float:
+    """Return the expected seconds of evaluating an image; 0 without a profile."""
+    if timings is None:
+        return 0.0
+    return _EVALUATION * 1e-3 / settings.batch_size * timings.full_ms * timings.forward_share
+
+
+def deadline(
+    settings: TrainSettings,
+    data: ImageData,
+    evaluation: Union[Evaluation, BestWeights],
+    record: RunRecord,
+    image_s: float,
+    one_of: int,
+    more: Optional[str],
+) -> Optional[Deadline]:
+    """Return the time that this process may take; None without --time.
+
+    Args:
+        settings, data: of the run.
+        evaluation: tells what an image takes once it has made an evaluation; `image_s`: until then.
+        record: tells what writing the model takes, once it has done so.
+        one_of: the solved head is evaluated on one of so many images.
+        more: time for a resumed run beyond the time it had taken.
+    """
+    if not settings.time:
+        return None
+    exports = settings.export.split(",") if settings.export else []
+    # Weights that are chosen by a validation part are tested at the end, after the last ones were validated.
+    parts = ["test"] if data.val_split is None else ["val", "test"]
+    images = [data.evaluated_count(part) for part in parts]
+
+    def reserve_s() -> float:
+        evaluation_s = sum(images) * (evaluation.image_s or image_s)
+        writing_s = 2 * (record.writing_s or _WRITING_S)  # the last checkpoint, and the model
+        return evaluation_s + writing_s + _LEAVING_S + _EXPORT_S * len(exports)
+
+    check_s = images[0] * image_s / one_of + _COMPILING_S + _WRITING_S
+    return Deadline(seconds_of(settings.time), reserve_s, seconds_of(more) if more else 0.0, check_s=check_s)
