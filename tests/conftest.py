@@ -1,3 +1,4 @@
+import importlib
 import logging
 import os
 import signal
@@ -21,13 +22,26 @@ import pytest
 
 from elastictrainer.runs.log import LOG
 
-SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
 
 
 def pytest_collection_modifyitems(items):
     """Files with slow tests first: a test of minutes must not begin when the other processes are done."""
     slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("long")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """A function that imports a module of scripts/ or studies/ by its name; no other test sees it."""
+    folders = [ROOT / "studies", ROOT / "scripts"]
+    for folder in folders:
+        monkeypatch.syspath_prepend(str(folder))
+    yield importlib.import_module
+    for folder in folders:
+        for path in folder.glob("*.py"):
+            sys.modules.pop(path.stem, None)
 
 
 @pytest.fixture
