@@ -24,19 +24,11 @@ def test_et_train_takes_class_folders_and_reports_their_imbalance(tf, folder, tm
         shutil.copy(folder / "light" / "train0.png", folder / "light" / f"again{extra}.png")
     status = train.main(
         [
-            "--model",
-            "demo",
-            "--dataset",
+            *"--model demo --dataset".split(),
             str(folder),
-            "--validation-split",
-            "0.25",
-            "--scheme",
-            "traditional-tl",
-            "--epochs",
-            "1",
-            "--output",
+            *"--validation-split 0.25 --scheme traditional-tl --epochs 1 --output".split(),
             str(tmp_path / "run"),
         ]
     )
     printed = capsys.readouterr().out
-    assert status == 0 and "training images by class: 8 (dark) to 20 (light)" in printed
+    assert status == 0 and "8 (dark) to 20 (light)" in printed
