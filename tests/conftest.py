@@ -1,6 +1,7 @@
 import importlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -127,6 +128,18 @@ def image_folder(tmp_path) -> Path:
                 pixels = random.normal(brightness, 20, (40, 36, 3)).clip(0, 255).astype(np.uint8)
                 Image.fromarray(pixels).save(folder / f"{k}.png")
     return tmp_path / "images"
+
+
+@pytest.fixture
+def class_folders(image_folder, tmp_path):
+    """CLASS/IMAGE without a split: 11 dark images, 16 light ones."""
+    for label in ("dark", "light"):
+        (tmp_path / "all" / label).mkdir(parents=True)
+        for split in ("train", "test"):
+            for image in sorted((image_folder / split / label).iterdir()):
+                if label == "light" or image.stem in "0123456":
+                    shutil.copy(image, tmp_path / "all" / label / f"{split}{image.name}")
+    return tmp_path / "all"
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ def test_any_name_of_tensorflow_datasets(tf, tmp_path, monkeypatch):
 
 
 def test_a_name_that_tensorflow_datasets_has_not_is_told_with_the_nearest(tf, tmp_path):
-    with pytest.raises(UsageError, match="'cifar11'.*'cifar10'"):
+    with pytest.raises(UsageError, match="'cifar11'.*'cifar10"):
         load("tfds:cifar11", data_dir=str(tmp_path))
     with pytest.raises(UsageError, match="coco "):
         load("tfds:coco", data_dir=str(tmp_path))

@@ -115,16 +115,6 @@ def test_bad_input_is_one_clear_line_and_status_2(workshop):
     assert "no run folder" in run(workshop[0], "et-plot", "curves", "images", status=2)
 
 
-@pytest.mark.long
-def test_a_finished_run_survives_a_bad_request_to_replace_it(workshop):
-    folder = workshop[0]
-    before = (folder / "elastic" / "summary.json").read_text()
-    again = ("--dataset", "images", "--output", "elastic", "--overwrite")
-    run(folder, "et-train", *SMALL, *again, "--profile", "none.json", status=2)
-    run(folder, "et-train", *SMALL, *again, "--rho", "0.01", status=2)
-    assert (folder / "elastic" / "summary.json").read_text() == before
-
-
 @pytest.mark.parametrize("command", [profile, train])
 def test_help_has_defaults_and_an_example(capsys, command):
     with pytest.raises(SystemExit) as ended:
