@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Profile and train the embedded task, elastic against full, and print accuracy and time side by side.
 #     bash scripts/demo.sh [OPTION...]      options go to et-profile and et-train
-# Everything it makes is in demo-output/. RHO, EPOCHS and SEEDS ("0 1 2 3 4") may be set.
+# Everything it makes is in demo-output/. RHO, EPOCHS, SEEDS ("0 1 2 3 4") and VALIDATE (selections that
+# are timed to check the profile) may be set.
 set -euo pipefail
 options=("$@")
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -23,7 +24,7 @@ train() { # train NAME OPTION...
 }
 
 echo; echo "== et-profile"
-et-profile --config "$config" --validate 4 --output profile.json ${options[@]+"${options[@]}"}
+et-profile --config "$config" --validate "${VALIDATE:-4}" --output profile.json ${options[@]+"${options[@]}"}
 et-plot timings profile.json --output timings.png
 full=() shorter=() elastic=()
 for seed in "${seeds[@]}"; do

@@ -49,6 +49,23 @@ class ArrayData:
         return self._minibatches(0)
 
 
+def bright_images(count=160, seed=0):
+    """Images of three classes, each brighter than the one before, and their labels."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 3, count)
+    return (random.normal(size=(count, 8, 8, 3)) + labels[:, None, None, None]).astype(np.float32), labels
+
+
+def compiled_trainer(tf, model, optimizer=None, **options):
+    """A trainer of `model` for classification, compiled as a user of Keras does it."""
+    from elastictrainer import Trainer
+
+    trainer = Trainer(model, **options)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile(optimizer or tf.keras.optimizers.SGD(0.05), loss, metrics=["accuracy"])
+    return trainer
+
+
 def train_classifier(
     tf,
     model,
@@ -113,7 +130,7 @@ def quick_profile(model, batch, loss=None, optimizer=None, **options):
     from elastictrainer import profile_model
     from elastictrainer.steps.objective import classification_loss
 
-    options = {"warmup": 1, "steps": 2, "calibrate_s": 1.0, **options}
+    options = {"warmup": 1, "steps": 2, "calibrate_s": 0.3, **options}
     return profile_model(model, loss or classification_loss(), batch, optimizer, **options)
 
 

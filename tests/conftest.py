@@ -1,5 +1,7 @@
+import importlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -21,13 +23,26 @@ import pytest
 
 from elastictrainer.runs.log import LOG
 
-SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
 
 
 def pytest_collection_modifyitems(items):
     """Files with slow tests first: a test of minutes must not begin when the other processes are done."""
     slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("long")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """A function that imports a module of scripts/ or studies/ by its name; no other test sees it."""
+    folders = [ROOT / "studies", ROOT / "scripts"]
+    for folder in folders:
+        monkeypatch.syspath_prepend(str(folder))
+    yield importlib.import_module
+    for folder in folders:
+        for path in folder.glob("*.py"):
+            sys.modules.pop(path.stem, None)
 
 
 @pytest.fixture
@@ -113,6 +128,18 @@ def image_folder(tmp_path) -> Path:
                 pixels = random.normal(brightness, 20, (40, 36, 3)).clip(0, 255).astype(np.uint8)
                 Image.fromarray(pixels).save(folder / f"{k}.png")
     return tmp_path / "images"
+
+
+@pytest.fixture
+def class_folders(image_folder, tmp_path):
+    """CLASS/IMAGE without a split: 11 dark images, 16 light ones."""
+    for label in ("dark", "light"):
+        (tmp_path / "all" / label).mkdir(parents=True)
+        for split in ("train", "test"):
+            for image in sorted((image_folder / split / label).iterdir()):
+                if label == "light" or image.stem in "0123456":
+                    shutil.copy(image, tmp_path / "all" / label / f"{split}{image.name}")
+    return tmp_path / "all"
 
 
 @pytest.fixture(scope="session")

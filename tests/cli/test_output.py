@@ -17,7 +17,7 @@ def body(arguments):
     for line in range(3):
         print("pr\u00fcfung", line, flush=True)
         print("warning", file=sys.stderr, flush=True)
-    open(arguments[0], "w").write("the work was done")
+    open(arguments[0], "w").write("done")
 
 with unfailing():
     status = run("et-test", body, sys.argv[1:])
@@ -35,7 +35,7 @@ def shell(tmp_path, redirection, **environment):
         capture_output=True,
         timeout=280,
     )
-    assert (tmp_path / "done").read_text() == "the work was done", result.stderr.decode()
+    assert (tmp_path / "done").read_text() == "done", result.stderr.decode()
     return result
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import pytest
 
@@ -61,13 +62,13 @@ def test_the_report_is_written(here, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("bars full --x time", "--x goes with curves, not with bars"),
-        ("selection elastic --y loss", "--y goes with curves and bars, not with selection"),
-        ("table full --csv t.csv", "--csv goes with pictures, not with table"),
-        ("bars full --verbose", "--verbose goes with table, not with bars"),
-        ("selection full elastic", "et-plot selection draws one PATH, not 2"),
-        ("selection full", "no selection to draw"),
-        ("curves nowhere", "nowhere is no run folder"),
+        ("bars full --x time", "--x goes with curves"),
+        ("selection elastic --y loss", "--y goes with curves and bars"),
+        ("table full --csv t.csv", "--csv goes with pictures"),
+        ("bars full --verbose", "--verbose goes with table"),
+        ("selection full elastic", "PATH, not 2"),
+        ("selection full", "no selection"),
+        ("curves nowhere", "nowhere is no run"),
         ("timings full", "cannot read the profile"),
         ("bars full --output b.doc", "valid endings: .png .pdf .svg"),
     ],
@@ -88,5 +89,5 @@ def test_images_are_drawn_as_the_network_gets_them(tf, image_folder, here, capsy
 
 def test_the_figures_of_a_table_are_json_only(here, capsys):
     assert plot.main(["table", "full", "--output", "t.csv"]) == 2
-    assert "t.csv: the figures of a table are written as .json" in capsys.readouterr().err
+    assert re.search(r"t\.csv.*\.json", capsys.readouterr().err)
     assert not (here / "t.csv").exists()

@@ -26,9 +26,9 @@ def test_a_profile_is_printed_and_written(tf, tmp_path, monkeypatch, capsys):
 
 def test_a_model_or_data_set_that_does_not_exist_is_refused(capsys):
     assert profile.main(["--model", "resnet05"]) == 2
-    assert "Did you mean 'resnet50'" in capsys.readouterr().err
+    assert "'resnet50'" in capsys.readouterr().err
     assert profile.main(["--dataset", "nowhere"]) == 2
-    assert "unknown data set 'nowhere'" in capsys.readouterr().err
+    assert "'nowhere'" in capsys.readouterr().err
 
 
 def test_the_number_of_classes_alone_is_enough(tf, tmp_path, monkeypatch):

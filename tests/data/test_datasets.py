@@ -55,7 +55,7 @@ def test_an_image_that_is_damaged_behind_its_header_is_named_when_it_is_read(tf,
 
 
 def test_unknown_name_lists_the_valid_ones(tf):
-    with pytest.raises(UsageError, match="Did you mean 'stanford_dogs'"):
+    with pytest.raises(UsageError, match="'stanford_dogs'"):
         load("stanford_dog")
 
 

@@ -11,6 +11,8 @@ from PIL import Image
 pytest.importorskip("tensorflow")
 from elastictrainer.data import datasets, fingerprint
 
+RENAMED = "images of {} were renamed, replaced or given another label"
+
 
 def of(path, **options):
     return fingerprint.fingerprint(datasets.load(str(path), 4, (16, 16), **options))
@@ -72,16 +74,16 @@ def remove_image(folder):
             [
                 "the class 'dark' is gone",
                 "the class 'unlit' is new",
-                "images of train were renamed, replaced or given another label",
-                "images of test were renamed, replaced or given another label",
+                RENAMED.format("train"),
+                RENAMED.format("test"),
             ],
         ),
         (
             add_class,
             ["the class 'grey' is new", "train had 24 images and has 25", "test had 8 images and has 9"],
         ),
-        (rename_image, ["images of test were renamed, replaced or given another label"]),
-        (replace_image, ["images of train were renamed, replaced or given another label"]),
+        (rename_image, [RENAMED.format("test")]),
+        (replace_image, [RENAMED.format("train")]),
         (remove_image, ["test had 8 images and has 7"]),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_class_of_two_large_groups_is_in_both_parts():
 
 
 def test_a_class_of_one_group_cannot_be_divided():
-    with pytest.raises(UsageError, match="--test-split cannot divide class 'b'.*at least two groups"):
+    with pytest.raises(UsageError, match="--test-split .*'b'"):
         stratified_mask(np.repeat([0, 1], 4), NAMES[:2], 0.5, 0, groups=np.array([0, 1, 2, 3, 4, 4, 4, 4]))
 
 
@@ -75,7 +75,7 @@ def test_a_table_names_groups_and_images_without_one_are_their_own(tf, image_fol
 def test_a_table_that_divides_a_group_raises_an_error(tf, image_folder):
     parts = ("train", "test")
     _, path = table(image_folder, "split,group", lambda k: f"{parts[k % 2]},walk {k // 3}")
-    with pytest.raises(UsageError, match=r"group 'walk 0' is in train \(line 2\) and in test \(line 3\)"):
+    with pytest.raises(UsageError, match=r"'walk 0' .*\(line 2\).*\(line 3\)"):
         datasets.load(path, 2, (8, 8))
     _, path = table(image_folder, "split,group", lambda k: f"{parts[k % 2]},{parts[k % 2]} walk {k // 6}")
     data = datasets.load(path, 2, (8, 8), validation_split=0.3)

@@ -133,25 +133,25 @@ def test_a_damaged_picture_is_named(tf, hub, table, tmp_path):
     features = hub.Features({"image": hub.Image(), "label": whole.features["label"]})
     damaged = hub.Dataset.from_dict({"image": cells, "label": whole[:]["label"]}, features=features)
     hub.DatasetDict({"train": damaged, "test": table("test")}).save_to_disk(str(tmp_path / "copy"))
-    with pytest.raises(RunError, match=r"copy, train: 1 damaged image\(s\): row 4"):
+    with pytest.raises(RunError, match="copy, train: 1 .*: row 4"):
         list(load(tmp_path / "copy").train(0))
 
 
 def test_what_is_wrong_with_a_copy_is_told(tf, hub, tmp_path):
     hub.Dataset.from_dict({"text": ["a"], "label": ["b"]}).save_to_disk(str(tmp_path / "text"))
-    with pytest.raises(UsageError, match="has the columns text, label"):
+    with pytest.raises(UsageError, match="text, label"):
         load(tmp_path / "text")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="empty cannot be had"):
+    with pytest.raises(UsageError, match="empty cannot"):
         load(tmp_path / "empty", data_dir=str(tmp_path / "cache"))
     (tmp_path / "text" / "state.json").write_text("{")
-    with pytest.raises(UsageError, match="text cannot be had"):
+    with pytest.raises(UsageError, match="text cannot"):
         load(tmp_path / "text")
 
 
 def test_without_the_extra_it_says_what_to_install(tf, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UsageError, match=r'pip install "elastictrainer\[hf\]"'):
+    with pytest.raises(UsageError, match=r"elastictrainer\[hf\]"):
         load("cifar10")
 
 
@@ -161,7 +161,7 @@ def test_a_picture_without_a_label_is_no_class_of_its_own(tf, hub, tmp_path):
     cells = {"image": [{"bytes": content.getvalue(), "path": None}] * 3, "label": ["a", None, "b"]}
     features = hub.Features({"image": hub.Image(), "label": hub.Value("string")})
     hub.Dataset.from_dict(cells, features=features).save_to_disk(str(tmp_path / "copy"))
-    with pytest.raises(UsageError, match="copy: 1 images of train have no label"):
+    with pytest.raises(UsageError, match="copy: 1 .*train"):
         load(tmp_path / "copy", test_split=0.3)
 
 
@@ -194,19 +194,19 @@ def test_test_pictures_whose_labels_are_kept_back_are_not_tested_on(tf, hub, dot
     data = load(dots("more", kind, **parts, validation={"label": known[:2]}))
     assert data.val_split is None and data.test_split.labels.tolist() == [0, 1]
     some = {"train": {"label": known}, "test": {"label": [kept_back[0], known[0]]}}
-    with pytest.raises(UsageError, match="some: 1 images of test have no label"):
+    with pytest.raises(UsageError, match="some: 1 .*test"):
         load(dots("some", kind, **some))
 
 
 def test_of_two_label_columns_one_is_to_be_named(tf, hub, dots):
     columns = {"fine": [0, 1, 1, 2], "coarse": [0, 0, 0, 1]}
     copy = dots("two", hub.ClassLabel(names=["a", "b", "c"]), train=columns, test=columns)
-    with pytest.raises(UsageError, match=r"labels in the columns fine, coarse"):
+    with pytest.raises(UsageError, match="fine, coarse"):
         load(copy)
-    with pytest.raises(UsageError, match="--label-column fin: hf:.*two has fine, coarse"):
+    with pytest.raises(UsageError, match="--label-column fin: .*fine, coarse"):
         load(copy, reading=Reading(label_column="fin"))
     for column, values in columns.items():
         assert load(copy, reading=Reading(label_column=column)).train_split.labels.tolist() == values
         assert ours.classes_of(f"hf:{copy}", reading=Reading(label_column=column)) == 3
-    with pytest.raises(UsageError, match="--label-column fine goes with hf:NAME alone, not demo"):
+    with pytest.raises(UsageError, match="--label-column fine .*hf:NAME.*demo"):
         ours.parts_of("demo", reading=Reading(label_column="fine"))

@@ -81,7 +81,7 @@ def test_each_process_reads_its_share(tf, first):
 def test_what_cannot_be_divided_into_minibatches_is_refused():
     with pytest.raises(UsageError, match="14 training images, fewer"):
         make(batch_size=15)
-    with pytest.raises(UsageError, match="--batch-size 4 cannot be divided among 3 processes"):
+    with pytest.raises(UsageError, match="--batch-size 4 .*3 processes"):
         make(part=(0, 3))
 
 
@@ -89,7 +89,7 @@ def test_classes_of_which_one_has_twice_the_images_are_told():
     data = make(train=9)
     assert data.imbalance() == ""
     data.train_split.labels = np.array([0] * 6 + [1] * 3)
-    assert data.imbalance() == "training images by class: 3 (odd) to 6 (even)"
+    assert data.imbalance().endswith("3 (odd) to 6 (even)")
 
 
 def test_the_autotuner_is_off(tf):

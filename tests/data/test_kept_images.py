@@ -46,7 +46,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     path = tmp_path / "kept.npz"
     kept([0], [0]).save(path)
     damage(path)
-    with pytest.raises(UsageError, match="kept.npz .*Put it back from a copy"):
+    with pytest.raises(UsageError, match="kept.npz "):
         kept_images.read(path)
 
 

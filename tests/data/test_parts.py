@@ -64,11 +64,11 @@ def test_a_validation_part_of_its_own_is_used_as_it_is():
 @pytest.mark.parametrize(
     "there, asked, message",
     [
-        (("train", "test"), {"test_split": 0.2}, "has a test part of its own: leave out --test-split"),
-        (("train", "test", "val"), {"validation_split": 0.2}, "validation part of its own: leave out --val"),
-        (("train", "val"), {}, "no test part: --test-split 0.2 sets"),
-        (("train", "val"), {"validation_split": 0.2}, "no test part: --test-split 0.2 sets"),
-        (("all",), {}, "no test part: --test-split 0.2 sets"),
+        (("train", "test"), {"test_split": 0.2}, "leave out --test-split"),
+        (("train", "test", "val"), {"validation_split": 0.2}, "leave out --val"),
+        (("train", "val"), {}, "--test-split 0.2"),
+        (("train", "val"), {"validation_split": 0.2}, "--test-split 0.2"),
+        (("all",), {}, "--test-split 0.2"),
     ],
 )
 def test_what_is_there_already_or_missing_is_told(there, asked, message):
@@ -77,7 +77,7 @@ def test_what_is_there_already_or_missing_is_told(there, asked, message):
 
 
 def test_too_few_images_of_a_class_are_told():
-    with pytest.raises(UsageError, match="'b' has 1 image.*--validation-split needs at least two"):
+    with pytest.raises(UsageError, match="'b' has 1 image.*--validation-split"):
         parts_of({"all": made(6)}, test_split=0.5, validation_split=0.5)
 
 
@@ -100,13 +100,13 @@ def test_a_folder_may_have_one_under_any_usual_name(tf, image_folder):
         (image_folder / name).rename(image_folder / "test")
     for name in ("val", "valid"):
         (image_folder / name).mkdir()
-    with pytest.raises(UsageError, match="has the folders val and valid"):
+    with pytest.raises(UsageError, match="val and valid"):
         load(image_folder)
 
 
 def test_its_classes_are_those_of_training(tf, image_folder):
     (image_folder / "val" / "dark").mkdir(parents=True)
-    with pytest.raises(UsageError, match="val lacks light, which .*train has"):
+    with pytest.raises(UsageError, match="val lacks light"):
         load(image_folder)
 
 

@@ -23,7 +23,7 @@ def test_a_folder_that_a_builder_has_prepared(tf, tmp_path):
     assert data.class_names == ("cat", "dog") and data.train_split.count == 11 and data.test_split.count == 5
     x, y = next(data.train(0))
     assert all((image.mean() > 115) == label for image, label in zip(x.numpy(), y.numpy()))
-    with pytest.raises(UsageError, match="test part of its own"):
+    with pytest.raises(UsageError, match="test part"):
         load(builder.data_dir, test_split=0.2)
 
 
@@ -68,9 +68,9 @@ def test_any_name_of_tensorflow_datasets(tf, tmp_path, monkeypatch):
 
 
 def test_a_name_that_tensorflow_datasets_has_not_is_told_with_the_nearest(tf, tmp_path):
-    with pytest.raises(UsageError, match="no 'cifar11'. Did you mean 'cifar10'?"):
+    with pytest.raises(UsageError, match="'cifar11'.*'cifar10"):
         load("tfds:cifar11", data_dir=str(tmp_path))
-    with pytest.raises(UsageError, match="coco has the features "):
+    with pytest.raises(UsageError, match="coco "):
         load("tfds:coco", data_dir=str(tmp_path))
 
 

@@ -1,7 +1,6 @@
 """The user's own images: class folders without a split, tables of files, arrays."""
 
 import io
-import shutil
 import zipfile
 
 import numpy as np
@@ -16,32 +15,20 @@ def load(path, **options):
     return datasets.load(str(path), 2, (8, 8), **options)
 
 
-@pytest.fixture
-def folder(image_folder, tmp_path):
-    """CLASS/IMAGE without a split: 11 dark images, 16 light ones."""
-    for label in ("dark", "light"):
-        (tmp_path / "all" / label).mkdir(parents=True)
-        for split in ("train", "test"):
-            for image in sorted((image_folder / split / label).iterdir()):
-                if label == "light" or image.stem in "0123456":
-                    shutil.copy(image, tmp_path / "all" / label / f"{split}{image.name}")
-    return tmp_path / "all"
-
-
 def files(split):
     return set(split.files)
 
 
-def test_the_seed_decides_which_images_of_every_class_are_for_testing(tf, folder):
-    data = load(folder, validation_split=0.25)
+def test_the_seed_decides_which_images_of_every_class_are_for_testing(tf, class_folders):
+    data = load(class_folders, validation_split=0.25)
     assert data.class_names == ("dark", "light")
     assert np.bincount(data.test_split.labels).tolist() == [3, 4] and np.bincount(
         data.train_split.labels
     ).tolist() == [8, 12]
     assert not files(data.train_split) & files(data.test_split)
     assert len(files(data.train_split) | files(data.test_split)) == 27
-    assert files(load(folder, validation_split=0.25).test_split) == files(data.test_split)
-    assert files(load(folder, validation_split=0.25, seed=1).test_split) != files(data.test_split)
+    assert files(load(class_folders, validation_split=0.25).test_split) == files(data.test_split)
+    assert files(load(class_folders, validation_split=0.25, seed=1).test_split) != files(data.test_split)
     for images, labels in data.train(0):
         assert (np.mean(images, axis=(1, 2, 3)) > 120).tolist() == (labels.numpy() == 1).tolist()
 
@@ -52,13 +39,15 @@ def write_table(folder, rows, columns="path,label"):
     return table
 
 
-def test_a_table_of_files(tf, folder):
-    rows = [f"{p.relative_to(folder)},{p.parent.name} bird" for p in sorted(folder.glob("*/*.png"))]
-    data = load(write_table(folder, rows), validation_split=0.25)
+def test_a_table_of_files(tf, class_folders):
+    rows = [
+        f"{p.relative_to(class_folders)},{p.parent.name} bird" for p in sorted(class_folders.glob("*/*.png"))
+    ]
+    data = load(write_table(class_folders, rows), validation_split=0.25)
     assert data.class_names == ("dark bird", "light bird") and data.test_split.count == 7
     split = load(
         write_table(
-            folder,
+            class_folders,
             [f"{row},{'test' if k % 3 == 0 else 'train'}" for k, row in enumerate(rows)],
             "path,label,split",
         )
@@ -92,46 +81,37 @@ def arrays(**given):
     return make
 
 
+def table(*rows, columns="path,label"):
+    """A function that writes that table into a folder."""
+    return lambda folder: write_table(folder, rows, columns)
+
+
 IMAGES = np.full((4, 9, 9, 3), 7, np.uint8)
 BAD = {
     "no split": (lambda folder: folder, {}, "--test-split 0.2"),
     "one image": (
-        lambda folder: write_table(folder, ["dark/train0.png,a", "dark/train1.png,b", "dark/train2.png,b"]),
+        table("dark/train0.png,a", "dark/train1.png,b", "dark/train2.png,b"),
         {"validation_split": 0.2},
         "class 'a' has 1 image",
     ),
-    "no column": (
-        lambda folder: write_table(folder, ["dark/train0.png,a"], "file,label"),
-        {},
-        "no column 'path'",
-    ),
-    "no label": (
-        lambda folder: write_table(folder, ["dark/train0.png,a", "dark/train1.png,"]),
-        {},
-        "line 3: label is empty",
-    ),
+    "no column": (table("dark/train0.png,a", columns="file,label"), {}, "no column 'path'"),
+    "no label": (table("dark/train0.png,a", "dark/train1.png,"), {}, "line 3: label is empty"),
     "other split": (
-        lambda folder: write_table(folder, ["dark/train0.png,a,dev"], "path,label,split"),
+        table("dark/train0.png,a,dev", columns="path,label,split"),
         {},
-        "line 2: split is 'dev'; allowed: train, val, test",
+        "line 2: .*'dev'.*train, val, test",
     ),
     "no file": (
-        lambda folder: write_table(folder, ["dark/x.png,a", "dark/train1.png,b"]),
+        table("dark/x.png,a", "dark/train1.png,b"),
         {"validation_split": 0.5},
         "dark/x.png.*No such file",
     ),
-    "one class": (lambda folder: write_table(folder, ["dark/train0.png,a"]), {}, "names 1 class"),
-    "table without a split": (
-        lambda folder: write_table(folder, ["dark/train0.png,a", "dark/train1.png,b"]),
-        {},
-        "no test part",
-    ),
+    "one class": (table("dark/train0.png,a"), {}, "names 1 class"),
+    "table without a split": (table("dark/train0.png,a", "dark/train1.png,b"), {}, "no test part"),
     "class in one part": (
-        lambda folder: write_table(
-            folder, ["dark/train0.png,a,train", "dark/train1.png,b,test"], "path,label,split"
-        ),
+        table("dark/train0.png,a,train", "dark/train1.png,b,test", columns="path,label,split"),
         {},
-        "'a' is not in all of train, test",
+        "'a' .*train, test",
     ),
     "split twice": (
         lambda folder: write_table(
@@ -158,7 +138,7 @@ BAD = {
     "class in one array": (
         arrays(x_train=IMAGES, y_train=np.array([0, 1, 0, 1]), x_test=IMAGES, y_test=np.zeros(4, int)),
         {},
-        "'1' is not in all of train, test",
+        "'1' .*train, test",
     ),
     "two sizes": (
         arrays(x_train=IMAGES, y_train=np.arange(4), x_test=IMAGES[:, :8], y_test=np.arange(4)),
@@ -180,20 +160,17 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_data_is_refused_with_the_reason(tf, folder, case):
+def test_bad_data_is_refused_with_the_reason(tf, class_folders, case):
     make, options, message = BAD[case]
     with pytest.raises(UsageError, match=message):
-        load(make(folder), **options)
+        load(make(class_folders), **options)
 
 
 @pytest.mark.parametrize(
     "content, said",
     [
-        ("path,label\nä.png,1\n".encode("utf-16"), "It is UTF-16: save it as UTF-8"),
-        (
-            "path,label\nx.png,a\nä.png,1\n".encode("latin-1"),
-            "Line 3 is in another encoding, Latin-1 perhaps",
-        ),
+        ("path,label\nä.png,1\n".encode("utf-16"), "UTF-16.*UTF-8"),
+        ("path,label\nx.png,a\nä.png,1\n".encode("latin-1"), "Line 3 .*Latin-1"),
     ],
 )
 def test_a_table_in_another_encoding_is_said_to_be(tmp_path, content, said):
@@ -232,7 +209,7 @@ def sound():
         (sound()[:-40], "as arrays"),
         (sound()[:200] + b"\0" * 20 + sound()[220:], "as arrays"),
         (archive(x=b"no array", y=b"neither"), "holds no arrays; expected"),
-        (archive(x=huge((9_000_000, 3000, 3000, 3)), y=huge((1,))), "more than fits into the memory"),
+        (archive(x=huge((9_000_000, 3000, 3000, 3)), y=huge((1,))), "memory"),
     ],
     ids=["empty", "cut after its mark", "text", "cut", "overwritten", "no arrays", "243 TB"],
 )
@@ -245,5 +222,5 @@ def test_damaged_arrays_are_told(tmp_path, content, said):
 def test_a_label_that_no_image_can_have_is_told_at_once(tmp_path):
     y = np.array([0, 1, 0, 3_000_000_000])
     np.savez(tmp_path / "d.npz", x=np.zeros((4, 4, 4, 3), np.uint8), y=y)
-    with pytest.raises(UsageError, match="y has the label 3000000000, with 4 images"):
+    with pytest.raises(UsageError, match="y has the label 3000000000"):
         user_data.read_arrays(tmp_path / "d.npz")

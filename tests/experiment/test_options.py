@@ -54,24 +54,23 @@ def test_published_option_names_are_accepted():
     [
         (["--epoch", "3"], "'--epoch'. Did you mean '--epochs'"),
         (["resnet50"], "'resnet50'"),
-        (["--epochs", "many"], "--epochs must be a whole number, not 'many'"),
-        (["--epochs", "0"], "--epochs 0 is out of range; allowed: at least 1"),
-        (["--rho", "1.5"], "--rho 1.5 is out of range; allowed: 0.01 to 1"),
+        (["--epochs", "many"], "--epochs must be a whole number"),
+        (["--epochs", "0"], "--epochs 0 .*at least 1"),
+        (["--rho", "1.5"], "--rho 1.5 .*0.01 to 1"),
         (["--rho", "nan"], "out of range"),
         (["--batch-size", "2.5"], "whole number"),
         (["--config", "/nowhere.yaml"], "cannot read"),
     ],
 )
 def test_bad_command_line(arguments, message):
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=message):
         read(arguments)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("epoch: 3", "unknown key 'epoch'. Did you mean 'epochs'"),
+        ("epoch: 3", "'epoch'. Did you mean 'epochs'"),
         ("- epochs", "key: value"),
         ("epochs: [", "not valid YAML"),
         ("epochs: 2.5", "whole number"),
@@ -146,9 +145,9 @@ def test_a_limit_of_memory_is_for_one_process_that_selects():
     check_together(read(["--memory", "1GB"]))
     check_together(read(["--memory", "auto", "--scheme", "freeze-below"]))
     check_together(read(["--memory", "1GB", "--scheme", "my.module:Mine"]))
-    with pytest.raises(UsageError, match="--memory 1GB selects what fits"):
+    with pytest.raises(UsageError, match="--memory 1GB"):
         check_together(read(["--memory", "1GB", "--scheme", "full"]))
-    with pytest.raises(UsageError, match="--memory is for one process"):
+    with pytest.raises(UsageError, match="--memory"):
         check_together(read(["--memory", "1GB", "--strategy", "multi-worker"]))
     with pytest.raises(UsageError, match="--memory leaves out .* --deterministic wants"):
         check_together(read(["--memory", "1GB", "--deterministic"]))
@@ -157,8 +156,8 @@ def test_a_limit_of_memory_is_for_one_process_that_selects():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--deterministic"], "--time ends a run by the clock, --deterministic by its steps: leave one"),
-        (["--strategy", "multi-worker"], "--time is for one process: with --strategy give --rho"),
+        (["--deterministic"], "--time .*--deterministic"),
+        (["--strategy", "multi-worker"], "--time .*--strategy"),
     ],
 )
 def test_a_run_by_the_clock_is_one_process_that_does_not_count_steps(arguments, message):

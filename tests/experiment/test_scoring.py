@@ -68,7 +68,7 @@ def test_five_classes_have_no_top_5():
 
 def test_images_are_read_as_in_training_and_scored_by_the_names_of_their_classes(tf, image_folder):
     data = labelled(str(image_folder))
-    assert str(data) == "8 test images of images"
+    assert str(data).startswith("8 test images")
     other_way = classifier(["light", "dark"], lambda images: by_brightness(images)[:, ::-1])
     for one in (classifier(["dark", "light"]), other_way, classifier(None)):
         assert score(one, data).accuracy == 1
@@ -78,22 +78,22 @@ def test_images_are_read_as_in_training_and_scored_by_the_names_of_their_classes
 
 
 def test_a_class_that_is_not_known_is_named(tf, image_folder):
-    with pytest.raises(UsageError, match="does not know dark of "):
+    with pytest.raises(UsageError, match="not know dark"):
         score(classifier(["grey", "light"]), labelled(str(image_folder)))
     (image_folder / "train" / "dark").rename(image_folder / "train" / "black")
     (image_folder / "test" / "dark").rename(image_folder / "test" / "black")
-    with pytest.raises(UsageError, match="does not know black"):
+    with pytest.raises(UsageError, match="not know black"):
         score(classifier(["dark", "light"]), labelled(str(image_folder)))
 
 
 def test_the_size_is_the_classifiers_or_the_users(tf, image_folder):
     data, any_size = labelled(str(image_folder)), classifier(None, size=None)
-    with pytest.raises(UsageError, match="takes images of any size"):
+    with pytest.raises(UsageError, match="--image-size"):
         score(any_size, data)
-    with pytest.raises(UsageError, match="--image-size 0 is out of range"):
+    with pytest.raises(UsageError, match="--image-size 0"):
         score(any_size, data, 0)
     assert score(any_size, data, 12).accuracy == 1 == score(classifier(None), data, 8).accuracy
-    with pytest.raises(UsageError, match="--image-size 12: the classifier takes images of 8x8"):
+    with pytest.raises(UsageError, match="--image-size 12: .*8x8"):
         score(classifier(None), data, 12)
 
 
@@ -108,11 +108,11 @@ def test_a_damaged_image_is_named(tf, image_folder):
 def test_a_part_is_chosen_and_data_without_parts_is_used_as_a_whole(image_folder):
     folder = str(image_folder)
     assert [labelled(folder, part).split.count for part in ("test", "train")] == [8, 24]
-    with pytest.raises(UsageError, match="has no part 'val'; it has train, test"):
+    with pytest.raises(UsageError, match="'val'.*train, test"):
         labelled(folder, "val")
     whole = labelled(folder + "/train")
     assert whole.split.count == 24 and whole.part == "" and str(whole) == "24 images of train"
-    with pytest.raises(UsageError, match="has no parts: leave out --part"):
+    with pytest.raises(UsageError, match="--part"):
         labelled(folder + "/train", "test")
 
 
@@ -128,7 +128,7 @@ def test_a_run_is_tested_on_what_it_set_apart(image_folder, tmp_path):
     assert labelled_of_run(run).image_names == data.test_split.files.tolist()
     run.write_config({**settings, "dataset": str(tmp_path / "gone")})
     run.write_environment({**run.environment(), "directory": "/some/where"})
-    with pytest.raises(UsageError, match="run was started in /some/where"):
+    with pytest.raises(UsageError, match="/some/where"):
         labelled_of_run(run)
 
 
@@ -150,7 +150,7 @@ def test_a_run_is_not_tested_on_images_drawn_anew(image_folder, tmp_path, change
         (whole / "dark" / "1.png").unlink()
     drawn_anew = datasets.load(str(whole), 4, (8, 8), test_split=0.25).test_split.files.tolist()
     assert trained & set(drawn_anew), "the reason for it"
-    with pytest.raises(UsageError, match="is not what .*run was trained on"):
+    with pytest.raises(UsageError, match="is not what "):
         labelled_of_run(run)
     if change == "added":
         (whole / "dark" / "another.png").unlink()

@@ -43,7 +43,7 @@ def test_broken_statistics_are_refused_by_name(server):
     model, statistics = server
     broken = replace(statistics["client 1"], sums=statistics["client 1"].sums * np.nan)
     (line,) = model.solve_head({**statistics, "client 1": broken}, [1.0])
-    assert line == "client 1: refused: statistics that are not finite"
+    assert line.startswith("client 1: refused: ")
     with pytest.raises(UsageError, match="client 1: refused"):
         model.solve_head({"client 1": broken}, [1.0])
 
@@ -58,8 +58,8 @@ def test_a_round_averages_the_sound_updates_and_names_the_others(server, tmp_pat
     poisoned = Update("client 1", 8, {2: np.full_like(before[2], np.nan), 3: before[3]})
     greedy = Update("client 0", 10**6, {2: before[2]})
     refused = model.add_round([good, poisoned, greedy], [2.0, 5.0])
-    assert len(refused) == 2 and refused[0].startswith("client 1: refused: tensor 2 has values")
-    assert "client 0: refused: it says that it trained on 1000000 examples, and has 30" in refused
+    assert [line.split(": refused: ")[0] for line in refused] == ["client 1", "client 0"]
+    assert "tensor 2" in refused[0] and "1000000 examples" in refused[1]
     np.testing.assert_allclose(model.weights[2], before[2] + 0.5, rtol=1e-6)
     np.testing.assert_array_equal(model.weights[3], before[3])
     assert set(model.to_send()) == {2, *range(len(before) - 2, len(before))}

@@ -29,7 +29,7 @@ def test_a_low_concentration_gives_each_client_few_classes():
 
 
 def test_too_many_clients_are_an_error():
-    with pytest.raises(UsageError, match="300 images cannot be divided among 100 clients, 4 each"):
+    with pytest.raises(UsageError, match="300 images .*100 clients, 4 each"):
         dirichlet(LABELS, 100, 0.5, seed=0, least=4)
 
 
@@ -49,7 +49,7 @@ def test_a_folder_may_lack_classes_and_its_labels_are_the_fleets(folder):
 
 
 def test_a_class_that_the_server_does_not_have_is_an_error(folder):
-    with pytest.raises(UsageError, match="has the class 'oak', which the server does not have"):
+    with pytest.raises(UsageError, match="'oak'"):
         own_images(folder, ["ash", "birch"])
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match="no folder"):
         own_images(folder / "none", ["ash", "birch"])

@@ -107,10 +107,10 @@ def test_a_sequential_model_is_exported(tf, pixels, tmp_path, format):
 
 
 def test_what_cannot_be_exported_is_refused(model, tmp_path):
-    with pytest.raises(UsageError, match="Did you mean 'tflite'"):
+    with pytest.raises(UsageError, match="'tflite'"):
         exported(model, "tflight", tmp_path / "m")
     for format in ("tflite", "keras"):
-        with pytest.raises(UsageError, match="3 outputs, and there are 2 class names"):
+        with pytest.raises(UsageError, match="3 outputs.* 2 "):
             export(model, NAMES[:2], format, tmp_path / "m")
     assert not list(tmp_path.iterdir())
     (tmp_path / "there").mkdir()
@@ -167,10 +167,10 @@ def test_a_run_without_class_names_has_numbers_instead(tf, run, tmp_path):
 
 
 def test_a_run_that_cannot_be_exported_is_refused(run):
-    with pytest.raises(UsageError, match="unknown export format 'onnx'"):
+    with pytest.raises(UsageError, match="'onnx'"):
         export_run(run, ["onnx"])
     run.model_path.write_bytes(b"PK")
-    with pytest.raises(UsageError, match="model.keras is no Keras archive"):
+    with pytest.raises(UsageError, match="model.keras "):
         export_run(run, ["keras"])
     run.summary_path.unlink()
     with pytest.raises(UsageError, match="did not finish"):
@@ -178,8 +178,14 @@ def test_a_run_that_cannot_be_exported_is_refused(run):
     assert not (run.path / "export").exists()
 
 
-@pytest.mark.parametrize("sequential", [False, True], ids=["functional", "sequential"])
-@pytest.mark.parametrize("format", ["keras", "tflite", "saved_model"])
+@pytest.mark.parametrize(
+    "format, sequential",
+    [
+        *((format, False) for format in ("keras", "tflite", "saved_model")),
+        ("keras", True),
+        *(pytest.param(format, True, marks=pytest.mark.long) for format in ("tflite", "saved_model")),
+    ],
+)
 def test_what_comes_before_the_augmentation_is_exported_too(tf, pixels, tmp_path, format, sequential):
     layers = tf.keras.layers
     parts = [
@@ -230,4 +236,4 @@ def test_a_model_card_that_stays_is_told(run, tmp_path):
     assert not said
     written = export_run(run, ["keras"], tmp_path / "out")
     assert written == [str(tmp_path / "out" / "deployed.keras")]
-    assert "README.md stays as it is and may describe another export" in said[0]
+    assert "README.md" in said[0]

@@ -87,19 +87,14 @@ def test_a_weights_file_gives_the_network_that_the_download_gives(tf, tmp_path, 
 @pytest.mark.parametrize(
     "name, size, message",
     [
-        (
-            "inceptionv3",
-            64,
-            "inceptionv3 takes images of at least 75x75 pixels, not 64x64: raise --image-size",
-        ),
-        ("mobilenetv3large", 16, "at least 32x32 pixels, not 16x16"),
-        ("vit", 8, "at least 16x16 pixels, not 8x8"),
+        ("inceptionv3", 64, "inceptionv3 .*75x75.*--image-size"),
+        ("mobilenetv3large", 16, "32x32.*16x16"),
+        ("vit", 8, "16x16.*8x8"),
     ],
 )
 def test_pictures_too_small_for_a_network_are_refused(tf, name, size, message):
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=message):
         zoo.create(name, 3, size, "none")
-    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 FEW = [

@@ -64,7 +64,7 @@ def test_without_a_bias_it_is_zero_and_a_class_without_examples_is_never_chosen(
 def test_a_feature_that_is_not_finite_is_an_error():
     features, targets, _ = problem(count=20)
     features[3, 5] = np.nan
-    with pytest.raises(UsageError, match="a feature of the network is not finite"):
+    with pytest.raises(UsageError, match="feature.*not finite"):
         solve(features, targets)
 
 
@@ -102,12 +102,12 @@ def models_that_cannot(tf):
         ("no dense layer", r"ends in softmax.* \(Softmax\)"),
         ("frozen", "is frozen"),
         ("two outputs", "no functional model with one output"),
-        ("sequences", r"takes inputs of shape \(None, 5, 4\)"),
+        ("sequences", r"\(None, 5, 4\)"),
         ("inside", r"\(Sequential\)"),
     ],
 )
 def test_why_a_head_cannot_be_solved_is_said(tf, which, why):
-    with pytest.raises(UsageError, match=f"the head cannot be solved: .*{why}"):
+    with pytest.raises(UsageError, match=why):
         SolvableHead(models_that_cannot(tf)[which])
 
 

@@ -29,7 +29,7 @@ def test_a_function_that_fails_is_named(tf, name, message):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("no_model", "gave a int, not a Keras model"),
+        ("no_model", "not a Keras model"),
         ("not_built", "is not built"),
         ("too_wide", r"outputs of shape \(None, 3\); the data has 2 classes: \(None, 2\)"),
         ("two_outputs", "the data has 2 classes"),

@@ -55,7 +55,7 @@ def test_the_head_of_a_sequential_model_is_replaced_too_and_may_lack_a_bias(tf, 
 
 
 def test_a_run_without_a_model_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="has no model.keras: the run did not finish"):
+    with pytest.raises(UsageError, match="has no model.keras"):
         model_of(RunFolder(tmp_path), CLASSES)
 
 

@@ -86,7 +86,7 @@ def test_weights_of_another_model_are_refused(tf, tmp_path):
     else:
         demo.save_weights(str(tmp_path / "demo.h5"))
     for file in ("demo.h5", "demo.weights.h5"):
-        with pytest.raises(UsageError, match="does not hold the weights of mobilenetv2"):
+        with pytest.raises(UsageError, match="weights of mobilenetv2"):
             create("mobilenetv2", 5, image_size=64, weights=str(tmp_path / file))
 
 
@@ -98,11 +98,11 @@ def test_own_model_from_a_file_and_from_a_function(tf, tmp_path):
     for name, message in {
         "usermodels:softmax": "softmax",
         str(tmp_path / "none.keras"): "no model file",
-        "resnet51": "Did you mean 'resnet50'",
+        "resnet51": "'resnet50'",
     }.items():
         with pytest.raises(UsageError, match=message):
             create(name, 4, image_size=16)
-    with pytest.raises(UsageError, match="the data has 9 classes"):
+    with pytest.raises(UsageError, match="9 classes"):
         create(str(tmp_path / "own.keras"), 9)
 
 

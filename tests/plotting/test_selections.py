@@ -18,7 +18,7 @@ def test_selection_and_importance_are_maps_of_tensors_and_intervals(runs):
     drawn = selections.importance(runs[1])
     cells = np.ma.masked_invalid(drawn.figure.axes[0].images[0].get_array())
     assert np.ma.getmaskarray(cells)[:, :3].tolist() == [[True, True, False]] * 2 and cells[0, 11] == 1
-    with pytest.raises(UsageError, match="no selection to draw"):
+    with pytest.raises(UsageError, match="no selection"):
         selections.selection(runs[0])
 
 

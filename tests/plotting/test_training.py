@@ -36,7 +36,7 @@ def test_epochs_that_were_not_evaluated_are_no_points(tmp_path):
     assert line.get_xdata().tolist() == [2, 3]
     run.metrics_path.write_text("")
     run.add_metrics({**first, "test_accuracy": None})
-    with pytest.raises(UsageError, match="seldom has no accuracy to draw"):
+    with pytest.raises(UsageError, match="seldom .*accuracy"):
         training.curves([run], "epochs", "accuracy")
 
 
@@ -99,7 +99,7 @@ def test_what_was_not_measured_is_said_and_no_bar_is_drawn(runs):
 
 def test_curves_need_every_value_and_a_known_quantity(runs):
     runs[1].add_metrics({"epoch": 4, "train_seconds_total": 9.0, "test_accuracy": 0.5, "test_loss": 1.0})
-    with pytest.raises(UsageError, match=f"{runs[1].path} has no flops to draw accuracy over"):
+    with pytest.raises(UsageError, match=f"{runs[1].path} has no flops"):
         training.curves(runs, "flops")
     with pytest.raises(UsageError, match="unknown --x 'hours'"):
         training.curves(runs, "hours")
@@ -109,5 +109,5 @@ def test_curves_need_every_value_and_a_known_quantity(runs):
 
 def test_what_is_lacking_is_what_is_named(runs):
     runs[1].add_metrics({"epoch": 4, "train_seconds_total": 9.0, "test_accuracy": 0.5, "test_loss": 1.0})
-    with pytest.raises(UsageError, match=r"has no flops to draw"):
+    with pytest.raises(UsageError, match="no flops"):
         training.curves(runs, "epochs", "flops")

@@ -75,7 +75,7 @@ def test_another_folder_is_never_overwritten(tmp_path):
 
 def test_a_claimed_folder_is_refused_to_others(run):
     with run.claimed(resume=True):
-        with pytest.raises(UsageError, match="in use by another process"):
+        with pytest.raises(UsageError, match="in use"):
             with RunFolder(run.path).claimed(resume=True):
                 pass
 
@@ -101,7 +101,7 @@ def test_an_unfinished_run_has_no_summary(run):
 
 def test_links_and_names_that_cannot_be_are_told(tmp_path):
     for path in ("x" * 300, "/".join(["y" * 200] * 30), "zero\0byte"):
-        with pytest.raises(UsageError, match="cannot write to .*Choose another --output"):
+        with pytest.raises(UsageError, match="cannot write to .*--output"):
             RunFolder.create(tmp_path / path)
 
 
@@ -110,7 +110,7 @@ def test_a_file_system_without_locks_is_said_as_such(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", without_locks)
-    with pytest.raises(UsageError, match=r"cannot lock .*run: No locks available"):
+    with pytest.raises(UsageError, match="run: No locks available"):
         RunFolder.create(tmp_path / "run")
 
 

@@ -77,11 +77,11 @@ def test_a_mask_that_is_none_is_refused(tf, mask):
         def mask(self, model):
             return mask(len(model.trainable_weights))
 
-    with pytest.raises(UsageError, match="Mistaken.mask gave .*needed: bool of shape"):
+    with pytest.raises(UsageError, match="Mistaken.mask .*bool"):
         PolicyRun(tf, Mistaken(), None)
 
 
 def test_a_probe_that_gives_nothing_is_an_error_and_not_a_hang(tf, timings):
     made = PolicyRun(tf, Elastic(), timings, probe=lambda number: iter(()))
-    with pytest.raises(UsageError, match="probe gave no minibatch"):
+    with pytest.raises(UsageError, match="probe"):
         made.policy.score()

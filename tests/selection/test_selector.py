@@ -156,13 +156,13 @@ def test_a_solver_of_ones_own_chooses_and_what_is_no_mask_is_refused():
     selection = select(timings, [4.0, 3.0, 2.0, 1.0], 0.5, last)
     assert selection.mask.tolist() == [False, False, False, True] and selection.importance == 1
     assert asked == [(4, [4.0, 3.0, 2.0, 1.0], pytest.approx(4.5))]
-    with pytest.raises(UsageError, match=r"mask must have shape \(4,\), not \(2,\)"):
+    with pytest.raises(UsageError, match=r"mask .*\(4,\), not \(2,\)"):
         select(timings, [4.0, 3.0, 2.0, 1.0], 0.5, lambda *given: [True, False])
 
 
 def test_a_profile_that_does_not_know_recording_cannot_tell_what_replaying_takes():
     timings = random_chain(np.random.default_rng(0), 4)
-    with pytest.raises(UsageError, match="the profile does not have the costs of cached steps"):
+    with pytest.raises(UsageError, match="cached steps"):
         select(timings, np.ones(4), 1.0, cached=True)
 
 

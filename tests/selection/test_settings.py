@@ -23,5 +23,5 @@ def test_a_value_out_of_range_is_refused(values, message):
 def test_a_profile_of_another_number_of_tensors_is_refused():
     timings = TensorTimings.from_chain(list("abc"), 1.0, [1.0] * 3, [1.0] * 3)
     check_tensors(timings, 3)
-    with pytest.raises(UsageError, match="the profile has 3 tensors, the model 12"):
+    with pytest.raises(UsageError, match="profile has 3 .*model 12"):
         check_tensors(timings, 12)

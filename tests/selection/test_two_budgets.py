@@ -75,13 +75,13 @@ def test_what_does_not_fit_is_not_selected():
 
 
 def test_too_little_for_any_tensor_is_told_with_the_least():
-    with pytest.raises(UsageError, match=r"too little to train any tensor"):
+    with pytest.raises(UsageError, match="too little"):
         select(case(), [9.0, 1.0], 1.0, memory=1014)
 
 
 def test_a_profile_without_memory_is_told_how_to_get_one():
     timings = dataclasses.replace(case(), memory=None)
-    with pytest.raises(UsageError, match="make a new one with et-profile"):
+    with pytest.raises(UsageError, match="et-profile"):
         select(timings, [9.0, 1.0], 1.0, memory=10**9)
 
 
@@ -94,7 +94,7 @@ def test_where_the_time_is_too_short_for_what_is_useful_it_must_still_fit():
     timings = case()
     mask, remark = choose(timings, np.array([-1.0, 3.0]), timings.rho_min, memory=1020)
     assert mask.tolist() == [False, True] and remark is None
-    with pytest.raises(UsageError, match="no tensor's update promises"):
+    with pytest.raises(UsageError, match="no tensor's update"):
         choose(timings, np.array([3.0, -1.0]), 1.0, memory=1020)
     mask, _ = choose(timings, np.array([3.0, -1.0]), 1.0, previous=np.array([False, True]), memory=1020)
     assert mask.tolist() == [False, True]

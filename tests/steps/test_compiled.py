@@ -119,7 +119,7 @@ def test_a_model_with_its_own_train_step_is_refused(tf):
         def train_step(self, data):
             return {}
 
-    with pytest.raises(UsageError, match="Custom has its own train_step"):
+    with pytest.raises(UsageError, match="Custom .*train_step"):
         compiled.require_supported(Custom())
 
 
@@ -127,7 +127,7 @@ def test_loss_scaling_is_refused(tf):
     model = small_network(tf)
     scaled = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1))
     model.compile(optimizer=scaled, loss="mse")
-    with pytest.raises(UsageError, match="loss scaling is not supported"):
+    with pytest.raises(UsageError, match="loss scaling"):
         compiled.require_supported(model)
 
 
@@ -135,7 +135,7 @@ def test_loss_scaling_is_refused(tf):
 def test_an_older_optimizer_that_counts_steps_is_refused_where_tensors_pause(tf):
     model, older = small_network(tf), tf.keras.optimizers.legacy
     model.compile(older.Adam(), loss="mse")
-    with pytest.raises(UsageError, match="the optimizer Adam is of Keras' older kind"):
+    with pytest.raises(UsageError, match="Adam .*older"):
         compiled.require_supported(model)
     compiled.require_supported(model, pauses=False)
     for supported in (older.SGD(0.1, momentum=0.9), tf.keras.optimizers.Adam(1e-4)):
@@ -147,7 +147,7 @@ def test_an_older_optimizer_that_counts_steps_is_refused_where_tensors_pause(tf)
 def test_an_optimizer_that_needs_all_gradients_is_refused(tf):
     model, kinds = small_network(tf), tf.keras.optimizers
     model.compile(kinds.MultiOptimizer(kinds.OptimizerMap(kinds.Adam())), loss="mse")
-    with pytest.raises(UsageError, match="MultiOptimizer updates all tensors or none"):
+    with pytest.raises(UsageError, match="MultiOptimizer"):
         compiled.require_supported(model, pauses=False)
 
 
@@ -155,7 +155,7 @@ def test_an_optimizer_that_needs_all_gradients_is_refused(tf):
 def test_a_factor_for_the_loss_is_refused(tf):
     model = small_network(tf)
     model.compile(optimizer=tf.keras.optimizers.SGD(0.1, loss_scale_factor=1024.0), loss="mse")
-    with pytest.raises(UsageError, match="loss scaling is not supported"):
+    with pytest.raises(UsageError, match="loss scaling"):
         compiled.require_supported(model)
 
 
@@ -177,5 +177,5 @@ def test_a_model_with_its_own_loss_is_trained_by_it_and_one_with_own_metrics_ref
     x = tf.ones((2, 1))
     _, loss = compiled.CompiledObjective(model, None)(x, (x, None), training=True)
     assert float(loss) == 14.0
-    with pytest.raises(UsageError, match="OwnMetrics has its own compute_metrics"):
+    with pytest.raises(UsageError, match="OwnMetrics .*compute_metrics"):
         compiled.require_supported(OwnMetrics())

@@ -52,17 +52,7 @@ def workshop(tf, tmp_path_factory):
 
         assert (
             profile.main(
-                [
-                    *SMALL,
-                    "--output",
-                    "profile.json",
-                    "--steps",
-                    "2",
-                    "--warmup",
-                    "1",
-                    "--calibration-seconds",
-                    "1",
-                ]
+                [*SMALL, *"--output profile.json --steps 2 --warmup 1 --calibration-seconds 1".split()]
             )
             == 0
         )
@@ -114,11 +104,7 @@ def images(damage):
         return (
             "et-train",
             *PROFILED,
-            "--scheme",
-            "full",
-            "--epochs",
-            "1",
-            "--dataset",
+            *"--scheme full --epochs 1 --dataset".split(),
             folder / "images",
             "--output",
             folder / "out",
@@ -188,54 +174,36 @@ def torn(folder):
 
 BAD = {
     # names
-    "model": (
-        ("et-train", *SMALL, "--model", "resnet05"),
-        "unknown model 'resnet05'",
-    ),
-    "scheme": (
-        ("et-train", *SMALL, "--scheme", "elasitc"),
-        "unknown scheme 'elasitc'",
-    ),
-    "option": (
-        ("et-train", "--intervall", "3"),
-        "unknown argument '--intervall'",
-    ),
+    "model": (("et-train", *SMALL, "--model", "resnet05"), "'resnet05'"),
+    "scheme": (("et-train", *SMALL, "--scheme", "elasitc"), "'elasitc'"),
+    "option": (("et-train", "--intervall", "3"), "unknown argument '--intervall'"),
     "positional": (("et-train", "resnet50"), "unknown argument 'resnet50'"),
     "plot": (("et-plot", "curvs", "run"), "invalid choice: 'curvs'"),
     "no value": (("et-train", "--rho"), "expected one argument"),
     # ranges
-    "rho 1.5": (("et-train", *PROFILED, "--rho", "1.5"), "--rho 1.5 is out of range"),
-    "rho nan": (("et-train", *PROFILED, "--rho", "nan"), "--rho nan is out of range"),
+    "rho 1.5": (("et-train", *PROFILED, "--rho", "1.5"), "--rho 1.5 "),
+    "rho nan": (("et-train", *PROFILED, "--rho", "nan"), "--rho nan "),
     "rho below the floor": (("et-train", *PROFILED, "--reuse", "off", "--rho", "0.02"), "Valid: 0."),
     "rho below the floor of its intervals": (
         lambda folder: ("et-train", *PROFILED, "--rho", f"{_lowest_of_endless_intervals():.4f}"),
         "Valid: 0.",
     ),
-    "batch too large": (
-        ("et-train", *SMALL, "--batch-size", "1000"),
-        "images has 16 training images, fewer than one minibatch of 1000",
-    ),
-    "classes 3": (
-        ("et-train", *PROFILED, "--classes", "3"),
-        "--classes 3: images has 2",
-    ),
-    "seed of 400 digits": (("et-train", *PROFILED, "--seed", "9" * 400), "... is out of range"),
+    "batch too large": (("et-train", *SMALL, "--batch-size", "1000"), "minibatch of 1000"),
+    "classes 3": (("et-train", *PROFILED, "--classes", "3"), "--classes 3: images has 2"),
+    "seed of 400 digits": (("et-train", *PROFILED, "--seed", "9" * 400), "--seed 9999"),
     "step too large": (
         ("et-train", *SMALL, "--image-size", "4096", "--batch-size", "16", "--scheme", "full"),
         "Lower --batch-size or --image-size.",
     ),
-    "rotation": (
-        ("et-train", *PROFILED, "--rotation", "0.9"),
-        "--rotation 0.9 is out of range",
-    ),
-    "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "cannot read the meter's log"),
+    "rotation": (("et-train", *PROFILED, "--rotation", "0.9"), "--rotation 0.9 "),
+    "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "no.csv"),
     "recordings nowhere": (
         ("et-train", *PROFILED, "--reuse-dir", "profile.json"),
         "--reuse-dir 'profile.json'",
     ),
     "patience without validation": (
         ("et-train", *PROFILED, "--early-stopping", "2"),
-        "has none: --validation-split 0.1 takes",
+        "--validation-split 0.1",
     ),
     "patience with a test part alone": (
         (
@@ -245,40 +213,31 @@ BAD = {
             "images/train",
             *"--validation-split 0.2 --early-stopping 2".split(),
         ),
-        "has none: --test-split 0.2 with --validation-split 0.1",
+        "--test-split 0.2 with --validation-split 0.1",
     ),
     "classes of a registered data set": (
         ("et-profile", *SMALL, *"--dataset stanford_dogs --classes 100".split()),
         "--classes 100: stanford_dogs has 120",
     ),
     # config files
-    "no config": (("et-train", "--config", "no.yaml"), "cannot read no.yaml: No such file"),
-    "config is a folder": (
-        ("et-train", "--config", "images"),
-        "cannot read images: Is a directory",
-    ),
+    "no config": (("et-train", "--config", "no.yaml"), "no.yaml: No such file"),
+    "config is a folder": (("et-train", "--config", "images"), "images: Is a directory"),
     "config key": (config("epohcs: 3"), "unknown key 'epohcs'"),
     "config code": (
         config("model: !!python/object/apply:os.system ['touch hacked']"),
-        "model must be a single value, not a list",
+        "model must be a single value",
     ),
-    "config bool": (config("epochs: true"), "--epochs must be a whole number, not 'true'"),
+    "config bool": (config("epochs: true"), "--epochs must be a whole number"),
     "config bomb": (
         config("data_dir: [&a [x, x], &b [*a, *a], &c [*b, *b], &d [*c, *c, *c, *c]]"),
-        "data_dir must be a single value, not a list",
+        "data_dir must be a single value",
     ),
     # profiles
-    "no profile": (
-        ("et-train", *SMALL, "--profile", "no.json"),
-        "cannot read the profile no.json",
-    ),
-    "profile is a folder": (
-        ("et-train", *SMALL, "--profile", "images"),
-        "cannot read the profile images",
-    ),
-    "profile empty": (profile(lambda v: ""), "is damaged or no profile"),
-    "profile cut": (profile(half), "is damaged or no profile"),
-    "profile foreign": (profile(lambda v: '{"rho": 0.5}'), "is not an ElasticTrainer profile"),
+    "no profile": (("et-train", *SMALL, "--profile", "no.json"), "profile no.json"),
+    "profile is a folder": (("et-train", *SMALL, "--profile", "images"), "profile images"),
+    "profile empty": (profile(lambda v: ""), "p.json is damaged"),
+    "profile cut": (profile(half), "p.json is damaged"),
+    "profile foreign": (profile(lambda v: '{"rho": 0.5}'), "not an ElasticTrainer profile"),
     "profile infinite": (
         profile(lambda v: json.dumps(v).replace('"t_update": ', '"t_update": 1e999, "was": ', 1)),
         "infinite",
@@ -311,106 +270,70 @@ BAD = {
     "image is text": (images(lambda f: first(f).write_text("not an image")), "0.jpg (not an image)"),
     "image is huge": (
         images(lambda f: Image.new("L", (20_000, 20_000)).save(first(f), "png")),
-        "0.jpg (takes 1200 MB to decode",
+        "--image-memory 1200MB",
     ),
     "image is a pipe": (images(fifo), "0.jpg (not a regular file)"),
-    "image cut": (images(cut), "or leave them out: --skip-damaged"),
+    "image cut": (images(cut), "--skip-damaged"),
     # weights and models
     "weights of one's own model": (
         ("et-train", *SMALL, "--model", "usermodels:good"),
-        "--weights: not for usermodels:good, a model of your own",
+        "--weights: not for usermodels:good",
     ),
-    "a size too small": (
-        ("et-train", *SMALL, "--model", "densenet121"),
-        "densenet121 takes images of at least 32x32 pixels, not 16x16",
-    ),
+    "a size too small": (("et-train", *SMALL, "--model", "densenet121"), "at least 32x32"),
     "weights are no archive": (
         file("w.npz", b"PK", "et-train", *SMALL, "--weights", "FILE"),
-        "does not hold the weights of demo",
+        "weights of demo",
     ),
     "weights of another": (
         ("et-train", *SMALL, "--model", "mobilenetv2", "--image-size", "32", "--weights", "profile.json"),
-        "does not hold the weights of mobilenetv2",
+        "weights of mobilenetv2",
     ),
-    "no model file": (("et-train", *MODEL, "no.keras"), "there is no model file no.keras"),
-    "model file damaged": (
-        file("m.keras", b"PK\x03\x04", "et-train", *MODEL, "FILE"),
-        "m.keras is no Keras archive",
-    ),
-    "model file with code": (lambda_model, "a layer of the kind Lambda"),
+    "no model file": (("et-train", *MODEL, "no.keras"), "no model file no.keras"),
+    "model file damaged": (file("m.keras", b"PK\x03\x04", "et-train", *MODEL, "FILE"), "m.keras is "),
+    "model file with code": (lambda_model, "Lambda"),
     "no module": (("et-train", *MODEL, "nowhere:make"), "cannot import nowhere"),
-    "no function": (
-        ("et-train", *MODEL, "usermodels:nothing"),
-        "usermodels has no 'nothing'",
-    ),
-    "function raises": (
-        ("et-train", *MODEL, "usermodels:raises"),
-        "ZeroDivisionError",
-    ),
+    "no function": (("et-train", *MODEL, "usermodels:nothing"), "usermodels has no 'nothing'"),
+    "function raises": (("et-train", *MODEL, "usermodels:raises"), "ZeroDivisionError"),
     "function needs more": (("et-train", *MODEL, "usermodels:needs_more"), "'something'"),
-    "no Keras model": (("et-train", *MODEL, "usermodels:no_model"), "gave a int, not a Keras model"),
+    "no Keras model": (("et-train", *MODEL, "usermodels:no_model"), "not a Keras model"),
     "not built": (("et-train", *MODEL, "usermodels:not_built"), "is not built"),
     "softmax": (("et-train", *MODEL, "usermodels:softmax"), "ends in a softmax"),
     "two outputs": (("et-train", *MODEL, "usermodels:two_outputs"), "outputs of shape"),
     "a map of outputs": (("et-train", *MODEL, "usermodels:a_map"), "outputs of shape (None, 16, 16, 2)"),
-    "size of one's own model": (
-        ("et-train", *MODEL, "usermodels:of_a_fixed_size"),
-        "--image-size 16",
-    ),
+    "size of one's own model": (("et-train", *MODEL, "usermodels:of_a_fixed_size"), "--image-size 16"),
     "nothing to train": (("et-train", *MODEL, "usermodels:all_frozen"), "no trainable tensor"),
     "nothing to profile": (
         ("et-profile", "--dataset", "images", "--image-size", "16", "--model", "usermodels:all_frozen"),
         "no trainable tensor",
     ),
-    "export": (
-        ("et-train", *PROFILED, "--export", "tflight"),
-        "unknown export format 'tflight'",
-    ),
-    "export of nothing": (("et-export", "images"), "images is no run folder"),
+    "export": (("et-train", *PROFILED, "--export", "tflight"), "'tflight'"),
+    "export of nothing": (("et-export", "images"), "no run folder"),
     "export of an unfinished run": (lambda folder: ("et-export", unfinished(folder)[2]), "et-train --resume"),
     # run folders
-    "run exists": (
-        ("et-train", *PROFILED, "--output", "run"),
-        "run exists. Choose another --output, or go on with it",
-    ),
+    "run exists": (("et-train", *PROFILED, "--output", "run"), "run exists. Choose another --output"),
     "no run folder": (
         ("et-train", *PROFILED, "--output", "images", "--overwrite"),
         "images is not a run folder",
     ),
     "output is a file": (("et-train", *PROFILED, "--output", "profile.json"), "cannot write to profile.json"),
-    "output too long": (
-        ("et-train", *PROFILED, "--output", "x" * 300),
-        "File name too long",
-    ),
-    "profile into a folder": (
-        ("et-profile", *SMALL, "--output", "images"),
-        "cannot write the profile images",
-    ),
-    "profile nowhere": (
-        ("et-profile", *SMALL, "--output", "/proc/p.json"),
-        "cannot write the profile /proc/p.json",
-    ),
+    "output too long": (("et-train", *PROFILED, "--output", "x" * 300), "File name too long"),
+    "profile into a folder": (("et-profile", *SMALL, "--output", "images"), "profile images"),
+    "profile nowhere": (("et-profile", *SMALL, "--output", "/proc/p.json"), "profile /proc/p.json"),
     "output cannot be": (("et-train", *PROFILED, "--output", "/proc/run"), "cannot write to /proc/run"),
-    "resume nothing": (("et-train", "--resume", "nowhere"), "nowhere is no run folder"),
+    "resume nothing": (("et-train", "--resume", "nowhere"), "nowhere is no run"),
     "resume and more": (("et-train", "--resume", "run", "--rho", "0.6"), "leave out --rho"),
-    "plot nothing": (("et-plot", "curves", "images"), "images is no run folder"),
+    "plot nothing": (("et-plot", "curves", "images"), "no run folder"),
     "plot format": (("et-plot", "curves", "run", "--output", "x.doc"), ".png .pdf .svg"),
-    "plot two": (("et-plot", "selection", "run", "run"), "draws one PATH, not 2"),
-    "plot no selection": (("et-plot", "selection", "run"), "has no selection to draw"),
-    "plot quantity": (
-        ("et-plot", "curves", "run", "--y", "time"),
-        "unknown --y 'time'",
-    ),
-    "until": (("et-train", *SMALL, "--until", "25:00"), "--until '25:00' is no time of day"),
-    "until and time": (
-        ("et-train", *SMALL, "--until", "18:00", "--time", "5m"),
-        "--time and --until both say when the run ends",
-    ),
-    "plot flops": (("et-plot", "prediction", "profile.json"), "holds no measured selection"),
+    "plot two": (("et-plot", "selection", "run", "run"), "PATH, not 2"),
+    "plot no selection": (("et-plot", "selection", "run"), "no selection"),
+    "plot quantity": (("et-plot", "curves", "run", "--y", "time"), "unknown --y 'time'"),
+    "until": (("et-train", *SMALL, "--until", "25:00"), "--until '25:00' "),
+    "until and time": (("et-train", *SMALL, "--until", "18:00", "--time", "5m"), "--time and --until "),
+    "plot flops": (("et-plot", "prediction", "profile.json"), "measured selection"),
     "report format": (("et-plot", "report", "run", "--output", "x.png"), "valid endings: .html .htm"),
     "plot unfinished": (unfinished, "et-train --resume"),
     "plot torn": (torn, "metrics.jsonl is damaged"),
-    "plot a folder as timings": (("et-plot", "timings", "images"), "cannot read the profile images"),
+    "plot a folder as timings": (("et-plot", "timings", "images"), "profile images"),
 }
 
 
@@ -464,11 +387,7 @@ def test_odd_images_are_trained_on(here, tmp_path, capsys):
         *SMALL,
         "--dataset",
         tmp_path / "odd",
-        "--scheme",
-        "full",
-        "--epochs",
-        "1",
-        "--batch-size",
+        *"--scheme full --epochs 1 --batch-size".split(),
         str(16 + count),
         "--output",
         tmp_path / "out",
@@ -481,12 +400,7 @@ def test_unusual_models_are_trained(here, tmp_path, capsys, name, tensors):
     arguments = (
         *MODEL,
         f"usermodels:{name}",
-        "--scheme",
-        "elastic",
-        "--rho",
-        "1",
-        "--importance-batches",
-        "1",
+        *"--scheme elastic --rho 1 --importance-batches 1 --calibration-seconds 1".split(),
     )
     status, said = call(capsys, "et-train", *arguments, "--output", tmp_path / "out")
     assert status == 0 and f"{tensors} trainable tensors" in said

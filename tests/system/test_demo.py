@@ -24,7 +24,7 @@ def test_the_demo_compares_elastic_training_with_its_rivals(tmp_path):
     result = subprocess.run(
         ["bash", "scripts/demo.sh", "--dataset", tmp_path / "digits.npz", "--calibration-seconds", "2"],
         cwd=ROOT,
-        env={**as_a_user, "EPOCHS": "2"},
+        env={**as_a_user, "EPOCHS": "2", "VALIDATE": "1"},
         capture_output=True,
         text=True,
         timeout=900,

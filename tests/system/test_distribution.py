@@ -15,21 +15,11 @@ from elastictrainer import TensorTimings
 from processes import Process, finished
 
 SHARED = (
-    "--model",
-    "usermodels:good",
-    "--dataset",
-    "images",
-    "--image-size",
-    "16",
-    "--learning-rate",
-    "0.003",
-    "--epochs",
-    "2",
-    "--interval",
-    "1",
-    "--importance-batches",
-    "2",
+    *"--model usermodels:good --dataset images --image-size 16 --learning-rate 0.003".split(),
+    *"--epochs 2 --interval 1 --importance-batches 2".split(),
 )
+
+QUICK_PROFILE = ("--steps", "2", "--warmup", "5", "--calibration-seconds", "1")
 
 
 def addresses(count):
@@ -89,12 +79,8 @@ def workshop(tmp_path_factory):
                 folder,
                 "et-profile",
                 *SHARED[:8],
-                "--batch-size",
-                "2",
-                "--output",
-                "measured.json",
-                "--steps",
-                "2",
+                *"--batch-size 2 --output measured.json".split(),
+                *QUICK_PROFILE,
             )
         ]
     )
@@ -128,13 +114,9 @@ def assert_as_one_process(workshop, scheme, name):
                 workshop,
                 "et-train",
                 *options(scheme),
-                "--profile",
-                "alone.json",
-                "--output",
+                *"--profile alone.json --output".split(),
                 f"{scheme}-one",
-                "--deterministic",
-                "--reuse",
-                "off",
+                *"--deterministic --reuse off".split(),
             )
         ]
     )
@@ -194,7 +176,7 @@ RECORDING = (
 @pytest.fixture(scope="module")
 def recording(workshop):
     """A run of two workers that record their own shares, left alone; its folders."""
-    measure = (*DEEPER, "--batch-size", "2", "--output", "deeper.json", "--steps", "2")
+    measure = (*DEEPER, "--batch-size", "2", "--output", "deeper.json", *QUICK_PROFILE)
     finish([Process(workshop, "et-profile", *measure)])
     profile = json.loads((workshop / "deeper.json").read_text())
     # On a busy machine it may not pay to record steps of a millisecond; here it does.
@@ -229,7 +211,7 @@ def test_workers_killed_while_they_replay_go_on_as_if_they_were_not(workshop, re
     said = both[0].said()
     assert both[0].poll() == 1 and "--resume" in said, said
     said = finish(start(workshop, [("--resume", name) for name in ("shares", "shares-worker1")]))
-    assert "writing the cache again" in said[0]
+    assert "cache again" in said[0]
     for folder, whole in zip(("shares", "shares-worker1"), recording):
         assert selections(workshop / folder) == selections(whole)
         for a, b in zip(weights(workshop / folder), weights(whole)):
@@ -253,7 +235,7 @@ if '"index": 1' in os.environ.get("TF_CONFIG", ""):
     (workshop / "fails" / "sitecustomize.py").write_text(code)
     path = os.pathsep.join([str(workshop / "fails"), str(Path(__file__).parents[1]), *sys.path])
     said = train(workshop, *RECORDING, "--output", "together", PYTHONPATH=path)
-    assert "not cached: process 1 cannot" in said[0]
+    assert "not cached: process 1 " in said[0]
     names = ("together", "together-worker1")
     summaries = [json.loads((workshop / name / "summary.json").read_text()) for name in names]
     assert [summary["replayed_share"] for summary in summaries] == [0.0, 0.0]

@@ -77,6 +77,19 @@ def test_commands_are_spelled_right(words):
         assert words[0] in (*ours, "flower-superlink", "flower-supernode")
 
 
+def small_backbone(tf):
+    """Return a function that takes what the page gives to MobileNetV2: its network has three layers."""
+
+    def create(weights, include_top, pooling, input_shape):
+        assert (weights, include_top, pooling) == (None, False, "avg")
+        layers = [tf.keras.layers.Conv2D(32 * k, 3, strides=2, activation="relu") for k in (1, 2, 4)]
+        return tf.keras.Sequential(
+            [tf.keras.Input(input_shape), *layers, tf.keras.layers.GlobalAveragePooling2D()]
+        )
+
+    return create
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["keras.md", "schemes.md"])
 def test_examples_run(tf, name, tmp_path, monkeypatch, capsys):
@@ -87,6 +100,8 @@ def test_examples_run(tf, name, tmp_path, monkeypatch, capsys):
         ("calibrate_s", 0.5),
     ):  # for a test, profiles may be rough
         monkeypatch.setitem(elastictrainer.profile_model.__kwdefaults__, option, value)
+    # The page's network takes half a minute to trace; test_keras_applications.py trains one of its kind.
+    monkeypatch.setattr(tf.keras.applications, "MobileNetV2", small_backbone(tf))
     tf.keras.utils.set_random_seed(0)
     place = {}
     for code in blocks(ROOT / "docs" / name, "python"):

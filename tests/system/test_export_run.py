@@ -17,16 +17,8 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
     x, y = (part[::8] for part in demo_digits.digits("train"))
     np.savez("digits.npz", x_train=x, y_train=y, x_test=images, y_test=labels)
     options = [
-        "--model",
-        "demo",
-        "--dataset",
-        "digits.npz",
-        "--batch-size",
-        "16",
-        "--learning-rate",
-        "0.003",
-        "--scheme",
-        "full",
+        *"--model demo --dataset digits.npz --batch-size 16 --learning-rate 0.003 --scheme".split(),
+        *"full".split(),
     ]
     assert train.main([*options, "--epochs", "1", "--output", "run", "--export", "tflite,keras"]) == 0
     formats = ["--format", "tflite-int8", "--format", "tflite-full-int8"]

@@ -40,7 +40,7 @@ def test_resume_asks_before_it_runs_foreign_code(run, tmp_path, capsys, settings
         run.summary_path.unlink()
     assert train.main(["--resume", "run"]) == 2
     said = capsys.readouterr().err
-    assert "run/config.yaml names code to run" in said and "--trust-run" in said
+    assert "run/config.yaml" in said and "--trust-run" in said
     assert not (tmp_path / "done").exists()
 
 

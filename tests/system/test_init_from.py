@@ -20,19 +20,9 @@ def earlier(tf, tmp_path_factory):
             for k in range(count):
                 Image.new("RGB", (32, 32), (grey + k % 8,) * 3).save(folder / f"{k}.png")
     arguments = [
-        "--model",
-        "demo",
-        "--dataset",
+        *"--model demo --dataset".split(),
         str(home / "images"),
-        "--scheme",
-        "traditional-tl",
-        "--epochs",
-        "6",
-        "--learning-rate",
-        "0.01",
-        "--image-size",
-        "24",
-        "--output",
+        *"--scheme traditional-tl --epochs 6 --learning-rate 0.01 --image-size 24 --output".split(),
         str(home / "run"),
     ]
     assert train.main(arguments) == 0
@@ -45,13 +35,7 @@ def test_et_train_goes_on_where_the_earlier_run_was(earlier, tmp_path, capsys):
         str(earlier / "run"),
         "--dataset",
         str(earlier / "images"),
-        "--scheme",
-        "full",
-        "--epochs",
-        "1",
-        "--learning-rate",
-        "1e-6",
-        "--output",
+        *"--scheme full --epochs 1 --learning-rate 1e-6 --output".split(),
         str(tmp_path / "run"),
     ]
     assert train.main(arguments) == 0

@@ -1,19 +1,13 @@
 """The check of the pages' prose: it leaves code out, and finds words that the pages do not use."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-
 
 @pytest.fixture
-def prose(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    yield importlib.import_module("prose")
-    sys.modules.pop("prose", None)
+def prose(script):
+    return script("prose")
 
 
 def test_banned_words_are_found_in_text_and_not_in_code(prose):

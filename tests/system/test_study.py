@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import importlib
 import itertools
 import sys
 from pathlib import Path
@@ -17,14 +16,6 @@ from elastictrainer.steps.keras_compat import name_of
 from reuse_builders import reusable_chain
 
 FOLDER = Path(__file__).resolve().parents[2] / "studies"
-
-
-@pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module
-    for path in FOLDER.glob("*.py"):
-        sys.modules.pop(path.stem, None)
 
 
 def written(path, columns):

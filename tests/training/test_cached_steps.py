@@ -8,8 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_timings, train_classifier, weights_of
-from elastictrainer import RunFolder, Trainer
+from builders import (
+    ArrayData,
+    bright_images,
+    compiled_trainer,
+    invented_timings,
+    train_classifier,
+    weights_of,
+)
+from elastictrainer import RunFolder
 from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.reuse.settings import ReuseSettings
@@ -52,6 +59,14 @@ def run_of(tf, network=residual, data=None, seed=1, **options):
     return model, history, said
 
 
+def trainer_of(tf, **options):
+    """A trainer of the residual network, always the same."""
+    tf.keras.utils.set_random_seed(1)
+    model = residual(tf)
+    options = {"timings": profile_of(model), "rho": 0.4, "interval": 3, "reuse": EXACT, **options}
+    return compiled_trainer(tf, model, deterministic=True, **options)
+
+
 def test_most_steps_of_a_run_replay(tf):
     _, history, said = run_of(tf)
     results = history.elastic
@@ -90,21 +105,8 @@ def test_nothing_frozen_changes_within_an_interval(tf):
         def on_epoch_end(self, epoch, logs=None):
             snapshots.append((logs["selected"], weights_of(self.model)))
 
-    tf.keras.utils.set_random_seed(1)
-    model = residual(tf)
     data = ArrayData(tf, steps=12)
-    trainer = Trainer(
-        model,
-        timings=profile_of(model),
-        rho=0.4,
-        interval=4,
-        deterministic=True,
-        reuse=EXACT,
-        probe=data.probe,
-    )
-    trainer.compile(
-        tf.keras.optimizers.SGD(0.05), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
+    trainer = trainer_of(tf, interval=4, probe=data.probe)
     history = trainer.fit(data.stream, epochs=6, steps_per_epoch=12, callbacks=[Watch()], verbose=0)
     inside = [k for k in range(1, 6) if k not in {s["epoch"] for s in history.selections}]
     for k in inside[1:-1]:
@@ -116,22 +118,8 @@ def test_nothing_frozen_changes_within_an_interval(tf):
 
 @pytest.mark.parametrize("kind", ["arrays", "dataset", "last-smaller"])
 def test_every_form_of_finite_data_is_recorded(tf, kind):
-    random = np.random.default_rng(0)
-    count = 50 if kind == "last-smaller" else 48
-    y = random.integers(0, 3, count)
-    x = (random.normal(size=(count, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
-    tf.keras.utils.set_random_seed(1)
-    model = residual(tf)
-    trainer = Trainer(
-        model,
-        timings=profile_of(model),
-        rho=0.4,
-        interval=3,
-        deterministic=True,
-        reuse=EXACT,
-    )
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    trainer.compile(tf.keras.optimizers.SGD(0.05), loss, metrics=["accuracy"])
+    x, y = bright_images(50 if kind == "last-smaller" else 48)
+    trainer = trainer_of(tf)
     if kind == "dataset":
         data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(48).batch(4)
         history = trainer.fit(data, epochs=6, verbose=0)
@@ -142,24 +130,16 @@ def test_every_form_of_finite_data_is_recorded(tf, kind):
 
 
 def test_sample_weights_are_replayed(tf):
-    random = np.random.default_rng(0)
-    y = random.integers(0, 3, 48)
-    x = (random.normal(size=(48, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+    x, y = bright_images(48)
     results = []
     for weights in (np.ones(48), np.zeros(48)):
-        tf.keras.utils.set_random_seed(1)
-        model = residual(tf)
-        trainer = Trainer(
-            model, timings=profile_of(model), rho=0.4, interval=3, deterministic=True, reuse=EXACT
-        )
-        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        trainer.compile(tf.keras.optimizers.SGD(0.05), loss)
-        before = weights_of(model)
+        trainer = trainer_of(tf)
+        before = weights_of(trainer.model)
         try:
             trainer.fit(x, y, sample_weight=weights.astype("float32"), batch_size=4, epochs=4, verbose=0)
         except Exception as error:
             assert "promises to lower" in str(error)  # a loss that is always zero
-        results.append(any(not np.array_equal(a, b) for a, b in zip(before, weights_of(model))))
+        results.append(any(not np.array_equal(a, b) for a, b in zip(before, weights_of(trainer.model))))
     assert results == [True, False]
 
 
@@ -172,16 +152,10 @@ def test_sample_weights_are_replayed(tf):
     ids=["endless", "part"],
 )
 def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_recording(tf, data, reason):
-    random = np.random.default_rng(0)
-    y = random.integers(0, 3, 48)
-    x = (random.normal(size=(48, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+    x, y = bright_images(48)
     made, options = data(tf.data.Dataset.from_tensor_slices((x, y)).batch(4), y)
-    tf.keras.utils.set_random_seed(1)
-    model, said = residual(tf), listen()
-    trainer = Trainer(model, timings=profile_of(model), rho=0.9, interval=1, deterministic=True)
-    trainer.compile(
-        tf.keras.optimizers.SGD(0.05), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
+    said = listen()
+    trainer = trainer_of(tf, rho=0.9, interval=1, reuse="auto")
     history = trainer.fit(made, epochs=2, verbose=0, **options)
     assert history.elastic["replayed_share"] == 0
     assert any("not cached" in line and reason in line for line in said)
@@ -222,14 +196,21 @@ def interrupt_after(tf, step):
     return Interrupting()
 
 
-@pytest.fixture(scope="module", params=[residual, augmented], ids=lambda n: n.__name__)
+@pytest.fixture(scope="module")
 def uninterrupted(tf, request, tmp_path_factory):
     """A network, and a whole run of it."""
     return request.param, run_of(tf, request.param, run=RunFolder(tmp_path_factory.mktemp("whole")))
 
 
+SHORT = [(residual, 5), (residual, 60), (augmented, 60)]
+LONG = [(network, at) for network in (residual, augmented) for at in (2, 5, 8, 20, 30, 47, 60, 85)]
+
+
 @pytest.mark.parametrize(
-    "at", [5, 60, *(pytest.param(at, marks=pytest.mark.long) for at in (2, 8, 20, 30, 47, 85))]
+    "uninterrupted, at",
+    [*SHORT, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG if case not in SHORT)],
+    indirect=["uninterrupted"],
+    ids=lambda part: getattr(part, "__name__", str(part)),
 )
 def test_a_resumed_run_is_the_uninterrupted_one(tf, tmp_path, uninterrupted, at):
     """Stopped in the opening, in the first epoch, in another one, and right after a selection."""
@@ -293,7 +274,7 @@ def test_an_image_that_cannot_be_read_again_is_an_error_of_the_run(tf, tmp_path)
                 else whole.map(lambda x, y: (tf.debugging.check_numerics(x / 0.0, "cut short"), y))
             )
 
-    with pytest.raises(DataError, match="reading the training data failed: .*cut short"):
+    with pytest.raises(DataError, match="training data.*cut short"):
         run_of(tf, run=interrupted, resume=True, data=Damaged(tf, steps=12))
 
 
@@ -311,14 +292,10 @@ def frozen_weights_changed(tf, at=1):
 
 def fixed_order(tf, reuse, callbacks, network=residual):
     """The weights after a run in which only a head trains, on the same minibatches in every epoch."""
-    random = np.random.default_rng(0)
-    y = random.integers(0, 3, 24)
-    x = (random.normal(size=(24, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+    x, y = bright_images(24)
     tf.keras.utils.set_random_seed(1)
     model, said = network(tf), listen()
-    trainer = Trainer(model, scheme="traditional-tl", interval=6, reuse=reuse)
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    trainer.compile(tf.keras.optimizers.SGD(0.05), loss)
+    trainer = compiled_trainer(tf, model, scheme="traditional-tl", interval=6, reuse=reuse)
     history = trainer.fit(x, y, batch_size=4, shuffle=False, epochs=6, callbacks=callbacks, verbose=0)
     return weights_of(model), [line for line in said if "cache" in line], history
 
@@ -358,7 +335,7 @@ def test_a_number_that_a_callback_changes_in_a_frozen_layer_is_noticed(tf):
     found, said, history = fixed_order(tf, EXACT, [annealing()], filtered)
     for one, other in zip(expected, found):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert sum(line.startswith("writing the cache again") for line in said) == 1
+    assert sum("cache again" in line for line in said) == 1
     assert history.elastic["replayed_share"] == 1.0
 
 
@@ -367,7 +344,7 @@ def test_a_run_resumed_around_a_callback_that_loads_weights_is_the_uninterrupted
     """At the last minibatch before it loads, at the first one after, and while the cache is written again."""
     loading = frozen_weights_changed(tf, at=2)
     whole, _, said = run_of(tf, callbacks=[loading])
-    assert sum(line.startswith("writing the cache again") for line in said) == 1
+    assert sum("cache again" in line for line in said) == 1
     run = folder_in(tmp_path, "interrupted")
     with pytest.raises(Interrupted):
         run_of(tf, run=run, callbacks=[loading, interrupt_after(tf, at)])

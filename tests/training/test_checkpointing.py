@@ -150,7 +150,7 @@ def test_a_resumed_epoch_has_the_metrics_and_keras_validation_of_a_whole_one(tf,
     whole = train(Checkpointing(RunFolder(tmp_path / "whole"))).history
     assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= whole.keys()
     run = RunFolder(tmp_path / "parts")
-    with pytest.raises(Interrupted, match=r"step %d. Go on with: Checkpointing\(..., resume=True\)" % step):
+    with pytest.raises(Interrupted, match=rf"step {step}\..*Checkpointing\(..., resume=True\)"):
         train(Checkpointing(run), stop_at=step)
     resumed = train(Checkpointing(run, resume=True))
     assert resumed.epoch == [0, 1]
@@ -246,7 +246,7 @@ def test_only_data_from_a_function_can_be_resumed(tf, tmp_path):
     trainer = Trainer(small_network(tf), scheme="full")
     trainer.compile("sgd", "mse")
     saver = Checkpointing(RunFolder.create(tmp_path / "run"), resume=True)
-    with pytest.raises(UsageError, match=r"function of \(epoch, first\)"):
+    with pytest.raises(UsageError, match=r"\(epoch, first\)"):
         trainer.fit(np.zeros((8, 8, 8, 3)), np.zeros((8, 3)), callbacks=[saver])
 
 

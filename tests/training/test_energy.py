@@ -158,7 +158,7 @@ def test_a_log_is_integrated_over_the_intervals(log, intervals, joules):
         ("2,5\n1,5\n", "ascending"),
         ("100,5\n101,nan\n", "finite"),
         ("1\n2\n", "a time in seconds"),
-        ("90,5\n95,5\n", "covers 90 to 95, training went from 100 to 110"),
+        ("90,5\n95,5\n", "90 to 95, .*100 to 110"),
     ],
 )
 def test_a_bad_log_is_said(tmp_path, content, message):

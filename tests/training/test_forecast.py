@@ -1,6 +1,7 @@
 """The forecast of a run by the clock, by a profile made by hand. No TensorFlow."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -43,21 +44,19 @@ def test_the_parts_add_up_to_the_budget():
     assert unscored.selections_s == pytest.approx(2 * 3.0), "what is not scored costs less to select"
     assert unscored.passes_s == pytest.approx(2 * 30.0 + 2.0), "and needs no head before"
     assert of(check_s=20.0).training_s == of().training_s - 20, "evaluating the head takes time from training"
-    assert "and 20 s to evaluate the head" in of(check_s=20.0).lines()[1]
+    assert "20 s to evaluate" in of(check_s=20.0).lines()[1]
 
 
 def test_the_plan_has_a_line_for_each_part():
     lines = of().lines()
-    assert len(lines) == 4 and lines[0] == "plan: 200 s, of these 10 s so far"
+    assert len(lines) == 4 and re.fullmatch(r"\D+200 s\D+10 s\D*", lines[0])
     assert lines[1].split()[-2:] == ["65", "s"] and "106 s, in 2 intervals" in lines[3]
     assert "in one interval" in of(intervals=1).lines()[3] and "evaluate" not in of(ending_s=0.0).lines()[3]
 
 
 def test_too_little_time_is_refused_with_what_each_part_takes_and_a_time_that_is_enough():
     of().require_enough()
-    with pytest.raises(
-        UsageError, match=r"60 s are too little: 10 s .* 65 s, a selection 14 s.* 5 s"
-    ) as found:
+    with pytest.raises(UsageError, match=r"60 s .*10 s .* 65 s.* 14 s.* 5 s") as found:
         of(60.0).require_enough()
     enough = float(str(found.value).split("--time ")[1].split("s")[0])
     of(enough).require_enough()

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_timings, train_classifier
+from builders import ArrayData, bright_images, invented_timings, train_classifier
 from elastictrainer import RunFolder, Trainer, UsageError
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection.elastic import ElasticPolicy
@@ -46,13 +46,15 @@ def run_of(tf, seed=1, data=None, **options):
     return model, history, said, noting
 
 
-@pytest.mark.parametrize("scheme", ["elastic", "freeze-below", "full", "traditional-tl"])
+@pytest.mark.parametrize(
+    "scheme", ["elastic", pytest.param("freeze-below", marks=pytest.mark.long), "full", "traditional-tl"]
+)
 def test_every_scheme_starts_from_the_solved_head(tf, scheme):
     _, history, said, noting = run_of(tf, scheme=scheme)
     (record,) = noting.records
     assert record["images"] == 80 and record["seconds"] > 0
     assert record["loss"] < np.log(3) / 2  # the classes differ in brightness
-    assert sum(line.startswith("head solved on 80 images") for line in said) == 1
+    assert sum("solved on 80 images" in line for line in said) == 1
     assert record["test_accuracy"] > 0.8  # as `Evaluation` found before the first step
     assert history.elastic["steps"] == 80
 
@@ -99,16 +101,14 @@ def test_replayed_steps_use_the_solved_head_also_where_its_kernel_does_not_train
     monkeypatch.setattr(ElasticPolicy, "_choose", bias_alone)
     _, history, said, noting = run_of(tf, epochs=2)
     assert history.elastic["replayed_share"] > 0
-    assert sum(line.startswith("writing the cache again") for line in said) == 1
+    assert sum("cache again" in line for line in said) == 1
     (record,) = noting.records
     assert history.history["loss"][0] < record["loss"] + 0.2
 
 
 @pytest.mark.parametrize("form", ["arrays", "dataset", "one-hot"])
 def test_data_of_keras_is_read_for_the_head(tf, form):
-    random = np.random.default_rng(0)
-    y = random.integers(0, 3, 48)
-    x = (random.normal(size=(48, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+    x, y = bright_images(48)
     tf.keras.utils.set_random_seed(1)
     model, noting = residual(tf), Noting()
     trainer = Trainer(model, scheme="full", head="solve")
@@ -125,9 +125,7 @@ def test_data_of_keras_is_read_for_the_head(tf, form):
 
 def test_sample_and_class_weights_and_smoothed_labels_count(tf):
     _, _, _, plain = run_of(tf, scheme="full", epochs=1)
-    random = np.random.default_rng(0)
-    y = random.integers(0, 3, 60)
-    x = (random.normal(size=(60, 8, 8, 3)) + y[:, None, None, None]).astype("float32")
+    x, y = bright_images(60)
 
     def kernel(loss, **given):
         tf.keras.utils.set_random_seed(1)
@@ -158,12 +156,12 @@ def test_what_makes_a_head_unsolvable_is_said_before_anything_trains(tf):
         finally:
             assert all((a == b).all() for a, b in zip(before, model.get_weights()))
 
-    with pytest.raises(UsageError, match="takes probabilities. Give it from_logits=True"):
+    with pytest.raises(UsageError, match="from_logits=True"):
         fit(tf.keras.losses.SparseCategoricalCrossentropy())
-    with pytest.raises(UsageError, match="the loss mse is no cross-entropy"):
+    with pytest.raises(UsageError, match="loss mse "):
         fit("mse")
     generator = ((np.zeros((4, 8, 8, 3), "float32"), np.zeros(4, int)) for _ in iter(int, 1))
-    with pytest.raises(UsageError, match="the data can be read once only"):
+    with pytest.raises(UsageError, match="read once"):
         fit(tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), (generator,))
 
 

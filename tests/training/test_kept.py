@@ -5,31 +5,21 @@ import json
 import numpy as np
 import pytest
 
-from builders import invented_timings
-from elastictrainer import Trainer
+from builders import bright_images, compiled_trainer, invented_timings
 from log_lines import listen
 from networks import residual
-
-
-def images(count=32, seed=0):
-    random = np.random.default_rng(seed)
-    labels = random.integers(0, 3, count)
-    return random.normal(size=(count, 8, 8, 3)).astype(np.float32) + labels[:, None, None, None], labels
 
 
 def trainer_of(tf, model=None, **options):
     tf.keras.utils.set_random_seed(1)
     model = model or residual(tf)
     options = {"rho": 0.8, "timings": invented_timings(model), "importance_batches": 1, **options}
-    trainer = Trainer(model, **options)
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    trainer.compile(tf.keras.optimizers.SGD(0.01, momentum=0.9), loss, metrics=["accuracy"])
-    return trainer
+    return compiled_trainer(tf, model, tf.keras.optimizers.SGD(0.01, momentum=0.9), **options)
 
 
 def fit(trainer, seed=0, **options):
     """One epoch of four minibatches; returns its figures and selections."""
-    history = trainer.fit(*images(seed=seed), batch_size=8, **{"epochs": 1, "verbose": 0, **options})
+    history = trainer.fit(*bright_images(32, seed), batch_size=8, **{"epochs": 1, "verbose": 0, **options})
     return history.elastic, history.selections
 
 
@@ -66,7 +56,7 @@ def test_what_has_changed_is_noticed_and_told(tf, change):
     trainer = trainer_of(tf)
     model = trainer.model
     fit(trainer)
-    data = images(seed=1)
+    data = bright_images(32, 1)
     if change == "frozen":
         model.layers[1].trainable = False
         trainer.timings = invented_timings(model)
@@ -93,12 +83,12 @@ def test_a_selection_outlives_the_process(tf, tmp_path):
     other = trainer_of(tf, timings=None)
     other.restore(saved)
     assert len(other.timings) == len(trainer.timings)
-    fit_other = other.fit(*images(seed=1), batch_size=8, epochs=1, verbose=0)
+    fit_other = other.fit(*bright_images(32, 1), batch_size=8, epochs=1, verbose=0)
     assert len(fit_other.selections) == 1, "other weights: scored again"
     third = trainer_of(tf, timings=None)
     third.model.set_weights(weights)
     third.restore(saved)
-    history = third.fit(*images(seed=1), batch_size=8, epochs=1, verbose=0)
+    history = third.fit(*bright_images(32, 1), batch_size=8, epochs=1, verbose=0)
     assert not history.selections and history.history["selected"] == [len(record["selected"])]
 
 

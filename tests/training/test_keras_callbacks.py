@@ -77,7 +77,7 @@ def test_it_trains(tf, tmp_path, name):
 @pytest.mark.parametrize("name", RATES)
 def test_what_sets_the_rate_is_refused_where_a_schedule_does(tf, name):
     make = RATES[name]
-    with pytest.raises(UsageError, match=f"{name} sets the learning rate, and .* --schedule constant"):
+    with pytest.raises(UsageError, match=f"{name} .*--schedule constant"):
         fit(tf, make(tf.keras.callbacks), decaying(tf))
     rates = fit(tf, make(tf.keras.callbacks), 0.01).history["learning_rate" if KERAS_3 else "lr"]
     assert float(rates[-1]) == pytest.approx(0.001 if name == "LearningRateScheduler" else 0.01)
@@ -85,7 +85,7 @@ def test_what_sets_the_rate_is_refused_where_a_schedule_does(tf, name):
 
 @pytest.mark.skipif(not KERAS_3, reason="of Keras 3")
 def test_averaged_weights_are_refused(tf):
-    with pytest.raises(UsageError, match="SwapEMAWeights needs an optimizer with use_ema"):
+    with pytest.raises(UsageError, match="SwapEMAWeights .*use_ema"):
         fit(tf, tf.keras.callbacks.SwapEMAWeights(), 0.01)
 
 
@@ -93,10 +93,10 @@ def test_a_backup_is_refused_beside_checkpoints_and_within_an_epoch(tf, tmp_path
     kind, optimizer = tf.keras.callbacks.BackupAndRestore, tf.keras.optimizers.SGD(0.01)
     backup = kind(str(tmp_path / "a"))
     keras_callbacks.require_supported([backup], optimizer, checkpointed=False)
-    with pytest.raises(UsageError, match="BackupAndRestore would overwrite the state that Checkpointing"):
+    with pytest.raises(UsageError, match="BackupAndRestore .*Checkpointing"):
         keras_callbacks.require_supported([backup], optimizer, checkpointed=True)
     within = kind(str(tmp_path / "b"), save_freq=10)
-    with pytest.raises(UsageError, match="would go on within an epoch"):
+    with pytest.raises(UsageError, match="within an epoch"):
         keras_callbacks.require_supported([within], optimizer, checkpointed=False)
 
 
@@ -112,7 +112,7 @@ def test_a_class_and_a_function_are_called(tf):
         ("usercallbacks:Nots", "usercallbacks has no 'Nots'"),
         ("no.such.module:Notes", "cannot import no.such.module"),
         ("usercallbacks:needs_more", "needs_more failed: TypeError: .*'project' .*without arguments"),
-        ("usercallbacks:none_at_all", "gave a int, not a Keras callback"),
+        ("usercallbacks:none_at_all", "not a Keras callback"),
     ],
 )
 def test_what_is_no_callback_is_told(tf, place, message):

@@ -49,7 +49,7 @@ def test_data_that_cannot_be_read_is_an_error_of_the_run_with_the_reason(tf):
 
     good = tf.data.Dataset.range(6).concatenate(tf.data.Dataset.from_tensors(tf.int64.max))
     trainer = dense_trainer(tf, scheme="full")
-    with pytest.raises(DataError, match="reading the training data failed: .*torn file") as raised:
+    with pytest.raises(DataError, match="training data.*torn file") as raised:
         trainer.fit(good.repeat().map(read).batch(2), steps_per_epoch=5, verbose=0)
     assert isinstance(raised.value, RunError)
     assert trainer.model.train_function is None, "the model is Keras' own again"
@@ -93,11 +93,11 @@ def test_keras_own_validation_counts_as_validation(tf):
 
 
 def test_a_stream_must_not_end_and_needs_the_length_of_an_epoch(tf):
-    with pytest.raises(UsageError, match="ended in epoch 2, before its minibatch 3 of 4"):
+    with pytest.raises(UsageError, match="epoch 2.* minibatch 3 of 4"):
         dense_trainer(tf, scheme="full").fit(endless(tf, 6), steps_per_epoch=4, epochs=2, verbose=0)
-    with pytest.raises(UsageError, match="ended in epoch 1, before its minibatch 1"):
+    with pytest.raises(UsageError, match="epoch 1.* minibatch 1"):
         dense_trainer(tf, scheme="full").fit(endless(tf, 0), steps_per_epoch=4, verbose=0)
-    with pytest.raises(UsageError, match="pass steps_per_epoch"):
+    with pytest.raises(UsageError, match="steps_per_epoch"):
         dense_trainer(tf, scheme="full").fit(endless(tf))
 
 

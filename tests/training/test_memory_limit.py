@@ -60,7 +60,7 @@ def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scal
     images = tf.ones((4, 8, 8, 3))
     x, (y, weights) = next(limit.cut(lambda number: [(images, (tf.ones((4,)), None))])(0))
     assert x.shape[0] == y.shape[0] == 2 and weights is None
-    assert any("scored on 2 of 4 images" in line for line in limit.lines())
+    assert any("2 of 4 images" in line for line in limit.lines())
 
 
 def test_recordings_and_steps_share_what_is_left(model):
@@ -73,12 +73,12 @@ def test_recordings_and_steps_share_what_is_left(model):
 
 
 def test_too_little_is_refused_with_the_least_to_ask_for(model):
-    with pytest.raises(UsageError, match=r"The least, with the head alone in training, is [\d.]+GB\."):
+    with pytest.raises(UsageError, match=r"least.* [\d.]+GB\."):
         limit_of(model, 60 * _MB)
 
 
 def test_a_profile_without_memory_is_refused(model):
-    with pytest.raises(UsageError, match="Make a new one with et-profile"):
+    with pytest.raises(UsageError, match="et-profile"):
         MemoryLimit(1e12, invented_timings(model), model, optimizers.make("sgd"))
 
 

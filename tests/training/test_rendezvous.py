@@ -56,7 +56,7 @@ def test_who_is_missing_is_said_and_after_a_while_it_is_an_error(monkeypatch):
     monkeypatch.setattr("elastictrainer.training.rendezvous._SILENT_S", 0.1)
     workers, said = addresses(3), listen()
     with socket.create_server(("", int(workers[1].split(":")[1]))):
-        with pytest.raises(RunError, match=f"worker 2 at {workers[2]} did not come within 1 s.*TF_CONFIG"):
+        with pytest.raises(RunError, match=f"worker 2 at {workers[2]} .*1 s.*TF_CONFIG"):
             wait_for_peers(workers, 0, patience_s=1.0)
     assert said == [f"waiting for worker 2 at {workers[2]} (Ctrl-C ends the waiting)"]
 
@@ -76,10 +76,10 @@ def test_waiting_can_be_interrupted():
 @pytest.mark.parametrize(
     "worker, said",
     [
-        ("nowhere", "worker 1 is 'nowhere'; expected host:port"),
+        ("nowhere", "worker 1 .*'nowhere'.* host:port"),
         ("host:http", "expected host:port"),
         ("host:70000", "expected host:port"),
-        ("no-such-host.invalid:2000", "worker 1's host 'no-such-host.invalid' has no address"),
+        ("no-such-host.invalid:2000", "'no-such-host.invalid'"),
         ("a" * 70 + ".b:2000", "has no address"),
     ],
 )
@@ -91,5 +91,5 @@ def test_an_address_that_is_none_is_named_at_once(worker, said):
 def test_a_port_in_use_is_named():
     with socket.create_server(("", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(UsageError, match=f"this worker's port {port} cannot be used"):
+        with pytest.raises(UsageError, match=f"port {port} "):
             wait_for_peers([f"localhost:{port}", *addresses(1)], 0)

@@ -40,12 +40,12 @@ def compiled(tf):
     return model
 
 
-def trained(tf, *given, reuse="auto", model=None, **options):
-    """A run of an interval and a half on such data; returns its history and what it said."""
+def trained(tf, *given, reuse="auto", model=None, epochs=EPOCHS, **options):
+    """A run on such data, of an interval and a half; returns its history and what it said."""
     said = listen()
     settings = ReuseSettings(reuse, "float32")
     trainer = Trainer(model or compiled(tf), scheme="traditional-tl", interval=4, reuse=settings)
-    history = trainer.fit(*given, epochs=EPOCHS, verbose=0, **options)
+    history = trainer.fit(*given, epochs=epochs, verbose=0, **options)
     return history, said
 
 
@@ -73,12 +73,11 @@ def sequence(tf, images, labels_of_epoch=lambda epoch: LABELS, **options):
 
 def test_what_is_read_ahead_does_not_come_again(tf, images):
     data, options = sequence(tf, images, workers=2, use_multiprocessing=False, max_queue_size=10)
-    history, said = trained(tf, data, **options)
-    assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
-    assert [line for line in said if "not cached" in line] == [
-        "not cached: Minibatches may give other examples in every epoch. Where it does not, pass arrays, "
-        "a tf.data.Dataset or a function of (epoch, first): see Trainer.fit."
-    ]
+    # Few epochs: at the end of each, the threads of Keras 2 wait five seconds for more.
+    history, said = trained(tf, data, epochs=3, **options)
+    assert history.history["label"] == pytest.approx([LABELS.mean()] * 3)
+    (line,) = [line for line in said if line.startswith("not cached")]
+    assert "Minibatches" in line and "Trainer.fit" in line
 
 
 def test_labels_that_change_in_every_epoch_are_trained_on(tf, images):
@@ -91,7 +90,7 @@ def test_examples_that_are_drawn_in_every_epoch_are_recorded_only_at_the_users_w
     drawn = data.shuffle(COUNT).take(COUNT // 2).batch(BATCH)
     history, said = trained(tf, drawn)
     assert len(set(history.history["label"])) == EPOCHS
-    assert any("Take after a shuffle gives other examples in every epoch. If every" in line for line in said)
+    assert any("Take after a shuffle " in line for line in said)
     history, _ = trained(tf, drawn, reuse="always")
     assert [len(set(np.round(history.history["label"][k : k + 4], 3))) for k in (0, 4)] == [1, 1]
 
@@ -278,7 +277,7 @@ def test_epochs_that_keras_cuts_short_are_not_recorded(tf, images):
     finally:
         tf.keras.config.set_max_steps_per_epoch(None)
     assert history.history["label"][:4] == pytest.approx([5.5, 17.5, 29.5, 41.5])
-    assert "not cached: Keras ends every epoch after 3 steps (max_steps_per_epoch)." in said
+    assert any("not cached" in line and "max_steps_per_epoch" in line for line in said)
 
 
 def test_arrays_that_are_changed_in_place_change_nothing_within_an_interval(tf, images):
@@ -299,7 +298,7 @@ def test_a_cache_in_a_file_is_recorded_only_at_the_users_word(tf, data, tmp_path
     cached = data.shuffle(COUNT).cache(str(tmp_path / "cache")).batch(BATCH).prefetch(2)
     history, said = trained(tf, cached)
     assert history.elastic["replayed_share"] == 0.0
-    assert any("A cache in a file cannot be read twice before it is complete." in line for line in said)
+    assert any("cache in a file " in line for line in said)
     history, _ = trained(tf, cached, reuse="always")  # now it is complete
     assert history.elastic["replayed_share"] == 1.0
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)

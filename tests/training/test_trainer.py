@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_timings, small_network, train_classifier
+from builders import ArrayData, bright_images, invented_timings, small_network, train_classifier
 from elastictrainer import TensorTimings, Trainer, UsageError
 from elastictrainer.steps import optimizers
 from log_lines import listen
@@ -13,12 +13,6 @@ from log_lines import listen
 def keras(tf):
     tf.keras.utils.set_random_seed(0)
     return tf.keras
-
-
-def bright_images(count=160, seed=0):
-    random = np.random.default_rng(seed)
-    labels = random.integers(0, 3, count)
-    return (random.normal(size=(count, 8, 8, 3)) + labels[:, None, None, None]).astype(np.float32), labels
 
 
 def image_network(keras):
@@ -291,7 +285,7 @@ def test_what_leaves_no_room_is_refused(keras, case):
 def test_class_weights_for_data_of_a_function_are_refused(tf):
     trainer = Trainer(small_network(tf), scheme="full")
     trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    with pytest.raises(UsageError, match="class_weight cannot go with data that comes from a function"):
+    with pytest.raises(UsageError, match="class_weight .*function"):
         trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, class_weight={0: 1.0, 1: 5.0}, verbose=0)
 
 
@@ -308,7 +302,7 @@ def test_a_probe_that_gives_minibatches_once_is_told(tf):
     once = iter(list(data.probe(0))[:5])
     trainer = Trainer(model, timings=invented_timings(model), probe=lambda step: once, rho=0.9, interval=1)
     trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    with pytest.raises(UsageError, match="the probe gave no minibatch"):
+    with pytest.raises(UsageError, match="probe"):
         trainer.fit(data.stream, steps_per_epoch=20, epochs=3, verbose=0)
 
 
@@ -325,7 +319,7 @@ def test_data_of_unknown_length_and_a_speed_that_cannot_be_had_are_refused(tf, k
     )
     with pytest.raises(UsageError, match="steps_per_epoch"):
         trainer.fit(data, verbose=0)
-    with pytest.raises(UsageError, match="rho 0.01 cannot be had"):
+    with pytest.raises(UsageError, match="rho 0.01"):
         trainer.fit(x, y, verbose=0)
 
 
@@ -403,7 +397,7 @@ def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras,
     batches = tf.data.Dataset.from_tensor_slices((data, labels)).batch(8, drop_remainder=True)
     history = trainer.fit(batches, epochs=2, verbose=0)
     assert history.elastic["replayed_share"] == 0
-    assert "not cached: the data has ragged or sparse parts" in said
+    assert any("not cached" in line and "ragged" in line for line in said)
 
 
 @pytest.mark.parametrize("scheme", ["elastic", "full"])
@@ -427,7 +421,7 @@ def test_a_change_of_the_model_in_a_callback_is_told_and_two_fits_are_possible(t
 
     what = "compiled the model" if by == "compiling" else "froze or unfroze a layer"
     options = {"batch_size": 8, "verbose": 0}
-    with pytest.raises(UsageError, match=f"a callback {what} during training: .*Trainer.fit twice"):
+    with pytest.raises(UsageError, match=f"callback {what} .*Trainer.fit"):
         trainer().fit(x, y, epochs=4, callbacks=[Changes()], **options)
     before = model.layers[0].kernel.numpy()
     history = trainer().fit(x, y, initial_epoch=1, epochs=2, **options)  # made and compiled anew
