@@ -12,7 +12,7 @@ from elastictrainer.data.resizing import preprocessing
 from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.models import model_file, zoo
 from elastictrainer.models.augmentation import AUGMENTATION
-from elastictrainer.registry import EXPORT, takes_rho
+from elastictrainer.registry import EXPORT, EXPORT_FILES, takes_rho
 from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, write_text
 from elastictrainer.runs.log import LOG
@@ -183,7 +183,7 @@ def export_run(
     if output is None:
         ownership.refuse_links(run.path)
     folder = Path(output) if output else run.export_path
-    paths = [folder / ownership.EXPORTS[format] for format in formats]
+    paths = [folder / EXPORT_FILES[format] for format in formats]
     for path in paths:  # before the model is loaded
         _check_free(path, overwrite)
     summary, environment = run.summary(), run.environment()
@@ -214,7 +214,7 @@ def export_run(
         weights_path=weights_path,
         is_kept=weights_path.name == summary.get("kept_weights", run.model_path.name),
         files=[path.name for path in paths],
-        integers_only=ownership.EXPORTS[FULL_INT8] if FULL_INT8 in formats else "",
+        integers_only=EXPORT_FILES[FULL_INT8] if FULL_INT8 in formats else "",
         data=Path(settings["dataset"]).name,
         weights=Path(settings["weights"]).name,
     )
