@@ -42,7 +42,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     EXPORT.check_each(formats)
     run_folder = find_runs([options.run])[0]
     load_tensorflow()
-    from elastictrainer.experiment.sample import training_sample
+    from elastictrainer.experiment.labelled import training_sample
     from elastictrainer.models.export import export_run
 
     for path in export_run(

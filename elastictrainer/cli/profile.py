@@ -44,7 +44,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     shape = (*assembly.image_size(settings, model), model.input_shape[-1])
     metadata = profiling.profile_metadata(settings, model, shape, classes)
     path = Path(settings.output or profiling.profile_path(metadata))
-    profiling.require_writable(path)
+    profiling.require_writable_profile(path)
     memory.require_enough(model, settings.batch_size)
     pixels = tf.random.uniform((settings.batch_size, *shape), 0, 255)
     labels = tf.random.uniform((settings.batch_size,), 0, classes, tf.int64)

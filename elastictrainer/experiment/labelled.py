@@ -1,20 +1,22 @@
-"""Labelled images that a trained classifier is to be tested on."""
+"""Labelled images of a run's data or others: to test a classifier on, or to calibrate one."""
 
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
+import tensorflow as tf
 
 from elastictrainer.data import datasets, fingerprint, gone
 from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
-from elastictrainer.data.splits import Divisible
+from elastictrainer.data.splits import Divisible, stored, unreadable
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.runs.environment import processors
 from elastictrainer.runs.run_folder import RunFolder
 
 
@@ -53,13 +55,12 @@ def labelled_of_run(
     data_dir: Optional[str] = None,
     image_memory: Optional[str] = None,
 ) -> Labelled:
-    """Return the images that a run set aside.
+    """Return the images of a part of a run's data: "test" (None), "val" or "train".
 
     Args:
         run: its folder.
-        part: "test" (None), "val" or "train".
-        data_dir: folder of the collection's data now; None: as before.
-        image_memory: memory for decoding an image, such as 1GB; None: the run's setting.
+        part: of the data.
+        data_dir, image_memory: instead of the run's settings of these names; None: as these say.
 
     Raises:
         UsageError: the data is not there any more, has no such part, or is other data than what the part was
@@ -99,11 +100,7 @@ def labelled(
     data_dir: Optional[str] = None,
     reading: Optional[Reading] = None,
 ) -> Labelled:
-    """Return the images of a data set; all of them where it has no parts.
-
-    Args:
-        name, data_dir, reading: of the data set, see `datasets.load`.
-        part: "test" (None: where there are parts), "val" or "train".
+    """Return the images of a part of a data set ("test" if None), or all of them where it has no parts.
 
     Raises:
         UsageError: there is no such data, or no such part.
@@ -120,3 +117,29 @@ def _chosen(name: str, names: Sequence[str], parts: Dict[str, Divisible], part: 
         there = ", ".join(parts) if UNSPLIT not in parts else "no parts: leave out --part to use all images"
         raise UsageError(f"{name} has no part {part!r}; it has {there}.")
     return Labelled(name, part, names, parts[part])
+
+
+def training_sample(run: RunFolder, size: Tuple[int, int], count: int = 100) -> np.ndarray:
+    """Draw training images of a run's own data, the same ones each time: `count`, or as many as there are.
+
+    Args:
+        run: its folder.
+        size: height and width that the network takes.
+        count: of the images.
+
+    Returns:
+        (n, H, W, 3) uint8, in their stored order.
+
+    Raises:
+        UsageError: the data is not there any more, or has changed.
+        RunError: an image cannot be decoded.
+    """
+    split = labelled_of_run(run, "train").split
+    chosen = np.zeros(split.count, bool)
+    chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:count]] = True
+    few = split.subset(chosen)
+    try:
+        images = [image.numpy() for image, _ in stored(few, size, processors())]
+    except tf.errors.OpError as error:
+        raise unreadable(few, error) from None
+    return np.rint(images).astype(np.uint8)

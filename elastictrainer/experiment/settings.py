@@ -1,12 +1,45 @@
-"""The settings of each command: a dataclass each."""
+"""The settings of each command: a dataclass each, whose fields know their options."""
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Callable, Optional
 
 from elastictrainer import registry
 from elastictrainer.experiment import quantities
-from elastictrainer.experiment.setting import setting
 from elastictrainer.selection import schemes
+
+
+def setting(
+    default: Any,
+    help: str,
+    low: Optional[float] = None,
+    high: Optional[float] = None,
+    check_name: Optional[Callable[[str], Any]] = None,
+    metavar: Optional[str] = None,
+    group: str = "",
+    repeated: bool = False,
+) -> Any:
+    """Make a dataclass field for one setting.
+
+    Args:
+        default: its value if neither the file nor the command line sets it.
+        help: one line for `--help`.
+        low, high: smallest and largest value allowed; None: no limit.
+        check_name: raises UsageError for a name that does not exist; None: the value is not a name.
+        metavar: placeholder for the value in `--help`; None: by its type, or the names there are.
+        group: the heading in `--help` above this setting and those that follow; empty: as the one before.
+        repeated: the option may be given several times; its values are one text then, separated by commas.
+    """
+    metadata = {
+        **{"help": help, "low": low, "high": high, "check_name": check_name},
+        **{"metavar": metavar, "group": group, "repeated": repeated},
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def option_of(name: str) -> str:
+    """Return the option of a setting, as it is typed: "--batch-size"."""
+    return f"--{name.replace('_', '-')}"
 
 
 @dataclass
@@ -19,24 +52,18 @@ class CommonSettings:
         check_name=registry.MODEL.check,
         group="model",
     )
-    trust_model: bool = setting(
-        False, "load a .keras file, or the model of --init-from, even if that can run code of its author's"
-    )
-    weights: str = setting(
-        "imagenet",
-        "imagenet (downloaded once), none, or a weights file",
-        metavar="FILE",
-    )
+    trust_model: bool = setting(False, "load a model even if that can run code of its author's")
+    weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file", metavar="FILE")
     head_init: str = setting(
         "solve",
-        "initial head: solve, a classifier fitted on the features of the untrained network; zeros; glorot "
-        "as in the published code; or keep, of a model of your own",
+        "initial head: solve (fitted to the features of the untrained network), zeros, glorot (as in the "
+        "published code), or keep (that of a model of your own)",
         check_name=registry.HEAD_INIT.check,
     )
     augment: Optional[str] = setting(
         None,
-        "random changes of training images: none, flip, standard, strong, or paper (flip, and up to 72 "
-        "degrees either way); flip if not given, for the demo network none",
+        "random changes of training images: none, flip, standard, strong or paper; if not given, flip, and "
+        "none for the demo network",
         check_name=registry.AUGMENT.check,
     )
     rotation: Optional[float] = setting(
@@ -56,8 +83,8 @@ class CommonSettings:
     )
     validation_split: Optional[float] = setting(
         None,
-        "share of every class of the training images to choose the best epoch by, where the data has no "
-        "validation part; where it has no test part either and --test-split is not given: to test on",
+        "share of every class of the training images to choose the best epoch by; without a test part and "
+        "--test-split: to test on",
         0.01,
         0.9,
     )
@@ -70,16 +97,14 @@ class CommonSettings:
         metavar="DIR",
     )
     label_column: Optional[str] = setting(
-        None,
-        "of hf: data, the column of the labels, where that is not label, or the only one of classes",
-        metavar="NAME",
+        None, "column of the labels of hf: data, where there are several of classes", metavar="NAME"
     )
     classes: Optional[int] = setting(
         None, "number of classes; comes from the data, and must agree with it", 2
     )
     image_memory: str = setting(
         "256MB",
-        "memory for decoding an image: a larger image raises an error; bytes, or with kB, MB or GB",
+        "memory for decoding an image; a larger image raises an error",
         check_name=quantities.bytes_of,
         metavar="SIZE",
     )
@@ -94,20 +119,13 @@ class CommonSettings:
     )
     learning_rate: Optional[float] = setting(
         None,
-        "the highest: at the first step, or after the warm-up; if not given, 2e-4 for sgd where a scheme "
-        "takes --rho and the head is solved, else 1e-4",
+        "the highest; if not given, 2e-4 for sgd with a solved head and a scheme that takes --rho, else 1e-4",
         0,
     )
     weight_decay: float = setting(5e-4, "of sgd and adamw, per step, times the learning rate", 0)
-    mixed_precision: bool = setting(
-        False,
-        "compute in bfloat16, weights stay float32; faster where the device has such arithmetic",
-    )
+    mixed_precision: bool = setting(False, "compute in bfloat16; faster where the device has such arithmetic")
     calibration_seconds: float = setting(
-        40.0,
-        "spent on timing steps when a profile is made, after the trace; less time: a less accurate profile",
-        0,
-        group="profile",
+        40.0, "spent on timing steps when a profile is made; less: a less accurate one", 0, group="profile"
     )
     seed: int = setting(
         0,
@@ -138,16 +156,14 @@ class TrainSettings(CommonSettings):
 
     init_from: Optional[str] = setting(
         None,
-        "start from an earlier run's model; for the same classes its head is kept, for others a new one is "
-        "solved",
+        "start from an earlier run's model; its head is kept for the same classes, and solved for others",
         group="model",
         metavar="RUN",
     )
     keep: Optional[int] = setting(
         None,
-        "store so many training images of each class in the run folder, for runs that start from it; with "
-        "--init-from also keep that run's classes, and mix so many old images of each into training; 0: "
-        "keep its classes, but no images",
+        "store so many training images of each class for later runs; with --init-from also keep the earlier "
+        "run's classes, and train on so many of its images of each (0: keep the classes alone)",
         0,
         10_000,
         metavar="N",
@@ -158,27 +174,21 @@ class TrainSettings(CommonSettings):
         check_name=schemes.check_name,
         group="speed",
     )
-    rho: float = setting(
-        0.5, "elastic schemes: the training time to take, over that of full training (0.5: half)", 0.01, 1
-    )
+    rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
     time: Optional[str] = setting(
         None,
-        "what the whole command may take, from its start to the finished run folder: 90s, 10m, 1.5h; instead "
-        "of --rho and --epochs",
+        "what the whole command may take (90s, 10m, 1.5h), instead of --rho and --epochs",
         check_name=quantities.seconds_of,
         metavar="TIME",
     )
     memory: Optional[str] = setting(
         None,
-        "elastic schemes: what the whole process may take of memory, with --rho or --time: bytes, or with "
-        "kB, MB or GB; auto: three quarters of what is free",
+        "elastic schemes: memory that the whole process may take; auto: three quarters of what is free",
         check_name=quantities.limit_of,
         metavar="SIZE",
     )
     interval: Optional[int] = setting(
-        None,
-        "epochs between two selections; if not given, 4 with --reuse off, and as the time allows without",
-        1,
+        None, "epochs between two selections; if not given, as the time allows, and 4 with --reuse off", 1
     )
     epochs: int = setting(
         12,
@@ -188,41 +198,34 @@ class TrainSettings(CommonSettings):
     )
     validation_freq: Optional[int] = setting(
         None,
-        "evaluate after so many epochs, and after the last one; if not given, after each, in a run by the "
-        "clock as often as a tenth of its time allows, and with --time only the solved head and the end. It "
-        "is no training time, but counts in --time",
+        "evaluate after so many epochs, and at the end; if not given, after each, or as often as a tenth of "
+        "the time allows; with --time, the solved head and the end alone",
         1,
     )
     early_stopping: Optional[int] = setting(
-        None,
-        "end after so many epochs without a better validation accuracy (or the same at a lower loss); needs "
-        "a validation part",
-        1,
+        None, "end after so many epochs without a better validation accuracy; needs a validation part", 1
     )
     schedule: Optional[str] = setting(
         None,
-        "of the learning rate: cosine (to zero at the end) or constant; if not given, constant for adam and "
-        "cosine for the others",
+        "of the learning rate: cosine (to zero) or constant; if not given, constant for adam, else cosine",
         check_name=registry.SCHEDULE.check,
     )
     warmup: Optional[float] = setting(
         None,
-        "share of the training in which the learning rate rises; if not given, 0.1 with --head-init solve, "
-        "else 0",
+        "share of the run in which the learning rate rises; if not given, 0.1 with a solved head, else 0",
         0,
         0.9,
     )
     label_smoothing: float = setting(0.0, "share of each label that is spread over all classes", 0, 0.9)
     class_weights: str = setting(
         "none",
-        "balanced: an image counts the more, the fewer there are of its class; none: all count alike",
+        "balanced: rare classes count more; none: all images count alike",
         check_name=registry.CLASS_WEIGHTS.check,
     )
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1, group="speed")
     reuse: str = setting(
         "auto",
-        "auto: activations of frozen layers are computed in one pass at the start of an interval, cached and "
-        "read in its steps; off: they are computed in every step, as in the paper",
+        "auto: activations of frozen layers are computed once an interval and cached; off: in every step",
         check_name=registry.REUSE.check,
     )
     reuse_dtype: str = setting(
@@ -232,8 +235,7 @@ class TrainSettings(CommonSettings):
     )
     reuse_memory: Optional[str] = setting(
         None,
-        "a larger cache goes into a file; bytes, or with kB, MB or GB; 2GB if not given, or a quarter of "
-        "this machine's memory where that is less",
+        "a larger cache goes into a file (2GB, or a quarter of a smaller machine's memory)",
         check_name=quantities.bytes_of,
         metavar="SIZE",
     )
@@ -242,8 +244,7 @@ class TrainSettings(CommonSettings):
     )
     strategy: str = setting(
         "none",
-        "multi-worker: several processes, each on a share of every minibatch; you start them and name them "
-        "in TF_CONFIG; none",
+        "multi-worker: several processes, which you start, share every minibatch (TF_CONFIG names them)",
         check_name=registry.STRATEGY.check,
         group="several devices",
     )
@@ -254,16 +255,11 @@ class TrainSettings(CommonSettings):
         group="data",
     )
     skip_damaged: bool = setting(
-        False,
-        "decode every image file before training, and leave out those that cannot be read, in all parts",
+        False, "decode every image file before training, and leave out those that cannot be read"
     )
-    checkpoint_minutes: float = setting(
-        10.0, "between checkpoints within an epoch; one is also written after every epoch", 0, group="run"
-    )
+    checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch", 0, group="run")
     meter: Optional[str] = setting(
-        None,
-        "log of an external power meter, CSV of Unix time and watts, read at the end of the run",
-        metavar="FILE",
+        None, "log of an external power meter, CSV of Unix time and watts", metavar="FILE"
     )
     profile: Optional[str] = setting(
         None, "the model's profile; found or made in profiles/ if not given", metavar="FILE"
@@ -286,6 +282,5 @@ class TrainSettings(CommonSettings):
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(
         False,
-        "the same seed and profile give the same result, bit for bit; the ops are slower, and the number of "
-        "steps is that of --epochs, not what the time allows",
+        "the same seed and profile give the same result, bit for bit; --epochs, not the time, ends the run",
     )

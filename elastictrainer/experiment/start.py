@@ -54,7 +54,7 @@ def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> D
             missing = _exports_missing(run, settings)
             if missing:
                 load_tensorflow()
-                from elastictrainer.experiment.sample import training_sample
+                from elastictrainer.experiment.labelled import training_sample
                 from elastictrainer.models.export import export_run
 
                 sample = functools.partial(training_sample, run)

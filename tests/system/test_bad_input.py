@@ -260,12 +260,12 @@ BAD = {
     "config key": (config("epohcs: 3"), "unknown key 'epohcs'"),
     "config code": (
         config("model: !!python/object/apply:os.system ['touch hacked']"),
-        "model must be a single value, not a list",
+        "model must be a single value",
     ),
     "config bool": (config("epochs: true"), "--epochs must be a whole number, not 'true'"),
     "config bomb": (
         config("data_dir: [&a [x, x], &b [*a, *a], &c [*b, *b], &d [*c, *c, *c, *c]]"),
-        "data_dir must be a single value, not a list",
+        "data_dir must be a single value",
     ),
     # profiles
     "no profile": (
