@@ -1,6 +1,7 @@
 """Errors that end a command: the request was wrong (exit 2), the work failed (1), or a signal came (130)."""
 
 import difflib
+import itertools
 import re
 from typing import Iterable, Optional, Sequence
 
@@ -59,8 +60,19 @@ def shortened(text: str, most: int) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of an error's message, without the names of TensorFlow's ops and devices."""
+    """Return the line of an error's message that names the cause.
+
+    TensorFlow writes the names of ops and devices into it, and quotes the way there before it; Keras says
+    behind it what a layer was called with.
+    """
     text = re.sub(
         r"\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*?\]( name:.*)?", "", str(getattr(error, "message", None) or error)
     )
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    traced = "in user code:" in lines
+    lines = list(itertools.takewhile(lambda line: not line.startswith("Call arguments received"), lines))
+    lines = [line for line in lines if not re.match(r"(\w+: )?Exception encountered when calling", line)]
+    if traced:
+        lines = [line for line in lines if re.match(r"\w+(Error|Exception): ", line)][-1:] or lines[-1:]
+    kind = type(error).__name__
+    return lines[0].removeprefix(f"{kind}: ") if lines else kind

@@ -12,11 +12,6 @@ from elastictrainer.runs.run_folder import find_runs
 _EXAMPLE = "example: et-export runs/birds --format tflite --format saved_model"
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
-    return run("et-export", _body, arguments)
-
-
 def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = make_parser(
         "et-export",
@@ -56,6 +51,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     ):
         print(f"written: {path}")
 
+
+main = functools.partial(run, "et-export", _body)
 
 if __name__ == "__main__":
     sys.exit(main())

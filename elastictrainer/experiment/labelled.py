@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -49,11 +49,33 @@ class Labelled:
         return f"{self.split.count} {words + ' ' if words else ''}images of {Path(self.name).name}"
 
 
+def require_unchanged(
+    run: RunFolder, name: str, now: Dict[str, Any], advice: str, parts: Optional[Iterable[str]] = None
+) -> None:
+    """Raise UsageError if the data of a run changed since its start.
+
+    Args:
+        run: its folder; where it was killed before it had begun, nothing is known.
+        name: of the data.
+        now: its fingerprint, see `fingerprint.of_splits`.
+        advice: how to go on, as a sentence.
+        parts: those compared; None: all.
+    """
+    about = run.environment()
+    if "data" not in about:
+        return
+    was = {key: value for key, value in about["data"].items() if not parts or key in ("class_names", *parts)}
+    found = fingerprint.changes(was, now, bool(about.get("damaged", {}).get("damaged")))
+    if found:
+        raise UsageError(f"{name} is not what {run.path} was trained on: {abbreviated(found)}. {advice}")
+
+
 def labelled_of_run(
     run: RunFolder,
     part: Optional[str] = None,
     data_dir: Optional[str] = None,
     image_memory: Optional[str] = None,
+    unchanged: bool = False,
 ) -> Labelled:
     """Return the images of a part of a run's data: "test" (None), "val" or "train".
 
@@ -61,10 +83,11 @@ def labelled_of_run(
         run: its folder.
         part: of the data.
         data_dir, image_memory: instead of the run's settings of these names; None: as these say.
+        unchanged: they must be what they were. What was set apart by chance must be in any case: what would
+            be set apart now may have been trained on.
 
     Raises:
-        UsageError: the data is not there any more, has no such part, or is other data than what the part was
-            set apart of: what would be set apart now may have been trained on.
+        UsageError: the data is not there any more, has no such part, or is other data.
     """
     settings = load(TrainSettings, run.config_path)
     if image_memory is not None:
@@ -81,17 +104,14 @@ def labelled_of_run(
     splits = settings.test_split, settings.validation_split, settings.seed
     parts = split_dataset(settings.dataset, names, own, *splits)
     chosen = _chosen(settings.dataset, names, parts, part)
-    before = run.environment().get("data", {})
+    found = replace(chosen, split=gone.left(chosen.split))
     apart = {name: split for name, split in parts.items() if split is not own.get(name)}
-    if before and chosen.part in apart:
-        was = {name: about for name, about in before.items() if name in ("class_names", *apart)}
-        found = fingerprint.changes(was, fingerprint.of_splits(names, apart), bool(reading.damaged))
-        if found:
-            raise UsageError(
-                f"{chosen.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as "
-                "it was, or name images to test on with --dataset."
-            )
-    return replace(chosen, split=gone.left(chosen.split))
+    compared = apart if chosen.part in apart else {chosen.part: found.split} if unchanged else {}
+    if compared:
+        now = fingerprint.of_splits(names, compared)
+        advice = "Put it back as it was, or name images to test on with --dataset."
+        require_unchanged(run, chosen.name, now, advice, compared)
+    return found
 
 
 def labelled(

@@ -8,7 +8,6 @@ import typing
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
-from elastictrainer import registry
 from elastictrainer.errors import UsageError, shortened
 from elastictrainer.experiment.settings import CommonSettings, ProfileSettings, TrainSettings, option_of
 from elastictrainer.runs import flat_yaml
@@ -70,7 +69,7 @@ def parse(
         if kind is bool:
             extra["action"] = argparse.BooleanOptionalAction  # "no": for what a file may have set
         else:
-            extra["metavar"] = metadata["metavar"] or _metavar(kind, metadata)
+            extra["metavar"] = metadata["metavar"] or {int: "N", float: "X"}.get(kind, "NAME")
             extra["action"] = "append" if metadata["repeated"] else "store"
         default = "" if field.default is None or kind is bool else f" (default: {_text(field.default)})"
         groups[group].add_argument(option_of(name), help=metadata["help"] + default, **extra)
@@ -119,14 +118,6 @@ def _converted(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
 def _plain(kind: Any) -> Any:
     """Return the type without `Optional`: T for `Optional[T]` and for T."""
     return next((a for a in typing.get_args(kind) if a is not type(None)), kind)
-
-
-def _metavar(kind: Any, metadata: Any) -> str:
-    """Return the placeholder for a value in `--help`: the valid names where there are no other values."""
-    choice = getattr(metadata["check_name"], "__self__", None)
-    if isinstance(choice, registry.Choice) and choice.others is None:
-        return "{" + ",".join(choice.names) + "}"
-    return {int: "N", float: "X"}.get(kind, "NAME")
 
 
 def _text(default: Any) -> str:

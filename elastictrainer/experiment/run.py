@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -18,7 +18,7 @@ from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, keeping, memory, profiling
-from elastictrainer.experiment.labelled import training_sample
+from elastictrainer.experiment.labelled import require_unchanged, training_sample
 from elastictrainer.experiment.quantities import bytes_of, seconds_of
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
@@ -94,22 +94,18 @@ def _train(
         )
     about_data = fingerprint.fingerprint(data)
     if resume:
-        _require_unchanged(data, run)
+        require_unchanged(
+            run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
+        )
+        if fingerprint.times_differ(run.environment().get("data", {}), about_data):
+            LOG.info(f"note: {data.name} was written since the start; names, sizes and labels are the same")
         data = gone.without(data)
     noteworthy = remarks(data)
     if reading.left_out:
         left_out = abbreviated(reading.left_out)
         noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {left_out}")
     data, model, kept_images = _prepared(settings, run, resume, data, group)
-    print(
-        f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, "
-        f"{_counts(data)} images, {len(model.trainable_weights)} trainable tensors"
-    )
-    if data.val_split is None:
-        print("no validation part: the last weights are kept, and the test images choose nothing")
-    else:
-        print("the best weights are chosen by the validation images, and tested once at the end (best.keras)")
-    print(*noteworthy, f"run: {run.path}", sep="\n")
+    _announce(settings, data, model, noteworthy, run)
     memory.require_enough(model, settings.batch_size // (group.count if group else 1))
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
@@ -129,11 +125,7 @@ def _train(
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     if limit is not None:  # a forward pass of training fits; one of the usual 32 images may not
         data = dataclasses.replace(data, evaluated=min(data.evaluated, settings.batch_size))
-    evaluation_s = _evaluation_s(settings, data, timings)
-    one_of = 1
-    if settings.time and data.val_split is None:
-        one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * seconds_of(settings.time))))
-    evaluation = _evaluation(settings, data, run, checkpointing, one_of)
+    evaluation, deadline = _evaluation(settings, data, run, checkpointing, timings, more)
     trainer = Trainer(
         model,
         scheme=settings.scheme,
@@ -149,7 +141,7 @@ def _train(
         ),
         head=_head(settings, data, model),
         rates=rates,
-        deadline=_deadline(settings, evaluation, evaluation_s, one_of, more),
+        deadline=deadline,
         memory=limit,
         rho=settings.rho,
         interval=settings.interval,
@@ -175,6 +167,14 @@ def _train(
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
     summary: Dict[str, Any] = history.elastic
+    _finish(settings, run, summary, group)
+    return summary
+
+
+def _finish(
+    settings: TrainSettings, run: RunFolder, summary: Dict[str, Any], group: Optional[Workers]
+) -> None:
+    """Add the energy that an external meter logged to the summary, and export the model."""
     if settings.meter:
         try:
             joules = energy.from_log(settings.meter, summary["training_intervals"])
@@ -186,26 +186,60 @@ def _train(
         sample = functools.partial(training_sample, run)
         for path in export_run(run, settings.export.split(","), trust=True, sample=sample):  # just written
             print(f"written: {path}")
-    return summary
 
 
-def _counts(data: ImageData) -> str:
+def _announce(
+    settings: TrainSettings, data: ImageData, model: tf.keras.Model, noteworthy: Sequence[str], run: RunFolder
+) -> None:
     words = {"train": "training", "val": "validation", "test": "test"}
     *first, last = (f"{split.count} {words[part]}" for part, split in data.splits.items())
-    return f"{', '.join(first)} and {last}"
+    print(
+        f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {', '.join(first)} and "
+        f"{last} images, {len(model.trainable_weights)} trainable tensors"
+    )
+    if data.val_split is None:
+        print("no validation part: the last weights are kept, and the test images choose nothing")
+    else:
+        print("the best weights are chosen by the validation images, and tested once at the end (best.keras)")
+    print(*noteworthy, f"run: {run.path}", sep="\n")
 
 
 def _evaluation(
-    settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing, one_of: int
-) -> Union[Evaluation, BestWeights]:
-    """Return the evaluation between epochs: of the validation part, or of the test part where there is none.
+    settings: TrainSettings,
+    data: ImageData,
+    run: RunFolder,
+    checkpointing: Checkpointing,
+    timings: Optional[TensorTimings],
+    more: Optional[str],
+) -> Tuple[Union[Evaluation, BestWeights], Optional[Deadline]]:
+    """Return the evaluation between epochs, and the end of this process' time; None without --time.
 
-    `one_of`: the solved head is tested on one of so many images.
+    Evaluated is the validation part, or the test part where there is none; of this, after the head is solved,
+    as much as fits a share of --time. `more` is time for a resumed run, beyond what it had taken.
     """
+    expected_s = 0.0  # of one evaluation, until one was made
+    if timings is not None:
+        images = data.evaluated_count("test" if data.val_split is None else "val")
+        pass_s = 1e-3 * images / settings.batch_size * timings.full_ms * timings.forward_share
+        expected_s = _EVALUATION * pass_s
     stop, every = checkpointing.stop_if_asked, settings.validation_freq
-    if data.val_split is None:
-        return Evaluation(data.test, stop, every, one_of)
-    return BestWeights(data.validation, data.test, run, settings.early_stopping, stop, every)
+    evaluation: Union[Evaluation, BestWeights]
+    one_of = 1
+    if data.val_split is not None:
+        evaluation = BestWeights(data.validation, data.test, run, settings.early_stopping, stop, every)
+    else:
+        if settings.time:
+            one_of = max(1, math.ceil(expected_s / (_HEAD_SHARE * seconds_of(settings.time))))
+        evaluation = Evaluation(data.test, stop, every, one_of)
+    if not settings.time:
+        return evaluation, None
+    exports = settings.export.split(",") if settings.export else []
+
+    def reserve_s() -> float:
+        return (evaluation.seconds or expected_s) + _ENDING_S + _EXPORT_S * len(exports)
+
+    more_s = seconds_of(more) if more else 0.0
+    return evaluation, Deadline(seconds_of(settings.time), reserve_s, more_s, check_s=expected_s / one_of)
 
 
 def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> str:
@@ -223,55 +257,6 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
         print(f"note: {error}")
         return "keep"
     return "solve"
-
-
-def _evaluation_s(settings: TrainSettings, data: ImageData, timings: Optional[TensorTimings]) -> float:
-    """Return the expected duration of an evaluation, in seconds; 0 without a profile."""
-    if timings is None:
-        return 0.0
-    images = data.evaluated_count("test" if data.val_split is None else "val")
-    pass_s = 1e-3 * images / settings.batch_size * timings.full_ms * timings.forward_share
-    return _EVALUATION * pass_s
-
-
-def _deadline(
-    settings: TrainSettings,
-    evaluation: Union[Evaluation, BestWeights],
-    evaluation_s: float,
-    one_of: int,
-    more: Optional[str],
-) -> Optional[Deadline]:
-    """Return the time that this process may take; None without --time.
-
-    `evaluation` tells what an evaluation takes once it has made one, `evaluation_s` until then; `more` is for
-    a resumed run, beyond the time it had taken.
-    """
-    if not settings.time:
-        return None
-    exports = settings.export.split(",") if settings.export else []
-
-    def reserve_s() -> float:
-        return (evaluation.seconds or evaluation_s) + _ENDING_S + _EXPORT_S * len(exports)
-
-    more_s = seconds_of(more) if more else 0.0
-    return Deadline(seconds_of(settings.time), reserve_s, more_s, check_s=evaluation_s / one_of)
-
-
-def _require_unchanged(data: ImageData, run: RunFolder) -> None:
-    """Raise UsageError if a run's data changed since its start."""
-    before, now = run.environment().get("data"), fingerprint.fingerprint(data)
-    if before is None:  # it was killed before it had begun
-        return
-    found = fingerprint.changes(before, now, bool(run.environment().get("damaged", {}).get("damaged")))
-    if found:
-        raise UsageError(
-            f"{data.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as it "
-            "was, or train on it as it is in a new run."
-        )
-    if fingerprint.times_differ(before, now):
-        LOG.info(
-            f"note: files of {data.name} were written since the start; names, sizes and labels are the same"
-        )
 
 
 def _prepared(

@@ -8,13 +8,16 @@ from elastictrainer import registry
 from elastictrainer.experiment import quantities
 from elastictrainer.selection import schemes
 
+_LARGEST_SEED = 2**32 - 1  # NumPy takes no more
+
 
 def setting(
     default: Any,
     help: str,
     low: Optional[float] = None,
     high: Optional[float] = None,
-    check_name: Optional[Callable[[str], Any]] = None,
+    names: Optional[registry.Choice] = None,
+    check: Optional[Callable[[str], Any]] = None,
     metavar: Optional[str] = None,
     group: str = "",
     repeated: bool = False,
@@ -23,15 +26,19 @@ def setting(
 
     Args:
         default: its value if neither the file nor the command line sets it.
-        help: one line for `--help`.
+        help: one line for `--help`; names alone, where there are no others, are its placeholder there.
         low, high: smallest and largest value allowed; None: no limit.
-        check_name: raises UsageError for a name that does not exist; None: the value is not a name.
-        metavar: placeholder for the value in `--help`; None: by its type, or the names there are.
+        names: the valid names; None: the value is no name.
+        check: raises UsageError for a wrong value; None: `names` does, or there is none.
+        metavar: placeholder for the value in `--help`; None: the names, or by the type.
         group: the heading in `--help` above this setting and those that follow; empty: as the one before.
         repeated: the option may be given several times; its values are one text then, separated by commas.
     """
+    if names is not None:
+        check = names.check
+        metavar = metavar or (None if names.others else f"{{{','.join(names.names)}}}")
     metadata = {
-        **{"help": help, "low": low, "high": high, "check_name": check_name},
+        **{"help": help, "low": low, "high": high, "check_name": check},
         **{"metavar": metavar, "group": group, "repeated": repeated},
     }
     return dataclasses.field(default=default, metadata=metadata)
@@ -49,25 +56,23 @@ class CommonSettings:
     model: str = setting(
         "resnet50",
         f"{registry.MODEL.listed}, a .keras file, or package.module:function",
-        check_name=registry.MODEL.check,
+        names=registry.MODEL,
         group="model",
     )
     trust_model: bool = setting(False, "load a model even if that can run code of its author's")
     weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file", metavar="FILE")
     head_init: str = setting(
         "solve",
-        "initial head: solve (fitted to the features of the untrained network), zeros, glorot (as in the "
-        "published code), or keep (that of a model of your own)",
-        check_name=registry.HEAD_INIT.check,
+        "initial head: solve fits it to features, glorot is the published code's, keep is for your own model",
+        names=registry.HEAD_INIT,
     )
     augment: Optional[str] = setting(
         None,
-        "random changes of training images: none, flip, standard, strong or paper; if not given, flip, and "
-        "none for the demo network",
-        check_name=registry.AUGMENT.check,
+        "random changes of training images; if not given, flip, for the demo network none",
+        names=registry.AUGMENT,
     )
     rotation: Optional[float] = setting(
-        None, "largest random rotation, in turns, instead of that of --augment", 0, 0.5
+        None, "largest random rotation, in turns, instead of --augment's", 0, 0.5
     )
     flip: Optional[bool] = setting(None, "mirror images at random, or not, whatever --augment says")
     dataset: str = setting(
@@ -77,45 +82,38 @@ class CommonSettings:
         "tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
         "split and group, or .npz arrays; tfds:NAME, any image classification set of tensorflow-datasets; "
         'hf:NAME, one of Hugging Face\'s hub, or hf:FOLDER, a copy of one (pip install "elastictrainer[hf]")',
-        check_name=registry.DATASET.check,
+        names=registry.DATASET,
         group="data",
         metavar="DATA",
     )
     validation_split: Optional[float] = setting(
         None,
-        "share of every class of the training images to choose the best epoch by; without a test part and "
-        "--test-split: to test on",
+        "share of training images to choose the best epoch by (to test on, where nothing else is for that)",
         0.01,
         0.9,
     )
     test_split: Optional[float] = setting(
-        None, "share of every class to test on, where the data has no test part", 0.01, 0.9
+        None, "share of every class to test on, without a test part", 0.01, 0.9
     )
     data_dir: Optional[str] = setting(
-        None,
-        "where tensorflow-datasets (~/tensorflow_datasets) or Hugging Face's datasets keep their data",
-        metavar="DIR",
+        None, "where tensorflow-datasets or Hugging Face's datasets keep their data", metavar="DIR"
     )
     label_column: Optional[str] = setting(
-        None, "column of the labels of hf: data, where there are several of classes", metavar="NAME"
+        None, "of hf: data, where several columns hold classes", metavar="NAME"
     )
-    classes: Optional[int] = setting(
-        None, "number of classes; comes from the data, and must agree with it", 2
-    )
+    classes: Optional[int] = setting(None, "number of classes, which must be that of the data", 2)
     image_memory: str = setting(
         "256MB",
-        "memory for decoding an image; a larger image raises an error",
-        check_name=quantities.bytes_of,
+        "for decoding an image; a larger one raises an error",
+        check=quantities.bytes_of,
         metavar="SIZE",
     )
     image_size: Optional[int] = setting(
-        None, "height and width in pixels; the model's own if not given (224)", 8, 4096
+        None, "height and width in pixels; the model's own if not given", 8, 4096
     )
     batch_size: int = setting(4, "images in a training step", 1, group="training")
     optimizer: str = setting(
-        "sgd",
-        "sgd (momentum 0.9, decoupled weight decay), adam, or adamw (with decoupled weight decay)",
-        check_name=registry.OPTIMIZER.check,
+        "sgd", "sgd has momentum 0.9; sgd and adamw have decoupled weight decay", names=registry.OPTIMIZER
     )
     learning_rate: Optional[float] = setting(
         None,
@@ -123,17 +121,9 @@ class CommonSettings:
         0,
     )
     weight_decay: float = setting(5e-4, "of sgd and adamw, per step, times the learning rate", 0)
-    mixed_precision: bool = setting(False, "compute in bfloat16; faster where the device has such arithmetic")
-    calibration_seconds: float = setting(
-        40.0, "spent on timing steps when a profile is made; less: a less accurate one", 0, group="profile"
-    )
-    seed: int = setting(
-        0,
-        "of initial head, data order, augmentation and dropout",
-        0,
-        2**32 - 1,  # NumPy takes no more
-        group="run",
-    )
+    mixed_precision: bool = setting(False, "compute in bfloat16, where the device has such arithmetic")
+    calibration_seconds: float = setting(40.0, "for timing steps when a profile is made", 0, group="profile")
+    seed: int = setting(0, "of all random numbers", 0, _LARGEST_SEED, group="run")
 
 
 @dataclass
@@ -141,13 +131,11 @@ class ProfileSettings(CommonSettings):
     """Settings of et-profile."""
 
     warmup: int = setting(
-        100, "steps before the first measurement; fewer if they take five seconds", 1, group="profile"
+        100, "steps before the first measurement, in five seconds at most", 1, group="profile"
     )
     steps: int = setting(8, "traced steps; times are medians over them", 1)
     validate: int = setting(0, "measure this many random selections against the prediction", 0)
-    output: Optional[str] = setting(
-        None, "where to write the profile (profiles/MODEL_....json)", metavar="FILE"
-    )
+    output: Optional[str] = setting(None, "the profile (profiles/MODEL_....json)", metavar="FILE")
 
 
 @dataclass
@@ -156,7 +144,7 @@ class TrainSettings(CommonSettings):
 
     init_from: Optional[str] = setting(
         None,
-        "start from an earlier run's model; its head is kept for the same classes, and solved for others",
+        "start from an earlier run's model; the head is kept for the same classes",
         group="model",
         metavar="RUN",
     )
@@ -171,30 +159,27 @@ class TrainSettings(CommonSettings):
     scheme: str = setting(
         "elastic",
         f"{', '.join(schemes.SCHEMES)}, or your own: package.module:Class",
-        check_name=schemes.check_name,
+        check=schemes.check_name,
         group="speed",
     )
     rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
     time: Optional[str] = setting(
         None,
-        "what the whole command may take (90s, 10m, 1.5h), instead of --rho and --epochs",
-        check_name=quantities.seconds_of,
+        "for the whole command (90s, 10m, 1.5h), instead of --rho and --epochs",
+        check=quantities.seconds_of,
         metavar="TIME",
     )
     memory: Optional[str] = setting(
         None,
-        "elastic schemes: memory that the whole process may take; auto: three quarters of what is free",
-        check_name=quantities.limit_of,
+        "elastic schemes: limit of the whole process (1GB), or auto: three quarters of what is free",
+        check=quantities.limit_of,
         metavar="SIZE",
     )
     interval: Optional[int] = setting(
-        None, "epochs between two selections; if not given, as the time allows, and 4 with --reuse off", 1
+        None, "epochs between two selections; if not given, by time, or 4 with --reuse off", 1
     )
     epochs: int = setting(
-        12,
-        "passes over the training images; with --rho, those of the full training it refers to",
-        1,
-        group="training",
+        12, "passes over the training images; with --rho, those of full training", 1, group="training"
     )
     validation_freq: Optional[int] = setting(
         None,
@@ -203,84 +188,59 @@ class TrainSettings(CommonSettings):
         1,
     )
     early_stopping: Optional[int] = setting(
-        None, "end after so many epochs without a better validation accuracy; needs a validation part", 1
+        None, "end after so many epochs without a better validation accuracy", 1
     )
     schedule: Optional[str] = setting(
-        None,
-        "of the learning rate: cosine (to zero) or constant; if not given, constant for adam, else cosine",
-        check_name=registry.SCHEDULE.check,
+        None, "of the learning rate; if not given, constant for adam, else cosine", names=registry.SCHEDULE
     )
     warmup: Optional[float] = setting(
-        None,
-        "share of the run in which the learning rate rises; if not given, 0.1 with a solved head, else 0",
-        0,
-        0.9,
+        None, "share of the run in which the rate rises; if not given, 0.1 with a solved head", 0, 0.9
     )
     label_smoothing: float = setting(0.0, "share of each label that is spread over all classes", 0, 0.9)
-    class_weights: str = setting(
-        "none",
-        "balanced: rare classes count more; none: all images count alike",
-        check_name=registry.CLASS_WEIGHTS.check,
-    )
+    class_weights: str = setting("none", "balanced: rare classes count more", names=registry.CLASS_WEIGHTS)
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1, group="speed")
     reuse: str = setting(
         "auto",
-        "auto: activations of frozen layers are computed once an interval and cached; off: in every step",
-        check_name=registry.REUSE.check,
+        "auto: cache the activations of frozen layers; off: compute them in every step",
+        names=registry.REUSE,
     )
-    reuse_dtype: str = setting(
-        "float16",
-        "cached activations are stored as float16 or float32",
-        check_name=registry.REUSE_DTYPE.check,
-    )
+    reuse_dtype: str = setting("float16", "of cached activations", names=registry.REUSE_DTYPE)
     reuse_memory: Optional[str] = setting(
         None,
-        "a larger cache goes into a file (2GB, or a quarter of a smaller machine's memory)",
-        check_name=quantities.bytes_of,
+        "a larger cache goes into a file (2GB, or a quarter of the machine)",
+        check=quantities.bytes_of,
         metavar="SIZE",
     )
-    reuse_dir: Optional[str] = setting(
-        None, "where that file is, while training lasts (the run folder)", metavar="DIR"
-    )
+    reuse_dir: Optional[str] = setting(None, "folder of that file (the run folder)", metavar="DIR")
     strategy: str = setting(
         "none",
-        "multi-worker: several processes, which you start, share every minibatch (TF_CONFIG names them)",
-        check_name=registry.STRATEGY.check,
+        "multi-worker: processes that you start with TF_CONFIG share every minibatch",
+        names=registry.STRATEGY,
         group="several devices",
     )
     cache: str = setting(
-        "none",
-        "keep decoded images of a folder or table: none or memory",
-        check_name=registry.CACHE.check,
-        group="data",
+        "none", "keep decoded images of a folder or table", names=registry.CACHE, group="data"
     )
-    skip_damaged: bool = setting(
-        False, "decode every image file before training, and leave out those that cannot be read"
-    )
+    skip_damaged: bool = setting(False, "decode every image file first, and leave out unreadable ones")
     checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch", 0, group="run")
-    meter: Optional[str] = setting(
-        None, "log of an external power meter, CSV of Unix time and watts", metavar="FILE"
-    )
-    profile: Optional[str] = setting(
-        None, "the model's profile; found or made in profiles/ if not given", metavar="FILE"
-    )
+    meter: Optional[str] = setting(None, "log of an external power meter: Unix time, watts", metavar="FILE")
+    profile: Optional[str] = setting(None, "the model's profile (found or made in profiles/)", metavar="FILE")
     export: Optional[str] = setting(
         None,
         f"write the model for use when done: {', '.join(registry.EXPORT.names)}; may be repeated",
-        check_name=lambda formats: registry.EXPORT.check_each(formats.split(",")),
+        check=lambda formats: registry.EXPORT.check_each(formats.split(",")),
         metavar="FORMAT",
         repeated=True,
     )
     callback: Optional[str] = setting(
         None,
         "a Keras callback of yours, or a function that returns one; may be repeated",
-        check_name=lambda places: registry.check_places("--callback", places.split(",")),
+        check=lambda places: registry.check_places("--callback", places.split(",")),
         metavar="MODULE:NAME",
         repeated=True,
     )
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)", metavar="DIR")
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(
-        False,
-        "the same seed and profile give the same result, bit for bit; --epochs, not the time, ends the run",
+        False, "same seed and profile, same bits; --epochs, not the time, ends the run"
     )

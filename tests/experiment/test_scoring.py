@@ -90,7 +90,7 @@ def test_the_size_is_the_classifiers_or_the_users(tf, image_folder):
     data, any_size = labelled(str(image_folder)), classifier(None, size=None)
     with pytest.raises(UsageError, match="takes images of any size"):
         score(any_size, data)
-    with pytest.raises(UsageError, match="--image-size 0 is out of range"):
+    with pytest.raises(UsageError, match="--image-size 0: the classifier takes"):
         score(any_size, data, 0)
     assert score(any_size, data, 12).accuracy == 1 == score(classifier(None), data, 8).accuracy
     with pytest.raises(UsageError, match="--image-size 12: the classifier takes images of 8x8"):
