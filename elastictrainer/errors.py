@@ -18,20 +18,18 @@ class DataError(RunError):
     """The training data cannot be read."""
 
 
-class DamagedImages(DataError):
+class _OfFiles(Exception):
+    def __init__(self, message: str, files: Sequence[str] = ()):
+        super().__init__(message)
+        self.files = list(files)
+
+
+class DamagedImages(_OfFiles, DataError):
     """Images cannot be decoded. `files` names those that are files of their own."""
 
-    def __init__(self, message: str, files: Sequence[str] = ()):
-        super().__init__(message)
-        self.files = list(files)
 
-
-class UnreadableImages(UsageError):
+class UnreadableImages(_OfFiles, UsageError):
     """Images are missing or damaged, as was seen before any was decoded. `files` names them."""
-
-    def __init__(self, message: str, files: Sequence[str] = ()):
-        super().__init__(message)
-        self.files = list(files)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -39,13 +37,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 def unknown(kind: str, value: str, allowed: Iterable[str], listed: Optional[str] = None) -> UsageError:
-    """Make an error for a name that is not among `allowed`, with the nearest valid one.
+    """Make an error for a name of a `kind` that is not among `allowed`, with the nearest valid one.
 
-    Args:
-        kind: of the name, e.g. "model".
-        value: the name that was given.
-        allowed: the valid names, in the order to print them.
-        listed: a text to print instead, where they are many.
+    `listed` is a text to print instead of the valid names, where they are many.
     """
     allowed = list(allowed)
     near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.4)

@@ -26,21 +26,24 @@ def make_parser(
     return parser
 
 
-def add_weights(parser: argparse.ArgumentParser) -> None:
-    """Add the option that chooses between a run's best and last weights."""
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Add the options of how a trained model is read."""
     parser.add_argument(
         "--weights",
         choices=("best", "last"),
         help="a run's weights: best (the default, of a run with a validation part) or last",
     )
+    parser.add_argument(
+        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
+    )
 
 
 def add_trained_model(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a command that uses a trained model: MODEL first, and how it is read."""
+    """Add MODEL, the first argument of a command that uses a trained model, and how it is read."""
     parser.add_argument(
         "model", metavar="MODEL", help="a run folder, a .keras file, a SavedModel folder, or a .tflite file"
     )
-    add_weights(parser)
+    add_reading(parser)
     parser.add_argument(
         "--image-size", type=int, metavar="N", help="height and width in pixels, for a model that takes any"
     )
@@ -48,9 +51,6 @@ def add_trained_model(parser: argparse.ArgumentParser) -> None:
         "--image-memory",
         metavar="SIZE",
         help="memory for decoding a picture; a larger one raises an error (256MB, or the run's setting)",
-    )
-    parser.add_argument(
-        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
     )
 
 

@@ -4,7 +4,7 @@ import functools
 import sys
 from typing import Optional, Sequence
 
-from elastictrainer.cli.command import add_weights, make_parser, run
+from elastictrainer.cli.command import add_reading, make_parser, run
 from elastictrainer.registry import EXPORT
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import find_runs
@@ -27,10 +27,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     parser.add_argument("--output", metavar="DIR", help="where to write (default: RUN/export)")
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist there")
-    parser.add_argument(
-        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
-    )
-    add_weights(parser)
+    add_reading(parser)
     options = parser.parse_args(arguments)
 
     formats = options.format or ["tflite"]

@@ -20,12 +20,9 @@ _KEPT = 0.5
 
 
 def limit(asked: Optional[str]) -> Optional[float]:
-    """Return the bytes that a run may take which was asked to with --memory; None: as many as it takes.
+    """Return the bytes that a run may take by --memory; None: as many as it takes. UsageError on a GPU.
 
     With a limit, this process gives large blocks of memory back from here on.
-
-    Raises:
-        UsageError: it is to train on a GPU, whose memory is another.
     """
     if asked is None:
         return None

@@ -36,10 +36,6 @@ def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> D
         run: its folder.
         trust: its config may name code, whoever wrote it.
         more: time beyond what the run has taken, as of --time: a finished run goes on, too.
-
-    Raises:
-        UsageError: there is no run, its settings are wrong, they name code and are not this user's, or `more`
-            is given to a run without --time.
     """
     if run.config_path.exists():
         settings = load_trusted_settings(run, trust)
@@ -74,15 +70,8 @@ def last_unfinished() -> RunFolder:
 
 def _read_by(settings: TrainSettings) -> List[Path]:
     """Return the files and folders that a run reads."""
-    named = (
-        settings.dataset.removeprefix(HF),
-        settings.data_dir,
-        settings.model,
-        settings.weights,
-        settings.init_from,
-        settings.profile,
-        settings.meter,
-    )
+    model, data = (settings.model, settings.weights, settings.init_from), settings.dataset.removeprefix(HF)
+    named = (data, settings.data_dir, *model, settings.profile, settings.meter)
     return [Path(name) for name in named if name and Path(name).exists()]
 
 
