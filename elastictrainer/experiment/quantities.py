@@ -26,7 +26,7 @@ def seconds_of(text: str) -> float:
 
 
 def seconds_until(text: str, now: datetime.datetime) -> float:
-    """Return the seconds from `now` until the clock next shows `text`, such as "18:00", or raise UsageError."""
+    """Return the seconds from `now` until the clock next shows `text`: "18:00"; else raise UsageError."""
     found = re.fullmatch(r"\s*(\d{1,2}):(\d\d)\s*", str(text))
     if not found or int(found[1]) > 23 or int(found[2]) > 59:
         raise UsageError(f"--until {text!r} is no time of day. Valid: hours and minutes, such as 18:00.")
