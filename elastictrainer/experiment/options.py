@@ -8,7 +8,7 @@ import typing
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
-from elastictrainer.errors import UsageError, shortened
+from elastictrainer.errors import UsageError, shortened, unknown
 from elastictrainer.experiment.settings import CommonSettings, ProfileSettings, TrainSettings, option_of
 from elastictrainer.runs import flat_yaml
 
@@ -71,16 +71,22 @@ def parse(
         else:
             extra["metavar"] = metadata["metavar"] or {int: "N", float: "X"}.get(kind, "NAME")
             extra["action"] = "append" if metadata["repeated"] else "store"
-        default = "" if field.default is None or kind is bool else f" (default: {_text(field.default)})"
-        groups[group].add_argument(option_of(name), help=metadata["help"] + default, **extra)
+        default = (
+            ""
+            if field.default is None or kind is bool
+            else f" (default: {field.default:{'g' if kind is float else ''}})"
+        )
+        groups[group].add_argument(option_of(name), **extra).help = metadata["help"] + default
         names = [name, *(alias for alias, target in ALIASES.items() if target == name)]
         others = {*map(option_of, names), *(f"--{alias}" for alias in names)} - {option_of(name)}
         if others:
-            parser.add_argument(*sorted(others), help=argparse.SUPPRESS, **extra)
+            parser.add_argument(*sorted(others), **extra).help = argparse.SUPPRESS
     parsed, rest = parser.parse_known_args(arguments)
     if rest:
         known = [option for action in parser._actions for option in action.option_strings]
-        raise UsageError(f"unknown argument {rest[0]!r}.{_nearest(rest[0].split('=')[0], known)} See --help.")
+        near = difflib.get_close_matches(rest[0].split("=")[0], known, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"unknown argument {rest[0]!r}.{hint} See --help.")
     values = _read_yaml(parsed.config, fields) if parsed.config else {}
     for name, value in vars(parsed).items():
         if name in fields:
@@ -120,24 +126,13 @@ def _plain(kind: Any) -> Any:
     return next((a for a in typing.get_args(kind) if a is not type(None)), kind)
 
 
-def _text(default: Any) -> str:
-    return f"{default:g}" if isinstance(default, float) else str(default)
-
-
-def _nearest(value: str, valid: List[str]) -> str:
-    near = difflib.get_close_matches(value, valid, n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
-
-
 def _read_yaml(path: str, fields: Dict[str, Any]) -> Dict[str, Any]:
     of_any_command = {**_fields(ProfileSettings), **_fields(TrainSettings)}
     values: Dict[str, Any] = {}
     for key, value in flat_yaml.texts(path).items():
         name = ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
         if name not in of_any_command:  # one file serves both commands
-            raise UsageError(
-                f"{path}: unknown key {key!r}.{_nearest(name, list(fields))} Valid: {', '.join(fields)}."
-            )
+            raise UsageError(f"{path}: {unknown('key', key, fields)}")
         if name in values:
             raise UsageError(f"{path}: {key!r} is {name!r} again; leave one of them out.")
         values[name] = value

@@ -53,7 +53,7 @@ PRESETS: Dict[str, Augmentation] = {
 def chosen(preset: str, rotation: Optional[float] = None, flip: Optional[bool] = None) -> Augmentation:
     """Return a preset, with another rotation or flip where one is given; UsageError for an unknown name."""
     AUGMENT.check(preset)
-    given = {"rotation": rotation, "flip": flip}
+    given: Dict[str, Any] = {"rotation": rotation, "flip": flip}
     return replace(PRESETS[preset], **{key: value for key, value in given.items() if value is not None})
 
 

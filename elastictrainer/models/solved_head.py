@@ -29,13 +29,13 @@ class SolvableHead:
     def __init__(self, model: tf.keras.Model):
         """Find the head of a functional model; UsageError, with the reason, where it cannot be solved."""
         outputs = getattr(model, "outputs", None) or []
-        last = next(layers_before(outputs[0]), None) if len(outputs) == 1 else None
+        last: Any = next(layers_before(outputs[0]), None) if len(outputs) == 1 else None
         why = _unsolvable(last)
         if why:
             raise UsageError(f"the head cannot be solved: {why}.")
-        self.layer: Any = last
+        self.layer = last
         self.held: int = getattr(last, _HELD, 0)
-        network = tf.keras.Model(model.inputs, self.layer.input)
+        network = tf.keras.Model(model.inputs, last.input)
         self.features: Callable[[Any], tf.Tensor] = tf.function(
             lambda inputs: tf.cast(network(inputs, training=False), tf.float32), reduce_retracing=True
         )

@@ -8,7 +8,6 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError, reason
 from elastictrainer.models import augmentation, keras_applications, model_file, user_models
 from elastictrainer.models.architecture import Architecture, WeightsFile
-from elastictrainer.models.augmentation import Augmentation
 from elastictrainer.models.preprocessing import Preprocessing
 from elastictrainer.registry import HEAD_INIT, KERAS_NETWORKS, MODEL
 from elastictrainer.steps.keras_compat import in_inference_mode
@@ -78,43 +77,28 @@ def create(
             size that the network cannot have; a model of the user's that does not give logits.
     """
     MODEL.check(name)
-    if name in MODEL.names:
-        HEAD_INIT.check(head_init)
-        network = architecture(name)
-        chosen = augmentation.chosen(augment or network.augment, rotation, flip)
-        return _built_in(name, network, chosen, classes, image_size or network.image_size, weights, head_init)
-    if name.endswith(".keras"):
-        model = model_file.read(name, trust)
-    else:
-        model = user_models.from_function(name, classes, (image_size or _OWN_SIZE,) * 2 + (3,))
-    user_models.require_logits(name, model, classes)
-    return model
-
-
-def _built_in(
-    name: str,
-    network: Architecture,
-    changes: Augmentation,
-    classes: int,
-    image_size: int,
-    weights: str,
-    head_init: str,
-) -> tf.keras.Model:
-    shape = (image_size, image_size, 3)
-    pixels = tf.keras.Input(shape, name="pixels")
-    features = pixels
-    for layer in augmentation.layers(changes):
+    if name not in MODEL.names:
+        if name.endswith(".keras"):
+            model = model_file.read(name, trust)
+        else:
+            model = user_models.from_function(name, classes, (image_size or _OWN_SIZE,) * 2 + (3,))
+        user_models.require_logits(name, model, classes)
+        return model
+    HEAD_INIT.check(head_init)
+    network = architecture(name)
+    size = image_size or network.image_size
+    features = pixels = tf.keras.Input((size, size, 3), name="pixels")
+    for layer in augmentation.layers(augmentation.chosen(augment or network.augment, rotation, flip)):
         features = layer(features)
     features = network.preprocess(features)
-    features = in_inference_mode(_backbone(name, network, shape, weights), features)
+    features = in_inference_mode(_backbone(name, network, (size, size, 3), weights), features)
     if len(features.shape) == 4:
         features = tf.keras.layers.GlobalAveragePooling2D()(features)
     features = tf.keras.layers.Dropout(0.2)(features)
     init = "glorot_uniform" if head_init == "glorot" else "zeros"  # one that is solved later starts at zero
     # In float32 whatever the others compute in: a softmax of rounded logits loses small differences.
     head = tf.keras.layers.Dense(classes, kernel_initializer=init, name="head", dtype="float32")
-    logits = head(features)
-    return tf.keras.Model(pixels, logits, name=name)
+    return tf.keras.Model(pixels, head(features), name=name)
 
 
 def _backbone(name: str, network: Architecture, shape: Tuple[int, int, int], weights: str) -> tf.keras.Model:
