@@ -109,8 +109,8 @@ def labelled_of_run(
     compared = apart if chosen.part in apart else {chosen.part: found.split} if unchanged else {}
     if compared:
         now = fingerprint.of_splits(names, compared)
-        advice = "Put it back as it was, or name images to test on with --dataset."
-        require_unchanged(run, chosen.name, now, advice, compared)
+        other = "" if unchanged else ", or name images to test on with --dataset"
+        require_unchanged(run, chosen.name, now, f"Put it back as it was{other}.", compared)
     return found
 
 
