@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import tensorflow as tf
 
@@ -12,15 +12,13 @@ from elastictrainer.data.reading import Reading
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.experiment.rates import learning_rate
-from elastictrainer.experiment.settings import CommonSettings, TrainSettings
+from elastictrainer.experiment.settings import CommonSettings
 from elastictrainer.models import zoo
 from elastictrainer.runs import environment
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import use_random_variables
-
-_ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
 
 
 def configure(seed: int, deterministic: bool = False, mixed_precision: bool = False) -> None:
@@ -59,13 +57,9 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
 
 
 def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
-    """Return how a data set is read: as the settings ask, or as `run` noted, which is resumed or tested."""
-    options: Dict[str, Any] = {}
-    if run is not None:
-        options = run.environment().get("damaged", {})
-    elif isinstance(settings, TrainSettings):
-        options = {"skip_damaged": settings.skip_damaged, "advice": _ADVICE}
-    return Reading(bytes_of(settings.image_memory), label_column=settings.label_column, **options)
+    """Return how a data set is read: as the settings and as `run` noted, which is resumed or tested."""
+    noted = run.environment().get("damaged", {}) if run else {}
+    return Reading(bytes_of(settings.image_memory), label_column=settings.label_column, **noted)
 
 
 def load_data(settings: CommonSettings, reading_of: Optional[Reading] = None) -> ImageData:

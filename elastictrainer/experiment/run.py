@@ -45,6 +45,7 @@ from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
 from elastictrainer.training.workers import Workers
 
+_ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
 _ENDING_S = 4.0  # to write the model and the summary, and to leave Python
 _EVALUATION = 0.75  # of the forward pass of training: measured, MobileNetV2 at 224x224
 _EXPORT_S = 15.0  # for each format
@@ -84,6 +85,8 @@ def _train(
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     assembly.note_precision(settings)
     reading = assembly.reading(settings, run if resume else None)
+    if not resume:  # which leaves out the same files as at its start
+        reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
         # Alone, it makes the test part where the data has none.
@@ -98,7 +101,9 @@ def _train(
             run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
         )
         if fingerprint.times_differ(run.environment().get("data", {}), about_data):
-            LOG.info(f"note: {data.name} was written since the start; names, sizes and labels are the same")
+            LOG.info(
+                f"note: files of {data.name} were written since the start; names, sizes and labels are the same"
+            )
         data = gone.without(data)
     noteworthy = remarks(data)
     if reading.left_out:
