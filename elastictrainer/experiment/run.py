@@ -102,7 +102,8 @@ def _train(
         )
         if fingerprint.times_differ(run.environment().get("data", {}), about_data):
             LOG.info(
-                f"note: files of {data.name} were written since the start; names, sizes and labels are the same"
+                f"note: files of {data.name} were written since the start; their names, sizes and labels are "
+                "the same"
             )
         data = gone.without(data)
     noteworthy = remarks(data)
