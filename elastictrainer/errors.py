@@ -1,6 +1,7 @@
 """Errors that end a command: the request was wrong (exit 2), the work failed (1), or a signal came (130)."""
 
 import difflib
+import itertools
 import re
 from typing import Iterable, Optional, Sequence
 
@@ -17,20 +18,18 @@ class DataError(RunError):
     """The training data cannot be read."""
 
 
-class DamagedImages(DataError):
+class _OfFiles(Exception):
+    def __init__(self, message: str, files: Sequence[str] = ()):
+        super().__init__(message)
+        self.files = list(files)
+
+
+class DamagedImages(_OfFiles, DataError):
     """Images cannot be decoded. `files` names those that are files of their own."""
 
-    def __init__(self, message: str, files: Sequence[str] = ()):
-        super().__init__(message)
-        self.files = list(files)
 
-
-class UnreadableImages(UsageError):
+class UnreadableImages(_OfFiles, UsageError):
     """Images are missing or damaged, as was seen before any was decoded. `files` names them."""
-
-    def __init__(self, message: str, files: Sequence[str] = ()):
-        super().__init__(message)
-        self.files = list(files)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -38,13 +37,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 def unknown(kind: str, value: str, allowed: Iterable[str], listed: Optional[str] = None) -> UsageError:
-    """Make an error for a name that is not among `allowed`, with the nearest valid one.
+    """Make an error for a name of a `kind` that is not among `allowed`, with the nearest valid one.
 
-    Args:
-        kind: of the name, e.g. "model".
-        value: the name that was given.
-        allowed: the valid names, in the order to print them.
-        listed: a text to print instead, where they are many.
+    `listed` is a text to print instead of the valid names, where they are many.
     """
     allowed = list(allowed)
     near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.4)
@@ -59,8 +54,19 @@ def shortened(text: str, most: int) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of an error's message, without the names of TensorFlow's ops and devices."""
+    """Return the line of an error's message that names the cause.
+
+    TensorFlow writes the names of ops and devices into it, and quotes the way there before it; Keras says
+    behind it what a layer was called with.
+    """
     text = re.sub(
         r"\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*?\]( name:.*)?", "", str(getattr(error, "message", None) or error)
     )
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    traced = "in user code:" in lines
+    lines = list(itertools.takewhile(lambda line: not line.startswith("Call arguments received"), lines))
+    lines = [line for line in lines if not re.match(r"(\w+: )?Exception encountered when calling", line)]
+    if traced:
+        lines = [line for line in lines if re.match(r"\w+(Error|Exception): ", line)][-1:] or lines[-1:]
+    kind = type(error).__name__
+    return lines[0].removeprefix(f"{kind}: ") if lines else kind

@@ -3,13 +3,9 @@
 import importlib
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Tuple
+from typing import Any, Callable, Iterable, Optional, Tuple
 
 from elastictrainer.errors import UsageError, unknown
-
-
-def _no_others(value: str) -> bool:
-    return False
 
 
 @dataclass(frozen=True)
@@ -19,31 +15,21 @@ class Choice:
     Attributes:
         kind: of the names, e.g. "model".
         names: the valid ones, in the order to print them.
-        others: whether a value that is none of them may be valid all the same: a file, a place in the user's
-            code.
+        others: whether a value that is none of them is valid all the same: a file, a place in the user's
+            code. None: no other is.
         hint: describes those, as a sentence.
-        short: the names in fewer words, where they are many; empty: all of them are printed.
+        listed: the names to print; empty: all of them, separated by commas.
     """
 
     kind: str
     names: Tuple[str, ...]
-    others: Callable[[str], bool] = _no_others
+    others: Optional[Callable[[str], bool]] = None
     hint: str = ""
-    short: str = ""
-
-    @property
-    def listed(self) -> str:
-        """Return the names, to print."""
-        return self.short or ", ".join(self.names)
-
-    @property
-    def open(self) -> bool:
-        """Return whether there may be other values than `names`."""
-        return self.others is not _no_others
+    listed: str = ""
 
     def check(self, value: str) -> None:
-        """Raise UsageError if `value` is none of them, with the nearest that is."""
-        if value not in self.names and not self.others(value):
+        """Raise UsageError if `value` is not valid, with the nearest name that is."""
+        if value not in self.names and not (self.others and self.others(value)):
             raise UsageError(f"{unknown(self.kind, value, self.names, self.listed)} {self.hint}".rstrip())
 
     def check_each(self, values: Iterable[str]) -> None:
@@ -103,7 +89,14 @@ STRATEGY = Choice(
     hint="For several GPUs of one machine, start a process for each with --strategy multi-worker.",
 )
 CACHE = Choice("cache", ("none", "memory"))
-EXPORT = Choice("export format", ("saved_model", "tflite", "tflite-int8", "tflite-full-int8", "keras"))
+EXPORT_FILES = {  # by format
+    "saved_model": "saved_model",
+    "tflite": "model.tflite",
+    "tflite-int8": "model-int8.tflite",
+    "tflite-full-int8": "model-full-int8.tflite",
+    "keras": "deployed.keras",
+}
+EXPORT = Choice("export format", tuple(EXPORT_FILES))
 
 
 def takes_rho(scheme: str) -> bool:

@@ -1,8 +1,11 @@
 """et-evaluate: how well a trained model does on labelled images, class by class."""
 
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence
+
+import numpy as np
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import UsageError
@@ -20,11 +23,6 @@ _DESCRIPTION = (
 )
 _EXAMPLE = "example: et-evaluate runs/birds --part val; et-evaluate model.tflite --dataset path/to/images"
 _WORST = 3  # classes, and confusions, that are printed
-
-
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
-    return run("et-evaluate", _body, arguments)
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
@@ -104,15 +102,15 @@ def _lines(scores: "Scores") -> List[str]:
     if there[0]["f1"] < 1:
         worst = ", ".join(f"{row['class']} {row['f1']:.3f}" for row in there[:_WORST] if row["f1"] < 1)
         lines.append(f"lowest F1: {worst}")
-        wrong = scores.confusion.copy()
-        for k in range(len(wrong)):
-            wrong[k, k] = 0
+        wrong = scores.confusion * (1 - np.eye(len(scores.class_names), dtype=int))
         pairs = sorted(((wrong[i, j], i, j) for i, j in zip(*wrong.nonzero())), reverse=True)[:_WORST]
         names = scores.class_names
         said = ", ".join(f"{names[i]} for {names[j]} ({count})" for count, i, j in pairs)
         lines.append(f"most often mistaken: {said}")
     return lines
 
+
+main = functools.partial(run, "et-evaluate", _body)
 
 if __name__ == "__main__":
     sys.exit(main())

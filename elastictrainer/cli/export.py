@@ -4,17 +4,12 @@ import functools
 import sys
 from typing import Optional, Sequence
 
-from elastictrainer.cli.command import add_weights, make_parser, run
+from elastictrainer.cli.command import add_reading, make_parser, run
 from elastictrainer.registry import EXPORT
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import find_runs
 
 _EXAMPLE = "example: et-export runs/birds --format tflite --format saved_model"
-
-
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
-    return run("et-export", _body, arguments)
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
@@ -32,17 +27,14 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     parser.add_argument("--output", metavar="DIR", help="where to write (default: RUN/export)")
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist there")
-    parser.add_argument(
-        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
-    )
-    add_weights(parser)
+    add_reading(parser)
     options = parser.parse_args(arguments)
 
     formats = options.format or ["tflite"]
     EXPORT.check_each(formats)
     run_folder = find_runs([options.run])[0]
     load_tensorflow()
-    from elastictrainer.experiment.sample import training_sample
+    from elastictrainer.experiment.labelled import training_sample
     from elastictrainer.models.export import export_run
 
     for path in export_run(
@@ -56,6 +48,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     ):
         print(f"written: {path}")
 
+
+main = functools.partial(run, "et-export", _body)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,7 @@
 """et-plot: draw profiles and runs, print a table of runs, write a report."""
 
 import argparse
+import functools
 import sys
 from pathlib import Path
 from typing import Any, Optional, Sequence
@@ -10,42 +11,25 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs.quiet import load_tensorflow
 
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
-_WHAT = """what to draw:
-  curves      accuracy, loss or an epoch's flops (--y) over training time, epochs or FLOPs (--x); RUN...
-  tradeoff    accuracy at the end over training time, a point for each run; RUN...
-  bars        accuracy, time, flops, energy or memory (--y) by scheme and rho, averaged over seeds; RUN...
-  selection   the tensors that each selection of a run chose; RUN
-  importance  the importance of every tensor at each selection; RUN
-  timings     the time of a step by layer; PROFILE
-  prediction  predicted against measured step times; PROFILE..., made with et-profile --validate
-  data        training images as stored and as augmented; a RUN, a CONFIG.yaml, or a data set
-  table       rho asked and got, accuracy and time, printed (--verbose: all figures); --output: the summaries
-              as JSON; RUN...
-  report      all of it as one HTML page; RUN...
-"""
-
-
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
-    return run("et-plot", _body, arguments)
+_KINDS = {
+    "curves": "accuracy, loss or an epoch's flops (--y) over training time, epochs or FLOPs (--x); RUN...",
+    "tradeoff": "accuracy at the end over training time, a point for each run; RUN...",
+    "bars": "accuracy, time, flops, energy or memory (--y) by scheme and rho, averaged over seeds; RUN...",
+    "selection": "the tensors that each selection of a run chose; RUN",
+    "importance": "the importance of every tensor at each selection; RUN",
+    "timings": "the time of a step by layer; PROFILE",
+    "prediction": "predicted against measured step times; PROFILE..., made with et-profile --validate",
+    "data": "training images as stored and as augmented; a RUN, a CONFIG.yaml, or a data set",
+    "table": "rho asked and got, accuracy and time, printed (--verbose: all); --output: as JSON; RUN...",
+    "report": "all of it as one HTML page; RUN...",
+}
+_WHAT = "what to draw:\n" + "".join(f"  {name:<12}{text}\n" for name, text in _KINDS.items())
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = make_parser("et-plot", "Draw profiles and run folders.\n\n" + _WHAT, _EXAMPLE)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    kinds = (
-        "curves",
-        "tradeoff",
-        "bars",
-        "selection",
-        "importance",
-        "timings",
-        "prediction",
-        "data",
-        "table",
-        "report",
-    )
-    parser.add_argument("what", choices=kinds, metavar="WHAT", help="one of the above")
+    parser.add_argument("what", choices=_KINDS, metavar="WHAT", help="one of the above")
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="RUN: a run's folder; PROFILE: a file that et-profile wrote"
     )
@@ -68,6 +52,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument("--verbose", action="store_true", help="table: all figures, and what they are")
     options = parser.parse_args(arguments)
 
+    from elastictrainer.plotting import drawing
     from elastictrainer.runs.files import write_json
     from elastictrainer.runs.run_folder import find_runs
 
@@ -95,8 +80,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         report.write(find_runs(options.paths), output)
         print(f"report: {output}")
         return
-
-    from elastictrainer.plotting import drawing
 
     picture = _draw(options)
     output = options.output or f"{options.what}.png"
@@ -134,6 +117,8 @@ def _draw(options: argparse.Namespace) -> Any:
         return profiles.timings(TensorTimings.load(options.paths[0]))
     return getattr(selections, options.what)(find_runs(options.paths)[0])
 
+
+main = functools.partial(run, "et-plot", _body)
 
 if __name__ == "__main__":
     sys.exit(main())

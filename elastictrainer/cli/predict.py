@@ -1,6 +1,7 @@
 """et-predict: what a trained model sees in pictures."""
 
 import contextlib
+import functools
 import json
 import sys
 import tempfile
@@ -15,11 +16,6 @@ from elastictrainer.runs.quiet import load_tensorflow
 _DESCRIPTION = "Say what is in pictures, by a trained model: class and probability, a line for each picture."
 _EXAMPLE = "example: et-predict runs/birds photo.jpg; et-predict model.tflite --json - < photo.jpg"
 _STDIN = "-"
-
-
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
-    return run("et-predict", _body, arguments)
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
@@ -114,6 +110,8 @@ def _json(image: str, found: Dict[str, float]) -> str:
 def _text(image: str, wide: int, found: Dict[str, float]) -> str:
     return f"{image:<{wide}}  " + "   ".join(f"{name} {100 * p:.1f} %" for name, p in found.items())
 
+
+main = functools.partial(run, "et-predict", _body)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,5 +1,6 @@
 """et-profile: measure how much of a training step each tensor takes on this device."""
 
+import functools
 import sys
 from pathlib import Path
 from typing import Optional, Sequence
@@ -15,11 +16,6 @@ _DESCRIPTION = (
 )
 _USAGE = "et-profile [--dataset DATA | --classes N] [--model NAME] [--output FILE] [OPTION ...]"
 _EXAMPLE = "example: et-profile --model resnet50 --validate 12"
-
-
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command on `arguments` (None: `sys.argv[1:]`); returns its exit status."""
-    return run("et-profile", _body, arguments)
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
@@ -44,7 +40,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     shape = (*assembly.image_size(settings, model), model.input_shape[-1])
     metadata = profiling.profile_metadata(settings, model, shape, classes)
     path = Path(settings.output or profiling.profile_path(metadata))
-    profiling.require_writable(path)
+    profiling.require_writable_profile(path)
     memory.require_enough(model, settings.batch_size)
     pixels = tf.random.uniform((settings.batch_size, *shape), 0, 255)
     labels = tf.random.uniform((settings.batch_size,), 0, classes, tf.int64)
@@ -63,6 +59,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     timings.save(path)
     print(f"profile: {path}")
 
+
+main = functools.partial(run, "et-profile", _body)
 
 if __name__ == "__main__":
     sys.exit(main())

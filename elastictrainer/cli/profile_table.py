@@ -19,13 +19,6 @@ def _flops(timings: TensorTimings) -> List[str]:
     return [f"FLOPs         {full / 1e9:9.2f} G    a full step; {100 * forward / full:.1f} % of them forward"]
 
 
-def _with_reuse(timings: TensorTimings) -> str:
-    """Return the smallest rho with the cache; nothing where that was not measured."""
-    if timings.reuse is None:
-        return ""
-    return f"; {timings.with_cache.rho_min:.3f} for a cached step"
-
-
 def _memory(timings: TensorTimings) -> List[str]:
     """Return a line with the memory of a step; nothing in a profile that was not measured for that."""
     memory = timings.memory
@@ -59,10 +52,9 @@ def table(timings: TensorTimings) -> str:
         *_memory(timings),
         f"coverage      {100 * metadata['coverage']:9.1f} %   of the busy time is attributed",
         f"rho_min       {timings.rho_min:9.3f}     the smallest --rho with --reuse off"
-        + _with_reuse(timings),
+        + ("" if timings.reuse is None else f"; {timings.with_cache.rho_min:.3f} for a cached step"),
     ]
-    for op in metadata["unattributed"][:3]:
-        lines.append(f"  unattributed: {op['op']} {op['ms']:.2f} ms")
+    lines += [f"  unattributed: {op['op']} {op['ms']:.2f} ms" for op in metadata["unattributed"][:3]]
     lines += ["", f"{'costliest tensors':<56}{'forward':>9}{'dW':>9}{'dy':>9}   ms"]
     for i in np.argsort(-(timings.t_dw + timings.t_dy), kind="stable")[:_COSTLIEST]:
         mark = " estimated" if timings.estimated[i] else ""

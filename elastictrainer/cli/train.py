@@ -80,49 +80,36 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
 
 def _print_summary(summary: Dict[str, Any]) -> None:
-    ratios = [
-        f"{words} {summary[key]:.3f}"
-        for words, key in (
-            ("requested", "rho_requested"),
-            ("predicted", "rho_predicted"),
-            ("achieved", "rho_achieved"),
-        )
-        if summary[key] is not None
-    ]
+    kinds = [kind for kind in ("requested", "predicted", "achieved") if summary[f"rho_{kind}"] is not None]
+    ratios = ", ".join(f"{kind} {summary[f'rho_{kind}']:.3f}" for kind in kinds)
     seconds = summary.get("seconds", {})
     steps_s = seconds.get("replay", 0.0) + seconds.get("steps", 0.0)
     head_s = seconds.get("head", 0.0) + seconds.get("recording", 0.0)
     selecting_s = summary["importance_seconds"] + summary["selection_seconds"] + summary["trace_seconds"]
+    print(_accuracy(summary))
     print(
-        f"{_accuracy(summary)}\n"
-        f"took: head and cache {head_s:.0f} s, selection "
-        f"{selecting_s:.0f} s, training {steps_s:.0f} s; {summary['train_seconds']:.0f} s in all, and "
-        f"{seconds.get('validation', 0.0):.0f} s of evaluation"
-        + (f"\nratio to full training: {', '.join(ratios)}" if ratios else "")
-        + (
-            f"\nenergy of training: {summary['energy_joules']:.0f} J"
-            if summary.get("energy_joules") is not None
-            else ""
-        )
+        f"took: head and cache {head_s:.0f} s, selection {selecting_s:.0f} s, training {steps_s:.0f} s; "
+        f"{summary['train_seconds']:.0f} s in all, and {seconds.get('validation', 0.0):.0f} s of evaluation"
     )
+    if ratios:
+        print(f"ratio to full training: {ratios}")
+    if summary.get("energy_joules") is not None:
+        print(f"energy of training: {summary['energy_joules']:.0f} J")
 
 
 def _accuracy(summary: Dict[str, Any]) -> str:
     if summary.get("val_accuracy") is None:
         best, last = 100 * summary["accuracy_best"], 100 * summary["accuracy_last"]
-        return f"test accuracy: best {best:.2f} %, last {last:.2f} %{_apart(summary)}"
-    return (
-        f"test accuracy: {100 * summary['accuracy']:.2f} % with {summary['kept_weights']}, the weights of "
-        f"epoch {summary['kept_epoch']} (validation accuracy {100 * summary['val_accuracy']:.2f} %)"
-        f"{_apart(summary)}"
-    )
-
-
-def _apart(summary: Dict[str, Any]) -> str:
+        said = f"test accuracy: best {best:.2f} %, last {last:.2f} %"
+    else:
+        said = (
+            f"test accuracy: {100 * summary['accuracy']:.2f} % with {summary['kept_weights']}, the weights "
+            f"of epoch {summary['kept_epoch']} (validation accuracy {100 * summary['val_accuracy']:.2f} %)"
+        )
     if summary.get("accuracy_old") is None:
-        return ""
+        return said
     old, new = 100 * summary["accuracy_old"], 100 * summary["accuracy_new"]
-    return f"; of the old data {old:.2f} %, of the new {new:.2f} %"
+    return f"{said}; of the old data {old:.2f} %, of the new {new:.2f} %"
 
 
 if __name__ == "__main__":

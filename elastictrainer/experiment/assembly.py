@@ -22,12 +22,10 @@ from elastictrainer.steps.keras_compat import use_random_variables
 
 
 def configure(seed: int, deterministic: bool = False, mixed_precision: bool = False) -> None:
-    """Set the process up before any layer is made.
+    """Set the process up, before any layer is made.
 
-    Args:
-        seed: of all random numbers, whose state is kept in variables.
-        deterministic: whether the same work always gives the same bits.
-        mixed_precision: whether layers compute in bfloat16. Their weights are float32 in any case.
+    With `deterministic` the same work always gives the same bits. Layers compute in bfloat16 with
+    `mixed_precision`; their weights are float32 in any case.
     """
     tf.get_logger().setLevel(logging.ERROR)
     use_random_variables()  # only what is in a variable can be put back after the tensors were scored
@@ -50,11 +48,12 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
 
     Without `dataset_given` the data set is but the default: then the settings' number counts.
     """
-    if settings.classes and dataset_given and settings.dataset in datasets.TFDS_CLASSES:
-        _agree(settings, datasets.TFDS_CLASSES[settings.dataset])
-    elif settings.classes and dataset_given and Path(settings.dataset).exists():
-        _agree(settings, datasets.classes_of(settings.dataset, settings.data_dir, reading(settings)))
-    return settings.classes or datasets.classes_of(settings.dataset, settings.data_dir, reading(settings))
+    named = settings.dataset
+    if settings.classes and not (dataset_given and (named in datasets.TFDS_CLASSES or Path(named).exists())):
+        return settings.classes
+    found = datasets.classes_of(named, settings.data_dir, reading(settings))
+    _agree(settings, found)
+    return found
 
 
 def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
@@ -108,9 +107,7 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
 
 
 def image_size(settings: CommonSettings, model: tf.keras.Model) -> Tuple[int, int]:
-    """Return height and width of the images that `model` trains on; UsageError where the settings name
-    another.
-    """
+    """Return height and width of images for `model`; UsageError where the settings name another size."""
     size = zoo.input_size(model, settings.image_size or zoo.default_image_size(settings.model))
     if settings.image_size and size != (settings.image_size, settings.image_size):
         raise UsageError(

@@ -6,9 +6,7 @@ from typing import Iterator, List, Optional, Sequence
 
 import numpy as np
 
-from elastictrainer.data import fingerprint
 from elastictrainer.data.joined_splits import JoinedSplit, labels_in
-from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.splits import IndexedSplit
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.labelled import Labelled, labelled_of_run
@@ -19,11 +17,7 @@ from elastictrainer.runs.run_folder import RunFolder
 
 
 def earlier_runs(run: RunFolder) -> Iterator[RunFolder]:
-    """Return the runs whose classes `run` kept, the latest first.
-
-    Raises:
-        UsageError: the settings of one cannot be read.
-    """
+    """Return the runs whose classes `run` kept, the latest first."""
     seen = {run.path.resolve()}
     while run.config_path.exists():
         settings = load(TrainSettings, run.config_path)
@@ -42,24 +36,18 @@ def images_of(run: RunFolder, part: str) -> Labelled:
     Raises:
         UsageError: they are not there any more, or not as they were, or come as a stream.
     """
-    found = labelled_of_run(run, part)
-    before, now = run.environment().get("data"), fingerprint.of_splits(found.class_names, {part: found.split})
-    if before is not None:
-        was = {name: about for name, about in before.items() if name in ("class_names", part)}
-        changes = fingerprint.changes(was, now, bool(run.environment().get("damaged", {}).get("damaged")))
-        if changes:
-            raise UsageError(f"{found.name} is not what {run.path} was trained on: {abbreviated(changes)}.")
+    found = labelled_of_run(run, part, unchanged=True)
     if not isinstance(found.split, IndexedSplit):
         raise UsageError(f"images of {found.name} can be read in their order alone, not one by one.")
     return found
 
 
 def told_apart(run: RunFolder, data: Labelled, is_own: bool) -> Labelled:
-    """Test images of a run, told apart: what it knew before its own data, and what it learned from that.
+    """Tell apart, in images that a run is tested on, what it knew before its own data and what it learned.
 
     Args:
         run: that kept the classes of an earlier one; of any other the images are returned as they are.
-        data: the images that the run is tested on.
+        data: the images.
         is_own: whether these are images of the run's own data, which those of the earlier runs' data are
             added to. Otherwise they are told apart by their class.
     """
@@ -85,12 +73,9 @@ def told_apart(run: RunFolder, data: Labelled, is_own: bool) -> Labelled:
 
 
 def evaluated(runs: Sequence[RunFolder], part: str, class_names: Sequence[str]) -> Optional[Labelled]:
-    """Return the images of a part of the data of several runs, to evaluate on; None where there are none.
+    """Return the images of a part (test, val) of the data of several runs; None where there are none.
 
-    Args:
-        runs: the runs; those whose data is not there are left out, and a note says so.
-        part: test or val.
-        class_names: by the labels that they get.
+    Labels are those of `class_names`. Runs whose data is not there are left out, and a note says so.
     """
     found: List[Labelled] = []
     for run in runs:

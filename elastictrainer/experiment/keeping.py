@@ -20,25 +20,28 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 
 
+def _earlier(settings: TrainSettings) -> Optional[RunFolder]:
+    """Return the run whose classes this one keeps; None where it keeps none."""
+    return RunFolder(settings.init_from) if settings.init_from and settings.keep is not None else None
+
+
+def _classes_of(run: Optional[RunFolder]) -> List[str]:
+    return (run.environment().get("class_names") or []) if run else []
+
+
 def class_names(settings: TrainSettings, data: ImageData) -> Tuple[str, ...]:
     """Return the classes of a run's head, by label: with --keep first those of the earlier run."""
-    if settings.init_from is None or settings.keep is None:
-        return data.class_names
-    known = _classes_of(RunFolder(settings.init_from))
+    known = _classes_of(_earlier(settings))
     return (*known, *(name for name in data.class_names if name not in known))
 
 
 def old_classes(settings: TrainSettings) -> int:
     """Return how many of the head's classes, the first ones, are kept of the earlier run."""
-    return (
-        0
-        if settings.keep is None or not settings.init_from
-        else len(_classes_of(RunFolder(settings.init_from)))
-    )
+    return len(_classes_of(_earlier(settings)))
 
 
 def class_weights(data: ImageData) -> List[float]:
-    """Return by label, what an image counts so that few old images of a class weigh as much as many new ones.
+    """Return by label what an image counts, so that few old images of a class weigh as much as many new ones.
 
     Their mean over the training images is 1; a class without images has the weight 1.
     """
@@ -62,7 +65,6 @@ def kept_of(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageDa
     Raises:
         UsageError: the earlier run stored none and its data is not there as it was, or what it stored is
             damaged or of another size.
-        DataError: an image cannot be decoded.
     """
     if not settings.keep:
         return None
@@ -71,8 +73,9 @@ def kept_of(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageDa
     names = class_names(settings, data)
     own = _draw(data.train_split, data.class_names, settings.keep, data.image_size, settings.seed)
     parts = [own.renamed(names)]
-    if settings.init_from:
-        old = _old(RunFolder(settings.init_from), settings.keep, data.image_size)
+    earlier = _earlier(settings)
+    if earlier:
+        old = _old(earlier, settings.keep, data.image_size)
         parts.append(old.older().renamed(names))
         lacking = [names[k] for k in range(len(names)) if not any((part.labels == k).any() for part in parts)]
         if lacking:
@@ -83,17 +86,12 @@ def kept_of(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageDa
 def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages]) -> ImageData:
     """Return the data with what the earlier run adds: classes, images to train and to test on.
 
-    Args:
-        settings: of the run.
-        data: the new data.
-        kept: the result of `kept_of`.
-
-    Raises:
-        UsageError: the new data comes as a stream, into which no images can be mixed.
+    `kept` is the result of `kept_of`. UsageError where images cannot be mixed in: the data is a stream.
     """
-    if settings.init_from is None or settings.keep is None:
+    earlier = _earlier(settings)
+    if earlier is None:
         return data
-    names, earlier = class_names(settings, data), RunFolder(settings.init_from)
+    names = class_names(settings, data)
     label_of = labels_in(names, data.class_names)
     train, sources = data.train_split, [earlier, *earlier_data.earlier_runs(earlier)]
     old = None if kept is None else kept.subset(kept.ages > 0)
@@ -158,10 +156,6 @@ def _stored(run: RunFolder, size: Tuple[int, int]) -> Optional[KeptImages]:
             "Put back the file that belongs there, or delete it."
         )
     return stored
-
-
-def _classes_of(run: RunFolder) -> List[str]:
-    return run.environment().get("class_names") or []
 
 
 def _draw(split: Any, names: Sequence[str], each: int, size: Tuple[int, int], seed: int) -> KeptImages:

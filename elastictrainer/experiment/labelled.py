@@ -1,20 +1,22 @@
-"""Labelled images that a trained classifier is to be tested on."""
+"""Labelled images of a run's data or others: to test a classifier on, or to calibrate one."""
 
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
+import tensorflow as tf
 
 from elastictrainer.data import datasets, fingerprint, gone
 from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
-from elastictrainer.data.splits import Divisible
+from elastictrainer.data.splits import Divisible, stored, unreadable
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.runs.environment import processors
 from elastictrainer.runs.run_folder import RunFolder
 
 
@@ -47,23 +49,45 @@ class Labelled:
         return f"{self.split.count} {words + ' ' if words else ''}images of {Path(self.name).name}"
 
 
+def require_unchanged(
+    run: RunFolder, name: str, now: Dict[str, Any], advice: str, parts: Optional[Iterable[str]] = None
+) -> None:
+    """Raise UsageError if the data of a run changed since its start.
+
+    Args:
+        run: its folder; where it was killed before it had begun, nothing is known.
+        name: of the data.
+        now: its fingerprint, see `fingerprint.of_splits`.
+        advice: how to go on, as a sentence.
+        parts: those compared; None: all.
+    """
+    about = run.environment()
+    if "data" not in about:
+        return
+    was = {key: value for key, value in about["data"].items() if not parts or key in ("class_names", *parts)}
+    found = fingerprint.changes(was, now, bool(about.get("damaged", {}).get("damaged")))
+    if found:
+        raise UsageError(f"{name} is not what {run.path} was trained on: {abbreviated(found)}. {advice}")
+
+
 def labelled_of_run(
     run: RunFolder,
     part: Optional[str] = None,
     data_dir: Optional[str] = None,
     image_memory: Optional[str] = None,
+    unchanged: bool = False,
 ) -> Labelled:
-    """Return the images that a run set aside.
+    """Return the images of a part of a run's data: "test" (None), "val" or "train".
 
     Args:
         run: its folder.
-        part: "test" (None), "val" or "train".
-        data_dir: folder of the collection's data now; None: as before.
-        image_memory: memory for decoding an image, such as 1GB; None: the run's setting.
+        part: of the data.
+        data_dir, image_memory: instead of the run's settings of these names; None: as these say.
+        unchanged: they must be what they were. What was set apart by chance must be in any case: what would
+            be set apart now may have been trained on.
 
     Raises:
-        UsageError: the data is not there any more, has no such part, or is other data than what the part was
-            set apart of: what would be set apart now may have been trained on.
+        UsageError: the data is not there any more, has no such part, or is other data.
     """
     settings = load(TrainSettings, run.config_path)
     if image_memory is not None:
@@ -80,17 +104,14 @@ def labelled_of_run(
     splits = settings.test_split, settings.validation_split, settings.seed
     parts = split_dataset(settings.dataset, names, own, *splits)
     chosen = _chosen(settings.dataset, names, parts, part)
-    before = run.environment().get("data", {})
+    found = replace(chosen, split=gone.left(chosen.split))
     apart = {name: split for name, split in parts.items() if split is not own.get(name)}
-    if before and chosen.part in apart:
-        was = {name: about for name, about in before.items() if name in ("class_names", *apart)}
-        found = fingerprint.changes(was, fingerprint.of_splits(names, apart), bool(reading.damaged))
-        if found:
-            raise UsageError(
-                f"{chosen.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as "
-                "it was, or name images to test on with --dataset."
-            )
-    return replace(chosen, split=gone.left(chosen.split))
+    compared = apart if chosen.part in apart else {chosen.part: found.split} if unchanged else {}
+    if compared:
+        now = fingerprint.of_splits(names, compared)
+        other = "" if unchanged else ", or name images to test on with --dataset"
+        require_unchanged(run, chosen.name, now, f"Put it back as it was{other}.", compared)
+    return found
 
 
 def labelled(
@@ -99,11 +120,7 @@ def labelled(
     data_dir: Optional[str] = None,
     reading: Optional[Reading] = None,
 ) -> Labelled:
-    """Return the images of a data set; all of them where it has no parts.
-
-    Args:
-        name, data_dir, reading: of the data set, see `datasets.load`.
-        part: "test" (None: where there are parts), "val" or "train".
+    """Return the images of a part of a data set ("test" if None), or all of them where it has no parts.
 
     Raises:
         UsageError: there is no such data, or no such part.
@@ -120,3 +137,29 @@ def _chosen(name: str, names: Sequence[str], parts: Dict[str, Divisible], part: 
         there = ", ".join(parts) if UNSPLIT not in parts else "no parts: leave out --part to use all images"
         raise UsageError(f"{name} has no part {part!r}; it has {there}.")
     return Labelled(name, part, names, parts[part])
+
+
+def training_sample(run: RunFolder, size: Tuple[int, int], count: int = 100) -> np.ndarray:
+    """Draw training images of a run's own data, the same ones each time: `count`, or as many as there are.
+
+    Args:
+        run: its folder.
+        size: height and width that the network takes.
+        count: of the images.
+
+    Returns:
+        (n, H, W, 3) uint8, in their stored order.
+
+    Raises:
+        UsageError: the data is not there any more, or has changed.
+        RunError: an image cannot be decoded.
+    """
+    split = labelled_of_run(run, "train").split
+    chosen = np.zeros(split.count, bool)
+    chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:count]] = True
+    few = split.subset(chosen)
+    try:
+        images = [image.numpy() for image, _ in stored(few, size, processors())]
+    except tf.errors.OpError as error:
+        raise unreadable(few, error) from None
+    return np.rint(images).astype(np.uint8)

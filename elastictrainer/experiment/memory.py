@@ -1,6 +1,6 @@
 """A check that a training step fits into this machine's memory, before TensorFlow ends the process."""
 
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -20,12 +20,9 @@ _KEPT = 0.5
 
 
 def limit(asked: Optional[str]) -> Optional[float]:
-    """Return the bytes that a run may take which was asked to with --memory; None: as many as it takes.
+    """Return the bytes that a run may take by --memory; None: as many as it takes. UsageError on a GPU.
 
     With a limit, this process gives large blocks of memory back from here on.
-
-    Raises:
-        UsageError: it is to train on a GPU, whose memory is another.
     """
     if asked is None:
         return None
@@ -47,7 +44,7 @@ def require_enough(model: tf.keras.Model, batch_size: int) -> None:
     if tf.config.list_physical_devices("GPU"):
         return
     needed, there = step_bytes(model, batch_size), memory_bytes()
-    if there is not None and needed > there:
+    if needed > there:
         pixels = "x".join(map(str, model.input_shape[1:3]))
         raise UsageError(
             f"a step of {batch_size} images of {pixels} pixels takes some {needed / 1e9:.1f} GB, and this "
@@ -57,13 +54,10 @@ def require_enough(model: tf.keras.Model, batch_size: int) -> None:
 
 def step_bytes(model: tf.keras.Model, batch_size: int) -> int:
     """Estimate, rather too low than too high, the bytes of the layers' outputs that gradients need."""
-    return int(_KEPT * _FLOAT * batch_size * sum(_elements(layer) for layer in _layers(model)))
-
-
-def _layers(model: tf.keras.Model) -> List[Any]:
-    """Return all layers that compute, at any nesting, without those that are made of layers themselves."""
-    found = (layer for layer in layers_inside(model, recursive=True) if not layers_inside(layer))
-    return [layer for layer in found if not isinstance(layer, tf.keras.layers.InputLayer)]
+    layers = layers_inside(model, recursive=True)
+    made_of_none = (layer for layer in layers if not layers_inside(layer))
+    computing = (layer for layer in made_of_none if not isinstance(layer, tf.keras.layers.InputLayer))
+    return int(_KEPT * _FLOAT * batch_size * sum(map(_elements, computing)))
 
 
 def _elements(layer: Any) -> float:

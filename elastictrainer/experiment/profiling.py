@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -12,6 +11,7 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.quantities import seconds_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
+from elastictrainer.experiment.settings_checks import require_writable
 from elastictrainer.models import augmentation
 from elastictrainer.profiler.memory_profile import bytes_of, predicted
 from elastictrainer.profiler.profile import profile_model
@@ -71,41 +71,8 @@ def differences(timings: TensorTimings, model: tf.keras.Model, metadata: Dict[st
     return differing
 
 
-def find_profile(
-    settings: TrainSettings, model: tf.keras.Model, metadata: Dict[str, Any], wanted: bool
-) -> Tuple[Optional[TensorTimings], Path]:
-    """Find the profile to train with, and the path where it is or belongs.
-
-    Args:
-        settings: its `profile` names a file, which must fit.
-        model, metadata: it must be a profile of these.
-        wanted: whether the scheme cannot do without.
-
-    Raises:
-        UsageError: the named file is missing, damaged, or a profile of something else; with the differences.
-    """
-    path = Path(settings.profile) if settings.profile else profile_path(metadata)
-    if not settings.profile and not path.exists():
-        return None, path
-    try:
-        timings = TensorTimings.load(path)
-    except UsageError:
-        if settings.profile or wanted:
-            raise
-        return None, path
-    differing = differences(timings, model, metadata)
-    if differing and (settings.profile or wanted):
-        raise UsageError(
-            f"{path} is a profile of something else ({'; '.join(differing)}). Make one of this: leave "
-            "--profile out, or run et-profile with the same options."
-        )
-    return (None if differing else timings), path
-
-
-def _still_valid(
-    path: Path, model: tf.keras.Model, metadata: Dict[str, Any]
-) -> Tuple[Optional[TensorTimings], str]:
-    """Load a run's own profile, or return None and why it cannot be used any more."""
+def _load(path: Path, model: tf.keras.Model, metadata: Dict[str, Any]) -> Tuple[Optional[TensorTimings], str]:
+    """Load a profile; None where it cannot be used, and why."""
     try:
         timings = TensorTimings.load(path)
     except UsageError as error:
@@ -126,18 +93,27 @@ def obtain_profile(
     kept: Optional[Path] = None,
     limit: Optional[float] = None,
 ) -> Optional[TensorTimings]:
-    """Find the profile to train with, or make and write it if it is `wanted` and there is none.
+    """Load the profile to train with, or make and write it.
 
-    See `find_profile`, and `make_profile` also for `limit`; `batch` makes the minibatch to profile with. A
-    run that is gone on with has its own profile at `kept`, which is made again where it is damaged or of
-    something else: another device, a container's limit, a power mode.
+    Args:
+        settings: `profile` names a file, which must fit.
+        model, metadata: it must be a profile of these.
+        batch: makes the minibatch to profile with.
+        optimizer, limit: see `make_profile`.
+        wanted: whether the scheme cannot do without; otherwise it is only loaded, where it is there and fits.
+        kept: the own profile of a run that is gone on with. It is made again where it is damaged or of
+            something else: another device, a container's limit, a power mode.
+
+    Raises:
+        UsageError: the named file, or the one that is `wanted`, is damaged or of something else.
     """
-    why = "no profile of this model, shape, batch and device yet"
-    if kept is None:
-        timings, path = find_profile(settings, model, metadata, wanted)
-    else:
-        path = kept
-        timings, why = _still_valid(kept, model, metadata)
+    path = kept or Path(settings.profile or profile_path(metadata))
+    named = kept is None and settings.profile is not None
+    timings, why = None, "no profile of this model, shape, batch and device yet"
+    if named or path.exists():
+        timings, why = _load(path, model, metadata)
+        if timings is None and (named or wanted and kept is None):
+            raise UsageError(f"{why}. Leave --profile out, or run et-profile with the same options.")
     if timings is not None:
         LOG.info(f"profile: {path}")
     elif wanted:
@@ -145,7 +121,7 @@ def obtain_profile(
         short = "warmup" in options
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
-            require_writable(path)
+            require_writable_profile(path)
         timings = make_profile(model, batch(), optimizer, metadata, limit, **options)
         # A device may be too slow to calibrate in the time that there is.
         short |= bool(settings.calibration_seconds and not timings.metadata["calibration_seconds"])
@@ -161,28 +137,16 @@ def effort(settings: TrainSettings) -> Dict[str, Any]:
     allowed_s = _SHARE_OF_TIME * seconds_of(settings.time) if settings.time else np.inf
     if allowed_s >= _WHOLE_S + settings.calibration_seconds:
         return {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s}
-    calibrate_s = max(
-        0.0, (allowed_s - _SHORT_S) / 1.5
-    )  # the costs of the cache are calibrated for half as long
-    return {
-        "calibrate_s": min(calibrate_s, settings.calibration_seconds),
-        "warmup": 10,
-        "steps": 4,
-        "allowed_s": allowed_s,
-    }
+    calibrate_s = max(0.0, (allowed_s - _SHORT_S) / 1.5)  # the cache's costs take half as long again
+    calibrate_s = min(calibrate_s, settings.calibration_seconds)
+    return {"calibrate_s": calibrate_s, "warmup": 10, "steps": 4, "allowed_s": allowed_s}
 
 
-def require_writable(path: Path) -> None:
+def require_writable_profile(path: Path) -> None:
     """Raise UsageError, before anything is measured, if a profile cannot be written."""
-    why = "it is a folder" if path.is_dir() else ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        why = error.strerror or str(error)
-    if why:
-        raise UsageError(f"cannot write the profile {path}: {why}.")
+    if path.is_dir():
+        raise UsageError(f"cannot write the profile {path}: it is a folder.")
+    require_writable(path.parent, f"cannot write the profile {path}")
 
 
 def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit: float) -> int:

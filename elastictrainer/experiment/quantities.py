@@ -2,27 +2,31 @@
 
 import datetime
 import re
-from typing import Optional
+from typing import Dict, Optional
 
 from elastictrainer.errors import UsageError
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_BYTES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
+
+
+def _amount(text: str, units: Dict[str, float], zero: bool = False) -> Optional[float]:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if not found or found[2] not in units or not (zero or float(found[1])):
+        return None
+    return float(found[1]) * units[found[2]]
 
 
 def seconds_of(text: str) -> float:
     """Return the seconds that `text` means, such as "90s" or "1.5h"; UsageError where it means none."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(text).lower())
-    if not found or found[2] not in _SECONDS or not float(found[1]):
+    seconds = _amount(text, _SECONDS)
+    if seconds is None:
         raise UsageError(f"{text!r} is no time. Valid: a number with s, m or h, such as 90s, 10m or 1.5h.")
-    return float(found[1]) * _SECONDS[found[2]]
+    return seconds
 
 
 def seconds_until(text: str, now: datetime.datetime) -> float:
-    """Return the seconds from `now` until the clock next shows `text`, such as "18:00".
-
-    Raises:
-        UsageError: it is no time of day.
-    """
+    """Return the seconds from `now` until the clock next shows `text`: "18:00"; else raise UsageError."""
     found = re.fullmatch(r"\s*(\d{1,2}):(\d\d)\s*", str(text))
     if not found or int(found[1]) > 23 or int(found[2]) > 59:
         raise UsageError(f"--until {text!r} is no time of day. Valid: hours and minutes, such as 18:00.")
@@ -30,18 +34,15 @@ def seconds_until(text: str, now: datetime.datetime) -> float:
     return ((then - now).total_seconds() - 1) % 86400 + 1  # never zero: this minute is tomorrow's
 
 
-_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-
-
 def bytes_of(text: str, or_else: str = "") -> int:
     """Return the bytes that `text` means, such as "2GB", "500 MB" or "0"; UsageError where it means none.
 
     `or_else` is what else would have been valid, for the message.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if not found or found[2] not in _BYTES:
+    size = _amount(text, _BYTES, zero=True)
+    if size is None:
         raise UsageError(f"{text!r} is no size. Valid: {or_else}a number with kB, MB or GB, such as 500MB.")
-    return int(float(found[1]) * _BYTES[found[2]])
+    return int(size)
 
 
 def limit_of(text: str) -> Optional[int]:

@@ -7,29 +7,22 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
 from elastictrainer.data import fingerprint, gone
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.kept_images import KeptImages
-from elastictrainer.data.reading import abbreviated
+from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
-from elastictrainer.experiment import (
-    assembly,
-    damaged_images,
-    ending,
-    keeping,
-    memory,
-    profiling,
-)
+from elastictrainer.experiment import assembly, ending, keeping, memory, profiling
+from elastictrainer.experiment.labelled import require_unchanged, training_sample
 from elastictrainer.experiment.quantities import bytes_of, seconds_of
 from elastictrainer.experiment.rates import rate_schedule
-from elastictrainer.experiment.sample import training_sample
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import check_together, require_writable_cache
+from elastictrainer.experiment.settings_checks import check_together, require_writable
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
 from elastictrainer.models.solved_head import hold
@@ -39,7 +32,6 @@ from elastictrainer.runs import environment, ownership
 from elastictrainer.runs.log import LOG, printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
-from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps.compiled_step import exempt_from_collection
 from elastictrainer.steps.losses import training_loss
 from elastictrainer.training import energy, keras_callbacks, workers
@@ -52,6 +44,7 @@ from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
 from elastictrainer.training.workers import Workers
 
+_ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
 _HEAD_SHARE = 0.03  # of the time that the solved head may be evaluated in: on a part of the images if need be
 
 
@@ -67,29 +60,29 @@ def train(
         try:
             return _train(settings, run, resume, group, more)
         except (DamagedImages, UnreadableImages) as error:
-            damaged_images.note(run, error.files)
+            about = run.environment()
+            if about and error.files:  # the run can be resumed when they were replaced or deleted
+                noted = Reading(**about.get("damaged", {})).record()
+                noted["damaged"] = sorted({*noted["damaged"], *error.files})
+                run.write_environment({**about, "damaged": noted})
             raise
 
 
 def _train(
     settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers], more: Optional[str]
 ) -> Dict[str, Any]:
-    selection = SelectionSettings(
-        rho=settings.rho,
-        interval=settings.interval,
-        importance_batches=settings.importance_batches,
-        deterministic=settings.deterministic,
-    )
     if settings.meter:
         energy.from_log(settings.meter, [])  # a wrong log raises its error now
     schemes.check_name(settings.scheme)
     check_together(settings)
-    if not resume:  # a resumed run cannot name another folder: it goes on without a cache
-        require_writable_cache(settings)
+    if settings.reuse_dir and settings.reuse != "off" and not resume:  # which goes on without a cache
+        require_writable(Path(settings.reuse_dir), f"--reuse-dir {settings.reuse_dir!r}")
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     assembly.note_precision(settings)
-    reading = damaged_images.reading(settings, run, resume)
+    reading = assembly.reading(settings, run if resume else None)
+    if not resume:  # which leaves out the same files as at its start
+        reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
         # Alone, it makes the test part where the data has none.
@@ -100,18 +93,21 @@ def _train(
         )
     about_data = fingerprint.fingerprint(data)
     if resume:
-        _require_unchanged(data, run)
+        require_unchanged(
+            run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
+        )
+        if fingerprint.times_differ(run.environment().get("data", {}), about_data):
+            LOG.info(
+                f"note: files of {data.name} were written since the start; their names, sizes and labels are "
+                "the same"
+            )
         data = gone.without(data)
-    noteworthy = [*remarks(data), *damaged_images.remarks(reading)]
+    noteworthy = remarks(data)
+    if reading.left_out:
+        left_out = abbreviated(reading.left_out)
+        noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {left_out}")
     data, model, kept_images = _prepared(settings, run, resume, data, group)
-    print(
-        f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, "
-        f"{_counts(data)} images, {len(model.trainable_weights)} trainable tensors"
-    )
-    print(_what_is_kept(data))
-    for line in noteworthy:
-        print(line)
-    print(f"run: {run.path}")
+    _announce(settings, data, model, noteworthy, run)
     memory.require_enough(model, settings.batch_size // (group.count if group else 1))
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
@@ -150,22 +146,19 @@ def _train(
             Path(settings.reuse_dir) if settings.reuse_dir else run.path,
             settings.seed,
         ),
-        head=_head(settings, run, resume, data, model),
+        head=_head(settings, data, model),
         rates=rates,
         deadline=ending.deadline(settings, data, evaluation, record, image_s, one_of, more),
         memory=limit,
-        **dataclasses.asdict(selection),
+        rho=settings.rho,
+        interval=settings.interval,
+        importance_batches=settings.importance_batches,
+        deterministic=settings.deterministic,
     )
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     trainer.compile(optimizer, training_loss(settings.label_smoothing, weights), metrics=[accuracy])
-    callbacks = [
-        EnergyMetering(sensor),
-        evaluation,
-        record,
-        RisingLoss(len(data.class_names)),
-        *users,
-        checkpointing,
-    ]
+    rising = RisingLoss(len(data.class_names))
+    callbacks = [EnergyMetering(sensor), evaluation, record, rising, *users, checkpointing]
     about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
     _begin(settings, run, resume, timings, about, kept_images)
     exempt_from_collection()
@@ -181,49 +174,54 @@ def _train(
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
     summary: Dict[str, Any] = history.elastic
+    _finish(settings, run, summary, group)
+    return summary
+
+
+def _finish(
+    settings: TrainSettings, run: RunFolder, summary: Dict[str, Any], group: Optional[Workers]
+) -> None:
+    """Add the energy that an external meter logged to the summary, and export the model."""
     if settings.meter:
-        summary = _with_metered_energy(summary, settings.meter, run)
+        try:
+            joules = energy.from_log(settings.meter, summary["training_intervals"])
+            summary.update(energy_joules=joules, energy_source=f"log {settings.meter}")
+            run.write_summary(summary)
+        except UsageError as error:  # the log is no good; the run itself is fine
+            print(f"no energy: {error}", file=sys.stderr)
     if settings.export and not (group and group.rank):
         sample = functools.partial(training_sample, run)
         for path in export_run(run, settings.export.split(","), trust=True, sample=sample):  # just written
             print(f"written: {path}")
-    return summary
 
 
-def _counts(data: ImageData) -> str:
+def _announce(
+    settings: TrainSettings, data: ImageData, model: tf.keras.Model, noteworthy: Sequence[str], run: RunFolder
+) -> None:
     words = {"train": "training", "val": "validation", "test": "test"}
     *first, last = (f"{split.count} {words[part]}" for part, split in data.splits.items())
-    return f"{', '.join(first)} and {last}"
-
-
-def _what_is_kept(data: ImageData) -> str:
+    print(
+        f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {', '.join(first)} and "
+        f"{last} images, {len(model.trainable_weights)} trainable tensors"
+    )
     if data.val_split is None:
-        return "no validation part: the last weights are kept, and the test images choose nothing"
-    return "the best weights are chosen by the validation images, and tested once at the end (best.keras)"
+        print("no validation part: the last weights are kept, and the test images choose nothing")
+    else:
+        print("the best weights are chosen by the validation images, and tested once at the end (best.keras)")
+    print(*noteworthy, f"run: {run.path}", sep="\n")
 
 
 def _evaluation(
     settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing, one_of: int
 ) -> Union[Evaluation, BestWeights]:
-    """Return the evaluation between epochs: of the validation part, or of the test part where there is none.
-
-    `one_of`: the solved head is tested on one of so many images.
-    """
+    """Return the evaluation between epochs: on the validation part, or the test part where there is none."""
+    stop, every = checkpointing.stop_if_asked, settings.validation_freq
     if data.val_split is None:
-        return Evaluation(data.test, checkpointing.stop_if_asked, settings.validation_freq, one_of)
-    return BestWeights(
-        data.validation,
-        data.test,
-        run,
-        settings.early_stopping,
-        checkpointing.stop_if_asked,
-        settings.validation_freq,
-    )
+        return Evaluation(data.test, stop, every, one_of)
+    return BestWeights(data.validation, data.test, run, settings.early_stopping, stop, every)
 
 
-def _head(
-    settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, model: tf.keras.Model
-) -> str:
+def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> str:
     """Return whether the head is to be solved: "solve" or "keep"; a line says why it is not, where asked for.
 
     A model that knows the classes of the data already keeps its head.
@@ -238,23 +236,6 @@ def _head(
         print(f"note: {error}")
         return "keep"
     return "solve"
-
-
-def _require_unchanged(data: ImageData, run: RunFolder) -> None:
-    """Raise UsageError if a run's data changed since its start."""
-    before, now = run.environment().get("data"), fingerprint.fingerprint(data)
-    if before is None:  # it was killed before it had begun
-        return
-    found = fingerprint.changes(before, now, bool(run.environment().get("damaged", {}).get("damaged")))
-    if found:
-        raise UsageError(
-            f"{data.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as it "
-            "was, or train on it as it is in a new run."
-        )
-    if fingerprint.times_differ(before, now):
-        LOG.info(
-            f"note: files of {data.name} were written since the start; names, sizes and labels are the same"
-        )
 
 
 def _prepared(
@@ -289,23 +270,17 @@ def _profile(
     group: Optional[Workers],
     limit: Optional[float] = None,
 ) -> Optional[TensorTimings]:
-    """Obtain the profile of one process' work; None where there is none and none is needed.
-
-    A run that is gone on with has its own at `kept`, see `profiling.obtain_profile`.
-    """
+    """Obtain the profile of one process' work, see `profiling.obtain_profile`; the same for all processes."""
     share = dataclasses.replace(settings, batch_size=settings.batch_size // (group.count if group else 1))
     image_shape = (*data.image_size, model.input_shape[-1])
-    obtain = functools.partial(
-        profiling.obtain_profile,
-        settings,
-        model,
-        profiling.profile_metadata(share, model, image_shape, len(data.class_names)),
-        lambda: next(data.train(0)),
-        optimizer,
-        schemes.create(settings.scheme).importance_metric is not None,
-        kept,
-        limit,
-    )
+    metadata = profiling.profile_metadata(share, model, image_shape, len(data.class_names))
+    wanted = schemes.create(settings.scheme).importance_metric is not None
+
+    def obtain() -> Optional[TensorTimings]:
+        return profiling.obtain_profile(
+            settings, model, metadata, lambda: next(data.train(0)), optimizer, wanted, kept, limit
+        )
+
     if group is None:
         return obtain()
 
@@ -336,23 +311,5 @@ def _begin(
     if timings is not None and not run.profile_path.exists():
         timings.save(run.profile_path)
     if not run.environment_path.exists():
-        started = {
-            "seed": settings.seed,
-            "arguments": sys.argv[1:],
-            "directory": os.getcwd(),
-        }
+        started = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd()}
         run.write_environment({**environment.describe(), **started, **about})
-
-
-def _with_metered_energy(summary: Dict[str, Any], meter: str, run: RunFolder) -> Dict[str, Any]:
-    """Add the energy that an external meter logged to the summary; leave it as it was where the log is no
-    good.
-    """
-    try:
-        joules = energy.from_log(meter, summary["training_intervals"])
-    except UsageError as error:  # the run itself is fine
-        print(f"no energy: {error}", file=sys.stderr)
-        return summary
-    summary = {**summary, "energy_joules": joules, "energy_source": f"log {meter}"}
-    run.write_summary(summary)
-    return summary

@@ -5,20 +5,15 @@ from typing import Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import load
-from elastictrainer.experiment.setting import option_of
-from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.experiment.settings import TrainSettings, option_of
 from elastictrainer.runs.run_folder import RunFolder
 
 
 def load_trusted_settings(run: RunFolder, trust: bool) -> TrainSettings:
-    """The settings in a run folder.
-
-    Args:
-        run: its folder.
-        trust: they may name code, whoever wrote them.
+    """Load the settings in a run folder.
 
     Raises:
-        UsageError: they cannot be read, or name code and are not this user's.
+        UsageError: they cannot be read; or they name code, are not this user's, and are not to be trusted.
     """
     settings = load(TrainSettings, run.config_path)
     named = [
@@ -43,17 +38,15 @@ def inherit_settings(settings: TrainSettings, given: Sequence[str], trust: bool 
     """Return `settings`, with those that describe the model replaced by the earlier run's.
 
     Args:
-        settings: of the new run; without `init_from` they are returned unchanged.
-        given: the options that the command line set, as `settings.given` returns them: "--rho".
+        settings: of the new run, with `init_from`.
+        given: the options that the command line set, as `options.given` returns them: "--rho".
         trust: the earlier run's settings may name code, whoever wrote them.
 
     Raises:
         UsageError: there is no finished run at `init_from`, `given` has an option that the earlier run
-            decides, or its settings name code and are not this user's.
+            decides, or as `load_trusted_settings`.
     """
-    if settings.init_from is None:
-        return settings
-    run = RunFolder(settings.init_from)
+    run = RunFolder(settings.init_from or "")
     if not run.model_path.exists() or not run.config_path.exists():
         raise UsageError(
             f"--init-from {settings.init_from}: there is no finished run "

@@ -23,14 +23,10 @@ _TOP = 5
 def probabilities(
     predictor: Predictor, split: Split, image_size: Optional[int] = None, skip_damaged: bool = False
 ) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-    """Classify the images of `split`, in their order: labels (n,), and (n, classes), for each
-    minibatch.
+    """Classify the images of `split`, in their order: labels (n,), and (n, classes), for each minibatch.
 
-    Args:
-        predictor: the classifier.
-        split: the images.
-        image_size: height and width where the classifier takes any.
-        skip_damaged: leave out images that cannot be decoded.
+    `image_size` is height and width where the classifier takes any; `skip_damaged` leaves out what cannot be
+    decoded.
 
     Raises:
         UsageError: the image size is missing, or another than the classifier takes.
@@ -49,16 +45,13 @@ def probabilities(
 
 def _size(predictor: Predictor, asked: Optional[int]) -> Tuple[int, int]:
     height, width = predictor.image_size
-    if asked is not None and asked < 1:
-        raise UsageError(f"--image-size {asked} is out of range; allowed: at least 1.")
-    if asked is not None and any(side not in (None, asked) for side in (height, width)):
-        raise UsageError(
-            f"--image-size {asked}: {predictor.source} takes images of {height}x{width}. Leave it out."
-        )
-    if asked is None and (height is None or width is None):
+    if asked is None and None in (height, width):
         raise UsageError(
             f"{predictor.source} takes images of any size: say with --image-size what it was trained on."
         )
+    if asked is not None and (asked < 1 or any(side not in (None, asked) for side in (height, width))):
+        takes = f"{height or 'any'}x{width or 'any'}"
+        raise UsageError(f"--image-size {asked}: {predictor.source} takes images of {takes} pixels.")
     return height or asked or 0, width or asked or 0
 
 
@@ -92,10 +85,7 @@ class Scores:
 
     @property
     def apart(self) -> Dict[str, float]:
-        """Return `accuracy_old` and `accuracy_new`: of the classes that were known before, and of the others.
-
-        Empty where the images are all of one kind.
-        """
+        """Return `accuracy_old` and `accuracy_new`, of what was known before and not; empty without both."""
         old = self.data.old
         if old is None or old.all() or not old.any():
             return {}
@@ -104,9 +94,7 @@ class Scores:
 
     @property
     def top_5_accuracy(self) -> Optional[float]:
-        """Return the share of images whose class is among the five most probable; None for five classes or
-        fewer.
-        """
+        """Return the share of images whose class is among the five most probable; None for few classes."""
         from sklearn.metrics import top_k_accuracy_score
 
         classes = range(len(self.class_names))
@@ -116,9 +104,7 @@ class Scores:
 
     @functools.cached_property
     def confusion(self) -> np.ndarray:
-        """Return (classes, classes) int: how many images of each class (row) were classified as each
-        (column).
-        """
+        """Return (classes, classes) int: the images of each class (row) that were taken for each (column)."""
         from sklearn.metrics import confusion_matrix
 
         return confusion_matrix(self.labels, self.predicted, labels=range(len(self.class_names)))
@@ -145,6 +131,9 @@ class Scores:
     def summary(self) -> Dict[str, Any]:
         """Return the figures over all classes; macro averages are over the classes that have images."""
         there = [row for row in self.by_class if row["images"]]
+        macro = {
+            f"macro_{k}": float(np.mean([row[k] for row in there])) for k in ("precision", "recall", "f1")
+        }
         return {
             "model": self.model,
             "dataset": self.data.name,
@@ -154,20 +143,12 @@ class Scores:
             "accuracy": self.accuracy,
             **self.apart,
             "top_5_accuracy": self.top_5_accuracy,
-            **{
-                f"macro_{key}": float(np.mean([r[key] for r in there]))
-                for key in ("precision", "recall", "f1")
-            },
+            **macro,
         }
 
 
 def score(predictor: Predictor, data: Labelled, image_size: Optional[int] = None) -> Scores:
-    """Classify all images of `data`.
-
-    Raises:
-        UsageError: the data has classes that the classifier does not know.
-        RunError: an image cannot be decoded.
-    """
+    """Classify all images of `data`; UsageError where it has classes that the classifier does not know."""
     found = np.concatenate([rows for _, rows in probabilities(predictor, data.split, image_size)])
     names = predictor.names(found.shape[1])
     if predictor.class_names is None and len(data.class_names) == found.shape[1]:
@@ -189,11 +170,10 @@ def write_tables(scores: Scores, folder: Path) -> List[Path]:
     names = list(scores.class_names)
     confusion = ((name, *row) for name, row in zip(names, scores.confusion.tolist()))
     write_csv(folder / "confusion.csv", ["class", *names], confusion)
+    each = zip(scores.data.image_names, scores.labels, scores.predicted, scores.probabilities)
     predictions = (
         (image, names[label], names[said], f"{row[said]:.6f}", f"{row[label]:.6f}")
-        for image, label, said, row in zip(
-            scores.data.image_names, scores.labels, scores.predicted, scores.probabilities
-        )
+        for image, label, said, row in each
     )
     columns = ["image", "class", "predicted", "probability", "probability_of_class"]
     write_csv(folder / "predictions.csv", columns, predictions)

@@ -1,12 +1,52 @@
-"""The settings of each command: a dataclass each."""
+"""The settings of each command: a dataclass each, whose fields know their options."""
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Callable, Optional
 
 from elastictrainer import registry
 from elastictrainer.experiment import quantities
-from elastictrainer.experiment.setting import setting
 from elastictrainer.selection import schemes
+
+_LARGEST_SEED = 2**32 - 1  # NumPy takes no more
+
+
+def setting(
+    default: Any,
+    help: str,
+    low: Optional[float] = None,
+    high: Optional[float] = None,
+    names: Optional[registry.Choice] = None,
+    check: Optional[Callable[[str], Any]] = None,
+    metavar: Optional[str] = None,
+    group: str = "",
+    repeated: bool = False,
+) -> Any:
+    """Make a dataclass field for one setting.
+
+    Args:
+        default: its value if neither the file nor the command line sets it.
+        help: one line for `--help`; names alone, where there are no others, are its placeholder there.
+        low, high: smallest and largest value allowed; None: no limit.
+        names: the valid names; None: the value is no name.
+        check: raises UsageError for a wrong value; None: `names` does, or there is none.
+        metavar: placeholder for the value in `--help`; None: the names, or by the type.
+        group: the heading in `--help` above this setting and those that follow; empty: as the one before.
+        repeated: the option may be given several times; its values are one text then, separated by commas.
+    """
+    if names is not None:
+        check = names.check
+        metavar = metavar or (None if names.others else f"{{{','.join(names.names)}}}")
+    metadata = {
+        **{"help": help, "low": low, "high": high, "check_name": check},
+        **{"metavar": metavar, "group": group, "repeated": repeated},
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def option_of(name: str) -> str:
+    """Return the option of a setting, as it is typed: "--batch-size"."""
+    return f"--{name.replace('_', '-')}"
 
 
 @dataclass
@@ -16,31 +56,23 @@ class CommonSettings:
     model: str = setting(
         "resnet50",
         f"{registry.MODEL.listed}, a .keras file, or package.module:function",
-        check_name=registry.MODEL.check,
+        names=registry.MODEL,
         group="model",
     )
-    trust_model: bool = setting(
-        False, "load a .keras file, or the model of --init-from, even if that can run code of its author's"
-    )
-    weights: str = setting(
-        "imagenet",
-        "imagenet (downloaded once), none, or a weights file",
-        metavar="FILE",
-    )
+    trust_model: bool = setting(False, "load a model even if that can run code of its author's")
+    weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file", metavar="FILE")
     head_init: str = setting(
         "solve",
-        "initial head: solve, a classifier fitted on the features of the untrained network; zeros; glorot "
-        "as in the published code; or keep, of a model of your own",
-        check_name=registry.HEAD_INIT.check,
+        "initial head: solve fits it to features, glorot is the published code's, keep is for your own model",
+        names=registry.HEAD_INIT,
     )
     augment: Optional[str] = setting(
         None,
-        "random changes of training images: none, flip, standard, strong, or paper (flip, and up to 72 "
-        "degrees either way); flip if not given, for the demo network none",
-        check_name=registry.AUGMENT.check,
+        "random changes of training images; if not given, flip, for the demo network none",
+        names=registry.AUGMENT,
     )
     rotation: Optional[float] = setting(
-        None, "largest random rotation, in turns, instead of that of --augment", 0, 0.5
+        None, "largest random rotation, in turns, instead of --augment's", 0, 0.5
     )
     flip: Optional[bool] = setting(None, "mirror images at random, or not, whatever --augment says")
     dataset: str = setting(
@@ -50,72 +82,48 @@ class CommonSettings:
         "tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
         "split and group, or .npz arrays; tfds:NAME, any image classification set of tensorflow-datasets; "
         'hf:NAME, one of Hugging Face\'s hub, or hf:FOLDER, a copy of one (pip install "elastictrainer[hf]")',
-        check_name=registry.DATASET.check,
+        names=registry.DATASET,
         group="data",
         metavar="DATA",
     )
     validation_split: Optional[float] = setting(
         None,
-        "share of every class of the training images to choose the best epoch by, where the data has no "
-        "validation part; where it has no test part either and --test-split is not given: to test on",
+        "share of training images to choose the best epoch by (to test on, where nothing else is for that)",
         0.01,
         0.9,
     )
     test_split: Optional[float] = setting(
-        None, "share of every class to test on, where the data has no test part", 0.01, 0.9
+        None, "share of every class to test on, without a test part", 0.01, 0.9
     )
     data_dir: Optional[str] = setting(
-        None,
-        "where tensorflow-datasets (~/tensorflow_datasets) or Hugging Face's datasets keep their data",
-        metavar="DIR",
+        None, "where tensorflow-datasets or Hugging Face's datasets keep their data", metavar="DIR"
     )
     label_column: Optional[str] = setting(
-        None,
-        "of hf: data, the column of the labels, where that is not label, or the only one of classes",
-        metavar="NAME",
+        None, "of hf: data, where several columns hold classes", metavar="NAME"
     )
-    classes: Optional[int] = setting(
-        None, "number of classes; comes from the data, and must agree with it", 2
-    )
+    classes: Optional[int] = setting(None, "number of classes, which must be that of the data", 2)
     image_memory: str = setting(
         "256MB",
-        "memory for decoding an image: a larger image raises an error; bytes, or with kB, MB or GB",
-        check_name=quantities.bytes_of,
+        "for decoding an image; a larger one raises an error",
+        check=quantities.bytes_of,
         metavar="SIZE",
     )
     image_size: Optional[int] = setting(
-        None, "height and width in pixels; the model's own if not given (224)", 8, 4096
+        None, "height and width in pixels; the model's own if not given", 8, 4096
     )
     batch_size: int = setting(4, "images in a training step", 1, group="training")
     optimizer: str = setting(
-        "sgd",
-        "sgd (momentum 0.9, decoupled weight decay), adam, or adamw (with decoupled weight decay)",
-        check_name=registry.OPTIMIZER.check,
+        "sgd", "sgd has momentum 0.9; sgd and adamw have decoupled weight decay", names=registry.OPTIMIZER
     )
     learning_rate: Optional[float] = setting(
         None,
-        "the highest: at the first step, or after the warm-up; if not given, 2e-4 for sgd where a scheme "
-        "takes --rho and the head is solved, else 1e-4",
+        "the highest; if not given, 2e-4 for sgd with a solved head and a scheme that takes --rho, else 1e-4",
         0,
     )
     weight_decay: float = setting(5e-4, "of sgd and adamw, per step, times the learning rate", 0)
-    mixed_precision: bool = setting(
-        False,
-        "compute in bfloat16, weights stay float32; faster where the device has such arithmetic",
-    )
-    calibration_seconds: float = setting(
-        40.0,
-        "spent on timing steps when a profile is made, after the trace; less time: a less accurate profile",
-        0,
-        group="profile",
-    )
-    seed: int = setting(
-        0,
-        "of initial head, data order, augmentation and dropout",
-        0,
-        2**32 - 1,  # NumPy takes no more
-        group="run",
-    )
+    mixed_precision: bool = setting(False, "compute in bfloat16, where the device has such arithmetic")
+    calibration_seconds: float = setting(40.0, "for timing steps when a profile is made", 0, group="profile")
+    seed: int = setting(0, "of all random numbers", 0, _LARGEST_SEED, group="run")
 
 
 @dataclass
@@ -123,13 +131,11 @@ class ProfileSettings(CommonSettings):
     """Settings of et-profile."""
 
     warmup: int = setting(
-        100, "steps before the first measurement; fewer if they take five seconds", 1, group="profile"
+        100, "steps before the first measurement, in five seconds at most", 1, group="profile"
     )
     steps: int = setting(8, "traced steps; times are medians over them", 1)
     validate: int = setting(0, "measure this many random selections against the prediction", 0)
-    output: Optional[str] = setting(
-        None, "where to write the profile (profiles/MODEL_....json)", metavar="FILE"
-    )
+    output: Optional[str] = setting(None, "the profile (profiles/MODEL_....json)", metavar="FILE")
 
 
 @dataclass
@@ -138,16 +144,14 @@ class TrainSettings(CommonSettings):
 
     init_from: Optional[str] = setting(
         None,
-        "start from an earlier run's model; for the same classes its head is kept, for others a new one is "
-        "solved",
+        "start from an earlier run's model; the head is kept for the same classes",
         group="model",
         metavar="RUN",
     )
     keep: Optional[int] = setting(
         None,
-        "store so many training images of each class in the run folder, for runs that start from it; with "
-        "--init-from also keep that run's classes, and mix so many old images of each into training; 0: "
-        "keep its classes, but no images",
+        "store so many training images of each class for later runs; with --init-from also keep the earlier "
+        "run's classes, and train on so many of its images of each (0: keep the classes alone)",
         0,
         10_000,
         metavar="N",
@@ -155,137 +159,88 @@ class TrainSettings(CommonSettings):
     scheme: str = setting(
         "elastic",
         f"{', '.join(schemes.SCHEMES)}, or your own: package.module:Class",
-        check_name=schemes.check_name,
+        check=schemes.check_name,
         group="speed",
     )
-    rho: float = setting(
-        0.5, "elastic schemes: the training time to take, over that of full training (0.5: half)", 0.01, 1
-    )
+    rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
     time: Optional[str] = setting(
         None,
-        "what the whole command may take, from its start to the finished run folder: 90s, 10m, 1.5h; instead "
-        "of --rho and --epochs",
-        check_name=quantities.seconds_of,
+        "for the whole command (90s, 10m, 1.5h), instead of --rho and --epochs",
+        check=quantities.seconds_of,
         metavar="TIME",
     )
     memory: Optional[str] = setting(
         None,
-        "elastic schemes: what the whole process may take of memory, with --rho or --time: bytes, or with "
-        "kB, MB or GB; auto: three quarters of what is free",
-        check_name=quantities.limit_of,
+        "elastic schemes: limit of the whole process (1GB), or auto: three quarters of what is free",
+        check=quantities.limit_of,
         metavar="SIZE",
     )
     interval: Optional[int] = setting(
-        None,
-        "epochs between two selections; if not given, 4 with --reuse off, and as the time allows without",
-        1,
+        None, "epochs between two selections; if not given, by time, or 4 with --reuse off", 1
     )
     epochs: int = setting(
-        12,
-        "passes over the training images; with --rho, those of the full training it refers to",
-        1,
-        group="training",
+        12, "passes over the training images; with --rho, those of full training", 1, group="training"
     )
     validation_freq: Optional[int] = setting(
         None,
-        "evaluate after so many epochs, and after the last one; if not given, after each, in a run by the "
-        "clock as often as a tenth of its time allows, and with --time only the solved head and the end. It "
-        "is no training time, but counts in --time",
+        "evaluate after so many epochs, and at the end; if not given, after each, or as often as a tenth of "
+        "the time allows; with --time, the solved head and the end alone",
         1,
     )
     early_stopping: Optional[int] = setting(
-        None,
-        "end after so many epochs without a better validation accuracy (or the same at a lower loss); needs "
-        "a validation part",
-        1,
+        None, "end after so many epochs without a better validation accuracy", 1
     )
     schedule: Optional[str] = setting(
-        None,
-        "of the learning rate: cosine (to zero at the end) or constant; if not given, constant for adam and "
-        "cosine for the others",
-        check_name=registry.SCHEDULE.check,
+        None, "of the learning rate; if not given, constant for adam, else cosine", names=registry.SCHEDULE
     )
     warmup: Optional[float] = setting(
-        None,
-        "share of the training in which the learning rate rises; if not given, 0.1 with --head-init solve, "
-        "else 0",
-        0,
-        0.9,
+        None, "share of the run in which the rate rises; if not given, 0.1 with a solved head", 0, 0.9
     )
     label_smoothing: float = setting(0.0, "share of each label that is spread over all classes", 0, 0.9)
-    class_weights: str = setting(
-        "none",
-        "balanced: an image counts the more, the fewer there are of its class; none: all count alike",
-        check_name=registry.CLASS_WEIGHTS.check,
-    )
+    class_weights: str = setting("none", "balanced: rare classes count more", names=registry.CLASS_WEIGHTS)
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1, group="speed")
     reuse: str = setting(
         "auto",
-        "auto: activations of frozen layers are computed in one pass at the start of an interval, cached and "
-        "read in its steps; off: they are computed in every step, as in the paper",
-        check_name=registry.REUSE.check,
+        "auto: cache the activations of frozen layers; off: compute them in every step",
+        names=registry.REUSE,
     )
-    reuse_dtype: str = setting(
-        "float16",
-        "cached activations are stored as float16 or float32",
-        check_name=registry.REUSE_DTYPE.check,
-    )
+    reuse_dtype: str = setting("float16", "of cached activations", names=registry.REUSE_DTYPE)
     reuse_memory: Optional[str] = setting(
         None,
-        "a larger cache goes into a file; bytes, or with kB, MB or GB; 2GB if not given, or a quarter of "
-        "this machine's memory where that is less",
-        check_name=quantities.bytes_of,
+        "a larger cache goes into a file (2GB, or a quarter of the machine)",
+        check=quantities.bytes_of,
         metavar="SIZE",
     )
-    reuse_dir: Optional[str] = setting(
-        None, "where that file is, while training lasts (the run folder)", metavar="DIR"
-    )
+    reuse_dir: Optional[str] = setting(None, "folder of that file (the run folder)", metavar="DIR")
     strategy: str = setting(
         "none",
-        "multi-worker: several processes, each on a share of every minibatch; you start them and name them "
-        "in TF_CONFIG; none",
-        check_name=registry.STRATEGY.check,
+        "multi-worker: processes that you start with TF_CONFIG share every minibatch",
+        names=registry.STRATEGY,
         group="several devices",
     )
     cache: str = setting(
-        "none",
-        "keep decoded images of a folder or table: none or memory",
-        check_name=registry.CACHE.check,
-        group="data",
+        "none", "keep decoded images of a folder or table", names=registry.CACHE, group="data"
     )
-    skip_damaged: bool = setting(
-        False,
-        "decode every image file before training, and leave out those that cannot be read, in all parts",
-    )
-    checkpoint_minutes: float = setting(
-        10.0, "between checkpoints within an epoch; one is also written after every epoch", 0, group="run"
-    )
-    meter: Optional[str] = setting(
-        None,
-        "log of an external power meter, CSV of Unix time and watts, read at the end of the run",
-        metavar="FILE",
-    )
-    profile: Optional[str] = setting(
-        None, "the model's profile; found or made in profiles/ if not given", metavar="FILE"
-    )
+    skip_damaged: bool = setting(False, "decode every image file first, and leave out unreadable ones")
+    checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch", 0, group="run")
+    meter: Optional[str] = setting(None, "log of an external power meter: Unix time, watts", metavar="FILE")
+    profile: Optional[str] = setting(None, "the model's profile (found or made in profiles/)", metavar="FILE")
     export: Optional[str] = setting(
         None,
         f"write the model for use when done: {', '.join(registry.EXPORT.names)}; may be repeated",
-        check_name=lambda formats: registry.EXPORT.check_each(formats.split(",")),
+        check=lambda formats: registry.EXPORT.check_each(formats.split(",")),
         metavar="FORMAT",
         repeated=True,
     )
     callback: Optional[str] = setting(
         None,
         "a Keras callback of yours, or a function that returns one; may be repeated",
-        check_name=lambda places: registry.check_places("--callback", places.split(",")),
+        check=lambda places: registry.check_places("--callback", places.split(",")),
         metavar="MODULE:NAME",
         repeated=True,
     )
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)", metavar="DIR")
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(
-        False,
-        "the same seed and profile give the same result, bit for bit; the ops are slower, and the number of "
-        "steps is that of --epochs, not what the time allows",
+        False, "same seed and profile, same bits; --epochs, not the time, ends the run"
     )

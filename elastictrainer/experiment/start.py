@@ -14,8 +14,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.run_settings import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_names
-from elastictrainer.registry import HF, takes_rho
-from elastictrainer.runs import ownership
+from elastictrainer.registry import EXPORT_FILES, HF, takes_rho
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -37,10 +36,6 @@ def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> D
         run: its folder.
         trust: its config may name code, whoever wrote it.
         more: time beyond what the run has taken, as of --time: a finished run goes on, too.
-
-    Raises:
-        UsageError: there is no run, its settings are wrong, they name code and are not this user's, or `more`
-            is given to a run without --time.
     """
     if run.config_path.exists():
         settings = load_trusted_settings(run, trust)
@@ -51,17 +46,7 @@ def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> D
             )
     with run.claimed(resume=True):
         if run.summary_path.exists() and more is None:
-            missing = _exports_missing(run, settings)
-            if missing:
-                load_tensorflow()
-                from elastictrainer.experiment.sample import training_sample
-                from elastictrainer.models.export import export_run
-
-                sample = functools.partial(training_sample, run)
-                for path in export_run(run, missing, trust=settings.trust_model, sample=sample):
-                    print(f"written: {path}")
-            else:
-                print(f"{run.path} is finished; there is nothing to resume.")
+            _finish_exports(run, settings)
             return run.summary()
         try:
             check_names(settings)
@@ -85,22 +70,25 @@ def last_unfinished() -> RunFolder:
 
 def _read_by(settings: TrainSettings) -> List[Path]:
     """Return the files and folders that a run reads."""
-    named = (
-        settings.dataset.removeprefix(HF),
-        settings.data_dir,
-        settings.model,
-        settings.weights,
-        settings.init_from,
-        settings.profile,
-        settings.meter,
-    )
+    model, data = (settings.model, settings.weights, settings.init_from), settings.dataset.removeprefix(HF)
+    named = (data, settings.data_dir, *model, settings.profile, settings.meter)
     return [Path(name) for name in named if name and Path(name).exists()]
 
 
-def _exports_missing(run: RunFolder, settings: TrainSettings) -> List[str]:
-    """List the formats that a finished run should have been exported in, but was interrupted before."""
+def _finish_exports(run: RunFolder, settings: TrainSettings) -> None:
+    """Export a finished run in the formats that an interruption prevented."""
     asked = settings.export.split(",") if settings.export else []
-    return [f for f in asked if not (run.export_path / ownership.EXPORTS[f]).exists()]
+    missing = [f for f in asked if not (run.export_path / EXPORT_FILES[f]).exists()]
+    if not missing:
+        print(f"{run.path} is finished; there is nothing to resume.")
+        return
+    load_tensorflow()
+    from elastictrainer.experiment.labelled import training_sample
+    from elastictrainer.models.export import export_run
+
+    sample = functools.partial(training_sample, run)
+    for path in export_run(run, missing, trust=settings.trust_model, sample=sample):
+        print(f"written: {path}")
 
 
 def _train(

@@ -8,12 +8,9 @@ import tensorflow as tf
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """The file of a backbone's pre-trained weights.
+    """The file of a backbone's pre-trained weights: its name, and the folder where its library keeps it.
 
-    Attributes:
-        name: of the file.
-        home: folder in which the library that provides the weights keeps that file.
-        fetch: downloads the file through that library if it is missing, and returns its path.
+    `fetch` downloads it through that library if it is missing, and returns its path.
     """
 
     name: str

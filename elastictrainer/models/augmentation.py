@@ -1,10 +1,11 @@
 """Random changes of training images, in layers of Keras that the exported model is without."""
 
-from dataclasses import dataclass
-from typing import Any, Dict, List
+from dataclasses import dataclass, replace
+from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
 
+from elastictrainer.registry import AUGMENT
 from elastictrainer.steps.keras_compat import layers_inside
 
 # Layers that change their input in training only: all that `layers` makes.
@@ -20,15 +21,15 @@ AUGMENTATION = (
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes of a training image. Zero: none.
+    """The largest random changes of a training image; zero: none.
 
     Attributes:
-        flip: mirrored left to right, or not.
-        rotation: at most, to either side, in turns.
-        shift: at most, in each direction, as a share of the image's height and width.
-        zoom: in or out by at most this share.
-        contrast: up or down by at most this share.
-        brightness: up or down by at most this share of white.
+        flip: whether it is mirrored left to right.
+        rotation: to either side, in turns.
+        shift: in each direction, as a share of the image's height and width.
+        zoom: in or out, as a share.
+        contrast: up or down, as a share.
+        brightness: up or down, as a share of white.
     """
 
     flip: bool = False
@@ -47,6 +48,13 @@ PRESETS: Dict[str, Augmentation] = {
     "strong": Augmentation(flip=True, rotation=0.05, shift=0.1, zoom=0.2, contrast=0.3, brightness=0.2),
     "paper": Augmentation(flip=True, rotation=0.2),
 }
+
+
+def chosen(preset: str, rotation: Optional[float] = None, flip: Optional[bool] = None) -> Augmentation:
+    """Return a preset, with another rotation or flip where one is given; UsageError for an unknown name."""
+    AUGMENT.check(preset)
+    given: Dict[str, Any] = {"rotation": rotation, "flip": flip}
+    return replace(PRESETS[preset], **{key: value for key, value in given.items() if value is not None})
 
 
 def layers(augmentation: Augmentation) -> List[Any]:

@@ -15,12 +15,7 @@ BLOCKS_PER_STAGE = (3, 2, 2)
 def backbone(input_shape: Tuple[int, int, int], weights: Optional[str] = None) -> tf.keras.Model:
     """Build a model from pixels (batch, H, W, 3) in -1..1 to features (batch, H/4, W/4, 96).
 
-    Args:
-        input_shape: height, width, channels.
-        weights: a file that `save_weights` wrote; None: random weights.
-
-    Raises:
-        ValueError: the file holds the weights of another network.
+    `weights` is a file that `save_weights` wrote, or None. ValueError where it is of another network.
     """
     inputs = tf.keras.Input(input_shape)
     x = _convolution(inputs, WIDTHS[0], 3, 1, "stem")
@@ -54,11 +49,7 @@ def save_weights(model: tf.keras.Model, path: str) -> None:
 
 
 def load_weights(model: tf.keras.Model, path: str) -> None:
-    """Load into `model` what `save_weights` wrote.
-
-    Raises:
-        ValueError: the file's arrays have other shapes than the model's weights.
-    """
+    """Load into `model` what `save_weights` wrote; ValueError where the shapes differ."""
     with np.load(path, allow_pickle=False) as archive:
         arrays = [archive[f"arr_{k}"].astype(np.float32) for k in range(len(archive.files))]
     expected = [w.shape for w in model.get_weights()]

@@ -12,7 +12,7 @@ from elastictrainer.data.resizing import preprocessing
 from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.models import model_file, zoo
 from elastictrainer.models.augmentation import AUGMENTATION
-from elastictrainer.registry import EXPORT, takes_rho
+from elastictrainer.registry import EXPORT, EXPORT_FILES, takes_rho
 from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, write_text
 from elastictrainer.runs.log import LOG
@@ -33,14 +33,11 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
     Args:
         model: a trained model, from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes); not
             changed.
-        class_names: by label.
+        class_names: by label; UsageError where they are not as many as the model's outputs.
 
     Returns:
         A model of the same input with the outputs {"probabilities": (batch, classes) float32,
         "class": (batch,) strings}. It shares its weights with `model`.
-
-    Raises:
-        UsageError: `class_names` has another length than the model has outputs.
     """
     core = _logits(model, class_names)
     probabilities = tf.keras.layers.Softmax(name="probabilities", dtype="float32")(core.outputs[0])
@@ -48,8 +45,7 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
     class_name = tf.keras.layers.StringLookup(
         vocabulary=list(class_names), num_oov_indices=1, invert=True, name="class"
     )
-    index = argmax(probabilities) + 1
-    outputs = {"probabilities": probabilities, "class": class_name(index)}
+    outputs = {"probabilities": probabilities, "class": class_name(argmax(probabilities) + 1)}
     return tf.keras.Model(core.inputs[0], outputs, name="deployed")
 
 
@@ -76,15 +72,13 @@ def export(
         model: from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
         class_names: by label.
         format: "saved_model" (a folder, with class names and this user's signature in assets.extra), "keras",
-            "tflite" (float32), "tflite-int8" (8-bit weights; the
-            runtime chooses float or integer arithmetic), or "tflite-full-int8" (integers only: one image,
-            pixels as uint8, to probabilities times 256 as uint8). The TFLite files give probabilities (batch,
-            classes) and contain the class names as labels.txt, and how to prepare pictures as
-            preprocessing.txt.
+            "tflite" (float32), "tflite-int8" (8-bit weights; the runtime chooses float or integer
+            arithmetic), or "tflite-full-int8" (integers only: one image of uint8 pixels to uint8, the
+            probabilities times 256). TFLite files give probabilities (batch, classes) and contain labels.txt
+            and preprocessing.txt.
         path: the file or folder to write. After a failure what was there is there still.
         overwrite: replace what exists at `path`.
-        sample: training images (n, H, W, 3) uint8, for tflite-full-int8: the ranges of its integers are those
-            that these images lead to.
+        sample: training images (n, H, W, 3) uint8, for tflite-full-int8: they decide the ranges of integers.
 
     Raises:
         UsageError: unknown format, wrong number of class names, something at `path`, or no `sample`.
@@ -160,7 +154,7 @@ def export_run(
 ) -> List[str]:
     """Export a finished run's model in the given formats, with a model card (README.md) next to them.
 
-    A README.md that exists stays, unless it may be replaced.
+    A README.md that exists stays, unless `overwrite` is set.
 
     Args:
         run: a finished run.
@@ -169,7 +163,7 @@ def export_run(
         overwrite: replace what exists.
         trust: the model may run code, see `model_file.read`.
         weights: "best" or "last"; None: the best where there are such.
-        sample: returns training images, see `export`, of a height and width.
+        sample: returns training images of a height and width, see `export`.
 
     Returns:
         The paths written, in the order of `formats`; the model card is the last.
@@ -183,7 +177,7 @@ def export_run(
     if output is None:
         ownership.refuse_links(run.path)
     folder = Path(output) if output else run.export_path
-    paths = [folder / ownership.EXPORTS[format] for format in formats]
+    paths = [folder / EXPORT_FILES[format] for format in formats]
     for path in paths:  # before the model is loaded
         _check_free(path, overwrite)
     summary, environment = run.summary(), run.environment()
@@ -214,7 +208,7 @@ def export_run(
         weights_path=weights_path,
         is_kept=weights_path.name == summary.get("kept_weights", run.model_path.name),
         files=[path.name for path in paths],
-        integers_only=ownership.EXPORTS[FULL_INT8] if FULL_INT8 in formats else "",
+        integers_only=EXPORT_FILES[FULL_INT8] if FULL_INT8 in formats else "",
         data=Path(settings["dataset"]).name,
         weights=Path(settings["weights"]).name,
     )

@@ -26,14 +26,7 @@ def networks() -> Dict[str, str]:
 
 @functools.lru_cache(maxsize=None)
 def architecture(name: str) -> Architecture:
-    """Describe the network.
-
-    Args:
-        name: one of `registry.KERAS_NETWORKS`.
-
-    Raises:
-        UsageError: this Keras does not have it.
-    """
+    """Describe a network of `registry.KERAS_NETWORKS`; UsageError where this Keras does not have it."""
     names = networks()
     if name not in names:
         raise UsageError(

@@ -13,30 +13,16 @@ from elastictrainer.steps.keras_compat import application_layers, load_model
 _MOST_CONFIG = 64_000_000  # bytes of config.json unpacked; ViT-B/16 has 0.2 million
 # These layers run code, or load a file of any kind, that their configuration names.
 _UNSAFE = ("Lambda", "__lambda__", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
-_PACKAGES = (
-    "keras",
-    "tf_keras",
-    "tensorflow_addons",
-    "vit_keras",
-    "elastictrainer",
-)  # what the zoo is made of
-_NOT_PARTS = (
-    "utils",
-    "saving",
-    "applications",
-    "datasets",
-    "backend",
-    "distribution",
-)  # they read and write files
+_PACKAGES = ("keras", "tf_keras", "tensorflow_addons", "vit_keras", "elastictrainer")  # of the zoo's models
+# These read and write files.
+_NOT_PARTS = ("utils", "saving", "applications", "datasets", "backend", "distribution")
 _FUNCTIONS = ("activations", "losses", "metrics")  # parts whose functions a layer may name
 
 
 def read(path: Union[str, Path], trust: bool = False) -> tf.keras.Model:
-    """Read the model of a Keras file, not compiled.
+    """Read the model of a `.keras` file, the zip archive that `model.save` writes; not compiled.
 
-    Args:
-        path: of a `.keras` file, the zip archive that `model.save` writes.
-        trust: load what can run code as well: Lambda layers and classes of other packages.
+    With `trust` what can run code is loaded as well: Lambda layers and classes of other packages.
 
     Raises:
         UsageError: no such file, not a zip archive, damaged, or what would need `trust`, which is named.
@@ -49,7 +35,11 @@ def read(path: Union[str, Path], trust: bool = False) -> tf.keras.Model:
                 f"{path} is no Keras archive (a zip file). HDF5 files can hide code: load it where you trust "
                 "it, and save it by model.save('NAME.keras')."
             )
-        config = _config(path)
+        with zipfile.ZipFile(path) as archive:
+            size = archive.getinfo("config.json").file_size
+            if size > _MOST_CONFIG:
+                raise UsageError(f"{path} has a configuration of {size:,} bytes: it is no model's.")
+            config = json.loads(archive.read("config.json"))
         if not trust:
             config["compile_config"] = None  # of the model as a whole: it is not read
             for reason in _reasons_not_to(config):
@@ -62,14 +52,6 @@ def read(path: Union[str, Path], trust: bool = False) -> tf.keras.Model:
         raise
     except Exception as error:  # Keras raises many kinds for a damaged file
         raise UsageError(f"Keras cannot load {path}: {error}") from None
-
-
-def _config(path: Union[str, Path]) -> Any:
-    with zipfile.ZipFile(path) as archive:
-        size = archive.getinfo("config.json").file_size
-        if size > _MOST_CONFIG:
-            raise UsageError(f"{path} has a configuration of {size:,} bytes: it is no model's.")
-        return json.loads(archive.read("config.json"))
 
 
 def _reasons_not_to(value: Any) -> Iterator[str]:

@@ -1,16 +1,18 @@
 """A trained classifier from a file, whatever its format: images in, probabilities out."""
 
+import functools
 import io
 import re
 import warnings
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import UsageError, reason
 from elastictrainer.models import model_file
 from elastictrainer.models.export import LABELS, SAVED_LABELS, SAVED_SIGNATURE
 from elastictrainer.models.user_models import last_activation
@@ -24,38 +26,42 @@ _SUM_OFF = 1e-3  # of probabilities, 8-bit weights included
 _FORMATS = "a run folder, a .keras file, a SavedModel folder, a .tflite file"
 
 
+@dataclass(frozen=True)
 class Predictor:
     """A classifier.
 
     Attributes:
         source: the file or folder that it is from.
-        image_size: height and width in pixels that it takes; None for one that it leaves open.
+        probabilities: from images (n, H, W, 3) float32 in 0..255 to (n, classes).
+        input_shape: (n, H, W, 3) with None for a dimension that it leaves open.
         class_names: by label; None where the file does not say.
+        sum_off: how far the sum of an image's probabilities may be from 1.
     """
 
-    def __init__(
-        self,
-        source: Path,
-        probabilities: Callable[[np.ndarray], np.ndarray],
-        input_shape: Sequence[Optional[int]],
-        class_names: Optional[Sequence[str]],
-        sum_off: float = _SUM_OFF,
-    ):
-        if len(input_shape) != 4 or input_shape[-1] not in (3, None):
-            raise UsageError(f"{source} takes inputs of shape {tuple(input_shape)}, not pictures in colour.")
-        self.source = source
-        self.image_size: Tuple[Optional[int], Optional[int]] = (input_shape[1], input_shape[2])
-        self.class_names = None if class_names is None else list(class_names)
-        self._probabilities = probabilities
-        self._sum_off = sum_off
+    source: Path
+    probabilities: Callable[[np.ndarray], np.ndarray]
+    input_shape: Sequence[Optional[int]]
+    class_names: Optional[Sequence[str]] = None
+    sum_off: float = _SUM_OFF
+
+    def __post_init__(self) -> None:
+        if len(self.input_shape) != 4 or self.input_shape[-1] not in (3, None):
+            raise UsageError(
+                f"{self.source} takes inputs of shape {tuple(self.input_shape)}, not pictures in colour."
+            )
+
+    @property
+    def image_size(self) -> Tuple[Optional[int], Optional[int]]:
+        """Return height and width in pixels that it takes; None for one that it leaves open."""
+        return self.input_shape[1], self.input_shape[2]
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         """Return (n, classes) float32, of images (n, H, W, 3) float32 in 0..255.
 
         Rows sum to 1, but for the rounding of a file that computes with integers.
         """
-        found = np.asarray(self._probabilities(images), np.float32)
-        if found.ndim != 2 or (found < 0).any() or (abs(found.sum(axis=1) - 1) > self._sum_off).any():
+        found = np.asarray(self.probabilities(images), np.float32)
+        if found.ndim != 2 or (found < 0).any() or (abs(found.sum(axis=1) - 1) > self.sum_off).any():
             raise UsageError(
                 f"{self.source} does not give probabilities of classes. Export the model with et-export."
             )
@@ -72,8 +78,8 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
     Args:
         target: a run folder, a Keras file, a SavedModel folder, a TFLite file.
         weights: of a run, "best" or "last"; None: the best where there are such.
-        trust: also read files that can run code: those of `model_file.read`; a SavedModel that this user did
-            not export on this machine, which can read and write files; TFLite files with TensorFlow's ops.
+        trust: also read what can run code: see `model_file.read`; a SavedModel that this user did not export
+            on this machine; TFLite files with TensorFlow's ops.
 
     Raises:
         UsageError: there is none, it is damaged, it would need `trust`, or it classifies no pictures.
@@ -99,15 +105,13 @@ def _keras(path: Path, trust: bool) -> Predictor:
     compute_in_float32(model)
     names: Optional[Sequence[str]] = None
     outputs = model.output_shape
-    if {"probabilities", "class"} <= {layer.name for layer in model.layers}:  # see `export.deployed`
-        names = next(
-            (x.get_vocabulary()[1:] for x in model.layers if isinstance(x, tf.keras.layers.StringLookup)),
-            None,
-        )
-
-        def probabilities(x: tf.Tensor) -> tf.Tensor:
-            return model(x, training=False)["probabilities"]
-
+    is_deployed = {"probabilities", "class"} <= {
+        layer.name for layer in model.layers
+    }  # see `export.deployed`
+    if is_deployed:
+        lookup = (x for x in model.layers if isinstance(x, tf.keras.layers.StringLookup))
+        names = next((x.get_vocabulary()[1:] for x in lookup), None)
+        activation = "softmax"
     elif isinstance(outputs, tuple) and len(outputs) == 2:
         activation = last_activation(model)
         if activation == "sigmoid" or outputs[-1] == 1:
@@ -116,15 +120,18 @@ def _keras(path: Path, trust: bool) -> Predictor:
                 "of two classes or more, of which an image has one."
             )
         names = _names_next_to(path, outputs[-1])
-
-        def probabilities(x: tf.Tensor) -> tf.Tensor:
-            y = model(x, training=False)
-            return y if activation == "softmax" else tf.nn.softmax(y)
-
     else:
         raise UsageError(f"{path} gives outputs of shape {outputs}, not one number for each class.")
-    compiled = tf.function(probabilities, reduce_retracing=True)
-    return Predictor(path, lambda images: compiled(tf.constant(images)).numpy(), model.input_shape, names)
+
+    @functools.partial(tf.function, reduce_retracing=True)
+    def probabilities(x: tf.Tensor) -> tf.Tensor:
+        y = model(x, training=False)
+        y = y["probabilities"] if is_deployed else y
+        return y if activation == "softmax" else tf.nn.softmax(y)
+
+    return Predictor(
+        path, lambda images: probabilities(tf.constant(images)).numpy(), model.input_shape, names
+    )
 
 
 def _names_next_to(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
@@ -145,7 +152,7 @@ def _saved_model(path: Path, trust: bool) -> Predictor:
             loaded: Any = tf.saved_model.load(str(readable))
         serve = loaded.signatures["serving_default"]
     except Exception as error:  # TensorFlow raises many kinds for a damaged folder
-        raise UsageError(f"TensorFlow cannot load {path}: {_first_line(error)}") from None
+        raise UsageError(f"TensorFlow cannot load {path}: {reason(error)}") from None
     (name, spec), *others = serve.structured_input_signature[1].items()
     if others:
         raise UsageError(f"{path} takes {1 + len(others)} inputs, not pictures alone.")
@@ -178,49 +185,45 @@ def _tflite(path: Path, trust: bool) -> Predictor:
                 f"{path} has the op {foreign[0]} of TensorFlow's, which can be any: some read and "
                 "write files. If you trust where the file is from: --trust-model."
             )
-        interpreter = _interpreter(content)
+        with warnings.catch_warnings(), silenced():
+            warnings.simplefilter("ignore")  # TensorFlow announces another package for it
+            interpreter = tf.lite.Interpreter(model_content=content)
+            interpreter.allocate_tensors()
         (given,), (got,) = interpreter.get_input_details(), interpreter.get_output_details()
         names = _names_inside(content)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}.") from None
+    except UsageError:
+        raise
     except (ValueError, RuntimeError) as error:
-        raise UsageError(f"TensorFlow Lite cannot load {path}: {_first_line(error)}") from None
-    shape = [None if size < 0 else int(size) for size in given["shape_signature"]]
-    types = {given["dtype"], got["dtype"]}
-    if types <= {np.uint8, np.int8} and all(one["quantization"][0] for one in (given, got)):
-        rounding = got["quantization"][0] * int(got["shape"][-1])
-        return Predictor(path, _in_integers(interpreter, given, got), shape, names, _SUM_OFF + rounding)
-    if types != {np.float32}:
+        raise UsageError(f"TensorFlow Lite cannot load {path}: {reason(error)}") from None
+    in_integers = {given["dtype"], got["dtype"]} <= {np.uint8, np.int8}
+    if in_integers and all(one["quantization"][0] for one in (given, got)):
+        (scale, zero), (unit, offset) = given["quantization"], got["quantization"]
+    elif {given["dtype"], got["dtype"]} != {np.float32}:
         raise UsageError(
             f"{path} takes {np.dtype(given['dtype'])} and gives {np.dtype(got['dtype'])}; float32 is "
             "needed, or integers of 8 bits with their scale."
         )
 
-    def probabilities(images: np.ndarray) -> np.ndarray:
-        if tuple(interpreter.get_input_details()[0]["shape"]) != images.shape:
-            interpreter.resize_tensor_input(given["index"], images.shape)
-            interpreter.allocate_tensors()
-        interpreter.set_tensor(given["index"], images)
-        interpreter.invoke()
-        return interpreter.get_tensor(got["index"])
-
-    return Predictor(path, probabilities, shape, names)
-
-
-def _in_integers(
-    interpreter: Any, given: Dict[str, Any], got: Dict[str, Any]
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from images to the probabilities of a TFLite model that takes and gives integers."""
-    (scale, zero), (unit, offset) = given["quantization"], got["quantization"]
-    allowed = np.iinfo(given["dtype"])
-
     def one(image: np.ndarray) -> np.ndarray:
-        levels = np.rint(image / scale + zero).clip(allowed.min, allowed.max)
-        interpreter.set_tensor(given["index"], levels[None].astype(given["dtype"]))
+        value = image[None]
+        if in_integers:
+            allowed = np.iinfo(given["dtype"])
+            value = np.rint(value / scale + zero).clip(allowed.min, allowed.max).astype(given["dtype"])
+        if tuple(interpreter.get_input_details()[0]["shape"]) != value.shape:
+            interpreter.resize_tensor_input(given["index"], value.shape)
+            interpreter.allocate_tensors()
+        interpreter.set_tensor(given["index"], value)
         interpreter.invoke()
-        return (interpreter.get_tensor(got["index"])[0].astype(np.float32) - offset) * unit
+        result = interpreter.get_tensor(got["index"])[0]
+        return (result.astype(np.float32) - offset) * unit if in_integers else result
 
-    return lambda images: np.stack([one(image) for image in images])
+    shape = [None if size < 0 else int(size) for size in given["shape_signature"]]
+    rounding = unit * int(got["shape"][-1]) if in_integers else 0.0
+    return Predictor(
+        path, lambda images: np.stack([one(image) for image in images]), shape, names, _SUM_OFF + rounding
+    )
 
 
 def _custom_ops(content: bytes) -> List[str]:
@@ -239,14 +242,6 @@ def _custom_ops(content: bytes) -> List[str]:
         raise ValueError(f"the file is damaged ({type(error).__name__})") from None
 
 
-def _interpreter(content: bytes) -> Any:
-    with warnings.catch_warnings(), silenced():
-        warnings.simplefilter("ignore")  # TensorFlow announces another package for it
-        interpreter = tf.lite.Interpreter(model_content=content)
-        interpreter.allocate_tensors()
-    return interpreter
-
-
 def _names_inside(content: bytes) -> Optional[Sequence[str]]:
     """Return the class names in a TFLite file; None where it has none, ValueError where it was cut."""
     try:
@@ -257,7 +252,3 @@ def _names_inside(content: bytes) -> Optional[Sequence[str]]:
         if re.search(rb"PK\x03\x04.{26}" + re.escape(LABELS.encode()), content, re.DOTALL):
             raise ValueError("the file is damaged: its class names cannot be read") from None
         return None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -41,10 +41,7 @@ def _plain(values: Tuple[float, ...]) -> Union[float, List[float]]:
 
 
 def probed(function: Callable[[np.ndarray], np.ndarray]) -> Preprocessing:
-    """Find how `function` changes pixels, by giving it some.
-
-    Args:
-        function: a `preprocess_input` of Keras', of float64 pixels (batch, H, W, 3).
+    """Find how a `preprocess_input` of Keras' changes pixels (batch, H, W, 3), by giving it some.
 
     Raises:
         ValueError: it does more than to reorder, scale and shift channels.

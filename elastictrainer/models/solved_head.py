@@ -29,34 +29,12 @@ class SolvableHead:
     """
 
     def __init__(self, model: tf.keras.Model):
-        """
-        Args:
-            model: a functional model with one output.
-
-        Raises:
-            UsageError: its last layer cannot be solved; the message says why.
-        """
+        """Find the head of a functional model; UsageError, with the reason, where it cannot be solved."""
         outputs = getattr(model, "outputs", None) or []
-        last = next(layers_before(outputs[0]), None) if len(outputs) == 1 else None
-        if last is None:
-            raise UsageError("the head cannot be solved: the model is no functional model with one output.")
-        if not isinstance(last, tf.keras.layers.Dense):
-            raise UsageError(
-                f"the head cannot be solved: the model ends in {last.name} ({type(last).__name__}), not in a "
-                "Dense layer of its own."
-            )
-        if last.activation is not tf.keras.activations.linear:
-            raise UsageError(
-                f"the head cannot be solved: the Dense layer {last.name} has the activation "
-                f"{getattr(last.activation, '__name__', last.activation)}, so that it does not give logits."
-            )
-        if len(last.input.shape) != 2:
-            raise UsageError(
-                f"the head cannot be solved: the Dense layer {last.name} takes inputs of shape "
-                f"{tuple(last.input.shape)}, not (batch, features)."
-            )
-        if not last.trainable or last.kernel_constraint or last.bias_constraint:
-            raise UsageError(f"the head cannot be solved: {last.name} is frozen, or its weights constrained.")
+        last: Any = next(layers_before(outputs[0]), None) if len(outputs) == 1 else None
+        why = _unsolvable(last)
+        if why:
+            raise UsageError(f"the head cannot be solved: {why}.")
         self.layer = last
         self.held: int = getattr(last, _HELD, 0)
         network = tf.keras.Model(model.inputs, last.input)
@@ -86,13 +64,26 @@ class SolvableHead:
         self.layer.set_weights([kernel, bias][: 1 + bool(self.layer.use_bias)])
 
 
+def _unsolvable(last: Any) -> str:
+    """Say why a model's last layer cannot be solved; empty where it can."""
+    if last is None:
+        return "the model is no functional model with one output"
+    if not isinstance(last, tf.keras.layers.Dense):
+        return f"the model ends in {last.name} ({type(last).__name__}), not in a Dense layer of its own"
+    if last.activation is not tf.keras.activations.linear:
+        activation = getattr(last.activation, "__name__", last.activation)
+        return f"{last.name} has the activation {activation}, so that it does not give logits"
+    if len(last.input.shape) != 2:
+        return f"{last.name} takes inputs of shape {tuple(last.input.shape)}, not (batch, features)"
+    if not last.trainable or last.kernel_constraint or last.bias_constraint:
+        return f"{last.name} is frozen, or its weights constrained"
+    return ""
+
+
 def hold(model: tf.keras.Model, classes: int) -> None:
-    """Let the columns of the first `classes` stay as they are when the model's head is solved.
+    """Let the columns of the first `classes` stay when the head is solved; UsageError where it cannot be.
 
     They were trained on many images, of which few are left: solved on these again, they are worse.
-
-    Raises:
-        UsageError: the head cannot be solved.
     """
     setattr(SolvableHead(model).layer, _HELD, classes)
 

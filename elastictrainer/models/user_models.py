@@ -10,15 +10,10 @@ from elastictrainer.registry import import_object
 
 
 def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) -> tf.keras.Model:
-    """Call the user's function.
+    """Call the user's function "package.module:function"; UsageError where it cannot be imported, or raises.
 
-    Args:
-        name: "package.module:function".
-        classes: passed as `num_classes` if the function has such a parameter.
-        input_shape: height, width, channels; passed as `input_shape` if the function has such a parameter.
-
-    Raises:
-        UsageError: the function cannot be imported, or it raises.
+    It gets what it has parameters for: `classes` as `num_classes`, and `input_shape` (height, width,
+    channels).
     """
     function = import_object("--model", name)
     arguments = {"num_classes": classes, "input_shape": input_shape}
@@ -30,37 +25,27 @@ def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) ->
 
 
 def require_logits(name: str, model: Any, classes: int) -> None:
-    """Refuse anything but a built Keras model with logits (batch, classes).
+    """Raise UsageError unless the model `name` is a built Keras model of float32 logits (batch, classes)."""
+    why = _no_logits(model, classes)
+    if why:
+        raise UsageError(f"--model {name} {why}.")
 
-    Args:
-        name: the model's name, for the message.
-        model: from the file, or from `from_function`.
-        classes: of the data.
 
-    Raises:
-        UsageError: not a Keras model, not built, another output shape, a softmax or sigmoid at the end, or
-            logits that are not float32.
-    """
+def _no_logits(model: Any, classes: int) -> str:
     if not isinstance(model, tf.keras.Model):
-        raise UsageError(f"--model {name} gave a {type(model).__name__}, not a Keras model.")
+        return f"gave a {type(model).__name__}, not a Keras model"
     if not model.built:
-        raise UsageError(f"--model {name} is not built: call it once, or give it an input shape.")
+        return "is not built: call it once, or give it an input shape"
     output = model.output_shape
     if not isinstance(output, tuple) or len(output) != 2 or output[1] != classes:
-        raise UsageError(
-            f"--model {name} gives outputs of shape {output}; "
-            f"the data has {classes} classes: (None, {classes})."
-        )
+        return f"gives outputs of shape {output}; the data has {classes} classes: (None, {classes})"
     activation = last_activation(model)
     if activation:
-        raise UsageError(
-            f"--model {name} ends in a {activation}; it must give logits. Remove the last activation."
-        )
-    if model.layers and model.layers[-1].compute_dtype in ("bfloat16", "float16"):
-        raise UsageError(
-            f"--model {name} gives {model.layers[-1].compute_dtype} logits, too coarse for a loss: make its "
-            'last layer with dtype="float32".'
-        )
+        return f"ends in a {activation}; it must give logits. Remove the last activation"
+    dtype = model.layers[-1].compute_dtype if model.layers else "float32"
+    if dtype in ("bfloat16", "float16"):
+        return f'gives {dtype} logits, too coarse for a loss: make its last layer with dtype="float32"'
+    return ""
 
 
 def last_activation(model: tf.keras.Model) -> str:

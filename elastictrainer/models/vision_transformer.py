@@ -15,12 +15,7 @@ _URL = "https://github.com/faustomorales/vit-keras/releases/download/dl/" + WEIG
 def backbone(input_shape: Tuple[int, int, int], weights: Optional[str]) -> tf.keras.Model:
     """Build a model from pixels (batch, H, W, 3) in -1..1 to the class token's features (batch, 768).
 
-    Args:
-        input_shape: height, width, channels.
-        weights: an .npz file of vit-keras; None: random weights.
-
-    Raises:
-        UsageError: vit-keras is not installed, or cannot be imported.
+    `weights` is an .npz file of vit-keras, or None. UsageError where vit-keras cannot be imported.
     """
     try:
         with warnings.catch_warnings():

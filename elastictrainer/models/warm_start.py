@@ -19,16 +19,12 @@ def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) ->
     """Build the model of a finished run, with a head for `class_names`.
 
     If these are the run's own classes in the same order, the model is returned as it was saved. Otherwise it
-    gets a new head. In it a class that the run knew keeps its weights and bias; those of a new class are
+    gets a new head, in which a class that the run knew keeps its weights and bias; those of a new class are
     zero.
 
-    Args:
-        run: a finished run.
-        class_names: by label, of the new data.
-        trust: the model may run code, see `model_file.read`.
-
     Raises:
-        UsageError: the run has no model, or it has other classes and its last layer is not dense.
+        UsageError: the run has no model, it may run code (see `model_file.read`) and `trust` is not set, or
+            it has other classes and its last layer is not dense.
     """
     model = model_file.read(run.weights_path(), trust)  # the best where there are such
     known: List[str] = run.environment().get("class_names") or []

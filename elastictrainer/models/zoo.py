@@ -1,17 +1,15 @@
 """The built-in models: pre-trained backbones with a new head. `create` makes these and the user's own."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Optional, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.errors import UsageError
-from elastictrainer.models import keras_applications, model_file, user_models
+from elastictrainer.errors import UsageError, reason
+from elastictrainer.models import augmentation, keras_applications, model_file, user_models
 from elastictrainer.models.architecture import Architecture, WeightsFile
-from elastictrainer.models.augmentation import PRESETS, Augmentation, layers
 from elastictrainer.models.preprocessing import Preprocessing
-from elastictrainer.registry import AUGMENT, HEAD_INIT, KERAS_NETWORKS, MODEL
+from elastictrainer.registry import HEAD_INIT, KERAS_NETWORKS, MODEL
 from elastictrainer.steps.keras_compat import in_inference_mode
 
 _DEMO_HINT = "To see the whole program at work without any download: bash scripts/demo.sh"
@@ -46,21 +44,6 @@ def default_image_size(name: str) -> int:
     return architecture(name).image_size if name in MODEL.names else _OWN_SIZE
 
 
-def fetch(name: str) -> str:
-    """Return the file of a built-in model's pre-trained weights, downloaded if need be; UsageError if that
-    fails.
-    """
-    weights = architecture(name).weights()
-    try:
-        return weights.fetch()
-    except Exception as error:  # whatever the download library raises without a network
-        raise UsageError(
-            f"the pre-trained weights of {name} are not on this machine and could not be downloaded "
-            f"({error}). Put the file {weights.name} into {weights.home}, "
-            f"or pass --weights path/to/file; --weights none starts from random weights. {_DEMO_HINT}"
-        ) from None
-
-
 def create(
     name: str,
     classes: int,
@@ -79,70 +62,43 @@ def create(
     `augment`, `rotation` and `flip`.
 
     Args:
-        name: of `registry.MODEL`; a path to a `.keras` file; or "package.module:function", which is called
-            with those of the arguments `num_classes` and `input_shape` that it takes.
+        name: of `registry.MODEL`; a path to a `.keras` file; or "package.module:function", see
+            `user_models.from_function`.
         classes: number of classes, the width of the head.
         image_size: height and width in pixels; None: the model's default.
         weights: "imagenet" (demo network: its own pre-training), "none" (random weights), or a file.
         head_init: "zeros" (the backbone gets no gradient before the head's first update), "solve" (the same,
             until the run solves it), or "glorot" (as in the published code).
-        rotation: largest random rotation in training, in turns; None: as `augment` says.
-        flip: random mirroring in training; None: as `augment` says.
+        rotation, flip, augment: see `augmentation.chosen`; None: the model's default.
         trust: a `.keras` file may run code, see `model_file.read`.
-        augment: of `registry.AUGMENT`; None: the model's default ("flip", for the demo network "none").
 
     Raises:
         UsageError: unknown name; a file that is missing, belongs to another model or needs trust; an image
-            size that the network cannot have; a model of the user's whose output is not logits (batch,
-            classes).
+            size that the network cannot have; a model of the user's that does not give logits.
     """
     MODEL.check(name)
-    if name in MODEL.names:
-        HEAD_INIT.check(head_init)
-        network = architecture(name)
-        chosen = _augmentation(augment or network.augment, rotation, flip)
-        size = image_size or network.image_size
-        return _built_in(name, network, chosen, classes, size, weights, head_init)
-    if name.endswith(".keras"):
-        model = model_file.read(name, trust)
-    else:
-        model = user_models.from_function(name, classes, (image_size or _OWN_SIZE,) * 2 + (3,))
-    user_models.require_logits(name, model, classes)
-    return model
-
-
-def _augmentation(preset: str, rotation: Optional[float], flip: Optional[bool]) -> Augmentation:
-    AUGMENT.check(preset)
-    chosen = PRESETS[preset]
-    if rotation is not None:
-        chosen = replace(chosen, rotation=rotation)
-    return chosen if flip is None else replace(chosen, flip=flip)
-
-
-def _built_in(
-    name: str,
-    network: Architecture,
-    augmentation: Augmentation,
-    classes: int,
-    image_size: int,
-    weights: str,
-    head_init: str,
-) -> tf.keras.Model:
-    shape = (image_size, image_size, 3)
-    pixels = tf.keras.Input(shape, name="pixels")
-    features = pixels
-    for layer in layers(augmentation):
+    if name not in MODEL.names:
+        if name.endswith(".keras"):
+            model = model_file.read(name, trust)
+        else:
+            model = user_models.from_function(name, classes, (image_size or _OWN_SIZE,) * 2 + (3,))
+        user_models.require_logits(name, model, classes)
+        return model
+    HEAD_INIT.check(head_init)
+    network = architecture(name)
+    size = image_size or network.image_size
+    features = pixels = tf.keras.Input((size, size, 3), name="pixels")
+    for layer in augmentation.layers(augmentation.chosen(augment or network.augment, rotation, flip)):
         features = layer(features)
     features = network.preprocess(features)
-    features = in_inference_mode(_backbone(name, network, shape, weights), features)
+    features = in_inference_mode(_backbone(name, network, (size, size, 3), weights), features)
     if len(features.shape) == 4:
         features = tf.keras.layers.GlobalAveragePooling2D()(features)
     features = tf.keras.layers.Dropout(0.2)(features)
     init = "glorot_uniform" if head_init == "glorot" else "zeros"  # one that is solved later starts at zero
     # In float32 whatever the others compute in: a softmax of rounded logits loses small differences.
     head = tf.keras.layers.Dense(classes, kernel_initializer=init, name="head", dtype="float32")
-    logits = head(features)
-    return tf.keras.Model(pixels, logits, name=name)
+    return tf.keras.Model(pixels, head(features), name=name)
 
 
 def _backbone(name: str, network: Architecture, shape: Tuple[int, int, int], weights: str) -> tf.keras.Model:
@@ -151,27 +107,31 @@ def _backbone(name: str, network: Architecture, shape: Tuple[int, int, int], wei
             f"{name} takes images of at least {network.least_size}x{network.least_size} pixels, "
             f"not {shape[0]}x{shape[1]}: raise --image-size."
         )
-    if weights == "none":
-        file = None
-    elif weights == "imagenet":
-        file = fetch(name)
-    else:
-        file = weights
-        if not Path(file).is_file():
+    file: Optional[str] = None if weights == "none" else weights
+    if weights == "imagenet":
+        known = network.weights()
+        try:
+            file = known.fetch()
+        except Exception as error:  # whatever the download library raises without a network
             raise UsageError(
-                f"there is no weights file {file}. {name} takes {network.weights().name} "
-                f"(or 'imagenet' to download it, 'none' for random weights). {_DEMO_HINT}"
-            )
+                f"the pre-trained weights of {name} are not on this machine and could not be downloaded "
+                f"({reason(error)}). Put the file {known.name} into {known.home}, or pass "
+                f"--weights path/to/file; --weights none starts from random weights. {_DEMO_HINT}"
+            ) from None
+    elif file is not None and not Path(file).is_file():
+        raise UsageError(
+            f"there is no weights file {file}. {name} takes {network.weights().name} "
+            f"(or 'imagenet' to download it, 'none' for random weights). {_DEMO_HINT}"
+        )
     try:
         return network.backbone(shape, file)
     except UsageError:
         raise
     except (ValueError, OSError, KeyError) as error:
-        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if file is None:
-            raise UsageError(f"{name} cannot be made for input shape {shape}: {said}") from None
+            raise UsageError(f"{name} cannot be made for input shape {shape}: {reason(error)}") from None
         raise UsageError(
-            f"{file} does not hold the weights of {name} without its top ({said}); expected: "
+            f"{file} does not hold the weights of {name} without its top ({reason(error)}); expected: "
             f"{network.weights().name}."
         ) from None
 
@@ -179,17 +139,12 @@ def _backbone(name: str, network: Architecture, shape: Tuple[int, int, int], wei
 def input_size(model: tf.keras.Model, fallback: int) -> Tuple[int, int]:
     """Return height and width in pixels that the model takes; `fallback` for a dimension that it leaves open.
 
-    Raises:
-        UsageError: the model's input is not (batch, height, width, 3).
+    UsageError where its input is not (batch, height, width, 3).
     """
     shape = model.input_shape
-    if not isinstance(shape, tuple) or len(shape) != 4:
+    if not isinstance(shape, tuple) or len(shape) != 4 or shape[3] not in (None, 3):
         raise UsageError(
-            f"the model takes inputs of shape {shape}; images need (batch, height, width, channels)."
-        )
-    if shape[3] not in (None, 3):
-        raise UsageError(
-            f"the model takes inputs of shape {shape}: of {shape[3]} channels. Images are read with three, "
-            "red, green and blue: let a layer of the model make them what it needs."
+            f"the model takes inputs of shape {shape}; images need (batch, height, width, 3): red, green and "
+            "blue. Let a layer of the model make them what it needs."
         )
     return (shape[1] or fallback, shape[2] or fallback)

@@ -1,5 +1,6 @@
 """The environment of this program: versions, device, threads, memory."""
 
+import contextlib
 import os
 import platform
 import resource
@@ -14,12 +15,10 @@ PACKAGES = ("elastictrainer", "tensorflow", "keras", "tensorflow-addons", "vit-k
 
 def versions() -> Dict[str, Optional[str]]:
     """Return versions of Python and of the packages that decide results; None where one is not installed."""
-    installed: Dict[str, Optional[str]] = {"python": platform.python_version()}
+    installed: Dict[str, Optional[str]] = {"python": platform.python_version(), **dict.fromkeys(PACKAGES)}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             installed[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            installed[package] = None
     return installed
 
 
@@ -88,20 +87,14 @@ def describe() -> Dict[str, Any]:
     }
 
 
-def memory_bytes() -> Optional[int]:
-    """Return the memory that this process may use: the machine's or a container's; None where it is not
-    known.
-    """
-    try:
-        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
-    limits = [machine]
+def memory_bytes() -> int:
+    """Return the memory that this process may use: the machine's or a container's."""
+    import psutil
+
+    limits = [int(psutil.virtual_memory().total)]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1 of control groups
-        try:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
             limits.append(int(Path("/sys/fs/cgroup", name).read_text()))
-        except (OSError, ValueError):  # ValueError: "max"
-            continue
     return min(limits)
 
 

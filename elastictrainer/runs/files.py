@@ -33,26 +33,22 @@ def atomic_write(path: Union[str, Path]) -> Iterator[Path]:
         os.replace(unfinished, path)
         to_disk(path.parent)
     finally:
-        shutil.rmtree(former, ignore_errors=True)
-        if unfinished.is_dir():
-            shutil.rmtree(unfinished, ignore_errors=True)
-        else:
-            unfinished.unlink(missing_ok=True)
+        _remove(former)
+        _remove(unfinished)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def remove_unfinished(folder: Path, of: str = "") -> None:
-    """Remove files that killed writers left next to the files of `folder`.
-
-    Args:
-        folder: of the files.
-        of: name of one file; leave what belongs to others. Empty: all files.
-    """
+    """Remove what killed writers left in `folder`: of all files, or of the one named `of`."""
     pattern = f".{Path(of).stem}.*{_PART}{Path(of).suffix}" if of else f".*{_PART}*"
     for unfinished in folder.glob(pattern):
-        if unfinished.is_dir():
-            shutil.rmtree(unfinished, ignore_errors=True)
-        else:
-            unfinished.unlink(missing_ok=True)
+        _remove(unfinished)
 
 
 def set_aside(path: Path) -> Path:

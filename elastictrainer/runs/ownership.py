@@ -8,9 +8,10 @@ import re
 import secrets
 import shutil
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import List, Sequence
 
 from elastictrainer.errors import UsageError
+from elastictrainer.registry import EXPORT_FILES
 from elastictrainer.runs.files import write_text
 
 MARKER = ".elastictrainer"
@@ -34,13 +35,6 @@ EVALUATION = (
     "confusion.png",
     "mistakes.png",
 )
-EXPORTS = {
-    "saved_model": "saved_model",
-    "tflite": "model.tflite",
-    "tflite-int8": "model-int8.tflite",
-    "tflite-full-int8": "model-full-int8.tflite",
-    "keras": "deployed.keras",
-}
 MODEL_CARD = "README.md"
 _CHECKPOINT = re.compile(r"step-(\d{9})")
 _PLACES = ("checkpoints", "events", "export", "evaluation")  # folders of a run folder
@@ -53,12 +47,10 @@ def mark(folder: Path, signature: str = "") -> None:
 
 def signature_of(folder: Path) -> str:
     """Return the signature that `mark` was given; empty where the folder is not marked."""
-    lines = (
-        (folder / MARKER).read_text(encoding="utf-8", errors="replace").splitlines()
-        if is_marked(folder)
-        else []
-    )
-    return lines[1] if len(lines) > 1 else ""
+    if not is_marked(folder):
+        return ""
+    _, *rest = (folder / MARKER).read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    return rest[0] if rest else ""
 
 
 def is_marked(folder: Path) -> bool:
@@ -88,12 +80,15 @@ def refuse_links(folder: Path) -> None:
 
 
 def refuse_to_replace(folder: Path, needed: Sequence[Path]) -> None:
-    """Raise UsageError if replacing the run in `folder` could delete files that the user still needs.
+    """Raise UsageError if replacing what is in `folder` could delete files that the user still needs.
 
-    Args:
-        folder: of the earlier run.
-        needed: paths that the new run reads; the working directory and the user's home are added.
+    These are all files where no run made the folder, those in `needed`, the working directory and the home.
     """
+    if not is_marked(folder):
+        raise UsageError(
+            f"{folder} is not a run folder that this version made; it will not be overwritten. Choose "
+            "another --output."
+        )
     place = folder.resolve()
     for path in (Path.cwd(), Path.home(), *needed):
         if place == path.resolve() or place in path.resolve().parents:
@@ -104,72 +99,45 @@ def refuse_to_replace(folder: Path, needed: Sequence[Path]) -> None:
 
 def remove_own(folder: Path) -> None:
     """Remove the program's own files in `folder`, but the marker; links, and files of other names, stay."""
-    for path in checkpoints(folder / "checkpoints"):
-        shutil.rmtree(path)
-    for path in (folder / "events").rglob("events.out.tfevents.*"):
-        _remove_file(path)
-    for name in (*EXPORTS.values(), MODEL_CARD):
-        path = folder / "export" / name
+    for path in [*checkpoints(folder / "checkpoints"), folder / "export" / EXPORT_FILES["saved_model"]]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        else:
-            _remove_file(path)
-    for name in EVALUATION:
-        _remove_file(folder / "evaluation" / name)
+    exported = (*EXPORT_FILES.values(), MODEL_CARD)
+    for path in (
+        *(folder / "events").rglob("events.out.tfevents.*"),
+        *(folder / "export" / name for name in exported),
+        *(folder / "evaluation" / name for name in EVALUATION),
+        *(folder / name for name in FILES),
+    ):
+        if path.is_file() and not path.is_symlink():
+            path.unlink()
     for place in _PLACES:
-        _remove_empty(folder / place)
-    for name in FILES:
-        _remove_file(folder / name)
-
-
-def _remove_file(path: Path) -> None:
-    if path.is_file() and not path.is_symlink():
-        path.unlink()
-
-
-def _remove_empty(folder: Path) -> None:
-    """Remove `folder` and those in it, as far as they are empty."""
-    if folder.is_dir() and not folder.is_symlink():
-        for inner in _entries(folder):
-            _remove_empty(inner)
-        with contextlib.suppress(OSError):  # it is not empty
-            folder.rmdir()
+        for inner, _, _ in os.walk(folder / place, topdown=False):
+            with contextlib.suppress(OSError):  # it is not empty
+                os.rmdir(inner)
 
 
 def _entries(folder: Path) -> List[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
 
 
-_KEY = "elastictrainer/key"
-
-
-def signature(content: bytes) -> str:
+def signature(content: bytes, make_key: bool = True) -> str:
     """Sign `content` so that only this user of this machine can; empty where no key can be kept."""
-    key = _key(make=True)
-    return _signature(key, content) if key else ""
-
-
-def is_own(content: bytes, signed: str) -> bool:
-    """Whether `signed` is this user's signature of `content`."""
-    key = _key(make=False)
-    return key is not None and hmac.compare_digest(_signature(key, content).encode(), signed.encode())
-
-
-def _signature(key: bytes, content: bytes) -> str:
-    return hmac.new(key, content, hashlib.sha256).hexdigest()
-
-
-def _key(make: bool) -> Optional[bytes]:
-    """The user's key, in a file that nobody else can read; None where there is none and none can be kept."""
-    path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / _KEY
+    path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "elastictrainer" / "key"
     try:
-        if make and not path.exists():
+        if make_key and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            before = os.umask(0o077)
+            before = os.umask(0o077)  # nobody else can read it
             try:
                 write_text(path, secrets.token_hex(32))
             finally:
                 os.umask(before)
-        return path.read_bytes()
+        return hmac.new(path.read_bytes(), content, hashlib.sha256).hexdigest()
     except OSError:
-        return None
+        return ""
+
+
+def is_own(content: bytes, signed: str) -> bool:
+    """Return whether `signed` is this user's signature of `content`."""
+    expected = signature(content, make_key=False)
+    return bool(expected) and hmac.compare_digest(expected.encode(), signed.encode())

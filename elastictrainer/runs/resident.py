@@ -3,11 +3,12 @@
 import ctypes
 import gc
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from elastictrainer.runs.environment import memory_bytes
 
 _PROCESS = Path("/proc/self")
+_LIBC = ctypes.CDLL(None)
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # numbers of glibc's options, see man 3 mallopt
 _LARGE = 2**20  # bytes: a block of so many goes back to the system as soon as it is free
 _keeps = True  # whether malloc keeps such blocks
@@ -24,9 +25,7 @@ def available_bytes() -> int:
     """Return the bytes that programs may still take of this machine or container without swapping."""
     import psutil
 
-    available = int(psutil.virtual_memory().available)
-    limit = memory_bytes()
-    return available if limit is None else min(available, max(0, limit - resident_bytes()))
+    return min(int(psutil.virtual_memory().available), max(0, memory_bytes() - resident_bytes()))
 
 
 def reset_peak() -> bool:
@@ -50,9 +49,8 @@ def peak_bytes() -> Optional[int]:
 def give_back() -> None:
     """Free unreferenced objects, and give the memory that malloc keeps for later to the system."""
     gc.collect()
-    trim = getattr(_libc(), "malloc_trim", None)  # glibc's alone
-    if trim is not None:
-        trim(0)
+    if hasattr(_LIBC, "malloc_trim"):  # glibc's alone
+        _LIBC.malloc_trim(0)
 
 
 def keep_nothing() -> bool:
@@ -75,14 +73,6 @@ def keep_as_usual() -> None:
 
 
 def _set_thresholds(mmap: int, trim: int) -> None:
-    mallopt = getattr(_libc(), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, mmap)
-        mallopt(_TRIM_THRESHOLD, trim)
-
-
-def _libc() -> Any:
-    try:
-        return ctypes.CDLL(None)
-    except (OSError, TypeError):
-        return None
+    if hasattr(_LIBC, "mallopt"):
+        _LIBC.mallopt(_MMAP_THRESHOLD, mmap)
+        _LIBC.mallopt(_TRIM_THRESHOLD, trim)

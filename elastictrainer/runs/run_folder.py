@@ -31,15 +31,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Union[str, Path], overwrite: bool = False) -> "RunFolder":
-        """Create a new, empty run folder.
-
-        Args:
-            path: of the folder.
-            overwrite: remove what an earlier run wrote there.
-
-        Raises:
-            UsageError: as `claimed`.
-        """
+        """Create a new, empty run folder; `overwrite` removes what an earlier run wrote there."""
         run = cls(path)
         with run.claimed(overwrite):
             run.begin()
@@ -78,7 +70,12 @@ class RunFolder:
             try:
                 ownership.refuse_links(self.path)
                 if self._content() and not resume:
-                    self._check_replaceable(overwrite, needed)
+                    if not overwrite:
+                        raise UsageError(
+                            f"{self.path} exists. Choose another --output, or go on with it: "
+                            f"{self.resume_command}"
+                        )
+                    ownership.refuse_to_replace(self.path, needed)
                 yield
             finally:
                 if is_new and not self._content() and not ownership.is_marked(self.path):
@@ -95,18 +92,6 @@ class RunFolder:
             raise UsageError(
                 f"cannot lock {self.path}: {error.strerror}. Put the run folder on another file system."
             ) from None
-
-    def _check_replaceable(self, overwrite: bool, needed: Sequence[Path]) -> None:
-        if not overwrite:
-            raise UsageError(
-                f"{self.path} exists. Choose another --output, or go on with it: {self.resume_command}"
-            )
-        if not ownership.is_marked(self.path):
-            raise UsageError(
-                f"{self.path} is not a run folder that this version made; it will not be overwritten. Choose "
-                "another --output."
-            )
-        ownership.refuse_to_replace(self.path, needed)
 
     def begin(self) -> None:
         """Remove the files of an earlier run; from here on the folder is known as a run's."""
@@ -155,19 +140,14 @@ class RunFolder:
 
     def add_metrics(self, record: Dict[str, Any]) -> None:
         """Append the line of an epoch."""
-        _append(self.metrics_path, record)
+        append_line(self.metrics_path, json.dumps(record, allow_nan=False))
 
     def add_selection(self, record: Dict[str, Any]) -> None:
         """Append the line of a selection."""
-        _append(self.selections_path, record)
+        append_line(self.selections_path, json.dumps(record, allow_nan=False))
 
     def rewind(self, metrics: int, selections: int) -> None:
-        """Cut the logs to their first lines: a resumed run repeats what followed its checkpoint.
-
-        Args:
-            metrics: lines of `metrics.jsonl` to keep.
-            selections: lines of `selections.jsonl` to keep.
-        """
+        """Cut the logs to their first lines: a resumed run repeats what followed its checkpoint."""
         for path, count in ((self.metrics_path, metrics), (self.selections_path, selections)):
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
             if len(lines) > count:
@@ -205,8 +185,6 @@ class RunFolder:
     def config(self) -> Dict[str, Any]:
         """Read the resolved configuration; UsageError where it is damaged."""
         config = flat_yaml.values(self.config_path)
-        if "scheme" in config:
-            config["scheme"] = str(config["scheme"])
         schemas.check(self.config_path, config)
         return config
 
@@ -217,49 +195,39 @@ class RunFolder:
 
     def environment(self) -> Dict[str, Any]:
         """Read environment.json; empty where the file is missing, UsageError where it is damaged."""
-        try:
-            text = _text(self.environment_path)
-        except FileNotFoundError:
-            return {}
-        return schemas.parse(self.environment_path, text)
+        text = _text(self.environment_path)
+        return {} if text is None else schemas.parse(self.environment_path, text)
 
     def summary(self) -> Dict[str, Any]:
         """Read summary.json; UsageError where the run is not finished."""
-        try:
-            text = _text(self.summary_path)
-        except FileNotFoundError:
+        text = _text(self.summary_path)
+        if text is None:
             raise UsageError(
                 f"{self.path} has no summary.json: the run did not finish. "
                 f"Go on with it: {self.resume_command}"
-            ) from None
+            )
         return schemas.parse(self.summary_path, text)
 
     def metrics(self) -> List[Dict[str, Any]]:
         """Read the lines of `metrics.jsonl`."""
-        return list(_lines(self.metrics_path))
+        return _lines(self.metrics_path)
 
     def selections(self) -> List[Dict[str, Any]]:
         """Read the lines of `selections.jsonl`."""
-        return list(_lines(self.selections_path))
+        return _lines(self.selections_path)
 
 
-def _append(path: Path, record: Dict[str, Any]) -> None:
-    append_line(path, json.dumps(record, allow_nan=False))
+def _lines(path: Path) -> List[Dict[str, Any]]:
+    complete = (_text(path) or "").split("\n")[:-1]  # a power failure may have cut the last line short
+    return [schemas.parse(path, line) for line in complete]
 
 
-def _lines(path: Path) -> Iterator[Dict[str, Any]]:
-    if not path.exists():
-        return
-    for line in _text(path).split("\n")[:-1]:  # a power failure may have cut the last line short
-        yield schemas.parse(path, line)
-
-
-def _text(path: Path) -> str:
-    """Read the text of a file; UsageError where it cannot be read, FileNotFoundError where there is none."""
+def _text(path: Path) -> Optional[str]:
+    """Read the text of a file; None where there is none, UsageError where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise
+        return None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path} cannot be read ({getattr(error, 'strerror', None) or 'no text'})."
@@ -267,18 +235,13 @@ def _text(path: Path) -> str:
 
 
 def find_runs(paths: List[str]) -> List[RunFolder]:
-    """Find the run folders at `paths`, in their order; one that is named twice, once.
-
-    Raises:
-        UsageError: a path is no run folder.
-    """
+    """Find the run folders at `paths`, in their order, each once; UsageError where a path is none."""
     found: Dict[Path, RunFolder] = {}
     for path in paths:
         found.setdefault(Path(path).resolve(), RunFolder(path))
-    runs = list(found.values())
-    for run in runs:
+    for run in found.values():
         if not run.config_path.exists():
             raise UsageError(
                 f"{run.path} is no run folder (no config.yaml). Run folders are made by et-train."
             )
-    return runs
+    return list(found.values())

@@ -65,7 +65,7 @@ def test_success_is_status_0_and_the_body_gets_the_arguments(capsys):
         (
             AssertionError(),
             1,
-            "et-test: failed: AssertionError:\nRun again with --debug for details.",
+            "et-test: failed: AssertionError\nRun again with --debug for details.",
         ),
     ],
     ids=lambda value: type(value).__name__,

@@ -28,11 +28,6 @@ def test_what_describes_the_model_comes_from_the_earlier_run_and_the_rest_does_n
     assert inherit_settings(new, ["--dataset", "--rho", "--init-from"]) == expected
 
 
-def test_without_init_from_nothing_changes():
-    settings = TrainSettings(rho=0.3)
-    assert inherit_settings(settings, ["--model"]) == settings
-
-
 def test_options_that_the_earlier_run_decides_are_refused(run):
     settings = TrainSettings(init_from=str(run.path))
     with pytest.raises(UsageError, match=r"leave out --model, --image-size, --head-init\.$"):

@@ -189,8 +189,8 @@ def test_real_imagenet_weights_load(tf, mobilenet_weights):
     assert 0.1 < kernel.std() < 1
 
 
-@pytest.mark.parametrize("channels, message", [(1, "of 1 channels"), (4, "of 4 channels")])
-def test_a_model_of_other_than_three_channels_is_refused(tf, channels, message):
+@pytest.mark.parametrize("channels", [1, 4])
+def test_a_model_of_other_than_three_channels_is_refused(tf, channels):
     model = tf.keras.Sequential([tf.keras.Input((8, 8, channels)), tf.keras.layers.Flatten()])
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=rf"8, {channels}\)"):
         zoo.input_size(model, 8)

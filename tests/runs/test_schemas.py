@@ -51,7 +51,7 @@ def test_what_a_run_leaves_is_sound(run):
         ("environment.json", '{"data": {}}', "required property"),
         ("config.yaml", "rho: 0.5", "'scheme' is a required property"),
         ("config.yaml", "scheme: full\nrho: half", "rho: 'half' is not of type"),
-        ("config.yaml", "scheme: full\nepochs: [1]", "must be a single value"),
+        ("config.yaml", "scheme: full\nepochs: [1]", "line 2"),
         ("config.yaml", "- full", "key: value"),
         ("config.yaml", "scheme: full\nseed: 0o9", "seed"),
         ("config.yaml", "", "'scheme' is a required property"),
