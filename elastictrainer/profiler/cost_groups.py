@@ -46,16 +46,7 @@ class CostGroups:
     @classmethod
     def prefixes(cls, amount: Amounts) -> "CostGroups":
         """Make groups of which group k has the members 0..k."""
-        n = len(amount)
-        bits = np.concatenate(
-            [
-                np.packbits(
-                    np.arange(n)[None, :] <= np.arange(low, min(low + _ROWS_AT_ONCE, n))[:, None], axis=1
-                )
-                for low in range(0, n, _ROWS_AT_ONCE)
-            ]
-        )
-        return cls(n, bits, amount)
+        return cls(len(amount), np.packbits(np.tri(len(amount), dtype=bool), axis=1), amount)
 
     def __len__(self) -> int:
         return len(self.amount)
@@ -93,6 +84,10 @@ class CostGroups:
     def active_groups(self, mask: np.ndarray) -> np.ndarray:
         """Return (G,) bool: the groups that have a member in `mask` (N,) bool."""
         return (self.bits & np.packbits(mask)).any(axis=1)
+
+    def active_amount(self, mask: np.ndarray) -> float:
+        """Return the summed amount of the groups that have a member in `mask` (N,) bool."""
+        return float(self.amount[self.active_groups(mask)].sum())
 
     def groups_per_tensor(self) -> np.ndarray:
         """Return (N,) int: how many groups each tensor is in."""

@@ -152,5 +152,5 @@ def _calibrated(
 ) -> TensorTimings:
     """Correct `timings` by the measured times of the cheapest and of the earliest tensor alone."""
     masks = [calibration.cheapest(timings), calibration.earliest(timings)]
-    ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=seconds, warmup=warmup)
+    ratios = ratios_to_full(cache.get, masks, timings.connected, batch, seconds=seconds, warmup=warmup)
     return calibration.calibrated(timings, *ratios)
