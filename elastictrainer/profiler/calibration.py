@@ -107,8 +107,7 @@ def with_calibrated_reuse(
     # Where reading would take less than nothing, calling the step takes less than calling a full one; what is
     # spared is not slower either.
     read_ms = reuse.read_ms + missing_ms - slower * short_work_ms
-    always_ms = timings.forward.amount[~timings.forward.has_members()].sum()
-    most_ms = max(0.0, always_ms - reuse.once.amount[~reuse.once.has_members()].sum())
+    most_ms = max(0.0, timings.forward.always - reuse.once.always)
     spared_ms = min(most_ms, max(0.0, -read_ms) / (1 + slower))
     reuse = dataclasses.replace(
         reuse,

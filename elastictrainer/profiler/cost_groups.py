@@ -69,6 +69,11 @@ class CostGroups:
         """Return (G,) bool: the groups that have a member."""
         return self.bits.any(axis=1)
 
+    @property
+    def always(self) -> float:
+        """Return the summed amount of the groups of no member: work of every step."""
+        return float(self.amount[~self.has_members()].sum())
+
     def _blocks(self) -> Iterator[Tuple[slice, np.ndarray]]:
         """Yield the rows as (rows, N) bool, `_ROWS_AT_ONCE` at a time."""
         for low in range(0, len(self), _ROWS_AT_ONCE):

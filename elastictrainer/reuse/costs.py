@@ -59,10 +59,9 @@ def _measured(
     forward = ForwardPass(objective, optimizer, batch)
     traced, members, op_cost = forward.traced, forward.members, forward.op_costs(timings)
     operations, frozen = traced.ops.operations, traced.ops.frozen
-    always = timings.forward.amount[~timings.forward.has_members()].sum()
     # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
     # no tensor: their share of it is measured by itself.
-    once = {0: min(_input_ms(traced, members, batch), float(always))}
+    once = {0: min(_input_ms(traced, members, batch), timings.forward.always)}
     flops, counted = flops_of(operations), {0: 0.0}
     for k in frozen:
         if members[k]:
