@@ -106,11 +106,6 @@ def attribute(
     return [op.name for op in operations], charges
 
 
-def members_of(bits: int) -> List[int]:
-    """Return the ascending indices of the set bits."""
-    return [i for i in range(bits.bit_length()) if bits >> i & 1]
-
-
 def parts_of(gradient: Any) -> List[Any]:
     """Return the tensors a gradient is made of: one, the two of an IndexedSlices, or none."""
     if gradient is None:

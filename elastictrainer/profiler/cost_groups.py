@@ -1,6 +1,6 @@
 """Cost groups: which tensors belong to each, as a bit matrix with an amount per row. NumPy only."""
 
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -37,6 +37,11 @@ class CostGroups:
         for row, members in zip(rows, sets):
             row[list(members)] = True
         return cls(tensors, np.packbits(rows, axis=1), amount)
+
+    @classmethod
+    def from_bits(cls, tensors: int, amounts: Mapping[int, float]) -> "CostGroups":
+        """Make a group for each set of tensors; tensor i is bit i of the key."""
+        return cls.from_sets(tensors, [members_of(bits) for bits in amounts], list(amounts.values()))
 
     @classmethod
     def singletons(cls, amount: Amounts) -> "CostGroups":
@@ -136,3 +141,8 @@ class CostGroups:
                 members.extend(range(first, last + 1))
             sets.append(members)
         return cls.from_sets(tensors, sets, np.array([row[key] for row in rows], np.float64))
+
+
+def members_of(bits: int) -> List[int]:
+    """Return the ascending indices of the set bits."""
+    return [i for i in range(bits.bit_length()) if bits >> i & 1]

@@ -9,7 +9,6 @@ from typing import Any, Callable, Dict, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.profiler.attribution import members_of
 from elastictrainer.profiler.calibration import cheapest, middle, with_calibrated_reuse
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
@@ -71,8 +70,8 @@ def _measured(
     cut_mb, recompute_ms = _cuts(timings, traced, members, op_cost, read_ms_per_mb, batch)
     n = len(timings)
     return ReuseCosts(
-        CostGroups.from_sets(n, [members_of(m) for m in once], list(once.values())),
-        CostGroups.from_sets(n, [members_of(m) for m in counted], list(counted.values())),
+        CostGroups.from_bits(n, once),
+        CostGroups.from_bits(n, counted),
         cut_mb,
         recompute_ms,
         write_ms,
