@@ -42,7 +42,7 @@ def calibrated(timings: TensorTimings, cheapest_ratio: float, earliest_ratio: fl
     dw_ms, dy_ms = _dw_ms(timings), float(timings.dy.amount.sum())
 
     def terms(mask: np.ndarray, ratio: float) -> Tuple[float, float, float]:
-        """Return ms under `mask`: missing in the prediction, added by an overlap of 1, frozen forward work."""
+        """Return ms: what the prediction lacks, what an overlap of 1 would add, and frozen forward work."""
         forward = timings.forward
         frozen = forward.has_members() & ~forward.active_groups(mask)
         moved_ms = dw_ms * timings.dy.active_amount(mask) / dy_ms if dy_ms else 0.0

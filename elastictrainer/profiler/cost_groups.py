@@ -121,10 +121,8 @@ class CostGroups:
         """Return each group as {"members": [[first, last], ...], key: amount}; runs include both ends."""
         rows: List[Dict[str, Any]] = []
         for members, amount in self.sets():
-            breaks = np.flatnonzero(np.diff(members) > 1).tolist() if members else []
-            first = [members[0], *(members[b + 1] for b in breaks)] if members else []
-            last = [*(members[b] for b in breaks), members[-1]] if members else []
-            rows.append({"members": [list(run) for run in zip(first, last)], key: amount})
+            runs = np.split(np.array(members, int), np.flatnonzero(np.diff(members) > 1) + 1)
+            rows.append({"members": [[int(run[0]), int(run[-1])] for run in runs if len(run)], key: amount})
         return rows
 
     @classmethod

@@ -5,6 +5,8 @@ loops of Keras' GRU and LSTM), an event has its name in the function's body, and
 same names.
 """
 
+import functools
+import operator
 import re
 from collections import defaultdict
 from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
@@ -82,9 +84,8 @@ class Functions:
         return [argument_labels[argument] for argument in arguments], labels
 
     def _inside(self, node: Any) -> bool:
-        if node.op in CALLS:
-            return node.attr["f"].func.name in self
-        return node.op in LOOPS and node.attr["body"].func.name in self
+        attribute = "f" if node.op in CALLS else "body"
+        return node.op in (*CALLS, *LOOPS) and node.attr[attribute].func.name in self
 
     def _through(self, node: Any, of_output: Dict[int, int]) -> Tuple[List[int], Labels]:
         """Label, as `labelled` does, the function that a node calls, or runs in a loop."""
@@ -92,20 +93,18 @@ class Functions:
             outputs = [of_output.get(k, 0) for k in range(len(node.attr["Tout"].list.type))]
             return self.labelled(node.attr["f"].func.name, outputs)
         wanted = [of_output.get(k, 0) for k in range(len(node.attr["T"].list.type))]
-        inside: Labels = {}
         while True:  # an iteration's results are wanted for whatever the next iteration is wanted for
             inputs, body = self.labelled(node.attr["body"].func.name, wanted)
-            any_output = 0
-            for label in wanted:
-                any_output |= label
+            any_output = functools.reduce(operator.or_, wanted, 0)
             read, condition = self.labelled(node.attr["cond"].func.name, [any_output])
             merged = [a | b | c for a, b, c in zip(wanted, inputs, read)]
             if merged == wanted:
                 break
             wanted = merged
-        for part, names in (("body", body), ("cond", condition)):
-            inside.update({f"{node.name}/{part}/{name}": label for name, label in names.items()})
-        return wanted, inside
+        parts = {"body": body, "cond": condition}.items()
+        return wanted, {
+            f"{node.name}/{part}/{name}": label for part, names in parts for name, label in names.items()
+        }
 
 
 def compiled_functions(library: Any) -> Set[str]:

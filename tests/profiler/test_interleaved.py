@@ -30,7 +30,8 @@ class Machine:
 
     def ratios(self, rounds, **options):
         self.turns = -1
-        return ratios_to_full(self.get, [CHOSEN], FULL, None, seconds=0.0, rounds=rounds, timed=self.step_ms, **options)
+        options.update(seconds=0.0, rounds=rounds, timed=self.step_ms)
+        return ratios_to_full(self.get, [CHOSEN], FULL, None, **options)
 
     def get(self, mask):
         return Warm(mask)
