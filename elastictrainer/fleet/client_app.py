@@ -117,12 +117,7 @@ def train(message: Message, context: Context) -> Message:
         state["kept"] if state else "",
     )
     context.state[_KEPT] = ConfigRecord({"kept": kept})
-    figures = {
-        "num-examples": trained.examples,
-        "seconds": trained.seconds,
-        "selected": trained.selected,
-        "rho": 1.0 if trained.rho is None else trained.rho,
-    }
+    figures = {"num-examples": trained.examples, "seconds": trained.seconds}
     return _reply(message, context, trained.tensors, figures)
 
 

@@ -276,8 +276,8 @@ BAD = {
         ("et-train", *SMALL, "--profile", "images"),
         "cannot read the profile images",
     ),
-    "profile empty": (profile(lambda v: ""), "is damaged or no profile"),
-    "profile cut": (profile(half), "is damaged or no profile"),
+    "profile empty": (profile(lambda v: ""), "damaged, or no profile"),
+    "profile cut": (profile(half), "damaged, or no profile"),
     "profile foreign": (profile(lambda v: '{"rho": 0.5}'), "is not an ElasticTrainer profile"),
     "profile infinite": (
         profile(lambda v: json.dumps(v).replace('"t_update": ', '"t_update": 1e999, "was": ', 1)),
