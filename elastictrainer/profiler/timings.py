@@ -116,8 +116,7 @@ class TensorTimings:
     @cached_property
     def _unfreeze_cost(self) -> CostGroups:
         """Return by how much each forward group costs more while a member is selected."""
-        members = self.forward.rows(self.forward.has_members())
-        unfreeze_cost = members.scaled(self.frozen_saving).rows(np.full(len(members), self.frozen_saving > 0))
+        unfreeze_cost = self.forward.rows(self.forward.has_members()).scaled(self.frozen_saving)
         if self.reuse is None or not self.uses_cache:
             return unfreeze_cost
         once = self.reuse.once.rows(self.reuse.once.has_members())
@@ -164,6 +163,11 @@ class TensorTimings:
         """
         depth = self.dy.groups_per_tensor()
         return np.lexsort((-np.arange(len(self)), depth))
+
+    @cached_property
+    def _place(self) -> np.ndarray:
+        """Return (N,): each tensor's place in `order`."""
+        return np.argsort(self.order)
 
     @cached_property
     def t_dw(self) -> np.ndarray:
@@ -241,18 +245,17 @@ class TensorTimings:
             + self._depth_ms(mask)
         )
 
-    def _from_output(self, mask: np.ndarray) -> np.ndarray:
-        """Return the indices of the tensors of `mask` (N,) bool from the output inwards."""
-        return self.order[mask[self.order]]
+    def _earliest(self, mask: np.ndarray) -> int:
+        """Return the index of the tensor of `mask` (N,) bool that is nearest the input."""
+        return int(self.order[self._place[mask].max()])
 
     def _depth_ms(self, mask: np.ndarray) -> float:
         """Return `at_depth_ms` of the earliest tensor of `mask` (N,) bool; 0 where it is empty."""
-        return float(self.at_depth_ms[self._from_output(mask)[-1]]) if mask.any() else 0.0
+        return float(self.at_depth_ms[self._earliest(mask)]) if mask.any() else 0.0
 
     def is_earlier(self, mask: np.ndarray) -> np.ndarray:
         """Return (N,) bool: the tensors nearer the input than all of `mask` (N,) bool."""
-        place = np.argsort(self.order)
-        return np.asarray(place > place[mask].max(initial=-1))
+        return np.asarray(self._place > self._place[mask].max(initial=-1))
 
     def earlier_cost_ms(self, mask: np.ndarray) -> np.ndarray:
         """Return (N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
@@ -261,7 +264,7 @@ class TensorTimings:
     def cache_write_time(self, mask: Mask) -> float:
         """Predict the ms to compute and cache a minibatch's activations under `mask`; needs `reuse`."""
         assert self.reuse is not None
-        earliest = self._from_output(self.as_mask(mask))[-1]
+        earliest = self._earliest(self.as_mask(mask))
         return float(self.saved_ms[earliest] + self.reuse.cache_write_ms[earliest])
 
     def cached_step_time(self, mask: Mask) -> float:
@@ -272,7 +275,7 @@ class TensorTimings:
         """Predict the floating point operations of a cached step; None where the profile has no count."""
         assert self.reuse is not None
         once, flops = self.reuse.once_flops, self.step_flops(mask)
-        return flops and flops - (once.amount.sum() - once.active_amount(self.as_mask(mask)))
+        return flops and flops - float(once.amount.sum()) + once.active_amount(self.as_mask(mask))
 
     def step_flops(self, mask: Mask) -> Optional[float]:
         """Predict the floating point operations of a step under `mask` (N,) bool; None where the profile has

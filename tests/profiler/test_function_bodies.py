@@ -36,12 +36,18 @@ def test_a_name_in_one_body_goes_to_its_caller():
 
 
 def test_events_of_a_name_in_both_are_divided_in_the_order_of_the_calls():
-    loop = [("while/body/_1/Mul", k, k + 1) for k in range(4)]
-    again = [("while/body/_1/Mul", 100 + 2 * k, 102 + 2 * k) for k in range(4)]
+    times_ms = (
+        (0, 1),
+        (1, 2),
+        (2, 5),
+        (5, 8),
+    )  # the second call's iterations are longer
+    loop = [("while/body/_1/Mul", start, end) for start, end in times_ms]
+    again = [("while/body/_1/Mul", 100 + 2 * start, 100 + 2 * end) for start, end in times_ms]
     charged = charge_calls(trace(*loop, *again, steps=((0, 50), (100, 150))), ["gru", "lstm"], BODIES)
     shares, _ = wall_shares(charged)
     by_name = dict(zip(charged.ops, shares.T.tolist()))
-    assert by_name["gru"] == pytest.approx([2, 4]) and by_name["lstm"] == pytest.approx([2, 4])
+    assert by_name["gru"] == pytest.approx([2, 4]) and by_name["lstm"] == pytest.approx([6, 12])
 
 
 def test_a_body_that_knows_the_op_comes_before_one_that_knows_its_loop_only():
