@@ -44,7 +44,7 @@ class Nodes:
             )
             for k in range(count)
         }
-        # By node: how its training answer changes; who answers no more; who answers with an error.
+        # By node: how its training answer changes; who answers no more; who cannot train.
         self.spoil, self.dead, self.failing = {}, set(), set()
 
     def get_node_ids(self):
@@ -60,7 +60,7 @@ class Nodes:
             node = message.metadata.dst_node_id
             if node in self.dead:
                 continue
-            if node in self.failing:
+            if message.metadata.message_type == "train" and node in self.failing:
                 replies.append(Message(Error(1, "Traceback:\nValueError: no images"), reply_to=message))
                 continue
             reply = app(message, self.contexts[node])
@@ -131,4 +131,4 @@ def test_a_client_that_does_not_answer_is_left_out(fleet, caplog):
     rows = fleet(dead={101}, failing={102})
     assert rows[-1]["trained"] == "1" and rows[-1]["silent"] == "2" and rows[-1]["refused"] == "0"
     assert "node 101: no answer; the round goes on without it" in caplog.text
-    assert "node 102: ValueError: no images; the round goes on without it" in caplog.text
+    assert "client 2: ValueError: no images; the round goes on without it" in caplog.text
