@@ -125,7 +125,7 @@ def draw(asked: argparse.Namespace) -> None:
     """Draw the rounds of each folder, write them as a table, and print when each is as good as the first."""
     from matplotlib.figure import Figure
 
-    from elastictrainer.fleet.global_model import write_rows
+    from elastictrainer.runs.files import write_csv
 
     figure = Figure((7, 4), layout="constrained")
     axes = figure.subplots()
@@ -144,7 +144,9 @@ def draw(asked: argparse.Namespace) -> None:
     axes.set_ylabel("test accuracy (%)")
     axes.legend(frameon=False)
     figure.savefig(asked.output, dpi=120)
-    write_rows(Path(asked.output).with_suffix(".csv"), rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = ([row.get(name, "") for name in names] for row in rows)
+    write_csv(Path(asked.output).with_suffix(".csv"), names, table)
 
 
 def main() -> None:

@@ -38,10 +38,10 @@ def solve_groups(
     n = len(items)
     place = {int(item): k for k, item in enumerate(items)}
     merged: Dict[FrozenSet[int], float] = {}
-    for group in timings.groups:
-        members = frozenset(place[i] for i in group.members if i in place)
-        if members and group.ms > 0:
-            merged[members] = merged.get(members, 0.0) + group.ms
+    for tensors, ms in [*timings.dw.sets(), *timings.shared.sets()]:
+        members = frozenset(place[i] for i in tensors if i in place)
+        if members and ms > 0:
+            merged[members] = merged.get(members, 0.0) + ms
     taken: Dict[FrozenSet[int], float] = {}
     if memory is not None:
         assert timings.memory is not None

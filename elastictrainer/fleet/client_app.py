@@ -3,7 +3,7 @@
 import functools
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.fleet.local_training import LocalTraining
-from elastictrainer.fleet.partition import dirichlet, own_images
+from elastictrainer.fleet.partition import decoded_once, dirichlet, own_images
 from elastictrainer.fleet.round_work import Device
 from elastictrainer.fleet.settings import FleetSettings
 
@@ -48,19 +48,14 @@ def _share(settings: FleetSettings, partition: int, partitions: int) -> ImageDat
             ".npz arrays, or demo."
         )
     owner = dirichlet(whole.labels, partitions, settings.concentration, settings.seed, settings.batch_size)
-    return _cached(replace(data, train_split=whole.subset(owner == partition), seed=partition))
+    return decoded_once(replace(data, train_split=whole.subset(owner == partition), seed=partition))
 
 
 @functools.lru_cache(maxsize=1)
 def _own(settings: FleetSettings, folder: str, names: Tuple[str, ...], size: Tuple[int, int]) -> ImageData:
     """Return the images of a client's folder."""
     split = own_images(Path(folder), names)
-    return _cached(ImageData(folder, names, split, split, settings.batch_size, size, settings.seed))
-
-
-def _cached(data: ImageData) -> ImageData:
-    """Return the same images, decoded once where they are files."""
-    return data.cached("memory") if hasattr(data.train_split, "files") else data
+    return decoded_once(ImageData(folder, names, split, split, settings.batch_size, size, settings.seed))
 
 
 def name_of(context: Context) -> str:
@@ -102,19 +97,9 @@ def _prepared(message: Message, context: Context) -> Tuple[LocalTraining, ImageD
 def describe(message: Message, context: Context) -> Message:
     """Reply with the statistics of the client's images, and with what a round of full training takes."""
     training, data, device = _prepared(message, context)
-    share = device.timings.forward_share
-    figures: Dict[str, Any] = {
-        "full-seconds": device.full_seconds(data.steps_per_epoch),
-        "pass-seconds": share * device.full_seconds(data.steps_per_epoch),
-    }
-    content = RecordDict(
-        {
-            "arrays": _record(training.statistics(data).arrays()),
-            "metrics": MetricRecord(figures),
-            "about": ConfigRecord({"name": name_of(context)}),
-        }
-    )
-    return Message(content, reply_to=message)
+    full_s = device.full_seconds(data.steps_per_epoch)
+    figures = {"full-seconds": full_s, "pass-seconds": device.timings.forward_share * full_s}
+    return _reply(message, context, training.statistics(data).arrays(), figures)
 
 
 @app.train()
@@ -123,9 +108,8 @@ def train(message: Message, context: Context) -> Message:
     training, data, device = _prepared(message, context)
     order = message.content["config"]
     state = context.state.get(_KEPT)
-    tensors = {int(index): array.numpy() for index, array in message.content["arrays"].items()}
     trained, kept = training.train(
-        tensors,
+        {int(index): array.numpy() for index, array in message.content["arrays"].items()},
         data,
         device,
         float(order["seconds"]),
@@ -133,24 +117,19 @@ def train(message: Message, context: Context) -> Message:
         state["kept"] if state else "",
     )
     context.state[_KEPT] = ConfigRecord({"kept": kept})
-    figures: Dict[str, Any] = {
-        "num-examples": trained.examples,
-        "seconds": trained.seconds,
-        "selected": trained.selected,
-        "rho": 1.0 if trained.rho is None else trained.rho,
-    }
+    figures = {"num-examples": trained.examples, "seconds": trained.seconds}
+    return _reply(message, context, trained.tensors, figures)
+
+
+def _reply(
+    message: Message, context: Context, arrays: Mapping[Any, np.ndarray], figures: Dict[str, Any]
+) -> Message:
+    record = {str(name): Array(np.ascontiguousarray(values)) for name, values in arrays.items()}
     content = RecordDict(
         {
-            "arrays": _record({str(index): values for index, values in trained.tensors.items()}),
+            "arrays": ArrayRecord(record),
             "metrics": MetricRecord(figures),
             "about": ConfigRecord({"name": name_of(context)}),
         }
     )
     return Message(content, reply_to=message)
-
-
-def _record(arrays: Dict[str, np.ndarray]) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.ascontiguousarray(values)) for name, values in arrays.items()})
-
-
-__all__: List[str] = ["app"]

@@ -1,22 +1,22 @@
 """The server's model: its weights by round, the time that the rounds took, and its test accuracy."""
 
-import csv
+import functools
+import operator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.fleet.feature_statistics import FeatureStatistics
 from elastictrainer.fleet.local_training import head_indices, start_digest
 from elastictrainer.fleet.partial_average import Update, average, refusal
+from elastictrainer.fleet.partition import decoded_once
 from elastictrainer.fleet.settings import FleetSettings
 from elastictrainer.models.solved_head import SolvableHead, solve
-from elastictrainer.runs.files import atomic_write
+from elastictrainer.runs.files import write_csv
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.training.evaluation import Evaluator
 
@@ -38,9 +38,8 @@ class GlobalModel:
     def __post_init__(self) -> None:
         training = self.settings.for_training()
         assembly.configure(self.settings.seed)
-        data = assembly.load_data(training)
-        self.data: ImageData = data.cached("memory") if hasattr(data.test_split, "files") else data
-        self.class_names = list(data.class_names)
+        self.data = decoded_once(assembly.load_data(training))
+        self.class_names = list(self.data.class_names)
         self.model = assembly.make_model(training, len(self.class_names))
         self.start = start_digest(self.model)
         self.changed: Set[int] = set()  # tensors that are no longer what every client starts from
@@ -84,10 +83,8 @@ class GlobalModel:
                 "no client has sent statistics of its images that can be used. " + " ".join(refused)
             )
         self._examples = {client: int(one.counts.sum()) for client, one in sound.items()}
-        first, *others = sound.values()
-        for other in others:
-            first = first + other
-        features, labels = first.examples(self.settings.seed)
+        together = functools.reduce(operator.add, sound.values())
+        features, labels = together.examples(self.settings.seed)
         targets = np.eye(len(self.class_names), dtype=np.float32)[labels]
         kernel, bias, _ = solve(features, targets, use_bias=bool(head.layer.use_bias))
         head.assign(kernel, bias)
@@ -114,29 +111,16 @@ class GlobalModel:
     def evaluate(self, number: int, **about: Any) -> Dict[str, float]:
         """Test the model after round `number`, and write the rounds so far; returns accuracy and loss."""
         loss, accuracy = self._evaluator(self.data.test())
-        row = {
-            "round": number,
-            "seconds": round(self.seconds, 3),
-            "accuracy": accuracy,
-            "loss": loss,
-            **about,
-        }
-        self.rows.append(row)
+        figures = {"accuracy": accuracy, "loss": loss}
+        self.rows.append({"round": number, "seconds": round(self.seconds, 3), **figures, **about})
         if self.settings.output_folder:
-            write_rows(self.settings.output_folder / "rounds.csv", self.rows)
-        return {"accuracy": accuracy, "loss": loss}
+            self.settings.output_folder.mkdir(parents=True, exist_ok=True)
+            names = list(dict.fromkeys(name for row in self.rows for name in row))
+            table = [[row.get(name, "") for name in names] for row in self.rows]
+            write_csv(self.settings.output_folder / "rounds.csv", names, table)
+        return figures
 
     def save(self) -> None:
         """Write the model, where results are to be written."""
         if self.settings.output_folder:
             self.model.save(self.settings.output_folder / "model.keras")
-
-
-def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write `rows` as CSV, completely or not at all; the folder is made."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    with atomic_write(file) as unfinished, open(unfinished, "w", newline="") as stream:
-        writer = csv.DictWriter(stream, names, restval="")
-        writer.writeheader()
-        writer.writerows(rows)

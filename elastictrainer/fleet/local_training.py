@@ -1,9 +1,9 @@
 """What a client does with its images: give their statistics, and train on them for a round."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,26 +28,20 @@ from elastictrainer.training.trainer import Trainer
 
 _PROFILE = {"warmup": 10, "steps": 4, "calibrate_s": 10.0}  # a fleet's devices shall not wait for minutes
 _STEPS_KEPT = 9  # compiled steps of a scheme: a process that simulates eight clients builds none twice
-Tensors = Dict[int, NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """The result of a client's round.
 
     Attributes:
         tensors: what trained, by index.
         examples: how many it trained on.
         seconds: that the round takes by the client's profile.
-        selected: how many tensors trained.
-        rho: of the round's work; see `RoundWork`.
     """
 
-    tensors: Tensors
+    tensors: Dict[int, NDArray[Any]]
     examples: int
     seconds: float
-    selected: int
-    rho: Optional[float]
 
 
 class LocalTraining:
@@ -145,7 +139,7 @@ class LocalTraining:
         scored = 0 if holds else settings.importance_batches
         work = device.work(settings.rule, seconds, data.steps_per_epoch, settings.least_rho, scored)
         if not work.steps:
-            return Trained({}, 0, 0.0, 0, work.rho), kept
+            return Trained({}, 0, 0.0), kept
         mask = np.ones(len(device.timings), bool)
         if work.rho is None:
             self._fit(self._trainer("full", device.timings), work, data, number)
@@ -166,7 +160,7 @@ class LocalTraining:
         values = tf_variables(self.model.trainable_weights)
         trained = {int(i): values[i].numpy() for i in np.flatnonzero(mask)}
         spent_s = device.seconds(work.steps, mask) + work.scoring_s
-        return Trained(trained, work.steps * settings.batch_size, spent_s, int(mask.sum()), work.rho), kept
+        return Trained(trained, work.steps * settings.batch_size, spent_s), kept
 
     def _assign(self, tensors: Mapping[int, NDArray[Any]]) -> None:
         """Set the weights to `tensors`, by index, and the others to what every client starts from."""

@@ -6,6 +6,7 @@ from typing import Any, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import FolderSplit, class_folders, read_classes
 from elastictrainer.data.reading import Reading
 from elastictrainer.errors import UsageError
@@ -79,3 +80,8 @@ def own_images(folder: Path, class_names: Sequence[str]) -> FolderSplit:
     split = read_classes(folder, names, Reading())
     labels = np.array([list(class_names).index(name) for name in names])
     return FolderSplit(split.files, labels[split.labels])
+
+
+def decoded_once(data: ImageData) -> ImageData:
+    """Return the same images, kept in memory where they are files: every round reads them again."""
+    return data.cached("memory") if hasattr(data.train_split, "files") else data

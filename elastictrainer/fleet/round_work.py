@@ -6,7 +6,6 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 
 RULES = ("elastic", "full", "drop")
@@ -67,12 +66,7 @@ class Device:
             least_rho: 0 to 1; 1: full steps only.
             scored: minibatches that tensors are to be scored on, where some are to be left out and the time
                 allows; 0: an earlier selection holds.
-
-        Raises:
-            UsageError: an unknown rule.
         """
-        if rule not in RULES:
-            raise UsageError(f"rule must be one of {', '.join(RULES)}, not {rule!r}.")
         full_s = self.full_seconds(steps)
         if rule == "full" or full_s <= seconds:
             return RoundWork(None, steps)

@@ -1,8 +1,7 @@
 """FedAvg in which every client sends back only what it trained, within the time of a round."""
 
 import logging
-import time
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from elastictrainer.fleet.flower import require_flower
 
@@ -10,14 +9,14 @@ require_flower()
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
-from elastictrainer.errors import RunError, UsageError
+from elastictrainer.errors import UsageError
 from elastictrainer.fleet.feature_statistics import FeatureStatistics
 from elastictrainer.fleet.global_model import GlobalModel
 from elastictrainer.fleet.partial_average import Update
 
 log = logging.getLogger("flwr")
-_LOOK_S = 1.0  # between two looks for clients
 
 
 class ElasticAverage(FedAvg):
@@ -25,145 +24,126 @@ class ElasticAverage(FedAvg):
 
     Every reply is checked; a broken one is left out, with a line that names its client. A client that does
     not answer is left out of the round.
-
-    Attributes:
-        round_seconds: the time of a round.
     """
 
-    def __init__(self, model: GlobalModel, round_seconds: float, names: Dict[int, str]):
-        """
-        Args:
-            model: the server's.
-            round_seconds: see above.
-            names: of clients, by node id.
-        """
-        super().__init__(fraction_evaluate=0.0)
-        self.round_seconds = round_seconds
-        self._model, self._names = model, names
+    def __init__(self, model: GlobalModel):
+        """`model` is the server's."""
+        super().__init__(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+        self._model = model
+        self._names: Dict[int, str] = {}  # of clients, by node id
         self._asked: List[int] = []
         self._about: Dict[str, Any] = {}
+
+    def arrays(self) -> ArrayRecord:
+        """Return the tensors that clients do not have, by index: those that anyone has trained."""
+        return ArrayRecord({str(index): Array(values) for index, values in self._model.to_send().items()})
+
+    def solve_head(self, grid: Grid, config: ConfigRecord) -> List[float]:
+        """Solve the head on the statistics of all clients, once there are as many as the settings ask for.
+
+        Returns:
+            The seconds that full training of a round takes, for each client.
+
+        Raises:
+            UsageError: no client's can be used.
+        """
+        _, self._asked = sample_nodes(grid, self._model.settings.clients, 1)
+        content = RecordDict({"arrays": ArrayRecord(), "config": config})
+        messages = self._construct_messages(content, self._asked, MessageType.QUERY)
+        replies = grid.send_and_receive(messages, timeout=self._model.settings.timeout)
+        described, _ = self._answers(replies, _described)
+        if not described:
+            raise UsageError(
+                "no client has answered. The lines above say why; flower-supernode shows its own."
+            )
+        statistics = {client: about[0] for client, about in described.items()}
+        for line in self._model.solve_head(statistics, [pass_s for _, _, pass_s in described.values()]):
+            log.warning(line)
+        return [full_s for _, full_s, _ in described.values()]
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask every client that is connected now; `arrays` are the tensors that anyone has trained."""
-        self._asked = wait_for_clients(grid, 1, self._model.settings.timeout)
-        config["server-round"], config["seconds"] = server_round, self.round_seconds
-        content = RecordDict({"arrays": arrays, "config": config})
-        return [Message(content, message_type=MessageType.TRAIN, dst_node_id=node) for node in self._asked]
+        """Ask every client that is connected now."""
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        self._asked = [message.metadata.dst_node_id for message in messages]
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> Tuple[Optional[ArrayRecord], Optional[MetricRecord]]:
         """Average the sound updates; return the tensors that anyone has trained."""
-        sound = answers(replies, self._asked, self._names)
-        updates, seconds, sent = [], [], 0
-        for node, content in sound.items():
-            try:
-                update = Update(self._names[node], *_update(content))
-                seconds.append(float(content["metrics"]["seconds"]))
-            except (KeyError, TypeError, ValueError) as error:
-                log.warning("%s: refused: its answer cannot be read (%s)", self._names[node], error)
-                continue
-            if update.tensors:
-                updates.append(update)
-                sent += sum(values.nbytes for values in update.tensors.values())
-        refused = self._model.add_round(updates, seconds)
+        answers, silent = self._answers(replies, _trained)
+        updates = [
+            Update(client, examples, tensors) for client, (examples, tensors, _) in answers.items() if tensors
+        ]
+        refused = self._model.add_round(updates, [seconds for _, _, seconds in answers.values()])
         for line in refused:
             log.warning(line)
+        sent = sum(values.nbytes for update in updates for values in update.tensors.values())
         self._about = {
             "trained": len(updates) - len(refused),
-            "refused": len(refused) + len(sound) - len(seconds),
-            "silent": len(self._asked) - len(sound),
+            "refused": len(refused) + len(self._asked) - silent - len(answers),
+            "silent": silent,
             "megabytes": round(sent / 1e6, 3),
         }
-        return record_of(self._model), MetricRecord(dict(self._about))
+        return self.arrays(), MetricRecord(dict(self._about))
 
     def evaluate(self, server_round: int, arrays: ArrayRecord) -> MetricRecord:
         """Test the server's model."""
         return MetricRecord(self._model.evaluate(server_round, **self._about))
 
+    def _answers(
+        self, replies: Iterable[Message], read: Callable[[RecordDict], Any]
+    ) -> Tuple[Dict[str, Any], int]:
+        """Return what `read` makes of the replies, by client, and how many clients sent none.
 
-def answers(replies: Iterable[Message], asked: List[int], names: Dict[int, str]) -> Dict[int, RecordDict]:
-    """Return the content of the replies by node, and log who sent an error or nothing at all.
+        Who sent an error, nothing at all or what cannot be read is logged.
+        """
+        answers: Dict[str, Any] = {}
+        silent = dict.fromkeys(self._asked, "no answer")
+        why = ""
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                reason = (str(reply.error.reason).strip().splitlines() or [f"error {reply.error.code}"])[-1]
+                if node in silent:
+                    silent[node] = reason
+                else:  # the SuperLink answers for a client that it cannot reach, and does not say for which
+                    why = f" ({reason})"
+                continue
+            silent.pop(node, None)
+            client = self._named(node, reply.content)
+            try:
+                answers[client] = read(reply.content)
+            except (KeyError, TypeError, ValueError) as error:
+                log.warning("%s: refused: its answer cannot be read (%s)", client, error)
+        for node, reason in silent.items():
+            client = self._names.get(node, f"node {node}")
+            log.warning("%s: %s; the round goes on without it%s", client, reason, why)
+        return answers, len(silent)
 
-    `names` of clients by node id are completed from the replies.
-    """
-    contents: Dict[int, RecordDict] = {}
-    failed: List[int] = []
-    why = ""
-    for reply in replies:
-        node = reply.metadata.src_node_id
-        if reply.has_error():
-            reason = (str(reply.error.reason).strip().splitlines() or [f"error {reply.error.code}"])[-1]
-            if node in asked:
-                failed.append(node)
-                log.warning("%s: left out of this round: %s", names.get(node, f"node {node}"), reason)
-            else:  # the SuperLink answers for a client that it cannot reach, and does not say for which
-                why = f" ({reason})"
-            continue
-        about = reply.content.get("about")
+    def _named(self, node: int, content: RecordDict) -> str:
+        """Return a client's name, which it says in its first answer: later it cannot take another's."""
+        about = content.get("about")
         said = str(about["name"])[:80] if about and "name" in about else f"node {node}"
-        # A client says its name once: it cannot answer in the name of another later.
-        names.setdefault(node, said if said not in names.values() else f"{said} (node {node})")
-        contents[node] = reply.content
-    for node in asked:
-        if node not in contents and node not in failed:
-            log.warning("%s: no answer; the round goes on without it%s", names.get(node, f"node {node}"), why)
-    return contents
+        return self._names.setdefault(
+            node, said if said not in self._names.values() else f"{said} (node {node})"
+        )
 
 
-def wait_for_clients(grid: Grid, count: int, timeout: float) -> List[int]:
-    """Return the ids of the clients that are connected, once there are `count`.
-
-    Raises:
-        RunError: there are fewer after `timeout` seconds.
-    """
-    ends = time.monotonic() + timeout
-    while len(nodes := list(grid.get_node_ids())) < count:
-        if time.monotonic() > ends:
-            raise RunError(
-                f"{len(nodes)} of {count} clients are connected after {timeout:g} s: start more "
-                "(flower-supernode), or lower clients."
-            )
-        time.sleep(_LOOK_S)
-    return nodes
+def _described(content: RecordDict) -> Tuple[FeatureStatistics, float, float]:
+    """Return a client's statistics, and the seconds of a round of full training and of a forward pass."""
+    arrays = {name: array.numpy() for name, array in content["arrays"].items()}
+    metrics = content["metrics"]
+    return (
+        FeatureStatistics.from_arrays(arrays),
+        float(metrics["full-seconds"]),
+        float(metrics["pass-seconds"]),
+    )
 
 
-def ask_for_statistics(
-    grid: Grid, model: GlobalModel, config: ConfigRecord, names: Dict[int, str]
-) -> List[float]:
-    """Solve the head on the statistics of all clients; return what full training of a round takes for each.
-
-    Raises:
-        UsageError: no client's can be used.
-    """
-    asked = list(grid.get_node_ids())
-    content = RecordDict({"arrays": ArrayRecord(), "config": config})
-    messages = [Message(content, message_type=MessageType.QUERY, dst_node_id=node) for node in asked]
-    replies = grid.send_and_receive(messages, timeout=model.settings.timeout)
-    statistics, full_s, pass_s = {}, [], []
-    for node, reply in answers(replies, asked, names).items():
-        try:
-            arrays = {name: array.numpy() for name, array in reply["arrays"].items()}
-            statistics[names[node]] = FeatureStatistics.from_arrays(arrays)
-            full_s.append(float(reply["metrics"]["full-seconds"]))
-            pass_s.append(float(reply["metrics"]["pass-seconds"]))
-        except (KeyError, TypeError, ValueError) as error:
-            log.warning("%s: refused: its answer cannot be read (%s)", names[node], error)
-    if not statistics:
-        raise UsageError("no client has answered. The lines above say why; flower-supernode shows its own.")
-    for line in model.solve_head(statistics, pass_s):
-        log.warning(line)
-    return full_s
-
-
-def record_of(model: GlobalModel) -> ArrayRecord:
-    """Return the tensors that clients do not have, by index."""
-    return ArrayRecord({str(index): Array(values) for index, values in model.to_send().items()})
-
-
-def _update(content: RecordDict) -> Tuple[int, Dict[int, Any]]:
-    """Return the examples and the tensors by index that a client sent."""
+def _trained(content: RecordDict) -> Tuple[int, Dict[int, Any], float]:
+    """Return the examples, the tensors by index and the seconds of a client's round."""
     tensors = {int(index): array.numpy() for index, array in content["arrays"].items()}
-    return int(content["metrics"]["num-examples"]), tensors
+    return int(content["metrics"]["num-examples"]), tensors, float(content["metrics"]["seconds"])

@@ -60,7 +60,7 @@ def attribute(
     # By tensor: one op may yield the gradients of several variables.
     gradient_at: Dict[Tuple[str, int], int] = {}
     for i, gradient in enumerate(gradients):
-        for part in _parts(gradient):
+        for part in parts_of(gradient):
             gradient_at[key_of(part)] = gradient_at.get(key_of(part), 0) | 1 << i
             wanted_by[position[part.op.name]] |= 1 << i
     spread_to_inputs(wanted_by)
@@ -106,13 +106,8 @@ def attribute(
     return [op.name for op in operations], charges
 
 
-def members_of(bits: int) -> List[int]:
-    """Return the ascending indices of the set bits."""
-    return [i for i in range(bits.bit_length()) if bits >> i & 1]
-
-
-def _parts(gradient: Any) -> List[Any]:
-    """Return the tensors a gradient is made of."""
+def parts_of(gradient: Any) -> List[Any]:
+    """Return the tensors a gradient is made of: one, the two of an IndexedSlices, or none."""
     if gradient is None:
         return []
     if hasattr(gradient, "indices"):

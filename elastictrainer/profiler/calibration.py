@@ -1,6 +1,7 @@
 """Correct a profile by the measured times of a few selections. NumPy only."""
 
 import dataclasses
+from typing import Tuple
 
 import numpy as np
 
@@ -8,7 +9,6 @@ from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.timings import TensorTimings
 
 _MOST = 0.9  # share of a traced time that a correction may move: measured noise must leave no time at zero
-_PASSES = 3  # overlap and frozen saving depend a little on each other; three settle them to a thousandth
 
 
 def cheapest(timings: TensorTimings) -> np.ndarray:
@@ -39,19 +39,25 @@ def calibrated(timings: TensorTimings, cheapest_ratio: float, earliest_ratio: fl
         earliest_ratio: of `earliest(timings)`.
     """
     full_ms = timings.step_time(timings.connected)
-    short, long = cheapest(timings), earliest(timings)
-    traced, overlap, saving = timings, 0.0, 0.0
-    # Two unknowns, two measured steps: `long` fixes the overlap, `short` the frozen saving.
-    for _ in range(_PASSES):
-        timings = dataclasses.replace(with_overlap(traced, overlap), frozen_saving=saving)
-        if (long != short).any():
-            overlap = timings.overlap + _overlap_missing(timings, traced, long, earliest_ratio * full_ms)
-        timings = with_overlap(traced, overlap)
-        frozen_ms = timings.forward.amount[
-            timings.forward.has_members() & ~timings.forward.active_groups(short)
-        ].sum()
-        saved_ms = timings.step_time(short) - cheapest_ratio * full_ms
-        saving = float(np.clip(saved_ms / frozen_ms, 0.0, _MOST)) if frozen_ms > 0 else 0.0
+    dw_ms, dy_ms = _dw_ms(timings), float(timings.dy.amount.sum())
+
+    def terms(mask: np.ndarray, ratio: float) -> Tuple[float, float, float]:
+        """Return ms: what the prediction lacks, what an overlap of 1 would add, and frozen forward work."""
+        forward = timings.forward
+        frozen = forward.has_members() & ~forward.active_groups(mask)
+        moved_ms = dw_ms * timings.dy.active_amount(mask) / dy_ms if dy_ms else 0.0
+        by_overlap_ms = moved_ms - timings.dw.active_amount(mask) - float(timings.t_update[mask].sum())
+        return ratio * full_ms - timings.step_time(mask), by_overlap_ms, float(forward.amount[frozen].sum())
+
+    # Two unknowns, two measured steps: for each, missing = overlap * by_overlap - saving * frozen.
+    missing_ms, by_overlap_ms, frozen_ms = terms(cheapest(timings), cheapest_ratio)
+    long_missing_ms, long_by_overlap_ms, long_frozen_ms = terms(earliest(timings), earliest_ratio)
+    share = long_frozen_ms / frozen_ms if frozen_ms else 0.0
+    by_overlap = long_by_overlap_ms - share * by_overlap_ms
+    if by_overlap > 0.1 * dw_ms:  # else the two steps differ by too little to tell
+        timings = with_overlap(timings, (long_missing_ms - share * missing_ms) / by_overlap)
+    saved_ms = timings.overlap * by_overlap_ms - missing_ms
+    saving = float(np.clip(saved_ms / frozen_ms, 0.0, _MOST)) if frozen_ms else 0.0
     return dataclasses.replace(timings, frozen_saving=saving)
 
 
@@ -101,8 +107,7 @@ def with_calibrated_reuse(
     # Where reading would take less than nothing, calling the step takes less than calling a full one; what is
     # spared is not slower either.
     read_ms = reuse.read_ms + missing_ms - slower * short_work_ms
-    always_ms = timings.forward.amount[~timings.forward.has_members()].sum()
-    most_ms = max(0.0, always_ms - reuse.once.amount[~reuse.once.has_members()].sum())
+    most_ms = max(0.0, timings.forward.always - reuse.once.always)
     spared_ms = min(most_ms, max(0.0, -read_ms) / (1 + slower))
     reuse = dataclasses.replace(
         reuse,
@@ -130,21 +135,6 @@ def with_overlap(timings: TensorTimings, overlap: float) -> TensorTimings:
         dy=timings.dy.scaled(1 + overlap * dw_ms / dy_ms),
         overlap=overlap,
     )
-
-
-def _overlap_missing(
-    timings: TensorTimings, traced: TensorTimings, mask: np.ndarray, measured_ms: float
-) -> float:
-    """Return how much more overlap makes a step under `mask` take `measured_ms`."""
-    dw_ms, dy_ms = _dw_ms(traced), float(traced.dy.amount.sum())
-    if not dw_ms or not dy_ms:
-        return 0.0
-    selected_dw_ms = float(
-        traced.dw.amount[traced.dw.active_groups(mask)].sum() + traced.t_update[mask].sum()
-    )
-    selected_dy_ms = float(traced.dy.amount[traced.dy.active_groups(mask)].sum())
-    by_overlap_ms = dw_ms * selected_dy_ms / dy_ms - selected_dw_ms
-    return (measured_ms - timings.step_time(mask)) / by_overlap_ms if by_overlap_ms > 0.1 * dw_ms else 0.0
 
 
 def _dw_ms(timings: TensorTimings) -> float:

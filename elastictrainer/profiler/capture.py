@@ -1,10 +1,9 @@
 """Run a training step on this device, and trace it."""
 
-import contextlib
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, Tuple
+from typing import Any, Callable, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -50,45 +49,6 @@ def warm_up(
     return made
 
 
-class Tracing:
-    """TensorFlow's profiler, running from the making of this object until `finish` or `abandon`."""
-
-    def __init__(self) -> None:
-        """
-        Raises:
-            RunError: the profiler is in use already.
-        """
-        self.steps = 0
-        options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
-        self._folder = tempfile.TemporaryDirectory(prefix="elastictrainer-trace-")
-        try:
-            tf.profiler.experimental.start(self._folder.name, options=options)
-        except tf.errors.AlreadyExistsError:
-            self._folder.cleanup()
-            raise RunError("another TensorFlow profile is running in this process; stop it first.") from None
-
-    @contextlib.contextmanager
-    def step(self) -> Iterator[None]:
-        """Mark the ops that run inside as one step."""
-        with tf.profiler.experimental.Trace(STEP_EVENT, step_num=self.steps):
-            yield
-        self.steps += 1
-
-    def finish(self) -> Trace:
-        """Stop, and read what was traced; RunError where nothing was."""
-        with self._folder:
-            tf.profiler.experimental.stop()
-            written = sorted(Path(self._folder.name).rglob("*.xplane.pb"))
-            if not written:
-                raise RunError("TensorFlow's profiler wrote no trace (.xplane.pb).")
-            return read_trace(written[-1])
-
-    def abandon(self) -> None:
-        """Stop, and forget what was traced."""
-        with self._folder:
-            tf.profiler.experimental.stop()
-
-
 def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
     """Time and trace `step`.
 
@@ -104,12 +64,16 @@ def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Tra
         RunError: the profiler is in use already or wrote no trace.
     """
     untraced = step_ms(step, batch, steps)
-    tracing = Tracing()
-    try:
-        for _ in range(steps):
-            with tracing.step():
-                float(step(*batch))
-    except BaseException:
-        tracing.abandon()
-        raise
-    return tracing.finish(), untraced
+    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+    with tempfile.TemporaryDirectory(prefix="elastictrainer-trace-") as folder:
+        try:
+            with tf.profiler.experimental.Profile(folder, options):
+                for number in range(steps):
+                    with tf.profiler.experimental.Trace(STEP_EVENT, step_num=number):
+                        float(step(*batch))
+        except tf.errors.AlreadyExistsError:
+            raise RunError("another TensorFlow profile is running in this process; stop it first.") from None
+        written = sorted(Path(folder).rglob("*.xplane.pb"))
+        if not written:
+            raise RunError("TensorFlow's profiler wrote no trace (.xplane.pb).")
+        return read_trace(written[-1]), untraced

@@ -1,6 +1,6 @@
 """Cost groups: which tensors belong to each, as a bit matrix with an amount per row. NumPy only."""
 
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -39,6 +39,11 @@ class CostGroups:
         return cls(tensors, np.packbits(rows, axis=1), amount)
 
     @classmethod
+    def from_bits(cls, tensors: int, amounts: Mapping[int, float]) -> "CostGroups":
+        """Make a group for each set of tensors; tensor i is bit i of the key."""
+        return cls.from_sets(tensors, [members_of(bits) for bits in amounts], list(amounts.values()))
+
+    @classmethod
     def singletons(cls, amount: Amounts) -> "CostGroups":
         """Make one group per tensor, that tensor its only member."""
         return cls(len(amount), np.packbits(np.eye(len(amount), dtype=bool), axis=1), amount)
@@ -46,16 +51,7 @@ class CostGroups:
     @classmethod
     def prefixes(cls, amount: Amounts) -> "CostGroups":
         """Make groups of which group k has the members 0..k."""
-        n = len(amount)
-        bits = np.concatenate(
-            [
-                np.packbits(
-                    np.arange(n)[None, :] <= np.arange(low, min(low + _ROWS_AT_ONCE, n))[:, None], axis=1
-                )
-                for low in range(0, n, _ROWS_AT_ONCE)
-            ]
-        )
-        return cls(n, bits, amount)
+        return cls(len(amount), np.packbits(np.tri(len(amount), dtype=bool), axis=1), amount)
 
     def __len__(self) -> int:
         return len(self.amount)
@@ -78,6 +74,11 @@ class CostGroups:
         """Return (G,) bool: the groups that have a member."""
         return self.bits.any(axis=1)
 
+    @property
+    def always(self) -> float:
+        """Return the summed amount of the groups of no member: work of every step."""
+        return float(self.amount[~self.has_members()].sum())
+
     def _blocks(self) -> Iterator[Tuple[slice, np.ndarray]]:
         """Yield the rows as (rows, N) bool, `_ROWS_AT_ONCE` at a time."""
         for low in range(0, len(self), _ROWS_AT_ONCE):
@@ -93,6 +94,10 @@ class CostGroups:
     def active_groups(self, mask: np.ndarray) -> np.ndarray:
         """Return (G,) bool: the groups that have a member in `mask` (N,) bool."""
         return (self.bits & np.packbits(mask)).any(axis=1)
+
+    def active_amount(self, mask: np.ndarray) -> float:
+        """Return the summed amount of the groups that have a member in `mask` (N,) bool."""
+        return float(self.amount[self.active_groups(mask)].sum())
 
     def groups_per_tensor(self) -> np.ndarray:
         """Return (N,) int: how many groups each tensor is in."""
@@ -116,10 +121,8 @@ class CostGroups:
         """Return each group as {"members": [[first, last], ...], key: amount}; runs include both ends."""
         rows: List[Dict[str, Any]] = []
         for members, amount in self.sets():
-            breaks = np.flatnonzero(np.diff(members) > 1).tolist() if members else []
-            first = [members[0], *(members[b + 1] for b in breaks)] if members else []
-            last = [*(members[b] for b in breaks), members[-1]] if members else []
-            rows.append({"members": [list(run) for run in zip(first, last)], key: amount})
+            runs = np.split(np.array(members, int), np.flatnonzero(np.diff(members) > 1) + 1)
+            rows.append({"members": [[int(run[0]), int(run[-1])] for run in runs if len(run)], key: amount})
         return rows
 
     @classmethod
@@ -136,3 +139,8 @@ class CostGroups:
                 members.extend(range(first, last + 1))
             sets.append(members)
         return cls.from_sets(tensors, sets, np.array([row[key] for row in rows], np.float64))
+
+
+def members_of(bits: int) -> List[int]:
+    """Return the ascending indices of the set bits."""
+    return [i for i in range(bits.bit_length()) if bits >> i & 1]

@@ -5,13 +5,15 @@ loops of Keras' GRU and LSTM), an event has its name in the function's body, and
 same names.
 """
 
+import functools
+import operator
 import re
 from collections import defaultdict
 from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
 import numpy as np
 
-from elastictrainer.profiler.attribution import BACKWARD, Charge
+from elastictrainer.profiler.attribution import BACKWARD, Charge, key_of, parts_of
 from elastictrainer.profiler.xplane import Trace, charge_to
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
@@ -82,9 +84,8 @@ class Functions:
         return [argument_labels[argument] for argument in arguments], labels
 
     def _inside(self, node: Any) -> bool:
-        if node.op in CALLS:
-            return node.attr["f"].func.name in self
-        return node.op in LOOPS and node.attr["body"].func.name in self
+        attribute = "f" if node.op in CALLS else "body"
+        return node.op in (*CALLS, *LOOPS) and node.attr[attribute].func.name in self
 
     def _through(self, node: Any, of_output: Dict[int, int]) -> Tuple[List[int], Labels]:
         """Label, as `labelled` does, the function that a node calls, or runs in a loop."""
@@ -92,20 +93,18 @@ class Functions:
             outputs = [of_output.get(k, 0) for k in range(len(node.attr["Tout"].list.type))]
             return self.labelled(node.attr["f"].func.name, outputs)
         wanted = [of_output.get(k, 0) for k in range(len(node.attr["T"].list.type))]
-        inside: Labels = {}
         while True:  # an iteration's results are wanted for whatever the next iteration is wanted for
             inputs, body = self.labelled(node.attr["body"].func.name, wanted)
-            any_output = 0
-            for label in wanted:
-                any_output |= label
+            any_output = functools.reduce(operator.or_, wanted, 0)
             read, condition = self.labelled(node.attr["cond"].func.name, [any_output])
             merged = [a | b | c for a, b, c in zip(wanted, inputs, read)]
             if merged == wanted:
                 break
             wanted = merged
-        for part, names in (("body", body), ("cond", condition)):
-            inside.update({f"{node.name}/{part}/{name}": label for name, label in names.items()})
-        return wanted, inside
+        parts = {"body": body, "cond": condition}.items()
+        return wanted, {
+            f"{node.name}/{part}/{name}": label for part, names in parts for name, label in names.items()
+        }
 
 
 def compiled_functions(library: Any) -> Set[str]:
@@ -160,29 +159,24 @@ def _labelled_calls(
     library = graph.as_graph_def().library
     functions = Functions(library)
     compiled = compiled_functions(library)  # each runs as one op
-    wanted: Dict[Tuple[str, int], int] = {}
+    wanted: Dict[Tuple[str, int], int] = defaultdict(int)
     for op, charge in zip(operations, charges):
-        if charge.kind == BACKWARD:
-            for tensor in op.inputs:
-                key = tensor.op.name, tensor.value_index
-                wanted[key] = wanted.get(key, 0) | charge.members
+        for tensor in op.inputs if charge.kind == BACKWARD else ():
+            wanted[key_of(tensor)] |= charge.members
     for i, gradient in enumerate(gradients):
-        for tensor in (gradient.values, gradient.indices) if hasattr(gradient, "indices") else (gradient,):
-            if tensor is not None:
-                key = tensor.op.name, tensor.value_index
-                wanted[key] = wanted.get(key, 0) | 1 << i
+        for tensor in parts_of(gradient):
+            wanted[key_of(tensor)] |= 1 << i
     for op, charge in zip(operations, charges):
-        if op.type in CALLS and op.get_attr("f").name in functions and op.get_attr("f").name not in compiled:
-            outputs = [wanted.get((op.name, k), 0) for k in range(len(op.outputs))]
-            yield (op, charge, *functions.labelled(op.get_attr("f").name, outputs))
+        name = op.get_attr("f").name if op.type in CALLS else ""
+        if name in functions and name not in compiled:
+            yield (op, charge, *functions.labelled(name, [wanted[key_of(output)] for output in op.outputs]))
 
 
 def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
     """Charge every event inside a called function to the calling op, or to a part of it; returns the trace.
 
-    An event whose name is in several functions goes to the one whose unambiguous events are nearest in time.
-    Where one of them has no such event, the events of a step are divided evenly, in the order in which the
-    functions are called.
+    The events of a step whose name is in several functions are divided evenly, in the order in which the
+    functions are called: exact where these run one after the other, with loops of the same length.
 
     Args:
         trace: the events.
@@ -192,67 +186,29 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
     lost = np.flatnonzero(charge_to(trace.ops, known) < 0)
     # Events of no op of the graph are inside functions; a loop's body is numbered when it is taken apart.
     lost_names = [_LOWERED.sub(r"/\1/", trace.ops[k]) for k in lost]
-    places = list(dict.fromkeys(place for body in bodies.values() for place in body.values()))
-    number = {place: k for k, place in enumerate(places)}
-    call_of = {number[place]: c for c, body in enumerate(bodies.values()) for place in body.values()}
-    candidates: Dict[int, List[int]] = {int(k): [] for k in lost}
-    # A body that has the op itself is a better match than one that has the loop around it.
-    closest = dict.fromkeys(candidates, 0)
+    # By event name: the names in functions that it may be of, and what these are charged to.
+    matches: Dict[int, List[Tuple[str, str]]] = {int(k): [] for k in lost}
     for body in bodies.values():
         inside = list(body)
-        for k, at in zip(candidates, charge_to(lost_names, inside)):
-            if at >= 0 and len(inside[at]) >= closest[k]:
-                kept = candidates[k] if len(inside[at]) == closest[k] else []
-                candidates[k] = [*kept, number[body[inside[at]]]]
-                closest[k] = len(inside[at])
-    if not any(candidates.values()):
-        return trace
-    first = len(trace.ops)  # the places are numbered after the op names
-    owner = np.arange(first)
-    # Names of one body only need no times; those of several are settled step by step.
-    for k, possible in candidates.items():
-        if len(possible) == 1:
-            owner[k] = first + possible[0]
-    lines = [(start, end, owner[op]) for start, end, op in trace.lines]
-    for step_start, step_end in trace.steps:
-        ambiguous = {k: p for k, p in candidates.items() if len(p) > 1}
-        _settle_ambiguous(lines, step_start, step_end, ambiguous, first, call_of)
-    return Trace(trace.steps, (*trace.ops, *places), lines)
-
-
-def _settle_ambiguous(
-    lines: List[Any],
-    step_start: float,
-    step_end: float,
-    ambiguous: Dict[int, List[int]],
-    first: int,
-    call_of: Dict[int, int],
-) -> None:
-    """Give each ambiguous event of one step to a place in a call; `lines` is changed in place."""
-    starts = [np.where((s >= step_start) & (s < step_end), s, np.nan) for s, _, _ in lines]
-    spans = {}  # first and last start of the events that are certainly of a call
-    for call in {call_of[place] for possible in ambiguous.values() for place in possible}:
-        its_places = [first + place for place, its_call in call_of.items() if its_call == call]
-        times = np.concatenate(
-            [s[np.isin(op, its_places)] for s, (_, _, op) in zip(starts, lines)] or [np.zeros(0)]
+        for k, at in zip(matches, charge_to(lost_names, inside)):
+            if at >= 0:
+                matches[k].append((inside[at], body[inside[at]]))
+    places = list(dict.fromkeys(place for body in bodies.values() for place in body.values()))
+    number = {place: len(trace.ops) + k for k, place in enumerate(places)}
+    lines = [(start, end, op.copy()) for start, end, op in trace.lines]
+    for k, found in matches.items():
+        # A body that has the op itself is a better match than one that has the loop around it.
+        longest = max((len(name) for name, _ in found), default=0)
+        owners = [number[place] for name, place in found if len(name) == longest]
+        if not owners:
+            continue
+        events = sorted(
+            (start[i], line, i)
+            for line, (start, _, op) in enumerate(trace.lines)
+            for i in np.flatnonzero(op == k)
         )
-        times = times[~np.isnan(times)]
-        if len(times):
-            spans[call] = (times.min(), times.max())
-    for k, possible in ambiguous.items():
-        places = [
-            (s[i], line, i)
-            for line, (s, (_, _, op)) in enumerate(zip(starts, lines))
-            for i in np.flatnonzero((op == k) & ~np.isnan(s))
-        ]
-        # Where every candidate call has a certain event, the nearest span of these in time owns the event.
-        all_placed = all(call_of[place] in spans for place in possible)
-        for rank, (start, line, i) in enumerate(sorted(places)):
-            if all_placed:
-                number = min(
-                    possible,
-                    key=lambda p: max(spans[call_of[p]][0] - start, start - spans[call_of[p]][1], 0.0),
-                )
-            else:
-                number = possible[rank * len(possible) // len(places)]
-            lines[line][2][i] = first + number
+        for step_start, step_end in trace.steps:
+            of_step = [event for event in events if step_start <= event[0] < step_end]
+            for rank, (_, line, i) in enumerate(of_step):
+                lines[line][2][i] = owners[rank * len(owners) // len(of_step)]
+    return Trace(trace.steps, (*trace.ops, *places), lines)

@@ -66,11 +66,11 @@ def held(
             tensors[key_of(tensor)] = tensor
     sizes: Dict[int, float] = defaultdict(float)
     unknown = 0
-    for key, tensor in tensors.items():
-        size = _bytes_of(tensor, batch)
-        unknown += size is None and bool(wanted_by[key])
-        if size and wanted_by[key]:
-            sizes[wanted_by[key]] += size
+    for key, wanted in wanted_by.items():
+        size = _bytes_of(tensors[key], batch)
+        unknown += size is None and bool(wanted)
+        if size and wanted:
+            sizes[wanted] += size
     ops = Counter(
         0 if charge.kind == FORWARD else charge.members for charge in charges if charge.kind != NEVER
     )

@@ -7,7 +7,7 @@ from typing import Any, Iterator, Optional
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.profiler.attribution import attribute, members_of
+from elastictrainer.profiler.attribution import attribute
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.function_bodies import read_by_calls
 from elastictrainer.profiler.memory_groups import held
@@ -103,8 +103,8 @@ def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[
         per_op, allowance = stays / counted, max(0.0, measured.peak - stays - most)
     ops = {members: count for members, count in found.ops.items() if members}
     return StepMemory(
-        CostGroups.from_sets(n, [members_of(m) for m in found.sizes], list(found.sizes.values())),
-        CostGroups.from_sets(n, [members_of(m) for m in ops], list(ops.values())).scaled(per_op),
+        CostGroups.from_bits(n, found.sizes),
+        CostGroups.from_bits(n, ops).scaled(per_op),
         always=per_op * found.ops.get(0, 0) + allowance,
         forward=found.forward,
         loaded=measured.loaded,

@@ -122,7 +122,9 @@ def profile_model(
             return timings
         timings.metadata["calibration_seconds"] = calibrate_s
         cache = StepCache(objective, optimizer, metrics, size=3)
-        timings = _calibrated(timings, cache, batch, calibrate_s, warmup)
+        masks = [calibration.cheapest(timings), calibration.earliest(timings)]
+        ratios = ratios_to_full(cache.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup)
+        timings = calibration.calibrated(timings, *ratios)
         if validate:
             timings.validation = validate_timings(
                 timings, objective, optimizer, batch, metrics, validate, seed
@@ -145,12 +147,3 @@ def _quietest_capture(
         if medians[1] <= _AGREEMENT * medians[0]:
             break
     return min(captures, key=lambda captured: float(np.median(captured[1])))
-
-
-def _calibrated(
-    timings: TensorTimings, cache: StepCache, batch: Tuple[Any, Any], seconds: float, warmup: int
-) -> TensorTimings:
-    """Correct `timings` by the measured times of the cheapest and of the earliest tensor alone."""
-    masks = [calibration.cheapest(timings), calibration.earliest(timings)]
-    ratios = ratios_to_full(cache, masks, timings.connected, batch, seconds=seconds, warmup=warmup)
-    return calibration.calibrated(timings, *ratios)

@@ -39,9 +39,8 @@ class StepMemory:
 
     def step_bytes(self, mask: np.ndarray) -> float:
         """Return the most bytes that a step under `mask` (N,) bool takes above `loaded`."""
-        held = float(self.held.amount[self.held.active_groups(mask)].sum())
-        graph = float(self.graph.amount[self.graph.active_groups(mask)].sum())
-        return self.always + graph + max(self.forward, held)
+        held = self.held.active_amount(mask)
+        return self.always + self.graph.active_amount(mask) + max(self.forward, held)
 
     def total(self, mask: np.ndarray) -> float:
         """Return the resident memory of a process that does nothing but steps under `mask` (N,) bool."""

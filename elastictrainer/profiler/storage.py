@@ -33,18 +33,14 @@ def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:
     """
     again = "Make a new one: et-profile --model MODEL --output " + shlex.quote(str(path))
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return make(json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant))
     except OSError as error:
-        raise UsageError(f"cannot read the profile {path}: {error.strerror}. {again}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is no profile: it is not text. {again}") from None
-    try:
-        return make(json.loads(text, parse_constant=_refuse_constant))
+        problem = f"{error.strerror}."
     except UsageError as error:
-        raise UsageError(f"{path}: {error} {again}") from None
+        problem = str(error)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{path} is damaged or no profile ({reason}). {again}") from None
+        problem = f"damaged, or no profile ({type(error).__name__}: {error})."
+    raise UsageError(f"cannot read the profile {path}: {problem} {again}")
 
 
 def to_json(timings: Any) -> Dict[str, Any]:
@@ -83,13 +79,18 @@ def to_json(timings: Any) -> Dict[str, Any]:
 
 def fields(value: Any) -> Dict[str, Any]:
     """Read the fields of the TensorTimings that `to_json` wrote; UsageError where the schema refuses it."""
+    import jsonschema
+
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise UsageError("this JSON is not an ElasticTrainer profile.")
     if value.get("version") != VERSION:
         raise UsageError(
             f"the profile has version {value.get('version')}, this program reads version {VERSION}."
         )
-    _refuse_against_schema(value)
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(value))
+    if error is not None:
+        place = "/".join(str(step) for step in error.absolute_path)
+        raise UsageError(f"{place + ': ' if place else ''}{shortened(error.message, 200)}.")
     tensors = value["tensors"]
     n = len(tensors)
     if not n:
@@ -115,20 +116,9 @@ def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def _refuse_against_schema(value: Any) -> None:
-    import jsonschema
-
-    error = jsonschema.exceptions.best_match(_validator().iter_errors(value))
-    if error is not None:
-        place = "/".join(str(step) for step in error.absolute_path)
-        raise UsageError(f"{place + ': ' if place else ''}{shortened(error.message, 200)}.")
-
-
 @lru_cache(maxsize=1)
 def _validator() -> Any:
     import jsonschema
 
-    text = (
-        resources.files("elastictrainer").joinpath("assets/profile.schema.json").read_text(encoding="utf-8")
-    )
-    return jsonschema.Draft202012Validator(json.loads(text))
+    schema = resources.files("elastictrainer").joinpath("assets/profile.schema.json")
+    return jsonschema.Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -16,21 +16,6 @@ from elastictrainer.profiler.step_memory import StepMemory
 _LONGEST_STEP_MS = 1e9  # no step takes eleven days; such sums come from a damaged file
 
 Mask = Union[Sequence[bool], np.ndarray]  # (N,): True for a selected tensor
-
-
-class Group(NamedTuple):
-    """Work that runs exactly when a member is selected.
-
-    Attributes:
-        members: ascending indices of tensors.
-        ms: the work's wall-clock share of a step, in ms.
-        kind: "dw" (one tensor's weight gradient), "dy" (activation gradients), or "forward" (what forward
-            work costs more while a tensor it depends on is trained; see `TensorTimings.frozen_saving`).
-    """
-
-    members: Tuple[int, ...]
-    ms: float
-    kind: str
 
 
 @dataclass
@@ -124,12 +109,6 @@ class TensorTimings:
         return len(self.names)
 
     @cached_property
-    def groups(self) -> List[Group]:
-        """Return all groups: step_time adds those with a selected member, and the updates, to forward_ms."""
-        kinds = {"dw": self.dw, "dy": self.dy, "forward": self._unfreeze_cost}
-        return [Group(tuple(m), float(t), kind) for kind, table in kinds.items() for m, t in table.sets()]
-
-    @cached_property
     def with_cache(self) -> "TensorTimings":
         """Return the same profile for cached steps; as it is without `reuse`."""
         return replace(self, uses_cache=True) if self.reuse else self
@@ -137,8 +116,7 @@ class TensorTimings:
     @cached_property
     def _unfreeze_cost(self) -> CostGroups:
         """Return by how much each forward group costs more while a member is selected."""
-        members = self.forward.rows(self.forward.has_members())
-        unfreeze_cost = members.scaled(self.frozen_saving).rows(np.full(len(members), self.frozen_saving > 0))
+        unfreeze_cost = self.forward.rows(self.forward.has_members()).scaled(self.frozen_saving)
         if self.reuse is None or not self.uses_cache:
             return unfreeze_cost
         once = self.reuse.once.rows(self.reuse.once.has_members())
@@ -157,7 +135,7 @@ class TensorTimings:
         shared = once.amount[once.has_members()].sum()
         saved = np.empty(len(self))
         saved[self.order] = (shared - passed) * (1 - self.frozen_saving)
-        return saved + once.amount[~once.has_members()].sum()
+        return saved + once.always
 
     @cached_property
     def at_depth_ms(self) -> np.ndarray:
@@ -176,7 +154,7 @@ class TensorTimings:
     @cached_property
     def shared(self) -> CostGroups:
         """Return the groups that tensors have in common: dy work, and forward work that unfreezing adds."""
-        return self.dy.joined(self._unfreeze_cost) if len(self._unfreeze_cost) else self.dy
+        return self.dy.joined(self._unfreeze_cost)
 
     @cached_property
     def order(self) -> np.ndarray:
@@ -185,6 +163,11 @@ class TensorTimings:
         """
         depth = self.dy.groups_per_tensor()
         return np.lexsort((-np.arange(len(self)), depth))
+
+    @cached_property
+    def _place(self) -> np.ndarray:
+        """Return (N,): each tensor's place in `order`."""
+        return np.argsort(self.order)
 
     @cached_property
     def t_dw(self) -> np.ndarray:
@@ -211,9 +194,7 @@ class TensorTimings:
     @cached_property
     def forward_ms(self) -> float:
         """Return the ms of every step, whatever is selected: the forward pass with all of it frozen."""
-        done_ms = 0.0
-        if self.reuse is not None and self.uses_cache:
-            done_ms = self.reuse.once.amount[~self.reuse.once.has_members()].sum()
+        done_ms = self.reuse.once.always if self.reuse is not None and self.uses_cache else 0.0
         return float(self.forward.amount.sum() - self._unfreeze_cost.amount.sum() - done_ms)
 
     @property
@@ -256,30 +237,34 @@ class TensorTimings:
         mask = self.as_mask(mask)
         # T(m) = T_fwd + sum of t_g over the groups g with a member in m + sum of t_update[i] over i in m:
         # TensorFlow runs a backward op exactly when the gradient of one of its tensors is wanted.
-        dw_ms = self.dw.amount[self.dw.active_groups(mask)].sum() + self.t_update[mask].sum()
-        shared_ms = self.shared.amount[self.shared.active_groups(mask)].sum()
-        selected = self.order[mask[self.order]]
-        depth_ms = self.at_depth_ms[selected[-1]] if len(selected) else 0.0
-        return self.forward_ms + float(dw_ms + shared_ms + depth_ms)
+        return (
+            self.forward_ms
+            + self.dw.active_amount(mask)
+            + self.shared.active_amount(mask)
+            + float(self.t_update[mask].sum())
+            + self._depth_ms(mask)
+        )
+
+    def _earliest(self, mask: np.ndarray) -> int:
+        """Return the index of the tensor of `mask` (N,) bool that is nearest the input."""
+        return int(self.order[self._place[mask].max()])
+
+    def _depth_ms(self, mask: np.ndarray) -> float:
+        """Return `at_depth_ms` of the earliest tensor of `mask` (N,) bool; 0 where it is empty."""
+        return float(self.at_depth_ms[self._earliest(mask)]) if mask.any() else 0.0
 
     def is_earlier(self, mask: np.ndarray) -> np.ndarray:
         """Return (N,) bool: the tensors nearer the input than all of `mask` (N,) bool."""
-        selected = np.flatnonzero(mask[self.order])
-        earlier = np.ones(len(self), bool)
-        earlier[self.order[: selected[-1] + 1 if len(selected) else 0]] = False
-        return earlier
+        return np.asarray(self._place > self._place[mask].max(initial=-1))
 
     def earlier_cost_ms(self, mask: np.ndarray) -> np.ndarray:
         """Return (N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
-        selected = self.order[mask[self.order]]
-        now_ms = self.at_depth_ms[selected[-1]] if len(selected) else 0.0
-        return np.where(self.is_earlier(mask), self.at_depth_ms - now_ms, 0.0)
+        return np.where(self.is_earlier(mask), self.at_depth_ms - self._depth_ms(mask), 0.0)
 
     def cache_write_time(self, mask: Mask) -> float:
         """Predict the ms to compute and cache a minibatch's activations under `mask`; needs `reuse`."""
         assert self.reuse is not None
-        mask = self.as_mask(mask)
-        earliest = self.order[mask[self.order]][-1]
+        earliest = self._earliest(self.as_mask(mask))
         return float(self.saved_ms[earliest] + self.reuse.cache_write_ms[earliest])
 
     def cached_step_time(self, mask: Mask) -> float:
@@ -290,7 +275,7 @@ class TensorTimings:
         """Predict the floating point operations of a cached step; None where the profile has no count."""
         assert self.reuse is not None
         once, flops = self.reuse.once_flops, self.step_flops(mask)
-        return flops and flops - float(once.amount[~once.active_groups(self.as_mask(mask))].sum())
+        return flops and flops - float(once.amount.sum()) + once.active_amount(self.as_mask(mask))
 
     def step_flops(self, mask: Mask) -> Optional[float]:
         """Predict the floating point operations of a step under `mask` (N,) bool; None where the profile has
@@ -298,22 +283,15 @@ class TensorTimings:
         """
         if self.flops is None:
             return None
-        runs = self.flops.active_groups(self.as_mask(mask)) | ~self.flops.has_members()
-        return float(self.flops.amount[runs].sum())
+        return self.flops.always + self.flops.active_amount(self.as_mask(mask))
 
     def chain_time(self, mask: Mask) -> float:
         """Predict the ms of a step under `mask` by the paper's chain: never less than `step_time`."""
-        selected = self.as_mask(mask)[self.order]
-        if not selected.any():
-            return self.forward_ms
-        earliest = int(np.flatnonzero(selected)[-1])
+        mask = self.as_mask(mask)
         # t_dy up to and with the earliest selected tensor, as in the worked example of the paper's Sec. 3.3;
         # its Eq. 7 leaves that tensor's own t_dy out.
-        return self.forward_ms + float(
-            self.t_shared[self.order][: earliest + 1].sum()
-            + self.t_dw[self.order][selected].sum()
-            + self.at_depth_ms[self.order[earliest]]
-        )
+        shared_ms = self.t_shared[~self.is_earlier(mask)].sum()
+        return self.forward_ms + float(shared_ms + self.t_dw[mask].sum()) + self._depth_ms(mask)
 
     def to_json(self) -> Dict[str, Any]:
         """Return the profile as plain JSON values."""

@@ -4,10 +4,12 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.profiler.interleaved import ratio_to_full
+from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.objective import Objective
+
+_SECONDS = 3.0  # of each selection
 
 
 def random_masks(timings: TensorTimings, count: int, seed: int) -> List[np.ndarray]:
@@ -44,12 +46,14 @@ def validate_timings(
         One {"selected": ascending indices, "predicted_ms", "measured_ms"} per selection.
     """
     cache = StepCache(objective, optimizer, metrics, size=2)
-    return [
-        {
-            "selected": np.flatnonzero(mask).tolist(),
-            "predicted_ms": timings.step_time(mask),
-            "measured_ms": ratio_to_full(cache, mask, timings.connected, batch)
-            * timings.step_time(timings.connected),
-        }
-        for mask in random_masks(timings, count, seed)
-    ]
+    rows = []
+    for mask in random_masks(timings, count, seed):
+        (ratio,) = ratios_to_full(cache.get, [mask], timings.connected, batch, _SECONDS).tolist()
+        rows.append(
+            {
+                "selected": np.flatnonzero(mask).tolist(),
+                "predicted_ms": timings.step_time(mask),
+                "measured_ms": ratio * timings.step_time(timings.connected),
+            }
+        )
+    return rows

@@ -1,6 +1,6 @@
 """The profiler sees what XLA compiles as one op: refused where selections must tell its parts apart."""
 
-from typing import Any, Dict, Iterable, List, Sequence, Set
+from typing import Any, Dict, Sequence
 
 import tensorflow as tf
 
@@ -8,7 +8,6 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler.function_bodies import CALLS, compiled_functions
 
 _PASSED_ON = ("ReadVariableOp", "Identity", "Cast")  # between a tensor and the call that computes with it
-_SHOWN = 3  # tensor names in a message: as many as identify the layer
 
 
 def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str]) -> None:
@@ -30,22 +29,28 @@ def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str
         )
     library = graph.as_graph_def().library
     compiled = compiled_functions(library)
-    if not compiled:
-        return
-    name_of = {handle.name: names[k] for k, handle in enumerate(handles) if handle is not None}
-    forward_of = {f.signature.name: f.attr["forward_function_name"].s.decode() for f in library.function}
-    operations = graph.get_operations()
-    calls = [op for op in operations if op.type in CALLS and op.get_attr("f").name in compiled]
+    calls = [op for op in graph.get_operations() if op.type in CALLS and op.get_attr("f").name in compiled]
     layers = {op.get_attr("f").name for op in calls if _is_one_layer(op)}
-    for op in calls:
-        function = op.get_attr("f").name
-        if not _is_one_layer(op) and forward_of[function] not in layers:
-            raise _refusal(
-                function, sorted({name_of[s.name] for s in map(_source, op.inputs) if s.name in name_of})
-            )
-    for function in _called_from([op.node_def for op in operations], library, compiled):
-        if function in compiled:
-            raise _refusal(function, [])
+    forward_of = {f.signature.name: f.attr["forward_function_name"].s.decode() for f in library.function}
+    refused: Dict[str, Any] = {
+        op.get_attr("f").name: op.inputs
+        for op in calls
+        if not _is_one_layer(op) and forward_of[op.get_attr("f").name] not in layers
+    }
+    # Inside another function the arguments of a call do not show what it computes with.
+    for function in library.function if compiled else ():
+        if function.signature.name not in compiled:
+            attributes = [value for node in function.node_def for value in node.attr.values()]
+            called = {f.name for value in attributes for f in (value.func, *value.list.func)}
+            refused.update(dict.fromkeys(called & compiled, ()))
+    for name, inputs in refused.items():
+        name_of = {handle.name: tensor for handle, tensor in zip(handles, names) if handle is not None}
+        tensors = sorted({name_of[s.name] for s in map(_source, inputs) if s.name in name_of})
+        raise UsageError(
+            f"the model or its loss is compiled by XLA in part ({name}): the profiler cannot look inside"
+            + (f", and it computes with {tensors[0]}" if tensors else "")
+            + ". Remove jit_compile=True; only a function of one variable and one activation may be compiled."
+        )
 
 
 def _is_one_layer(call: Any) -> bool:
@@ -55,37 +60,8 @@ def _is_one_layer(call: Any) -> bool:
     return variables == 1 and sum(source.op.type != "Const" for source in sources) <= 2
 
 
-def _refusal(function: str, tensors: Sequence[str]) -> UsageError:
-    shown = [*tensors[:_SHOWN], "..."] if len(tensors) > _SHOWN else tensors
-    return UsageError(
-        f"the model or its loss is compiled by XLA in part ({function}): the profiler cannot "
-        "look inside"
-        + (f", and it computes with {', '.join(shown)}" if shown else "")
-        + ". Remove jit_compile=True; only a function of one variable and one activation may be compiled."
-    )
-
-
 def _source(tensor: Any) -> Any:
     """Return the op or input that `tensor` is read from."""
     while tensor.op.type in _PASSED_ON:
         tensor = tensor.op.inputs[0]
     return tensor
-
-
-def _called_from(nodes: Iterable[Any], library: Any, compiled: Set[str]) -> Set[str]:
-    """Return the functions called inside those that `nodes` call and XLA does not compile."""
-    bodies: Dict[str, List[Any]] = {f.signature.name: list(f.node_def) for f in library.function}
-    inside: Set[str] = set()
-    pending = [name for node in nodes for name in _functions_of(node) if name not in compiled]
-    while pending:
-        for node in bodies.pop(pending.pop(), []):
-            called = _functions_of(node)
-            inside.update(called)
-            pending += [name for name in called if name not in compiled]
-    return inside
-
-
-def _functions_of(node: Any) -> List[str]:
-    """Return the functions that a node's attributes name."""
-    values = node.attr.values()
-    return [f.name for value in values for f in (value.func, *value.list.func) if f.name]

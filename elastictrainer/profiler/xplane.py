@@ -3,15 +3,14 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from elastictrainer.errors import RunError
 
 STEP_EVENT = "elastictrainer_step"
-# Kinds of events that are no op's index: the marker of a step, one of no interest, an asynchronous op's.
-_STEP, _NEITHER, _ASYNC = -1, -2, -3
+_STEP = -1  # the index of its marker, which is no op
 # An op's event is "scope/op_name:OpType"; the executor's events have no colon, or a blank after it.
 _OP_EVENT = re.compile(r"^([A-Za-z0-9_.\\/>-]+):([A-Za-z_]\w*)$")
 # An op that may return before its work is done, such as a call of what XLA compiled, has this event, named in
@@ -54,76 +53,57 @@ def read_trace(path: Union[str, Path]) -> Trace:
     except (DecodeError, SystemError) as error:  # protobuf 3 raises the latter for damaged text
         raise RunError(f"{path} is no profiler trace ({error}).") from None
 
-    op_index: Dict[str, int] = {}
-    steps: List[Tuple[float, float]] = []
+    index = {STEP_EVENT: _STEP}
     host: List[np.ndarray] = []
     kernels: List[np.ndarray] = []
     for plane in space.planes:
         if plane.name.startswith("/host:CPU"):
-            kind_of = _kinds_by_name(plane, op_index)
-            for line in plane.lines:
-                table = _table(line, _host_kinds(plane, line, kind_of, op_index))
-                marker = table[:, 0] == _STEP
-                steps.extend((start, end) for _, start, end in table[marker])
-                host.append(table[~marker])
+            host.extend(_table(plane, line, _host_name, index) for line in plane.lines)
         elif plane.name.startswith("/device:GPU:"):
-            for line in plane.lines:
-                if line.name.startswith("Stream"):  # the other lines are summaries of the streams
-                    kernels.append(_table(line, _kernel_kinds(plane, line, op_index)))
-    if not steps:
+            # The lines that are no streams are summaries of these.
+            streams = (line for line in plane.lines if line.name.startswith("Stream"))
+            kernels.extend(_table(plane, line, _kernel_name, index) for line in streams)
+    steps = np.concatenate([np.zeros((0, 3)), *(table[table[:, 0] == _STEP] for table in host)])
+    if not len(steps):
         raise RunError(f"{path} holds no traced step.")
     # On the host an op of a GPU is its launch alone: its kernels have its time.
-    launched = np.unique(np.concatenate([table[:, 0] for table in kernels])) if kernels else np.zeros(0)
-    tables = [table[~np.isin(table[:, 0], launched)] for table in host] + kernels
+    no_work = [_STEP, *(number for table in kernels for number in table[:, 0])]
+    tables = [table[~np.isin(table[:, 0], no_work)] for table in host] + kernels
     lines = [(table[:, 1], table[:, 2], table[:, 0].astype(np.int64)) for table in tables if len(table)]
-    return Trace(np.array(sorted(steps)), tuple(op_index), lines)
+    return Trace(steps[np.argsort(steps[:, 1]), 1:], tuple(index)[1:], lines)
 
 
-def _table(line: Any, kinds: List[int]) -> np.ndarray:
-    """Return (E, 3) kind, start and end in ns of a line's events, without those of no interest."""
-    events = [(k, e.offset_ps, e.duration_ps) for k, e in zip(kinds, line.events) if k != _NEITHER]
+def _table(
+    plane: Any, line: Any, name_of: Callable[[Any, Any], Optional[str]], index: Dict[str, int]
+) -> np.ndarray:
+    """Return (E, 3) number in `index`, start and end in ns of a line's events; new names are added to it."""
+    named = ((name_of(plane, event), event) for event in line.events)
+    # The marker of a step is in front of the ops and has no number of theirs.
+    events = [
+        (index.setdefault(name, len(index) - 1), event.offset_ps, event.duration_ps)
+        for name, event in named
+        if name is not None
+    ]
     table = np.array(events, np.float64).reshape(-1, 3)
     table[:, 1] = line.timestamp_ns + table[:, 1] / 1e3
     table[:, 2] = table[:, 1] + table[:, 2] / 1e3
     return table
 
 
-def _kinds_by_name(plane: Any, op_index: Dict[str, int]) -> Dict[int, int]:
-    """Return for each event name on the host its op's index, _STEP, _ASYNC (it names the op) or _NEITHER."""
-    kind_of = {}
-    for event_id, metadata in plane.event_metadata.items():
-        match = _OP_EVENT.match(metadata.name)
-        if metadata.name == STEP_EVENT:
-            kind_of[event_id] = _STEP
-        elif metadata.name == _ASYNC_EVENT:
-            kind_of[event_id] = _ASYNC
-        elif match:
-            kind_of[event_id] = op_index.setdefault(match.group(1), len(op_index))
-        else:
-            kind_of[event_id] = _NEITHER
-    return kind_of
+def _host_name(plane: Any, event: Any) -> Optional[str]:
+    """Return the name of an event's op, or STEP_EVENT; None for another event."""
+    name = str(plane.event_metadata[event.metadata_id].name)
+    if name == _ASYNC_EVENT:
+        return _stat(plane, event.stats, "name")
+    match = _OP_EVENT.match(name)
+    return match.group(1) if match else name if name == STEP_EVENT else None
 
 
-def _host_kinds(plane: Any, line: Any, kind_of: Dict[int, int], op_index: Dict[str, int]) -> List[int]:
-    """Return for each event of a host's thread the index of its op, _STEP or _NEITHER."""
-    kinds = []
-    for event in line.events:
-        kind = kind_of.get(event.metadata_id, _NEITHER)
-        if kind == _ASYNC:
-            name = _stat(plane, event.stats, "name")
-            kind = _NEITHER if name is None else op_index.setdefault(name, len(op_index))
-        kinds.append(kind)
-    return kinds
-
-
-def _kernel_kinds(plane: Any, line: Any, op_index: Dict[str, int]) -> List[int]:
-    """Return for each event of a GPU's stream the index of its op; a kernel of no op keeps its name."""
-    kinds = []
-    for event in line.events:
-        metadata = plane.event_metadata[event.metadata_id]
-        name = _stat(plane, [*event.stats, *metadata.stats], "tf_op") or metadata.name
-        kinds.append(op_index.setdefault(name.split(":")[0], len(op_index)))
-    return kinds
+def _kernel_name(plane: Any, event: Any) -> str:
+    """Return the name of a kernel's op; a kernel of no op keeps its own."""
+    metadata = plane.event_metadata[event.metadata_id]
+    name = _stat(plane, [*event.stats, *metadata.stats], "tf_op") or str(metadata.name)
+    return name.split(":")[0]
 
 
 def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
@@ -134,16 +114,14 @@ def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
     return None
 
 
-def innermost(
-    start: np.ndarray, end: np.ndarray, op: np.ndarray
-) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+def innermost(start: np.ndarray, end: np.ndarray, op: np.ndarray) -> np.ndarray:
     """Cut one thread's nested events into disjoint pieces, each owned by the innermost event.
 
     Args:
         start, end, op: (E,) the events of a thread, in any order.
 
     Returns:
-        start, end, op of the pieces, in time order.
+        (P, 3) start, end and op of the pieces, in time order.
     """
     pieces: List[Tuple[float, float, int]] = []
     open_events: List[Tuple[float, int]] = []  # (end, op), the innermost last
@@ -166,8 +144,7 @@ def innermost(
         advance(start[i])
         open_events.append((end[i], int(op[i])))
     advance(np.inf)
-    table = np.array(pieces, np.float64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2].astype(np.int64)
+    return np.array(pieces, np.float64).reshape(-1, 3)
 
 
 def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
@@ -179,24 +156,15 @@ def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
     Returns:
         (K, M) ms: each op's share of each step; and (K,) ms: the step's time with no op before or after it.
     """
-    pieces = [innermost(*line) for line in trace.lines]
-    start = np.concatenate([p[0] for p in pieces]) if pieces else np.zeros(0)
-    end = np.concatenate([p[1] for p in pieces]) if pieces else np.zeros(0)
-    op = np.concatenate([p[2] for p in pieces]) if pieces else np.zeros(0, np.int64)
+    pieces = np.concatenate([np.zeros((0, 3)), *(innermost(*line) for line in trace.lines)])
     shares = np.zeros((len(trace.steps), len(trace.ops)))
-    outside = np.zeros(len(trace.steps))
+    outside = (trace.steps[:, 1] - trace.steps[:, 0]) / 1e6
     for k, (step_start, step_end) in enumerate(trace.steps):
-        inside = (start < step_end) & (end > step_start)
-        if not inside.any():
-            outside[k] = (step_end - step_start) / 1e6
-            continue
-        shares[k], busy = _share_one_step(
-            np.maximum(start[inside], step_start),
-            np.minimum(end[inside], step_end),
-            op[inside],
-            len(trace.ops),
-        )
-        outside[k] = (step_end - step_start) / 1e6 - busy
+        start, end, op = pieces[(pieces[:, 0] < step_end) & (pieces[:, 1] > step_start)].T
+        if len(op):
+            start, end = np.maximum(start, step_start), np.minimum(end, step_end)
+            shares[k], busy_ms = _share_one_step(start, end, op.astype(np.int64), len(trace.ops))
+            outside[k] -= busy_ms
     return shares, outside
 
 
@@ -223,30 +191,24 @@ def _share_one_step(start: np.ndarray, end: np.ndarray, op: np.ndarray, ops: int
 
 
 def charge_to(traced: Sequence[str], known: Sequence[str]) -> np.ndarray:
-    """Return for each traced op name the index of the graph op it belongs to, or -1.
+    """Return for each traced op name the index of the graph op it belongs to, or -1."""
+    index = {name: i for i, name in enumerate(known)}
+    found = [next((index[owner] for owner in _owners(name) if owner in index), -1) for name in traced]
+    return np.array(found, np.int64)
+
+
+def _owners(name: str) -> Iterator[str]:
+    """Yield the graph ops that a traced name may belong to, the best match first.
 
     Graph optimisation renames: what replaces an op, or is in the body of a loop or function, is named below
     it. The longest known name that is a path prefix is the op to charge; failing that, the same with the
     leading path components (the optimizer's scope) taken off. An arithmetic rewrite is named next to the
     op it replaces, as `scope/ArithmeticOptimizer/REWRITE_op`.
     """
-    index = {name: i for i, name in enumerate(known)}
-    result = np.full(len(traced), -1, np.int64)
-    for t, name in enumerate(traced):
-        rewritten = _REWRITTEN.match(name)
-        neighbours = []
-        if rewritten:
-            words = rewritten.group(2).split("_")
-            neighbours = [rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words))]
-        known_neighbour = next((index[other] for other in neighbours if other in index), None)
-        if known_neighbour is not None:
-            result[t] = known_neighbour
-            continue
-        parts = name.split("/")
-        for first in range(len(parts)):
-            prefixes = ("/".join(parts[first:last]) for last in range(len(parts), first, -1))
-            longest = next((index[prefix] for prefix in prefixes if prefix in index), None)
-            if longest is not None:
-                result[t] = longest
-                break
-    return result
+    rewritten = _REWRITTEN.match(name)
+    if rewritten:
+        words = rewritten.group(2).split("_")
+        yield from (rewritten.group(1) + "_".join(words[k:]) for k in range(1, len(words)))
+    parts = name.split("/")
+    for first in range(len(parts)):
+        yield from ("/".join(parts[first:last]) for last in range(len(parts), first, -1))

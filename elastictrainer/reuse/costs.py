@@ -9,7 +9,6 @@ from typing import Any, Callable, Dict, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.profiler.attribution import members_of
 from elastictrainer.profiler.calibration import cheapest, middle, with_calibrated_reuse
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
@@ -59,10 +58,9 @@ def _measured(
     forward = ForwardPass(objective, optimizer, batch)
     traced, members, op_cost = forward.traced, forward.members, forward.op_costs(timings)
     operations, frozen = traced.ops.operations, traced.ops.frozen
-    always = timings.forward.amount[~timings.forward.has_members()].sum()
     # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
     # no tensor: their share of it is measured by itself.
-    once = {0: min(_input_ms(traced, members, batch), float(always))}
+    once = {0: min(_input_ms(traced, members, batch), timings.forward.always)}
     flops, counted = flops_of(operations), {0: 0.0}
     for k in frozen:
         if members[k]:
@@ -72,8 +70,8 @@ def _measured(
     cut_mb, recompute_ms = _cuts(timings, traced, members, op_cost, read_ms_per_mb, batch)
     n = len(timings)
     return ReuseCosts(
-        CostGroups.from_sets(n, [members_of(m) for m in once], list(once.values())),
-        CostGroups.from_sets(n, [members_of(m) for m in counted], list(counted.values())),
+        CostGroups.from_bits(n, once),
+        CostGroups.from_bits(n, counted),
         cut_mb,
         recompute_ms,
         write_ms,

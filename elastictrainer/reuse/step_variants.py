@@ -89,7 +89,7 @@ class StepVariants:
     def ratios(self, seconds: float, kinds: Sequence[str] = KINDS, **options: Any) -> Dict[str, float]:
         """Measure the time of each of these kinds of steps over a full one's, by the clock."""
         with preserve_variables(self._variables):
-            found = ratios_to_full(self, kinds, FULL, self._batch, seconds, **options)
+            found = ratios_to_full(self.get, kinds, FULL, self._batch, seconds, **options)
         return dict(zip(kinds, map(float, found)))
 
     def close(self) -> None:

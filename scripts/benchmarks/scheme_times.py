@@ -11,7 +11,7 @@ import itertools
 
 import bench
 from elastictrainer import select
-from elastictrainer.profiler.interleaved import ratio_to_full
+from elastictrainer.profiler.interleaved import ratios_to_full
 
 SCHEMES = ("traditional-tl", "bn-bias")
 
@@ -37,7 +37,9 @@ def measure(made: bench.Bench, rhos: list, batches: int, seconds: float) -> list
     batch = next(made.minibatches())
     rows = []
     for name, mask in masks.items():
-        ratio = 1.0 if name == "full" else ratio_to_full(made.steps, mask, timings.connected, batch, seconds)
+        ratio = 1.0
+        if name != "full":
+            (ratio,) = ratios_to_full(made.steps.get, [mask], timings.connected, batch, seconds).tolist()
         rows.append(
             {
                 "model": made.name,

@@ -83,7 +83,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     from elastictrainer import profile_model
     from elastictrainer.experiment.assembly import configure
     from elastictrainer.profiler.capture import step_ms
-    from elastictrainer.profiler.interleaved import ratio_to_full
+    from elastictrainer.profiler.interleaved import ratios_to_full
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import StepCache
     from elastictrainer.steps.objective import Objective
@@ -110,9 +110,9 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     for one in passes:
         later_ms.extend(step_ms(cache.get(timings.connected), batch, 1 + _FULL)[1:])
         for k in random.permutation(len(every)):
-            one[k] = ratio_to_full(
-                cache,
-                every[k],
+            (one[k],) = ratios_to_full(
+                cache.get,
+                [every[k]],
                 timings.connected,
                 batch,
                 seconds,

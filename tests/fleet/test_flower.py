@@ -44,18 +44,24 @@ class Nodes:
             )
             for k in range(count)
         }
-        self.spoil, self.dead = {}, set()  # by node: how its training answer changes; who answers no more
+        # By node: how its training answer changes; who answers no more; who cannot train.
+        self.spoil, self.dead, self.failing = {}, set(), set()
 
     def get_node_ids(self):
         return list(self.contexts)
 
     def send_and_receive(self, messages, *, timeout=None):
+        from flwr.app import Error, Message
+
         from elastictrainer.fleet.client_app import app
 
         replies = []
         for message in messages:
             node = message.metadata.dst_node_id
             if node in self.dead:
+                continue
+            if message.metadata.message_type == "train" and node in self.failing:
+                replies.append(Message(Error(1, "Traceback:\nValueError: no images"), reply_to=message))
                 continue
             reply = app(message, self.contexts[node])
             if message.metadata.message_type == "train" and node in self.spoil:
@@ -75,13 +81,13 @@ def fleet(flwr, tf, tmp_path):
     # Flower says so in a server's process before it loads the app.
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 
-    def run(spoil=(), dead=(), **options):
+    def run(spoil=(), dead=(), failing=(), **options):
         from elastictrainer.fleet.server_app import main
 
         settings = fleet_settings(tmp_path, clients=3, output=str(tmp_path / "out"), **options)
         config = {name.replace("_", "-"): value for name, value in vars(settings).items()}
         nodes = Nodes(flwr, config, 3)
-        nodes.spoil, nodes.dead = dict(spoil), set(dead)
+        nodes.spoil, nodes.dead, nodes.failing = dict(spoil), set(dead), set(failing)
         main(nodes, Context(1, 0, {}, RecordDict(), config))
         return list(csv.DictReader(open(tmp_path / "out" / "rounds.csv")))
 
@@ -122,6 +128,7 @@ def test_an_answer_that_cannot_be_read_is_refused_too(fleet, caplog):
 def test_a_client_that_does_not_answer_is_left_out(fleet, caplog):
     caplog.set_level(logging.WARNING, "flwr")
     logging.getLogger("flwr").propagate = True
-    rows = fleet(dead={101})
-    assert rows[-1]["trained"] == "2" and rows[-1]["silent"] == "1"
+    rows = fleet(dead={101}, failing={102})
+    assert rows[-1]["trained"] == "1" and rows[-1]["silent"] == "2" and rows[-1]["refused"] == "0"
     assert "node 101: no answer" in caplog.text
+    assert "client 2: ValueError: no images" in caplog.text

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from elastictrainer.errors import UsageError
 from elastictrainer.fleet.round_work import Device
 from elastictrainer.profiler.timings import TensorTimings
 
@@ -52,11 +51,6 @@ def test_scoring_takes_a_third_of_a_round_at_most():
     slow = Device(TIMINGS, slow_down=4.0)  # a minibatch scored: 0.8 s
     assert slow.work("elastic", 5.0, 50, 0.5, 3).scored == 2
     assert slow.work("elastic", 2.0, 50, 0.5, 3).scored == 0
-
-
-def test_an_unknown_rule_is_an_error():
-    with pytest.raises(UsageError, match="rule"):
-        Device(TIMINGS).work("fast", 5.0, 50, 0.5, 3)
 
 
 def test_seconds_are_those_of_the_profile_times_the_slow_down():

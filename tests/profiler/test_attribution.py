@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from builders import image_batch, small_network, tensor_names, traced_step
-from elastictrainer.profiler.attribution import BACKWARD, FORWARD, UPDATE, attribute, members_of
+from elastictrainer.profiler.attribution import BACKWARD, FORWARD, UPDATE, attribute
+from elastictrainer.profiler.cost_groups import members_of
 
 
 class Graph:

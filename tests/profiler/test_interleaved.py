@@ -3,13 +3,23 @@
 import numpy as np
 import pytest
 
+from elastictrainer.profiler.capture import SETTLED
 from elastictrainer.profiler.interleaved import ratios_to_full
 
 FULL, CHOSEN = np.array([True, True]), np.array([True, False])
 
 
+class Warm:
+    """A step that has run often enough."""
+
+    runs = SETTLED
+
+    def __init__(self, mask):
+        self.mask = mask
+
+
 class Machine:
-    """A cache whose steps are their masks, and a runner: a step takes what `ms_of(round, mask)` says.
+    """A cache of steps, and their clock: a step takes what `ms_of(round, mask)` says.
 
     Before the first round one full step is timed, to see how long it takes.
     """
@@ -20,20 +30,18 @@ class Machine:
 
     def ratios(self, rounds, **options):
         self.turns = -1
-        return ratios_to_full(self, [CHOSEN], FULL, None, seconds=0.0, rounds=rounds, runner=self, **options)
+        options.update(seconds=0.0, rounds=rounds, timed=self.step_ms)
+        return ratios_to_full(self.get, [CHOSEN], FULL, None, **options)
 
     def get(self, mask):
-        return mask
+        return Warm(mask)
 
     @property
     def round(self):
         return max(self.turns, 0) // 2
 
-    def warm_up(self, step, batch, runs):
-        pass
-
-    def step_ms(self, mask, batch, count):
-        took = np.full(count, float(self.ms_of(self.round, mask)))
+    def step_ms(self, step, batch, count):
+        took = np.full(count, float(self.ms_of(self.round, step.mask)))
         self.now_s += 1e-3 * took.sum()
         self.turns += 1
         return took

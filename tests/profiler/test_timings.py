@@ -51,7 +51,8 @@ def test_step_time_is_the_forward_pass_plus_groups_with_a_selected_member(frozen
         timings = random_timings(random, frozen_saving=frozen_saving)
         mask = random.random(9) < 0.4
         selected = set(np.flatnonzero(mask))
-        expected = timings.forward_ms + sum(g.ms for g in timings.groups if selected & set(g.members))
+        groups = [*timings.dw.sets(), *timings.shared.sets()]
+        expected = timings.forward_ms + sum(ms for members, ms in groups if selected & set(members))
         assert timings.step_time(mask) == pytest.approx(expected + timings.t_update[mask].sum())
 
 

@@ -45,8 +45,8 @@ def test_a_gap_between_ops_belongs_to_the_op_that_starts_next():
 
 
 def test_the_innermost_event_of_a_thread_owns_the_time():
-    start, end, op = innermost(np.array([0.0, 2.0, 3.0]), np.array([10.0, 8.0, 4.0]), np.array([0, 1, 2]))
-    assert list(zip(start, end, op)) == [(0, 2, 0), (2, 3, 1), (3, 4, 2), (4, 8, 1), (8, 10, 0)]
+    pieces = innermost(np.array([0.0, 2.0, 3.0]), np.array([10.0, 8.0, 4.0]), np.array([0, 1, 2]))
+    assert pieces.tolist() == [[0, 2, 0], [2, 3, 1], [3, 4, 2], [4, 8, 1], [8, 10, 0]]
 
 
 def test_events_are_cut_at_the_step():

@@ -235,8 +235,8 @@ BAD = {
     # profiles
     "no profile": (("et-train", *SMALL, "--profile", "no.json"), "profile no.json"),
     "profile is a folder": (("et-train", *SMALL, "--profile", "images"), "profile images"),
-    "profile empty": (profile(lambda v: ""), "p.json is damaged"),
-    "profile cut": (profile(half), "p.json is damaged"),
+    "profile empty": (profile(lambda v: ""), "p.json: damaged"),
+    "profile cut": (profile(half), "p.json: damaged"),
     "profile foreign": (profile(lambda v: '{"rho": 0.5}'), "not an ElasticTrainer profile"),
     "profile infinite": (
         profile(lambda v: json.dumps(v).replace('"t_update": ', '"t_update": 1e999, "was": ', 1)),
