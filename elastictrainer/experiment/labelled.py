@@ -10,7 +10,7 @@ import numpy as np
 from elastictrainer.data import datasets, fingerprint, gone
 from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
-from elastictrainer.data.splits import Divisible
+from elastictrainer.data.splits import Split
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
@@ -33,14 +33,13 @@ class Labelled:
     name: str
     part: str
     class_names: Sequence[str]
-    split: Divisible
+    split: Split
     old: Optional[np.ndarray] = None
 
     @functools.cached_property
     def image_names(self) -> List[str]:
         """Return a name for each image: its file, or its number."""
-        files = getattr(self.split, "files", None)
-        return [str(k) for k in range(self.split.count)] if files is None else list(map(str, files))
+        return [self.split.name_of(number) for number in range(self.split.count)]
 
     def __str__(self) -> str:
         words = {"val": "validation", "train": "training"}.get(self.part, self.part)
@@ -112,7 +111,7 @@ def labelled(
     return _chosen(name, names, parts, part)
 
 
-def _chosen(name: str, names: Sequence[str], parts: Dict[str, Divisible], part: Optional[str]) -> Labelled:
+def _chosen(name: str, names: Sequence[str], parts: Dict[str, Split], part: Optional[str]) -> Labelled:
     if part is None and UNSPLIT in parts:
         return Labelled(name, "", names, parts[UNSPLIT])
     part = part or "test"

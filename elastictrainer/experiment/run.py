@@ -35,7 +35,7 @@ from elastictrainer.models.solved_head import hold
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment, ownership
-from elastictrainer.runs.log import LOG, printed
+from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.selection.settings import SelectionSettings
@@ -287,10 +287,6 @@ def _require_unchanged(data: ImageData, run: RunFolder) -> None:
         raise UsageError(
             f"{data.name} is not what {run.path} was trained on: {abbreviated(found)}. Put it back as it "
             "was, or train on it as it is in a new run."
-        )
-    if fingerprint.times_differ(before, now):
-        LOG.info(
-            f"note: files of {data.name} were written since the start; names, sizes and labels are the same"
         )
 
 

@@ -3,9 +3,8 @@
 from typing import Tuple
 
 import numpy as np
-import tensorflow as tf
 
-from elastictrainer.data.splits import stored, unreadable
+from elastictrainer.data.splits import decoded
 from elastictrainer.experiment.labelled import labelled_of_run
 from elastictrainer.runs.environment import processors
 from elastictrainer.runs.run_folder import RunFolder
@@ -30,9 +29,4 @@ def training_sample(run: RunFolder, size: Tuple[int, int]) -> np.ndarray:
     split = labelled_of_run(run, "train").split
     chosen = np.zeros(split.count, bool)
     chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:_COUNT]] = True
-    few = split.subset(chosen)
-    try:
-        images = [image.numpy() for image, _ in stored(few, size, processors())]
-    except tf.errors.OpError as error:
-        raise unreadable(few, error) from None
-    return np.rint(images).astype(np.uint8)
+    return decoded(split.subset(chosen), size, processors())

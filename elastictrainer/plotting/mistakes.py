@@ -6,7 +6,7 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from elastictrainer.data.splits import stored
+from elastictrainer.data.splits import decoded
 from elastictrainer.experiment.scoring import Scores
 from elastictrainer.plotting.captions import cut_to
 from elastictrainer.plotting.drawing import Drawing, pyplot
@@ -58,7 +58,7 @@ def mistakes(scores: Scores) -> Drawing:
     worst = scores.worst(columns * lines)
     chosen = np.zeros(len(scores.labels), bool)
     chosen[worst] = True
-    pictures = [image.numpy() for image, _ in stored(scores.data.split.subset(chosen), (_SIDE, _SIDE), 1)]
+    pictures = decoded(scores.data.split.subset(chosen), (_SIDE, _SIDE))
     by_number = dict(zip(np.flatnonzero(chosen).tolist(), pictures))
     count = max(1, -(-len(worst) // columns))
     figure, axes = pyplot.subplots(
@@ -69,7 +69,7 @@ def mistakes(scores: Scores) -> Drawing:
         cell.set_axis_off()
     for cell, k in zip(axes.flat, worst.tolist()):
         row, label, said = scores.probabilities[k], scores.labels[k], scores.predicted[k]
-        cell.imshow(np.clip(by_number[k], 0, 255).astype(np.uint8))
+        cell.imshow(by_number[k])
         name, other = (_in_lines(scores.class_names[i], row[i]) for i in (label, said))
         cell.set_title(name, fontsize=7, pad=3)
         cell.text(

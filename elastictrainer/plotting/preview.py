@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.parts import UNSPLIT, split_dataset
-from elastictrainer.data.splits import Divisible
+from elastictrainer.data.splits import Split
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.run_settings import load_trusted_settings
@@ -93,7 +93,7 @@ def data(settings: TrainSettings) -> Drawing:
     return Drawing(figure, drawn)
 
 
-def _training_images(settings: TrainSettings) -> Tuple[Sequence[str], Divisible]:
+def _training_images(settings: TrainSettings) -> Tuple[Sequence[str], Split]:
     """Return class names and training images; all images of data that has no parts, and is given none."""
     reading = dataclasses.replace(assembly.reading(settings), skip_damaged=settings.skip_damaged)
     names, own = datasets.parts_of(settings.dataset, settings.data_dir, reading)
