@@ -157,38 +157,35 @@ class ImageData:
 
         yield from self._read(self._shuffled(seed, number).take(self.steps_per_epoch), self.train_split)
 
-    def test(self, every: int = 1, batch_size: Optional[int] = None) -> Iterator[Tuple[Any, ...]]:
+    def test(self, every: int = 1) -> Iterator[Tuple[Any, ...]]:
         """Read all test images as stored, or this process' part of them; the last minibatch may be smaller.
 
         `every`: read one of so many; what is stored by class then still has all classes. Where
         there are `old` ones, too, each minibatch says as its third item whether it is of these.
         """
-        yield from self._evaluated("test", batch_size, every)
+        yield from self._evaluated("test", every)
 
-    def validation(self, batch_size: Optional[int] = None) -> Iterator[Tuple[Any, ...]]:
+    def validation(self) -> Iterator[Tuple[Any, ...]]:
         """Return all images of the validation part, which must exist, as `test` does."""
-        yield from self._evaluated("val", batch_size)
+        yield from self._evaluated("val")
 
     def evaluated_count(self, part: str) -> int:
         """Return how many images of a part are evaluated, those of earlier runs' data included."""
         return self.splits[part].count + (self.old[part].count if part in self.old else 0)
 
-    def _evaluated(
-        self, part: str, batch_size: Optional[int] = None, every: int = 1
-    ) -> Iterator[Tuple[Any, ...]]:
+    def _evaluated(self, part: str, every: int = 1) -> Iterator[Tuple[Any, ...]]:
         new, old = self.splits[part], self.old.get(part)
         if old is None:
-            yield from self.stored(new, batch_size, every)
+            yield from self.stored(new, every)
             return
         for is_old, split in ((False, new), (True, old)):
-            for images, labels in self.stored(split, batch_size, every):
+            for images, labels in self.stored(split, every):
                 yield images, labels, is_old
 
-    def stored(self, split: Split, batch_size: Optional[int] = None, every: int = 1) -> Iterator[Minibatch]:
+    def stored(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
         """Return the images of `split`, as `test` does."""
-        batch_size = batch_size or self.evaluated
         examples = split.ordered()(None).shard(every, 0).shard(self.part[1], self.part[0])
-        yield from self._read(self._decoded(examples, split, batch_size), split)
+        yield from self._read(self._decoded(examples, split, self.evaluated), split)
 
     def _shuffled(
         self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0
