@@ -7,7 +7,7 @@ from typing import Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.data.splits import ArraySplit, Split, decoded
+from elastictrainer.data.splits import ArraySplit, Split, decoded, labels_in
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.files import atomic_write
 
@@ -44,8 +44,8 @@ class KeptImages:
 
     def renamed(self, class_names: Sequence[str]) -> "KeptImages":
         """Return the same images with labels by `class_names`, which holds all their classes."""
-        label_of = np.array([list(class_names).index(name) for name in self.class_names], np.int64)
-        return replace(self, labels=label_of[self.labels], class_names=tuple(class_names))
+        labels = labels_in(class_names, self.class_names)[self.labels]
+        return replace(self, labels=labels, class_names=tuple(class_names))
 
     def limited(self, each: int) -> "KeptImages":
         """Return at most `each` images of a class, in equal shares of its runs, the latest first.

@@ -182,7 +182,7 @@ def _points(members: List[RunFolder], x: str, y: str) -> np.ndarray:
         for name, column in ((y, 1), (x, 0)):
             if not found or any(point[column] is None for point in found):
                 raise UsageError(
-                    f"{run.path} has no {name} to draw ({y} over {x}): it was not measured or not evaluated. "
+                    f"{run.path} has no {name} to draw {y} over {x}: it was not measured, or not evaluated. "
                     "Choose another --x or --y."
                 )
         points.append(found)

@@ -106,7 +106,7 @@ def test_a_folder_may_have_one_under_any_usual_name(tf, image_folder):
 
 def test_its_classes_are_those_of_training(tf, image_folder):
     (image_folder / "val" / "dark").mkdir(parents=True)
-    with pytest.raises(UsageError, match="val lacks light, which .*train has"):
+    with pytest.raises(UsageError, match="val lacks light, which another part"):
         load(image_folder)
 
 
