@@ -109,18 +109,21 @@ def _labelled(name: str, tables: Dict[str, Any], reading: Reading) -> Tuple[List
 
     features = of_splits(name, tables)["train"].features
     image, label = _columns(name, features, reading.label_column)
-    is_numbered = isinstance(features[label], datasets.ClassLabel)
     # What has no label is None, or -1 among numbers. Some collections keep back those of their test images.
     values = {split: table.select_columns([label])[:][label] for split, table in tables.items()}
     if all(value in (None, -1) for value in values.get("test", [0])):
         del tables["test"]
     parts = of_splits(name, {split: (table, values[split]) for split, table in tables.items()})
-    known = {str(value) for _, labels in parts.values() for value in labels if value is not None}
-    names = list(features[label].names) if is_numbered else sorted(known)
-    number_of = dict(zip(range(len(names)) if is_numbered else names, range(len(names))))
+    if isinstance(features[label], datasets.ClassLabel):
+        names = list(features[label].names)
+        number_of: Dict[Any, int] = {number: number for number in range(len(names))}
+    else:
+        known = {value for _, labels in parts.values() for value in labels if value is not None}
+        names = sorted(map(str, known))
+        number_of = {value: names.index(str(value)) for value in known}
     splits = {}
     for part, (table, labels) in parts.items():
-        numbers = np.array([number_of.get(v if is_numbered else str(v), -1) for v in labels], np.int64)
+        numbers = np.array([number_of.get(value, -1) for value in labels], np.int64)
         if (numbers < 0).any():
             raise UsageError(f"{name}: {(numbers < 0).sum()} images of {part} have no label.")
         encoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
