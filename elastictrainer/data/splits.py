@@ -136,7 +136,7 @@ class JoinedSplit(IndexedSplit):
     """
 
     def __init__(self, splits: Sequence[Any], labels: np.ndarray, numbers: Optional[np.ndarray] = None):
-        self._splits, self.labels = splits, labels
+        self.splits, self.labels = splits, labels
         self._numbers = np.arange(len(labels)) if numbers is None else numbers
         self._ends = np.cumsum([split.count for split in splits])
 
@@ -144,7 +144,7 @@ class JoinedSplit(IndexedSplit):
         """Return the split that an image is from, and its number there."""
         number = int(self._numbers[number])
         which = int(np.searchsorted(self._ends, number, side="right"))
-        split = self._splits[which]
+        split = self.splits[which]
         return split, number - int(self._ends[which]) + split.count
 
     def name_of(self, number: int) -> str:
@@ -152,7 +152,7 @@ class JoinedSplit(IndexedSplit):
         return split.name_of(own_number)
 
     def subset(self, chosen: np.ndarray) -> "JoinedSplit":
-        return JoinedSplit(self._splits, self.labels[chosen], self._numbers[chosen])
+        return JoinedSplit(self.splits, self.labels[chosen], self._numbers[chosen])
 
     def image(self, number: int, size: Size) -> np.ndarray:
         split, own_number = self._source(number)

@@ -97,7 +97,7 @@ def test_a_subset_has_what_was_chosen(tf, joined, chosen):
 
 
 def test_images_have_the_names_of_their_sources(joined):
-    for number, split in enumerate(joined._splits):
+    for number, split in enumerate(joined.splits):
         split.name_of = lambda k, number=number: f"{number}-{k}.png"
     names = [joined.name_of(k) for k in range(joined.count)]
     assert names == ["0-0.png", "0-1.png", "1-0.png", "2-0.png", "2-1.png"]
