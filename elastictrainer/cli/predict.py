@@ -66,7 +66,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
                 found = {classes[k]: float(row[k]) for k in best}
                 print(_json(name, found) if options.json else _text(name, wide, found), flush=True)
         for file in left.values():
-            problem = pictures.decoding_problem(str(file)) or f"{file} (could not be read)"
+            problem = pictures.problem(file, memory, thorough=True) or f"{file} (could not be read)"
             print(f"et-predict: {problem}", file=sys.stderr)
         unread = len(shown) - len(files) + len(left)
         if unread:

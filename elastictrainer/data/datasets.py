@@ -3,14 +3,12 @@
 from pathlib import Path
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
-import numpy as np
-
-from elastictrainer.data import hugging_face, tfds_data, user_data
+from elastictrainer.data import demo_digits, hugging_face, tfds_data, user_data
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.image_folder import read_folder
+from elastictrainer.data.image_folder import class_folders, read_classes, read_folder
 from elastictrainer.data.parts import PARTS, UNSPLIT, by_part, split_dataset
 from elastictrainer.data.reading import Reading
-from elastictrainer.data.splits import ArraySplit, Divisible
+from elastictrainer.data.splits import ArraySplit, Split
 from elastictrainer.data.tfds_data import TFDS_CLASSES
 from elastictrainer.errors import UsageError
 from elastictrainer.registry import DATASET, HF, TFDS
@@ -44,24 +42,14 @@ def load(
             or file, fewer than two classes, a part asked for where there is one, or none to test on.
     """
     names, parts = parts_of(name, data_dir, reading)
-    if len(names) < 2:
-        raise UsageError(f"{name} has {len(names)} class(es); classification needs at least two.")
     parts = split_dataset(name, names, parts, test_split, validation_split, seed)
-    return ImageData(
-        name,
-        tuple(names),
-        parts["train"],
-        parts["test"],
-        batch_size,
-        image_size,
-        seed,
-        val_split=parts.get("val"),
-    )
+    splits = parts["train"], parts["test"]
+    return ImageData(name, tuple(names), *splits, batch_size, image_size, seed, val_split=parts.get("val"))
 
 
 def parts_of(
     name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None
-) -> Tuple[Sequence[str], Dict[str, Divisible]]:
+) -> Tuple[Sequence[str], Dict[str, Split]]:
     """Return the class names of a data set, and its parts as they come: train, test and val, or UNSPLIT
     alone.
 
@@ -77,20 +65,19 @@ def parts_of(
         raise UsageError(
             f"--label-column {reading.label_column} goes with hf:NAME alone, not {name}: leave it out."
         )
-    if name == "demo":
-        from elastictrainer.data import demo_digits
-
-        return demo_digits.CLASSES, {
-            part: ArraySplit(*demo_digits.digits(part)) for part in ("train", "test")
-        }
     names: Sequence[str]
-    parts: Mapping[str, Divisible]
-    if name.startswith(HF):
+    parts: Mapping[str, Split]
+    if name == "demo":
+        names = demo_digits.CLASSES
+        parts = {part: ArraySplit(*demo_digits.digits(part)) for part in ("train", "test")}
+    elif name.startswith(HF):
         names, parts = hugging_face.load(name[len(HF) :], data_dir, reading)
     elif is_fetched(name):
         names, parts = tfds_data.load_named(name.removeprefix(TFDS), data_dir)
     else:
         names, parts = _from_path(Path(name), reading)
+    if len(names) < 2:
+        raise UsageError(f"{name} has {len(names)} class(es); classification needs at least two.")
     return names, dict(parts)
 
 
@@ -99,20 +86,19 @@ def is_fetched(name: str) -> bool:
     return name in TFDS_CLASSES or name.startswith((TFDS, HF))
 
 
-def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Divisible]]:
+def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Split]]:
     if tfds_data.is_prepared(path):
         return tfds_data.prepared(path)
-    if path.is_dir() and any((path / part).is_dir() for part in ("train", "test")):
-        return read_folder(path, reading)
-    whole: Divisible
     if path.is_dir():
-        names, whole = user_data.read_class_folders(path, reading)
-        return names, {UNSPLIT: whole}
+        if any((path / part).is_dir() for part in ("train", "test")):
+            return read_folder(path, reading)
+        names = class_folders(path)
+        return names, {UNSPLIT: read_classes(path, names, reading)}
+    whole: Split
     if path.suffix == ".csv":
         names, whole, part_of = user_data.read_table(path, reading)
     elif path.suffix == ".npz":
-        names, images, labels, part_of = user_data.read_arrays(path)
-        whole = ArraySplit(images, labels.astype(np.int64))
+        names, whole, part_of = user_data.read_arrays(path)
     else:
         raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
     parts = by_part(whole, part_of)
@@ -121,7 +107,7 @@ def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
     return names, parts
 
 
-def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Divisible]) -> None:
+def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Split]) -> None:
     """Raise UsageError if a class is missing from a part."""
     expected = [part for part in PARTS if part in parts or part == "train"]
     for label, name in enumerate(names):

@@ -18,8 +18,8 @@ def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[s
 
     Returns:
         `class_names` by label; for each part (`train`, `test`, `val`), the number of images, and
-        digests of their contents (paths, sizes and labels where they are files), of these without the sizes,
-        and of the times of their files.
+        digests of their contents (paths, sizes and labels where they are files) and of these without the
+        sizes.
     """
     return {
         "class_names": list(class_names),
@@ -31,7 +31,7 @@ def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[s
 
 
 def changes(before: Dict[str, Any], now: Dict[str, Any], sizes_may_differ: bool = False) -> List[str]:
-    """List the differences between two fingerprints, for a user to read; times do not count.
+    """List the differences between two fingerprints, for a user to read.
 
     Args:
         before, now: results of `fingerprint`.
@@ -40,14 +40,12 @@ def changes(before: Dict[str, Any], now: Dict[str, Any], sizes_may_differ: bool 
     found = []
     was, is_now = before["class_names"], now["class_names"]
     if was != is_now:
-        gone, new = (sorted(set(a) - set(b)) for a, b in ((was, is_now), (is_now, was)))
-        found += [f"the class {name!r} is gone" for name in gone] + [
-            f"the class {name!r} is new" for name in new
-        ]
+        found += [f"the class {name!r} is gone" for name in was if name not in is_now]
+        found += [f"the class {name!r} is new" for name in is_now if name not in was]
         found = found or ["the classes are in another order"]
     if ("val" in before) != ("val" in now):
         found.append(f"the validation part is {'gone' if 'val' in before else 'new'}")
-    for part in _common(before, now):
+    for part in (part for part in PARTS if part in before and part in now):
         key = "names" if sizes_may_differ and "names" in before[part] else "contents"
         counts = before[part]["count"], now[part]["count"]
         if counts[0] != counts[1]:
@@ -55,15 +53,6 @@ def changes(before: Dict[str, Any], now: Dict[str, Any], sizes_may_differ: bool 
         elif before[part][key] != now[part][key]:
             found.append(f"images of {part} were renamed, replaced or given another label")
     return found
-
-
-def times_differ(before: Dict[str, Any], now: Dict[str, Any]) -> bool:
-    """Return whether files were written since, though none got another name or size."""
-    return any(before[part]["times"] != now[part]["times"] for part in _common(before, now))
-
-
-def _common(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
-    return [part for part in PARTS if part in before and part in now]
 
 
 def _digest(values: Any) -> str:

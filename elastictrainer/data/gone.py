@@ -2,14 +2,13 @@
 
 import os
 from dataclasses import replace
-from typing import Any, Dict, Sequence
+from typing import Any, Dict
 
 import numpy as np
 
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.image_folder import FolderSplit
 from elastictrainer.data.reading import abbreviated
-from elastictrainer.data.splits import Divisible, Split
+from elastictrainer.data.splits import Split
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
 
@@ -27,32 +26,31 @@ def without(data: ImageData) -> ImageData:
         UsageError: none of the training images of a class is left.
     """
     now: Dict[str, Any] = {}
+    split: Any  # of files, where some are missing
     for part, split in data.splits.items():
         missing = _missing(split)
-        if isinstance(split, FolderSplit) and missing.any():
-            names = abbreviated(split.files[missing].tolist())
+        if missing.any():
             if part == "train":
-                LOG.info(f"gone: {names}; another training image of the class stands in for each")
+                now["train_split"] = _with_stand_ins(split, missing)
+                instead = "another training image of the class stands in for each"
             else:
-                LOG.info(f"gone: {names}; left out of the {part} part")
-            now[f"{part}_split"] = (
-                _with_stand_ins(split, missing) if part == "train" else split.subset(~missing)
-            )
+                now[f"{part}_split"], instead = split.subset(~missing), f"left out of the {part} part"
+            LOG.info(f"gone: {abbreviated(split.files[missing].tolist())}; {instead}")
     return replace(data, **now)
 
 
-def left(split: Divisible) -> Divisible:
+def left(split: Split) -> Split:
     """Return the images of a split that are there."""
     missing = _missing(split)
     return split.subset(~missing) if missing.any() else split
 
 
-def _missing(split: Split) -> np.ndarray:
-    files: Sequence[str] = getattr(split, "files", ())
-    return np.array([not os.path.exists(file) for file in files], bool)
+def _missing(split: Any) -> np.ndarray:
+    """Return (n,) bool: the images whose file is gone; (0,) where they are no files."""
+    return np.array([not os.path.exists(file) for file in getattr(split, "files", ())], bool)
 
 
-def _with_stand_ins(split: FolderSplit, missing: np.ndarray) -> FolderSplit:
+def _with_stand_ins(split: Any, missing: np.ndarray) -> Split:
     files = split.files.copy()
     for number in np.flatnonzero(missing):
         others = np.flatnonzero((split.labels == split.labels[number]) & ~missing)
@@ -62,4 +60,4 @@ def _with_stand_ins(split: FolderSplit, missing: np.ndarray) -> FolderSplit:
                 "train on the data as it is in a new run."
             )
         files[number] = split.files[others[number % len(others)]]
-    return FolderSplit(files, split.labels)
+    return replace(split, files=files)

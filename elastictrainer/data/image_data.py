@@ -6,10 +6,10 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.cached_images import CachedSplit, require_cacheable
-from elastictrainer.data.splits import IndexedSplit, Split, unreadable
+from elastictrainer.data.splits import ArraySplit, IndexedSplit, Split, decoded, unreadable
 from elastictrainer.errors import UsageError
-from elastictrainer.runs.environment import processors
+from elastictrainer.registry import CACHE
+from elastictrainer.runs.environment import memory_bytes, processors
 
 Minibatch = Tuple[tf.Tensor, tf.Tensor]  # images (batch, H, W, 3) float32 in 0..255, labels (batch,) int64
 
@@ -73,10 +73,7 @@ class ImageData:
         few, many = int(counts.argmin()), int(counts.argmax())
         if counts[many] < 2 * counts[few]:
             return ""
-        fewest, most = (
-            f"{counts[few]} ({self.class_names[few]})",
-            f"{counts[many]} ({self.class_names[many]})",
-        )
+        fewest, most = (f"{counts[label]} ({self.class_names[label]})" for label in (few, many))
         return f"training images by class: {fewest} to {most}"
 
     def class_weights(self) -> List[float]:
@@ -88,24 +85,42 @@ class ImageData:
         """
         from sklearn.utils.class_weight import compute_class_weight
 
-        labels = self.train_split.labels
-        lacking = sorted(set(range(len(self.class_names))) - set(labels.tolist()))
-        if lacking:
+        labels, classes = self.train_split.labels, np.arange(len(self.class_names))
+        lacking = np.setdiff1d(classes, labels)
+        if len(lacking):
             raise UsageError(
                 f"{self.name}: the class {self.class_names[lacking[0]]!r} has no training image to weigh; "
                 "leave --class-weights out."
             )
-        return compute_class_weight("balanced", classes=np.arange(len(self.class_names)), y=labels).tolist()
+        return compute_class_weight("balanced", classes=classes, y=labels).tolist()
 
     def cached(self, place: str) -> "ImageData":
-        """Return the data, its images decoded once and kept in "memory"; "none": unchanged."""
-        require_cacheable(place, self.splits.values(), self.image_size)
+        """Return the data, its images decoded once and kept in "memory"; "none": unchanged.
+
+        Raises:
+            UsageError: another place, images that are in memory already, or more than fit into it.
+            DataError: an image cannot be decoded.
+        """
+        CACHE.check(place)
         if place == "none":
             return self
-        kept = {
-            part: CachedSplit(split, self.image_size, processors()) for part, split in self.splits.items()
+        if not all(hasattr(split, "files") for split in self.splits.values()):
+            raise UsageError(
+                "--cache is for images in files of their own (a folder, a .csv table); these are in memory, "
+                "or in the files of a collection."
+            )
+        count = sum(split.count for split in self.splits.values())
+        needed, there = 3 * count * self.image_size[0] * self.image_size[1], memory_bytes()
+        if there is not None and needed > there:
+            raise UsageError(
+                f"--cache memory: the decoded images take {needed / 1e9:.1f} GB, and this machine has "
+                f"{there / 1e9:.1f} GB. Leave --cache out."
+            )
+        kept: Dict[str, Any] = {
+            f"{part}_split": ArraySplit(decoded(split, self.image_size, processors()), split.labels)
+            for part, split in self.splits.items()
         }
-        return replace(self, train_split=kept["train"], test_split=kept["test"], val_split=kept.get("val"))
+        return replace(self, **kept)
 
     @property
     def splits(self) -> Dict[str, Split]:
@@ -142,38 +157,35 @@ class ImageData:
 
         yield from self._read(self._shuffled(seed, number).take(self.steps_per_epoch), self.train_split)
 
-    def test(self, every: int = 1, batch_size: Optional[int] = None) -> Iterator[Tuple[Any, ...]]:
+    def test(self, every: int = 1) -> Iterator[Tuple[Any, ...]]:
         """Read all test images as stored, or this process' part of them; the last minibatch may be smaller.
 
         `every`: read one of so many; what is stored by class then still has all classes. Where
         there are `old` ones, too, each minibatch says as its third item whether it is of these.
         """
-        yield from self._evaluated("test", batch_size, every)
+        yield from self._evaluated("test", every)
 
-    def validation(self, batch_size: Optional[int] = None) -> Iterator[Tuple[Any, ...]]:
+    def validation(self) -> Iterator[Tuple[Any, ...]]:
         """Return all images of the validation part, which must exist, as `test` does."""
-        yield from self._evaluated("val", batch_size)
+        yield from self._evaluated("val")
 
     def evaluated_count(self, part: str) -> int:
         """Return how many images of a part are evaluated, those of earlier runs' data included."""
         return self.splits[part].count + (self.old[part].count if part in self.old else 0)
 
-    def _evaluated(
-        self, part: str, batch_size: Optional[int] = None, every: int = 1
-    ) -> Iterator[Tuple[Any, ...]]:
+    def _evaluated(self, part: str, every: int = 1) -> Iterator[Tuple[Any, ...]]:
         new, old = self.splits[part], self.old.get(part)
         if old is None:
-            yield from self.stored(new, batch_size, every)
+            yield from self.stored(new, every)
             return
         for is_old, split in ((False, new), (True, old)):
-            for images, labels in self.stored(split, batch_size, every):
+            for images, labels in self.stored(split, every):
                 yield images, labels, is_old
 
-    def stored(self, split: Split, batch_size: Optional[int] = None, every: int = 1) -> Iterator[Minibatch]:
+    def stored(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
         """Return the images of `split`, as `test` does."""
-        batch_size = batch_size or self.evaluated
         examples = split.ordered()(None).shard(every, 0).shard(self.part[1], self.part[0])
-        yield from self._read(self._decoded(examples, split, batch_size), split)
+        yield from self._read(self._decoded(examples, split, self.evaluated), split)
 
     def _shuffled(
         self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0

@@ -3,17 +3,15 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
-import tensorflow as tf
 
 from elastictrainer.data.parts import VALIDATION_NAMES
-from elastictrainer.data.pictures import SUFFIXES, decode, decode_plain, decoding_problem, header
-from elastictrainer.data.reading import Reading, abbreviated, is_hidden, unreadable
-from elastictrainer.data.resizing import resized
+from elastictrainer.data.pictures import SUFFIXES, Size, decode
+from elastictrainer.data.reading import Reading, abbreviated, is_hidden
 from elastictrainer.data.splits import IndexedSplit
-from elastictrainer.errors import DamagedImages, UsageError
+from elastictrainer.errors import UsageError
 
 LAYOUT = (
     "Expected: train/CLASS/IMAGE, test/CLASS/IMAGE and perhaps val/CLASS/IMAGE, images being "
@@ -22,22 +20,16 @@ LAYOUT = (
 )
 
 
-def read_folder(
-    folder: Path, reading: Optional[Reading] = None
-) -> Tuple[List[str], Dict[str, "FolderSplit"]]:
+def read_folder(folder: Path, reading: Reading) -> Tuple[List[str], Dict[str, "FolderSplit"]]:
     """Return the class names, in alphabetical order, and the parts: train, and test and val where there are
     such.
 
     The validation part's folder is `val`, `valid` or `validation`. Every file is opened and its
     header and end read. Pixels are decoded when training or evaluation reads them.
 
-    Args:
-        folder: of the data.
-        reading: chooses the files; None: all are read.
-
     Raises:
-        UsageError: no training part, two validation parts, a class missing from a part, fewer than two
-            classes, a class without images, an unreadable image.
+        UsageError: no training part, two validation parts, a class missing from a part, a class without
+            images, an unreadable image.
     """
     if not (folder / "train").is_dir():
         raise UsageError(f"{folder} has no folder 'train'. {LAYOUT}")
@@ -47,27 +39,33 @@ def read_folder(
             f"{folder} has the folders {' and '.join(validation)}; one validation part is used: remove the "
             "others, or move them out."
         )
-    folders = {"train": "train", "test": "test", "val": (validation or [""])[0]}
-    folders = {part: name for part, name in folders.items() if name and (folder / name).is_dir()}
-    classes = {part: class_folders(folder / name) for part, name in folders.items()}
-    names = classes["train"]
-    for part in list(folders)[1:]:
-        for lacking, other in ((part, "train"), ("train", part)):
-            missing = sorted(set(classes[other]) - set(classes[lacking]))
-            if missing:
-                raise UsageError(
-                    f"{folder / folders[lacking]} lacks {abbreviated(missing)}, which "
-                    f"{folder / folders[other]} has. Add images of it there, or remove the class from both."
-                )
-    if len(names) < 2:
-        raise UsageError(f"{folder} has {len(names)} class(es); classification needs at least two. {LAYOUT}")
-    reading = reading or Reading()
-    return names, {part: read_classes(folder / name, names, reading) for part, name in folders.items()}
+    folders = {"train": folder / "train", "test": folder / "test"}
+    if validation:
+        folders["val"] = folder / validation[0]
+    folders = {part: path for part, path in folders.items() if path.is_dir()}
+    names = class_folders(folders["train"])
+    for path in folders.values():
+        found = class_folders(path)
+        if found != names:
+            missing = sorted(set(names) - set(found))
+            lacking = path if missing else folders["train"]
+            raise UsageError(
+                f"{lacking} lacks {abbreviated(missing or sorted(set(found) - set(names)))}, which another "
+                "part of the data has. Add images there, or remove the class from all parts."
+            )
+    return names, {part: read_classes(path, names, reading) for part, path in folders.items()}
 
 
 def class_folders(folder: Path) -> List[str]:
-    """Return the names of the folders in a folder, in alphabetical order, without hidden ones."""
-    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not is_hidden(p.name))
+    """Return the names of the folders in a folder, in alphabetical order, without hidden ones.
+
+    Raises:
+        UsageError: there is none.
+    """
+    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not is_hidden(p.name))
+    if not names:
+        raise UsageError(f"{folder} has no class folder. {LAYOUT}")
+    return names
 
 
 def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSplit":
@@ -88,14 +86,14 @@ def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSpl
     return FolderSplit(np.array([str(file) for file in files])[usable], labels[usable])
 
 
-def images_in(folder: Path, reading: Optional[Reading] = None) -> List[Path]:
+def images_in(folder: Path, reading: Reading) -> List[Path]:
     """Return the image files directly in a class folder, without hidden ones, in alphabetical order.
 
     Raises:
         UsageError: there is none.
     """
     there = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not is_hidden(p.name)]
-    files = sorted(there + (reading.deleted_from(folder) if reading else []))
+    files = sorted(there + reading.deleted_from(folder))
     if not files:
         raise UsageError(f"{folder} holds no image. {LAYOUT}")
     return files
@@ -115,53 +113,25 @@ class FolderSplit(IndexedSplit):
     labels: np.ndarray
     groups: Optional[np.ndarray] = None
 
+    def name_of(self, number: int) -> str:
+        return str(self.files[number])
+
     def subset(self, chosen: np.ndarray) -> "FolderSplit":
-        """Return the examples that `chosen`, (n,) bool, marks."""
         groups = None if self.groups is None else self.groups[chosen]
         return FolderSplit(self.files[chosen], self.labels[chosen], groups)
 
-    def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Return a function from an image's number to the image."""
-        files = tf.constant([os.fsencode(file) for file in self.files])  # not all names are UTF-8
-        plain = tf.constant([header(file).plain for file in self.files])
-
-        def any_picture(file: tf.Tensor) -> tf.Tensor:
-            pixels = tf.numpy_function(lambda name: decode(np.asarray(name).item(), size), [file], tf.uint8)
-            return tf.ensure_shape(pixels, (None, None, 3))
-
-        def read(number: tf.Tensor) -> tf.Tensor:
-            file = files[number]
-            pixels = tf.cond(
-                plain[number],
-                lambda: decode_plain(tf.io.read_file(file), size),
-                lambda: any_picture(file),
-            )
-            return resized(pixels, size)
-
-        return read
-
-    def find_corrupt(self) -> Optional[DamagedImages]:
-        """Name the damaged images, after decoding every image of the split."""
-        problems = {str(file): problem for file in self.files if (problem := decoding_problem(file))}
-        if not problems:
-            return None
-        return DamagedImages(unreadable(list(problems.values()), Reading.advice), list(problems))
+    def image(self, number: int, size: Size) -> np.ndarray:
+        return decode(str(self.files[number]), size)
 
     def fingerprint(self) -> Dict[str, Any]:
         """Return the fingerprint; a folder that was moved or copied as a whole has the same contents.
 
         `names` are the contents without the sizes, which stay when a damaged file is replaced or deleted.
         """
-        about = [os.stat(file) if os.path.exists(file) else None for file in self.files]
         files = [str(file) for file in self.files]
         if len(set(map(os.path.isabs, files))) > 1:  # of a table
             files = list(map(os.path.abspath, files))
         root = os.path.commonpath(files)
-        names = [os.path.relpath(file, root) for file in files]
-        sizes, times = [one and one.st_size for one in about], [one and one.st_mtime_ns for one in about]
-        labels = list(map(int, self.labels))
-        return {
-            "contents": list(zip(names, sizes, labels)),
-            "names": list(zip(names, labels)),
-            "times": times,
-        }
+        names = [(os.path.relpath(file, root), int(label)) for file, label in zip(files, self.labels)]
+        sizes = [os.path.getsize(file) if os.path.exists(file) else None for file in files]
+        return {"contents": list(zip(names, sizes)), "names": names}

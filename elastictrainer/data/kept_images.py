@@ -3,11 +3,11 @@
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.data.splits import ArraySplit, Divisible, stored
+from elastictrainer.data.splits import ArraySplit, Split, decoded, labels_in
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.files import atomic_write
 
@@ -44,8 +44,8 @@ class KeptImages:
 
     def renamed(self, class_names: Sequence[str]) -> "KeptImages":
         """Return the same images with labels by `class_names`, which holds all their classes."""
-        label_of = np.array([list(class_names).index(name) for name in self.class_names], np.int64)
-        return replace(self, labels=label_of[self.labels], class_names=tuple(class_names))
+        labels = labels_in(class_names, self.class_names)[self.labels]
+        return replace(self, labels=labels, class_names=tuple(class_names))
 
     def limited(self, each: int) -> "KeptImages":
         """Return at most `each` images of a class, in equal shares of its runs, the latest first.
@@ -74,9 +74,7 @@ def joined(parts: Sequence[KeptImages]) -> KeptImages:
     return KeptImages(class_names=parts[0].class_names, **arrays)
 
 
-def draw(
-    split: Divisible, class_names: Sequence[str], each: int, size: Tuple[int, int], seed: int
-) -> KeptImages:
+def draw(split: Split, class_names: Sequence[str], each: int, size: Tuple[int, int], seed: int) -> KeptImages:
     """Draw `each` images of every class by chance, or as many as there are.
 
     Args:
@@ -90,23 +88,18 @@ def draw(
         Images of age 0. Which stand first is by chance, too.
 
     Raises:
-        tf.errors.OpError: one cannot be decoded; see `splits.unreadable`.
+        DataError: one cannot be decoded.
     """
     labels = np.asarray(split.labels)
-    orders: List[np.ndarray] = []
+    numbers = np.zeros(0, np.int64)
     for label in range(len(class_names)):
-        members = np.flatnonzero(labels == label)
-        orders.append(np.random.default_rng([seed, label]).permutation(members)[:each])
-    numbers = np.concatenate([*orders, np.zeros(0, np.int64)]).astype(np.int64)
+        members = np.random.default_rng([seed, label]).permutation(np.flatnonzero(labels == label))
+        numbers = np.append(numbers, members[:each])
     chosen = np.zeros(len(labels), bool)
     chosen[numbers] = True
-    images = np.zeros((len(numbers), *size, 3), np.uint8)
     place = np.argsort(np.argsort(numbers))  # the split gives them in its own order
-    for k, (image, _) in enumerate(stored(split.subset(chosen), size, workers=1)):
-        images[k] = np.rint(image.numpy()).clip(0, 255).astype(np.uint8)
-    return KeptImages(
-        images[place], labels[numbers].astype(np.int64), np.zeros(len(numbers), np.int64), tuple(class_names)
-    )
+    images, ages = decoded(split.subset(chosen), size)[place], np.zeros(len(numbers), np.int64)
+    return KeptImages(images, labels[numbers].astype(np.int64), ages, tuple(class_names))
 
 
 def read(path: Path) -> KeptImages:
@@ -117,26 +110,18 @@ def read(path: Path) -> KeptImages:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays: Dict[str, Any] = {name: file[name] for name in _ARRAYS}
+            images, labels, ages, names = (file[name] for name in _ARRAYS)
+        whole = (
+            (images.dtype, images.ndim, images.shape[-1]) == (np.uint8, 4, 3)
+            and (labels.dtype.kind, ages.dtype.kind, names.dtype.kind, names.ndim) == ("i", "i", "U", 1)
+            and labels.shape == ages.shape == images.shape[:1]
+            and bool((labels >= 0).all() and (labels < len(names)).all() and (ages >= 0).all())
+        )
+        if not whole:
+            raise ValueError("other arrays")
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError) as error:
         raise UsageError(
             f"{path} cannot be read as kept images ({type(error).__name__}: {str(error)[:100]}). "
             "Put it back from a copy; or delete it, and they are taken from the run's data, if that is there."
         ) from None
-    images, labels, ages, names = (arrays[name] for name in _ARRAYS)
-    whole = (
-        images.dtype == np.uint8
-        and images.ndim == 4
-        and images.shape[-1] == 3
-        and labels.dtype.kind == ages.dtype.kind == "i"
-        and labels.shape == ages.shape == images.shape[:1]
-        and names.dtype.kind == "U"
-        and names.ndim == 1
-        and bool((labels >= 0).all() and (labels < len(names)).all() and (ages >= 0).all())
-    )
-    if not whole:
-        raise UsageError(
-            f"{path} does not hold kept images. Put it back from a copy; or delete it, and they are taken "
-            "from the run's data, if that is there."
-        )
     return KeptImages(images, labels, ages, tuple(map(str, names)))

@@ -5,7 +5,7 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 import numpy as np
 
 from elastictrainer.data.groups import grouped_mask
-from elastictrainer.data.splits import Divisible
+from elastictrainer.data.splits import Split
 from elastictrainer.errors import UsageError
 
 PARTS = ("train", "val", "test")
@@ -40,11 +40,11 @@ def of_splits(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
 def split_dataset(
     name: str,
     class_names: Sequence[str],
-    parts: Dict[str, Divisible],
+    parts: Dict[str, Split],
     test_split: Optional[float] = None,
     validation_split: Optional[float] = None,
     seed: int = 0,
-) -> Dict[str, Divisible]:
+) -> Dict[str, Split]:
     """Split a data set into the parts train and test, and val where there is one or it was asked for.
 
     Data without a test part gets one: of `test_split`, or of `validation_split` where that alone is given.
@@ -78,14 +78,15 @@ def split_dataset(
     if validation_split is not None:
         if "val" in parts:
             raise UsageError(f"{name} has a validation part of its own: leave out --validation-split.")
-        option = "--validation-split"
-        parts["train"], parts["val"] = _set_apart(parts["train"], class_names, validation_split, seed, option)
+        parts["train"], parts["val"] = _set_apart(
+            parts["train"], class_names, validation_split, seed, "--validation-split"
+        )
     return parts
 
 
 def _set_apart(
-    split: Divisible, class_names: Sequence[str], fraction: float, seed: int, option: str
-) -> Tuple[Divisible, Divisible]:
+    split: Split, class_names: Sequence[str], fraction: float, seed: int, option: str
+) -> Tuple[Split, Split]:
     groups = getattr(split, "groups", None)
     apart = stratified_mask(split.labels, class_names, fraction, seed, option, groups)
     return split.subset(~apart), split.subset(apart)
@@ -129,7 +130,7 @@ def stratified_mask(
     return apart if groups is None else grouped_mask(labels, groups, names, wanted, random, option)
 
 
-def by_part(whole: Divisible, part_of: Sequence[str]) -> Dict[str, Divisible]:
+def by_part(whole: Split, part_of: Sequence[str]) -> Dict[str, Split]:
     """Return the examples of each part, in their stored order.
 
     Args:

@@ -4,11 +4,11 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
-from elastictrainer.data import pictures
+from elastictrainer.data.pictures import MEMORY, problem
 from elastictrainer.errors import UnreadableImages
 
 # Hidden names besides those that begin with a dot: of macOS' archives, of network drives, of Windows.
@@ -29,13 +29,13 @@ class Reading:
         skip_damaged: decode every image, and leave out those that cannot be read, instead of refusing them.
         left_out: the files that are left out; those that `skip_damaged` finds are added.
         damaged: the files that an interrupted run named as damaged. Of these, one that was deleted counts
-            as there still, see `gone.replaced`.
+            as there still, see `gone.without`.
         advice: for the user, about damaged images.
         label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes. A
             `UsageError` of `datasets.parts_of` where it is given for other data.
     """
 
-    memory: int = pictures.MEMORY
+    memory: int = MEMORY
     skip_damaged: bool = False
     left_out: List[str] = field(default_factory=list)
     damaged: Sequence[str] = ()
@@ -60,25 +60,17 @@ class Reading:
         names = list(map(str, files))
         passed = {*self.left_out, *(name for name in self.damaged if not os.path.exists(name))}
         checked = [name for name in names if name not in passed]
-        problems = self._problems(checked)
+        with ThreadPoolExecutor(os.cpu_count() if self.skip_damaged else 1) as threads:
+            found = threads.map(lambda name: problem(name, self.memory, self.skip_damaged), checked)
+            problems = {name: wrong for name, wrong in zip(checked, found) if wrong}
         if problems and not self.skip_damaged:
-            raise UnreadableImages(unreadable(list(problems.values()), self.advice), list(problems))
+            raise UnreadableImages(unreadable_images(list(problems.values()), self.advice), list(problems))
         self.left_out += problems
         out = set(self.left_out)
         return np.array([name not in out for name in names], bool)
 
-    def _problems(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Return the problem of each damaged file, by its name."""
 
-        def of(name: str) -> str:
-            found = pictures.problem(name, self.memory)
-            return found or (pictures.decoding_problem(name) if self.skip_damaged else "")
-
-        with ThreadPoolExecutor(os.cpu_count() if self.skip_damaged else 1) as threads:
-            return {name: problem for name, problem in zip(names, threads.map(of, names)) if problem}
-
-
-def unreadable(problems: Sequence[str], advice: str) -> str:
+def unreadable_images(problems: Sequence[str], advice: str) -> str:
     """Return the sentence that names damaged images."""
     return f"{len(problems)} unreadable image(s): {abbreviated(problems)}. {advice}"
 

@@ -1,24 +1,47 @@
 """One part of a data set: how its images come, in an order that can be repeated."""
 
+import copy
 import hashlib
+import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.resizing import resized
+from elastictrainer.data import pictures
+from elastictrainer.data.reading import Reading, unreadable_images
 from elastictrainer.errors import DamagedImages, DataError, reason
 
 Example = Tuple[tf.Tensor, tf.Tensor]  # image (H, W, 3) float32 in 0..255, label () int64
+Size = pictures.Size
 
 
-class Split(Protocol):
-    """One part of a data set. Its examples are put in order before they are decoded."""
+class Split:
+    """One part of a data set. Its examples are put in order before they are decoded.
+
+    Attributes:
+        labels: (n,) int, in the stored order; they may have to be read.
+    """
+
+    labels: np.ndarray
 
     @property
     def count(self) -> int:
         """Return the number of examples."""
+        return len(self.labels)
+
+    def name_of(self, number: int) -> str:
+        """Return a name for an image: its file, or its number in the stored order."""
+        return str(number)
+
+    def subset(self, chosen: np.ndarray) -> "Split":
+        """Return the examples that `chosen`, (n,) bool, marks, in their stored order."""
+        raise NotImplementedError
+
+    def relabelled(self, label_of: np.ndarray) -> "Split":
+        """Return the same images with labels replaced: `label_of`, (classes,) int64, by those of now."""
+        raise NotImplementedError
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
         """Return a function from a seed, (2,) int64, to the undecoded examples in that order; None: as
@@ -26,49 +49,37 @@ class Split(Protocol):
 
         The function may be called inside another of tf.data's.
         """
-
-    def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
-        """Return a function from an undecoded example to an image of `size` (height, width) and its label."""
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Return (count,) int, in the stored order; they may have to be read."""
-
-    def find_corrupt(self) -> Optional[DamagedImages]:
-        """After a failed read, return the error that names the image; None where it cannot be found."""
-
-    def fingerprint(self) -> Dict[str, Any]:
-        """Return the `contents`, in order, and the `times` of the files, which identify the split."""
-
-
-class Divisible(Split, Protocol):
-    """A Split that can be divided further."""
-
-    def subset(self, chosen: np.ndarray) -> "Divisible":
-        """Return the examples that `chosen`, (n,) bool, marks, in their stored order."""
-
-
-class IndexedSplit:
-    """A Split whose images can be had by number; a subclass says how. Images that are left out are not read.
-
-    Attributes:
-        labels: (n,) int.
-    """
-
-    labels: np.ndarray
-
-    def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Return a function from an image's number to the image, (H, W, 3) float32 in 0..255."""
         raise NotImplementedError
 
-    @property
-    def count(self) -> int:
-        """Return the number of examples."""
-        return len(self.labels)
+    def decoder(self, size: Size) -> Callable[[Any], Example]:
+        """Return a function from an undecoded example to an image of `size` (height, width) and its label."""
+        raise NotImplementedError
+
+    def find_corrupt(self) -> Optional[DamagedImages]:
+        """After a failed read, return the error that names the images; None where they cannot be found."""
+        return None
+
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return what identifies the split: its `contents`, in order.
+
+        Files that may be replaced have `names` too: the contents without what that changes.
+        """
+        raise NotImplementedError
+
+
+class IndexedSplit(Split):
+    """A Split whose images can be read by number. Images that are left out are not read."""
+
+    def image(self, number: int, size: Size) -> np.ndarray:
+        """Read an image: (H, W, 3) numbers in 0..255, of `size` (height, width)."""
+        raise NotImplementedError
+
+    def relabelled(self, label_of: np.ndarray) -> "IndexedSplit":
+        same = copy.copy(self)
+        same.labels = label_of[self.labels]
+        return same
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
-        """Return a function from a seed to the undecoded examples in that order."""
-
         def numbers(seed: Optional[tf.Tensor]) -> tf.data.Dataset:
             order = tf.range(self.count)
             if seed is not None:
@@ -77,14 +88,24 @@ class IndexedSplit:
 
         return numbers
 
-    def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
-        """Return a function from an undecoded example to its image and label."""
-        read, labels = self.reader(size), tf.constant(self.labels, tf.int64)
+    def decoder(self, size: Size) -> Callable[[Any], Example]:
+        labels = tf.constant(self.labels, tf.int64)
+        read = in_graph(lambda number: self.image(int(number), size), size)
         return lambda number: (read(number), labels[number])
 
     def find_corrupt(self) -> Optional[DamagedImages]:
-        """Return the error that names the damaged image; None where it cannot be found."""
-        return None
+        """Name the damaged images, after decoding every image of the split."""
+        problems = {}
+        for number in range(self.count):
+            try:
+                self.image(number, (1, 1))
+            except Exception as error:  # Pillow raises many kinds
+                name = self.name_of(number)
+                problems[name] = f"{name} ({pictures.cause(error)})"
+        if not problems:
+            return None
+        files = [name for name in problems if os.path.exists(name)]
+        return DamagedImages(unreadable_images(list(problems.values()), Reading.advice), files)
 
 
 @dataclass
@@ -95,23 +116,82 @@ class ArraySplit(IndexedSplit):
     labels: np.ndarray
 
     def subset(self, chosen: np.ndarray) -> "ArraySplit":
-        """Return the examples that `chosen`, (n,) bool, marks."""
         return ArraySplit(self.images[chosen], self.labels[chosen])
 
-    def reader(self, size: Tuple[int, int]) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Return a function from an image's number to the image."""
-        images = tf.constant(self.images)
-        return lambda number: resized(images[number], size)
+    def image(self, number: int, size: Size) -> np.ndarray:
+        return pictures.resized(self.images[number], size)
 
     def fingerprint(self) -> Dict[str, Any]:
-        """Return the contents, in order, and the times of the files."""
         pixels = hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
-        return {"contents": (pixels, self.images.shape, self.labels.tolist()), "times": ()}
+        return {"contents": (pixels, self.images.shape, self.labels.tolist())}
 
 
-def stored(split: Split, size: Tuple[int, int], workers: int) -> tf.data.Dataset:
+class JoinedSplit(IndexedSplit):
+    """The images of several splits, one after the other.
+
+    Args:
+        splits: the sources, each an IndexedSplit.
+        labels: (n,) int of the images, instead of the labels that they have.
+        numbers: (n,) int: those of the images, counted through all sources; None: all.
+    """
+
+    def __init__(self, splits: Sequence[Any], labels: np.ndarray, numbers: Optional[np.ndarray] = None):
+        self.splits, self.labels = splits, labels
+        self._numbers = np.arange(len(labels)) if numbers is None else numbers
+        self._ends = np.cumsum([split.count for split in splits])
+
+    def _source(self, number: int) -> Tuple[IndexedSplit, int]:
+        """Return the split that an image is from, and its number there."""
+        number = int(self._numbers[number])
+        which = int(np.searchsorted(self._ends, number, side="right"))
+        split = self.splits[which]
+        return split, number - int(self._ends[which]) + split.count
+
+    def name_of(self, number: int) -> str:
+        split, own_number = self._source(number)
+        return split.name_of(own_number)
+
+    def subset(self, chosen: np.ndarray) -> "JoinedSplit":
+        return JoinedSplit(self.splits, self.labels[chosen], self._numbers[chosen])
+
+    def image(self, number: int, size: Size) -> np.ndarray:
+        split, own_number = self._source(number)
+        return split.image(own_number, size)
+
+
+def labels_in(class_names: Sequence[str], own_names: Sequence[str]) -> np.ndarray:
+    """Return (classes,) int64: the labels by `class_names` of a source's `own_names`, all of them there."""
+    return np.array([list(class_names).index(name) for name in own_names], np.int64)
+
+
+def in_graph(read: Callable[[Any], np.ndarray], size: Size) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return a function that reads an image, (H, W, 3), as one of TensorFlow's, which returns float32."""
+
+    def image(example: tf.Tensor) -> tf.Tensor:
+        pixels = tf.numpy_function(lambda value: read(value).astype(np.float32), [example], tf.float32)
+        return tf.ensure_shape(pixels, (*size, 3))
+
+    return image
+
+
+def stored(split: Split, size: Size, workers: int) -> tf.data.Dataset:
     """Return all examples of `split` in their stored order, decoded by `workers` threads."""
     return split.ordered()(None).map(split.decoder(size), num_parallel_calls=workers)
+
+
+def decoded(split: Split, size: Size, workers: int = 1) -> np.ndarray:
+    """Decode all images of a split: (n, H, W, 3) uint8, in their stored order.
+
+    Raises:
+        DataError: one cannot be decoded.
+    """
+    images = np.empty((split.count, *size, 3), np.uint8)
+    try:
+        for k, (image, _) in enumerate(stored(split, size, workers)):
+            images[k] = np.rint(image)
+    except tf.errors.OpError as error:
+        raise unreadable(split, error) from None
+    return images
 
 
 def unreadable(split: Split, error: Exception) -> DataError:

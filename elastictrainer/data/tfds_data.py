@@ -2,7 +2,7 @@
 
 import difflib
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -10,10 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data import parts
-from elastictrainer.data.pictures import decode_plain
-from elastictrainer.data.resizing import resized
-from elastictrainer.data.splits import Example
-from elastictrainer.errors import DamagedImages, UsageError
+from elastictrainer.data.pictures import Size, decode
+from elastictrainer.data.splits import Example, Split, in_graph
+from elastictrainer.errors import UsageError, reason
 
 # Classes of the registered data sets, so that a model can be profiled before its data is on the device.
 TFDS_CLASSES = {"caltech_birds2011": 200, "oxford_iiit_pet": 37, "stanford_dogs": 120}
@@ -21,30 +20,32 @@ _SHUFFLE_BUFFER = 2048
 
 
 @dataclass
-class TfdsSplit:
+class TfdsSplit(Split):
     """One split of a data set that tensorflow-datasets has prepared.
 
     Attributes:
         builder, split: of tensorflow-datasets.
         chosen: bool for each example in stored order; None: all.
+        label_of: (classes,) int64, the labels by those of the records; None: these.
     """
 
     builder: Any
     split: str
     chosen: Optional[np.ndarray] = None
+    label_of: Optional[np.ndarray] = None
 
     @property
     def count(self) -> int:
-        """Return the number of examples."""
         if self.chosen is not None:
             return int(self.chosen.sum())
         return int(self.builder.info.splits[self.split].num_examples)
 
     @functools.cached_property
-    def labels(self) -> np.ndarray:
+    def labels(self) -> np.ndarray:  # type: ignore[override]
         """Return (n,) int, in the stored order; the records are read once."""
         labels = self.ordered()(None).map(lambda example: example["label"])
-        return np.fromiter(labels.as_numpy_iterator(), np.int64, self.count)
+        found = np.fromiter(labels.as_numpy_iterator(), np.int64, self.count)
+        return found if self.label_of is None else self.label_of[found]
 
     @property
     def is_labelled(self) -> bool:
@@ -54,14 +55,15 @@ class TfdsSplit:
         return all(example["label"] >= 0 for example in self.ordered()(None).take(1))
 
     def subset(self, chosen: np.ndarray) -> "TfdsSplit":
-        """Return the examples that `chosen`, (n,) bool, marks."""
         if self.chosen is not None:
             within, chosen = chosen, self.chosen.copy()
             chosen[self.chosen] = within
-        return TfdsSplit(self.builder, self.split, chosen)
+        return replace(self, chosen=chosen)
+
+    def relabelled(self, label_of: np.ndarray) -> "TfdsSplit":
+        return replace(self, label_of=label_of if self.label_of is None else label_of[self.label_of])
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
-        """Return a function from a seed to the undecoded examples in that order."""
         import tensorflow_datasets as tfds
 
         # Encoded images are shuffled, decoded ones would fill the memory of a small device.
@@ -83,25 +85,22 @@ class TfdsSplit:
 
         return examples
 
-    def decoder(self, size: Tuple[int, int]) -> Callable[[Any], Example]:
-        """Return a function from an undecoded example to its image and label."""
+    def decoder(self, size: Size) -> Callable[[Any], Example]:
+        read = in_graph(lambda content: decode(content, size), size)
+        label_of = None if self.label_of is None else tf.constant(self.label_of)
 
-        def decode(example: Dict[str, tf.Tensor]) -> Example:
-            return resized(decode_plain(example["image"], size), size), example["label"]
+        def example(record: Dict[str, tf.Tensor]) -> Example:
+            label = record["label"]
+            return read(record["image"]), label if label_of is None else label_of[label]
 
-        return decode
-
-    def find_corrupt(self) -> Optional[DamagedImages]:
-        """Return the error that names the damaged image; None where it cannot be found."""
-        return None
+        return example
 
     def fingerprint(self) -> Dict[str, Any]:
-        """Return the contents, in order, and the times of the files."""
         info = self.builder.info
         split = info.splits[self.split]
         about = (info.full_name, split.num_bytes, split.shard_lengths)
         chosen = () if self.chosen is None else (np.packbits(self.chosen).tobytes(),)
-        return {"contents": (*about, *chosen), "times": ()}
+        return {"contents": (*about, *chosen)}
 
 
 def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
@@ -114,14 +113,12 @@ def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str,
         UsageError: tensorflow-datasets has no such name, it holds no labelled images, or cannot be fetched.
     """
     builder = _builder(name, data_dir)
-    _require_labelled_images(builder, name)
     home = data_dir or "~/tensorflow_datasets"
     try:
         builder.download_and_prepare()
     except Exception as error:  # tensorflow-datasets raises whatever its downloader met
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(
-            f"{name} is not in {home} and could not be downloaded ({reason}). Copy a prepared data set to "
+            f"{name} is not in {home} and could not be downloaded ({reason(error)}). Copy prepared data to "
             f"{home}/{name}, or its archives to {home}/downloads/manual, or name another place with "
             "--data-dir; --dataset also takes a folder of your own images. For a first look without any "
             "data: bash scripts/demo.sh"
@@ -131,27 +128,7 @@ def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str,
 
 def classes_of(name: str, data_dir: Optional[str] = None) -> int:
     """Return the number of classes of a data set, which is not fetched; UsageError as from `load_named`."""
-    if name in TFDS_CLASSES:
-        return TFDS_CLASSES[name]
-    builder = _builder(name, data_dir)
-    _require_labelled_images(builder, name)
-    return len(builder.info.features["label"].names)
-
-
-def _builder(name: str, data_dir: Optional[str]) -> Any:
-    import tensorflow_datasets as tfds
-
-    try:
-        return tfds.builder(name, data_dir=data_dir)
-    except tfds.core.registered.DatasetNotFoundError:
-        near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(
-            f"tensorflow-datasets has no {name!r}.{hint} Its names: https://www.tensorflow.org/datasets/catalog"
-        ) from None
-    except Exception as error:  # whatever is wrong with a builder, a version or a configuration
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise UsageError(f"tensorflow-datasets cannot make {name}: {reason}") from None
+    return TFDS_CLASSES.get(name) or len(_builder(name, data_dir).info.features["label"].names)
 
 
 def is_prepared(folder: Path) -> bool:
@@ -167,24 +144,42 @@ def prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     """
     import tensorflow_datasets as tfds
 
+    return _parts(_made(tfds.builder_from_directory, str(folder)), str(folder))
+
+
+def _builder(name: str, data_dir: Optional[str]) -> Any:
+    import tensorflow_datasets as tfds
+
     try:
-        builder = tfds.builder_from_directory(str(folder))
-    except Exception as error:  # whatever its reader meets in a damaged description
-        raise UsageError(f"tensorflow-datasets cannot read {folder}: {error}") from None
-    return _parts(builder, str(folder))
+        return _made(tfds.builder, name, data_dir=data_dir)
+    except tfds.core.registered.DatasetNotFoundError:
+        near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(
+            f"tensorflow-datasets has no {name!r}.{hint} Its names: https://www.tensorflow.org/datasets/catalog"
+        ) from None
 
 
-def _require_labelled_images(builder: Any, name: str) -> None:
+def _made(make: Callable[..., Any], name: str, **options: Any) -> Any:
+    """Return a builder of labelled images; DatasetNotFoundError where there is none of that name."""
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = make(name, **options)
+    except tfds.core.registered.DatasetNotFoundError:
+        raise
+    except Exception as error:  # whatever is wrong with a builder, a version, or a damaged description
+        raise UsageError(f"tensorflow-datasets cannot read {name}: {reason(error)}") from None
     features = builder.info.features
     if not {"image", "label"} <= set(features.keys()) or not getattr(features["label"], "names", None):
         raise UsageError(
             f"{name} has the features {', '.join(sorted(features.keys()))}; needed: an image, and a label "
             "with class names."
         )
+    return builder
 
 
 def _parts(builder: Any, name: str) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    _require_labelled_images(builder, name)
     splits = {split: TfdsSplit(builder, split) for split in builder.info.splits}
     if "test" in splits and not splits["test"].is_labelled:
         del splits["test"]

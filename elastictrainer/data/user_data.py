@@ -1,39 +1,26 @@
-"""The user's images without train/ and test/ folders: class folders, a table of files, arrays."""
+"""The user's images in a table of files, or in arrays."""
 
-import codecs
 import csv
-import io
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple, Union
+from typing import Any, Dict, List, Sequence, Tuple, Union
 
 import numpy as np
 
-from elastictrainer.data.image_folder import LAYOUT, FolderSplit, class_folders, read_classes
+from elastictrainer.data.image_folder import FolderSplit
 from elastictrainer.data.parts import UNSPLIT, VALIDATION_NAMES
 from elastictrainer.data.reading import Reading, abbreviated
+from elastictrainer.data.splits import ArraySplit
 from elastictrainer.errors import UsageError
 
-# The arrays that an `.npz` file may hold, images and labels in turn.
-_ARRAYS = (
-    {"train": ("x_train", "y_train"), "val": ("x_val", "y_val"), "test": ("x_test", "y_test")},
-    {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")},
-    {UNSPLIT: ("x", "y")},
-)
+# The images and labels of each part in an `.npz` file; what may be left out, and what comes alone.
+_ARRAYS = {
+    "train": ("x_train", "y_train"),
+    "val": ("x_val", "y_val"),
+    "test": ("x_test", "y_test"),
+    UNSPLIT: ("x", "y"),
+}
+_NEEDED = ({"train", "test"}, {"train", "val", "test"}, {UNSPLIT})
 _SPLITS = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION_NAMES, "val")}
-
-
-def read_class_folders(folder: Path, reading: Reading) -> Tuple[List[str], FolderSplit]:
-    """Read the images of a folder with the layout CLASS/IMAGE; class names in alphabetical order.
-
-    Raises:
-        UsageError: fewer than two classes, a class without images, an unreadable image.
-    """
-    names = class_folders(folder)
-    if len(names) < 2:
-        raise UsageError(
-            f"{folder} has {len(names)} class folder(s); classification needs at least two. {LAYOUT}"
-        )
-    return names, read_classes(folder, names, reading)
 
 
 def read_table(path: Path, reading: Reading) -> Tuple[List[str], FolderSplit, List[str]]:
@@ -48,12 +35,15 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], FolderSplit, Li
 
     Raises:
         UsageError: the file cannot be read, a column is missing, a field is empty or holds another split (the
-            message gives the line), a group is in two parts, fewer than two classes, an unreadable image.
+            message gives the line), a group is in two parts, an unreadable image.
     """
     try:
-        reader = csv.DictReader(io.StringIO(_text(path), newline=""))
-        columns = reader.fieldnames or []
-        rows = list(reader)
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            columns = reader.fieldnames or []
+            rows = list(reader)
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not UTF-8 text: save it as UTF-8.") from None
     except (OSError, csv.Error) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
     missing = [column for column in ("path", "label") if column not in columns]
@@ -68,17 +58,13 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], FolderSplit, Li
             raise UsageError(f"{path}, line {line}: {empty[0]} is empty.")
         if "split" in columns and (row["split"] or "").strip() not in _SPLITS:
             raise UsageError(f"{path}, line {line}: split is {row['split']!r}; allowed: train, val, test.")
-    names = sorted({row["label"].strip() for row in rows})
-    if len(names) < 2:
-        raise UsageError(f"{path} names {len(names)} class(es); classification needs at least two.")
-    label_of = {name: label for label, name in enumerate(names)}
+    names, labels = np.unique([row["label"].strip() for row in rows], return_inverse=True)
     part_of = [_SPLITS[row["split"].strip()] if "split" in columns else UNSPLIT for row in rows]
     groups = _groups(path, rows, part_of) if "group" in columns else None
     files = [path.parent / row["path"].strip() for row in rows]
     usable = reading.usable(files)
-    labels = np.array([label_of[row["label"].strip()] for row in rows])
     whole = FolderSplit(np.array([str(file) for file in files]), labels, groups).subset(usable)
-    return names, whole, np.array(part_of)[usable].tolist()
+    return names.tolist(), whole, np.array(part_of)[usable].tolist()
 
 
 def _groups(path: Path, rows: Sequence[Dict[str, str]], part_of: Sequence[str]) -> np.ndarray:
@@ -101,72 +87,61 @@ def _groups(path: Path, rows: Sequence[Dict[str, str]], part_of: Sequence[str]) 
     return np.array(numbers)
 
 
-def _text(path: Path) -> str:
-    """Read the text of a table; UsageError where it is not UTF-8."""
-    content = path.read_bytes()
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        is_utf16 = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        line = content[: error.start].count(b"\n") + 1
-        guess = "It is UTF-16" if is_utf16 else f"Line {line} is in another encoding, Latin-1 perhaps"
-        raise UsageError(f"{path} is not UTF-8 text. {guess}: save it as UTF-8.") from None
-
-
-def read_arrays(path: Path) -> Tuple[List[str], np.ndarray, np.ndarray, List[str]]:
+def read_arrays(path: Path) -> Tuple[List[str], ArraySplit, List[str]]:
     """Read the images of an `.npz` file with the arrays x_train, y_train, x_test, y_test, or x and y.
 
     The former four may come with x_val and y_val.
 
     Returns:
-        Class names ("0", "1", ...), images (n, H, W, 3) in 0..255, labels (n,); and (n,) the part that each
-        is in, UNSPLIT if the file holds x and y.
+        Class names ("0", "1", ...); images (n, H, W, 3) in 0..255 and labels (n,); and (n,) the part that
+        each is in, UNSPLIT if the file holds x and y.
 
     Raises:
         UsageError: the file cannot be read, or its arrays have other names, shapes, types or values.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-    except MemoryError as error:
-        raise UsageError(f"{path} claims to hold more than fits into the memory ({error}).") from None
+            found: Dict[str, Any] = {name: file[name] for name in file.files}
     except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file makes them
         why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise UsageError(f"cannot read {path} as arrays ({' '.join(why.split())[:200]}).") from None
     arrays = {name: value for name, value in found.items() if isinstance(value, np.ndarray)}  # not bytes
-    used = next((by for by in _ARRAYS if all(set(pair) <= set(arrays) for pair in by.values())), None)
-    if used is None:
+    used = {part: pair for part, pair in _ARRAYS.items() if set(pair) & set(arrays)}
+    if set(used) not in _NEEDED or not all(set(pair) <= set(arrays) for pair in used.values()):
         raise UsageError(
             f"{path} holds {abbreviated(sorted(arrays)) or 'no arrays'}; "
             "expected: x_train, y_train, x_test and y_test, and perhaps x_val and y_val, or x and y."
         )
-    unpaired = {"x_val", "y_val"} & set(arrays)
-    if "train" in used and "val" not in used and unpaired:
-        raise UsageError(f"{path} holds {unpaired.pop()} without its images or labels: x_val and y_val.")
     for x, y in used.values():
         arrays[y] = arrays[y].reshape(-1)
-        images, labels = arrays[x], arrays[y]
-        if images.ndim != 4 or images.shape[-1] != 3 or images.dtype.kind not in "uif":
-            raise UsageError(
-                f"{path}: {x} must be images (n, height, width, 3), not {images.shape} of {images.dtype}."
-            )
-        if len(images) != len(labels):
-            raise UsageError(f"{path}: {x} has {len(images)} images, {y} {len(labels)} labels.")
-        if labels.dtype.kind not in "ui" or (len(labels) and labels.min() < 0):
-            raise UsageError(f"{path}: {y} must be class numbers from 0, not {labels.dtype}.")
-        if labels.max(initial=0) >= max(1, len(labels)):  # every class has an image
-            raise UsageError(
-                f"{path}: {y} has the label {labels.max()}, with {len(labels)} images; labels are class "
-                "numbers from 0, without gaps."
-            )
-        if len(images) and not (0 <= images.min() and images.max() <= 255):
-            raise UsageError(f"{path}: {x} must be in 0..255, not {images.min():g} to {images.max():g}.")
-        if images.dtype.kind == "f" and len(images) and images.max() <= 1:
-            raise UsageError(f"{path}: {x} is in 0..1; multiply by 255, which is what the models here take.")
+        wrong = _wrong(x, arrays[x], y, arrays[y])
+        if wrong:
+            raise UsageError(f"{path}: {wrong}.")
     if len({arrays[x].shape[1:] for x, _ in used.values()}) > 1:
         shapes = ", ".join(f"{x} of {arrays[x].shape[1:]}" for x, _ in used.values())
         raise UsageError(f"{path} holds images of several sizes: {shapes}.")
     images = np.concatenate([arrays[x] for x, _ in used.values()])
-    labels = np.concatenate([arrays[y] for _, y in used.values()])
-    names = [str(k) for k in range(int(labels.max(initial=0)) + 1)]
-    return names, images, labels, [part for part, (_, y) in used.items() for _ in range(len(arrays[y]))]
+    labels = np.concatenate([arrays[y] for _, y in used.values()]).astype(np.int64)
+    part_of = [part for part, (_, y) in used.items() for _ in range(len(arrays[y]))]
+    return [str(k) for k in range(labels.max(initial=0) + 1)], ArraySplit(images, labels), part_of
+
+
+def _wrong(x: str, images: np.ndarray, y: str, labels: np.ndarray) -> str:
+    """Return why the arrays `x` and `y` cannot be images and labels; an empty string if they can."""
+    if images.ndim != 4 or images.shape[-1] != 3 or images.dtype.kind not in "uif":
+        return f"{x} must be images (n, height, width, 3), not {images.shape} of {images.dtype}"
+    if len(images) != len(labels):
+        return f"{x} has {len(images)} images, {y} {len(labels)} labels"
+    if labels.dtype.kind not in "ui" or labels.min(initial=0) < 0:
+        return f"{y} must be class numbers from 0, not {labels.dtype}"
+    if labels.max(initial=0) >= max(1, len(labels)):  # every class has an image
+        return (
+            f"{y} has the label {labels.max()}, with {len(labels)} images; labels are class numbers from 0, "
+            "without gaps"
+        )
+    low, high = images.min(initial=0), images.max(initial=0)
+    if not (0 <= low and high <= 255):  # NaN, too
+        return f"{x} must be in 0..255, not {low:g} to {high:g}"
+    if images.dtype.kind == "f" and 0 < high <= 1:
+        return f"{x} is in 0..1; multiply by 255, which is what the models here take"
+    return ""

@@ -6,8 +6,7 @@ from typing import Iterator, List, Optional, Sequence
 
 import numpy as np
 
-from elastictrainer.data.joined_splits import JoinedSplit, labels_in
-from elastictrainer.data.splits import IndexedSplit
+from elastictrainer.data.splits import IndexedSplit, JoinedSplit, labels_in
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.labelled import Labelled, labelled_of_run
 from elastictrainer.experiment.options import load

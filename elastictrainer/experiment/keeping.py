@@ -1,17 +1,15 @@
 """Classes and images that a run takes over from the run before it, and stores for the next one."""
 
 from dataclasses import replace
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
-import tensorflow as tf
 
 from elastictrainer.data import kept_images
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.joined_splits import JoinedSplit, RelabelledSplit, labels_in
 from elastictrainer.data.kept_images import KeptImages
 from elastictrainer.data.reading import abbreviated
-from elastictrainer.data.splits import IndexedSplit, Split, unreadable
+from elastictrainer.data.splits import IndexedSplit, JoinedSplit, Split, labels_in
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import earlier_data
 from elastictrainer.experiment.options import load
@@ -71,7 +69,7 @@ def kept_of(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageDa
     if resume and run.kept_path.exists():
         return kept_images.read(run.kept_path)
     names = class_names(settings, data)
-    own = _draw(data.train_split, data.class_names, settings.keep, data.image_size, settings.seed)
+    own = kept_images.draw(data.train_split, data.class_names, settings.keep, data.image_size, settings.seed)
     parts = [own.renamed(names)]
     earlier = _earlier(settings)
     if earlier:
@@ -96,7 +94,7 @@ def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages
     train, sources = data.train_split, [earlier, *earlier_data.earlier_runs(earlier)]
     old = None if kept is None else kept.subset(kept.ages > 0)
     if old is None or not len(old.labels):
-        mixed: Split = RelabelledSplit(train, label_of)
+        mixed: Split = train.relabelled(label_of)
     elif not isinstance(train, IndexedSplit):
         raise UsageError(
             f"--keep {settings.keep}: {data.name} is read as a stream, and no images can be mixed into that. "
@@ -112,8 +110,8 @@ def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages
         data,
         class_names=names,
         train_split=mixed,
-        test_split=RelabelledSplit(data.test_split, label_of),
-        val_split=data.val_split and RelabelledSplit(data.val_split, label_of),
+        test_split=data.test_split.relabelled(label_of),
+        val_split=data.val_split and data.val_split.relabelled(label_of),
         old={part: found.split for part, found in tested.items() if found is not None},
     )
 
@@ -130,7 +128,7 @@ def _old(run: RunFolder, each: int, size: Tuple[int, int]) -> KeptImages:
     try:
         data = earlier_data.images_of(run, "train")
         # The same draw as when the run was trained: it begins with the images that are stored.
-        own = _draw(data.split, data.class_names, each, size, settings.seed).renamed(names)
+        own = kept_images.draw(data.split, data.class_names, each, size, settings.seed).renamed(names)
         parts = [own, *(part.subset(part.ages > 0) for part in parts)]
     except UsageError as error:
         if stored is None:
@@ -156,10 +154,3 @@ def _stored(run: RunFolder, size: Tuple[int, int]) -> Optional[KeptImages]:
             "Put back the file that belongs there, or delete it."
         )
     return stored
-
-
-def _draw(split: Any, names: Sequence[str], each: int, size: Tuple[int, int], seed: int) -> KeptImages:
-    try:
-        return kept_images.draw(split, names, each, size, seed)
-    except tf.errors.OpError as error:
-        raise unreadable(split, error) from None

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
-import tensorflow as tf
 
 from elastictrainer.data import datasets, fingerprint, gone
 from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
-from elastictrainer.data.splits import Divisible, stored, unreadable
+from elastictrainer.data.splits import Split, decoded
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
@@ -35,14 +34,13 @@ class Labelled:
     name: str
     part: str
     class_names: Sequence[str]
-    split: Divisible
+    split: Split
     old: Optional[np.ndarray] = None
 
     @functools.cached_property
     def image_names(self) -> List[str]:
         """Return a name for each image: its file, or its number."""
-        files = getattr(self.split, "files", None)
-        return [str(k) for k in range(self.split.count)] if files is None else list(map(str, files))
+        return [self.split.name_of(number) for number in range(self.split.count)]
 
     def __str__(self) -> str:
         words = {"val": "validation", "train": "training"}.get(self.part, self.part)
@@ -129,7 +127,7 @@ def labelled(
     return _chosen(name, names, parts, part)
 
 
-def _chosen(name: str, names: Sequence[str], parts: Dict[str, Divisible], part: Optional[str]) -> Labelled:
+def _chosen(name: str, names: Sequence[str], parts: Dict[str, Split], part: Optional[str]) -> Labelled:
     if part is None and UNSPLIT in parts:
         return Labelled(name, "", names, parts[UNSPLIT])
     part = part or "test"
@@ -157,9 +155,4 @@ def training_sample(run: RunFolder, size: Tuple[int, int], count: int = 100) -> 
     split = labelled_of_run(run, "train").split
     chosen = np.zeros(split.count, bool)
     chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:count]] = True
-    few = split.subset(chosen)
-    try:
-        images = [image.numpy() for image, _ in stored(few, size, processors())]
-    except tf.errors.OpError as error:
-        raise unreadable(few, error) from None
-    return np.rint(images).astype(np.uint8)
+    return decoded(split.subset(chosen), size, processors())

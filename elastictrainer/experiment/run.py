@@ -29,7 +29,7 @@ from elastictrainer.models.solved_head import hold
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment, ownership
-from elastictrainer.runs.log import LOG, printed
+from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.steps.compiled_step import exempt_from_collection
@@ -96,11 +96,6 @@ def _train(
         require_unchanged(
             run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
         )
-        if fingerprint.times_differ(run.environment().get("data", {}), about_data):
-            LOG.info(
-                f"note: files of {data.name} were written since the start; their names, sizes and labels are "
-                "the same"
-            )
         data = gone.without(data)
     noteworthy = remarks(data)
     if reading.left_out:

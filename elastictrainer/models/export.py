@@ -8,7 +8,7 @@ from typing import Callable, List, Optional, Sequence, Tuple, Union
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.resizing import preprocessing
+from elastictrainer.data.pictures import preprocessing
 from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.models import model_file, zoo
 from elastictrainer.models.augmentation import AUGMENTATION

@@ -56,16 +56,15 @@ def label(run: RunFolder) -> str:
     return f"{settings['scheme']}, rho {settings['rho']:g}"
 
 
-def tensor_ticks(axes: Any, names: List[str]) -> None:
-    """Put up to twelve layer names, evenly spaced, along the horizontal axis.
+def layer_of(tensor: str) -> str:
+    """Return the name of a tensor's layer: "conv1" of "conv1/kernel"."""
+    return tensor.rpartition("/")[0] or tensor
 
-    Args:
-        axes: with tensor i at position i.
-        names: (N,) of the tensors, such as "conv1/kernel".
-    """
-    ticks = evenly_spaced(len(names), 12)
-    layers = [short_layer(names[i].rpartition("/")[0] or names[i]) for i in ticks]
-    axes.set_xticks(ticks, layers, rotation=30, ha="right", fontsize=7)
+
+def layer_ticks(axes: Any, layers: List[str], most: int = 12) -> None:
+    """Put up to `most` of the layers' names, evenly spaced, along the horizontal axis: layer i at i."""
+    ticks = evenly_spaced(len(layers), most)
+    axes.set_xticks(ticks, [short_layer(layers[i]) for i in ticks], rotation=30, ha="right", fontsize=7)
 
 
 def evenly_spaced(count: int, most: int) -> List[int]:

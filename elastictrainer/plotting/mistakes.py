@@ -2,14 +2,14 @@
 
 import textwrap
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import numpy as np
 
-from elastictrainer.data.splits import stored
+from elastictrainer.data.splits import decoded
 from elastictrainer.experiment.scoring import Scores
 from elastictrainer.plotting.captions import cut_to
-from elastictrainer.plotting.drawing import Drawing, pyplot
+from elastictrainer.plotting.drawing import Drawing, evenly_spaced, pyplot
 
 _NUMBERED = 25  # classes, up to which each cell has its number
 _NAMED = 60  # classes, up to which each row and column has its name
@@ -32,21 +32,14 @@ def confusion(scores: Scores) -> Drawing:
         for row, column in zip(*np.nonzero(counts)):
             colour = "white" if share[row, column] > 0.5 else "black"
             axes.text(column, row, counts[row, column], ha="center", va="center", fontsize=7, color=colour)
-    every = -(-len(names) // _NAMED)
-    ticks = list(range(0, len(names), every))
+    ticks = evenly_spaced(len(names), _NAMED)
     shown = [cut_to(names[k], 28) for k in ticks]
     axes.set_xticks(ticks, shown, rotation=90, fontsize=size)
     axes.set_yticks(ticks, shown, fontsize=size)
     axes.set_xlabel("taken for")
     axes.set_ylabel("class")
     axes.set_title(f"{100 * scores.accuracy:.1f} % of {scores.data} right\n{_model(scores)}", fontsize=10)
-    rows = [
-        {"class": name, "taken_for": other, "images": int(counts[i, j])}
-        for i, name in enumerate(names)
-        for j, other in enumerate(names)
-        if counts[i, j]
-    ]
-    return Drawing(figure, rows)
+    return Drawing(figure, [])  # et-evaluate writes the matrix as confusion.csv
 
 
 def mistakes(scores: Scores) -> Drawing:
@@ -56,45 +49,27 @@ def mistakes(scores: Scores) -> Drawing:
     """
     columns, lines = _SHEET
     worst = scores.worst(columns * lines)
-    chosen = np.zeros(len(scores.labels), bool)
-    chosen[worst] = True
-    pictures = [image.numpy() for image, _ in stored(scores.data.split.subset(chosen), (_SIDE, _SIDE), 1)]
-    by_number = dict(zip(np.flatnonzero(chosen).tolist(), pictures))
+    chosen = np.isin(np.arange(len(scores.labels)), worst)
+    pictures = dict(zip(np.flatnonzero(chosen), decoded(scores.data.split.subset(chosen), (_SIDE, _SIDE))))
     count = max(1, -(-len(worst) // columns))
     figure, axes = pyplot.subplots(
         count, columns, figsize=(1.75 * columns, 2.25 * count + 0.5), squeeze=False, layout="constrained"
     )
-    drawn: List[Dict[str, Any]] = []
     for cell in axes.flat:
         cell.set_axis_off()
-    for cell, k in zip(axes.flat, worst.tolist()):
-        row, label, said = scores.probabilities[k], scores.labels[k], scores.predicted[k]
-        cell.imshow(np.clip(by_number[k], 0, 255).astype(np.uint8))
-        name, other = (_in_lines(scores.class_names[i], row[i]) for i in (label, said))
+    below: Dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 7, "color": _WRONG}
+    for cell, k in zip(axes.flat, worst):
+        cell.imshow(pictures[k])
+        name, other = (
+            _in_lines(scores.class_names[i], scores.probabilities[k][i])
+            for i in (scores.labels[k], scores.predicted[k])
+        )
         cell.set_title(name, fontsize=7, pad=3)
-        cell.text(
-            0.5,
-            -0.04,
-            f"taken for {other}",
-            transform=cell.transAxes,
-            ha="center",
-            va="top",
-            fontsize=7,
-            color=_WRONG,
-        )
-        drawn.append(
-            {
-                "image": scores.data.image_names[k],
-                "class": scores.class_names[label],
-                "predicted": scores.class_names[said],
-                "probability": float(row[said]),
-                "probability_of_class": float(row[label]),
-            }
-        )
+        cell.text(0.5, -0.04, f"taken for {other}", transform=cell.transAxes, **below)
     total = int((scores.predicted != scores.labels).sum())
     title = f"the worst {len(worst)} of {total} mistakes on {scores.data}\n{_model(scores)}"
     figure.suptitle(title, fontsize=10)
-    return Drawing(figure, drawn)
+    return Drawing(figure, [])  # et-evaluate writes all predictions as predictions.csv
 
 
 def _model(scores: Scores) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from elastictrainer.errors import UsageError
 from elastictrainer.plotting import captions
-from elastictrainer.plotting.drawing import Drawing, evenly_spaced, pyplot, short_layer
+from elastictrainer.plotting.drawing import Drawing, layer_of, layer_ticks, pyplot
 from elastictrainer.profiler.timings import TensorTimings
 
 # Of no scheme: these stand for kinds of work.
@@ -15,8 +15,6 @@ _PARTS = {
     "gradient passed on to the layers before (dy)": "#56B4E9",
     "gradient of its own weights, and their update (dW)": "#112288",
 }
-_MODELS = ("#112288", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
-_MODEL_MARKERS = "osD^vP"
 
 
 def timings(profile: TensorTimings) -> Drawing:
@@ -58,13 +56,11 @@ def timings(profile: TensorTimings) -> Drawing:
     from_here.set_ylabel("step that trains this layer\nand all after it (% of a full step)", fontsize=8)
     from_here.set_xlabel("layers, from the input (left) to the output", fontsize=8)
     from_here.grid(alpha=0.3)
-    ticks = evenly_spaced(len(names), 20)
-    from_here.set_xticks(ticks, [short_layer(names[k]) for k in ticks], rotation=40, ha="right", fontsize=6)
-    layer_of = {i: name for name, members in layers.items() for i in members}
+    layer_ticks(from_here, names, 20)
     rows = [
         {
             "tensor": profile.names[i],
-            "layer": layer_of[i],
+            "layer": layer_of(profile.names[i]),
             "t_forward_ms": profile.t_forward[i],
             "t_dy_ms": profile.t_dy[i],
             "t_dw_ms": profile.t_dw[i],
@@ -78,7 +74,7 @@ def _layers(profile: TensorTimings) -> Dict[str, List[int]]:
     """Return the tensors of each layer, layers from the input to the output."""
     layers: Dict[str, List[int]] = {}
     for i in profile.order:
-        layers.setdefault(profile.names[i].rpartition("/")[0] or profile.names[i], []).append(int(i))
+        layers.setdefault(layer_of(profile.names[i]), []).append(int(i))
     return dict(reversed(list(layers.items())))
 
 
@@ -118,8 +114,7 @@ def prediction(profiles: List[TensorTimings]) -> Drawing:
         axes.plot(
             measured,
             predicted,
-            _MODEL_MARKERS[k % len(_MODEL_MARKERS)],
-            color=_MODELS[k % len(_MODELS)],
+            "osD^vP"[k % 6],
             markersize=5,
             label=f"{name}: a selection of tensors (median error {median:.1f} %)",
         )

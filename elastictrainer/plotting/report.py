@@ -29,9 +29,9 @@ def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
     page = render(
         "report.html.j2",
         about=captions.subject(runs),
-        headline=_headline(table.rows(runs)),
+        headline=table.brief_cells(runs),
         note=table.NOTE,
-        rows=table.shown_cells(runs),
+        rows=table.all_cells(runs),
         tradeoff=_picture(tradeoff(runs)),
         figures={
             "Accuracy over training time": _picture(training.curves(runs)),
@@ -42,31 +42,6 @@ def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
         runs=[_about(run) for run in runs],
     )
     write_text(path, page)
-
-
-def _headline(rows: List[Dict[str, Any]]) -> List[Dict[str, str]]:
-    """Return the numbers that matter most of `table.rows`, rounded: accuracy, time, its share of full
-    training's.
-    """
-    unit = captions.time_unit(max(row["train_seconds"] for row in rows))
-
-    def number(row: Dict[str, Any], key: str, factor: float, words: str) -> str:
-        if row[key] is None:
-            return "–"
-        deviation = row[f"{key}_deviation"]
-        spread = "" if deviation is None else f" ± {factor * deviation:.1f}"
-        return f"{factor * row[key]:.1f}{spread} {words}"
-
-    return [
-        {
-            "run": row["scheme"] + (f" ({row['runs']} seeds)" if row["runs"] > 1 else ""),
-            "test accuracy at the end": number(row, "last", 100, "%"),
-            "training time": number(row, "train_seconds", 1 / unit.seconds, unit.name),
-            "of full training's": number(row, "ratio", 100, "%"),
-            "by its own full steps": number(row, "achieved", 100, "%"),
-        }
-        for row in rows
-    ]
 
 
 def _about(run: RunFolder) -> Dict[str, Any]:

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from elastictrainer.errors import UsageError
 from elastictrainer.plotting import captions
-from elastictrainer.plotting.drawing import UNSELECTED, Drawing, label, pyplot, tensor_ticks
+from elastictrainer.plotting.drawing import UNSELECTED, Drawing, label, layer_of, layer_ticks, pyplot
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -104,7 +104,7 @@ def _map(
     bar = figure.colorbar(image, ax=axes)
     bar.ax.tick_params(labelsize=7)
     axes.set_xlabel("trainable tensors, from the input (left) to the output", fontsize=8)
-    tensor_ticks(axes, list(profile.names))
+    layer_ticks(axes, [layer_of(name) for name in profile.names])
     return figure, axes, bar
 
 

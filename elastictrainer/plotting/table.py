@@ -2,10 +2,11 @@
 
 import textwrap
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from elastictrainer.plotting.captions import time_unit
 from elastictrainer.plotting.replicates import replicates, spread, what_counts
 from elastictrainer.registry import takes_rho
 from elastictrainer.runs.run_folder import RunFolder
@@ -33,16 +34,46 @@ _COMPARED_BY = (
 )
 
 
+class _Column(NamedTuple):
+    """A measured quantity: its value in a summary (None: not measured), and how it is printed."""
+
+    key: str
+    of: Callable[[Dict[str, Any]], Optional[float]]
+    form: str
+    factor: float = 1.0
+    unit: str = ""
+
+
+def _recorded_mb(summary: Dict[str, Any]) -> Optional[float]:
+    return summary["recorded_bytes"] / 1e6 if summary.get("replayed_share") else None
+
+
+def _selecting(summary: Dict[str, Any]) -> float:
+    parts = ("importance_seconds", "selection_seconds", "trace_seconds")
+    return sum(summary[part] for part in parts) / summary["train_seconds"]
+
+
+_COLUMNS = {
+    "best acc.": _Column("best", lambda s: s.get("accuracy_best"), ".2f", 100, " %"),
+    "last acc.": _Column("last", lambda s: s.get("accuracy_last"), ".2f", 100, " %"),
+    "training s": _Column("train_seconds", lambda s: s["train_seconds"], ".1f"),
+    "ratio": _Column("ratio", lambda s: s["train_seconds"] / s["full"] if s["full"] else None, ".3f"),
+    "achieved": _Column("achieved", lambda s: s["rho_achieved"], ".3f"),
+    "predicted": _Column("predicted", lambda s: s["rho_predicted"], ".3f"),
+    "replayed": _Column("replayed", lambda s: s.get("replayed_share") or None, ".0f", 100, " %"),
+    "recorded MB": _Column("recorded_mb", _recorded_mb, ".0f"),
+    "selecting": _Column("selecting", _selecting, ".1f", 100, " %"),
+}
+
+
 def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
     """Return a row for each group of runs that differ in their seed only (see `replicates`).
 
     Returns:
         Rows with the keys scheme, runs (how many), names (of their folders), model, asked (rho; None: the
-        scheme takes none), best and last (test accuracy, 0..1), train_seconds,
-        ratio, achieved, predicted and replayed (0..1), recorded_mb, recording_s, replay_s (seconds of the
-        steps that record and that replay) and selecting (0..1). All but the first five are means; their
-        standard deviations have the keys `..._deviation`. None stands for what was not measured, for a ratio
-        without full training of the same model and data on the same device among `runs`, and for the
+        scheme takes none), and the keys of `_COLUMNS`: means over the runs; their standard deviations have
+        the keys `..._deviation`. Accuracies and shares are 0..1. None stands for what was not measured, for a
+        ratio without full training of the same model and data on the same device among `runs`, and for the
         standard deviation of a single run.
 
     Raises:
@@ -56,24 +87,8 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
             full_seconds[_compared_by(members[0])] = seconds
     result = []
     for name, members in groups.items():
-        summaries = [run.summary() for run in members]
         full = full_seconds.get(_compared_by(members[0]))
-        values = {
-            "best": [s["accuracy_best"] for s in summaries if s.get("accuracy_best") is not None],
-            "last": [s["accuracy_last"] for s in summaries if s.get("accuracy_last") is not None],
-            "train_seconds": [s["train_seconds"] for s in summaries],
-            "ratio": [s["train_seconds"] / full for s in summaries] if full else [],
-            "achieved": [s["rho_achieved"] for s in summaries if s["rho_achieved"] is not None],
-            "predicted": [s["rho_predicted"] for s in summaries if s["rho_predicted"] is not None],
-            "replayed": [s["replayed_share"] for s in summaries if s.get("replayed_share")],
-            "recorded_mb": [s["recorded_bytes"] / 1e6 for s in summaries if s.get("replayed_share")],
-            "recording_s": [s["recording_seconds"] for s in summaries if s.get("replayed_share")],
-            "replay_s": [s["replay_seconds"] for s in summaries if s.get("replayed_share")],
-            "selecting": [
-                (s["importance_seconds"] + s["selection_seconds"] + s["trace_seconds"]) / s["train_seconds"]
-                for s in summaries
-            ],
-        }
+        summaries = [{**run.summary(), "full": full} for run in members]
         settings = members[0].config()
         row: Dict[str, Any] = {
             "scheme": name,
@@ -82,9 +97,10 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
             "model": settings.get("model", ""),
             "asked": settings["rho"] if takes_rho(settings["scheme"]) else None,
         }
-        for key, sample in values.items():
-            row[key] = float(np.mean(sample)) if sample else None
-            row[f"{key}_deviation"] = spread(sample) if sample else None
+        for column in _COLUMNS.values():
+            sample = [value for value in map(column.of, summaries) if value is not None]
+            row[column.key] = float(np.mean(sample)) if sample else None
+            row[f"{column.key}_deviation"] = spread(sample) if sample else None
         result.append(row)
     return result
 
@@ -94,76 +110,62 @@ def _compared_by(run: RunFolder) -> Tuple[Any, ...]:
     return tuple(counting.get(key) for key in _COMPARED_BY)
 
 
-def cells(row: Dict[str, Any]) -> Dict[str, str]:
-    """Return the texts of a row of `rows` by column heading, from left to right."""
+def _text(row: Dict[str, Any], column: _Column) -> str:
+    """Return a value of `row` with its standard deviation and unit; "-" where it was not measured."""
+    mean, deviation = row[column.key], row[f"{column.key}_deviation"]
+    if mean is None:
+        return "-"
+    spread_text = "" if deviation is None else f" ± {column.factor * deviation:{column.form}}"
+    return f"{column.factor * mean:{column.form}}{spread_text}{column.unit}"
 
-    def number(key: str, form: str, factor: float = 1.0, unit: str = "") -> str:
-        if row[key] is None:
-            return "-"
-        deviation = row[f"{key}_deviation"]
-        return (
-            f"{factor * row[key]:{form}}"
-            + ("" if deviation is None else f" ± {factor * deviation:{form}}")
-            + unit
+
+def all_cells(runs: List[RunFolder]) -> List[Dict[str, str]]:
+    """Return the texts of `rows` by column heading, from left to right."""
+    return _without_empty(
+        [
+            {
+                "scheme": row["scheme"] + (f" ({row['runs']} runs)" if row["runs"] > 1 else ""),
+                **{heading: _text(row, column) for heading, column in _COLUMNS.items()},
+            }
+            for row in rows(runs)
+        ]
+    )
+
+
+def brief_cells(runs: List[RunFolder]) -> List[Dict[str, str]]:
+    """Return the texts of `rows` that a user compares runs by: requested and achieved values."""
+    found = rows(runs)
+    unit = time_unit(max(row["train_seconds"] for row in found))
+    seconds = _COLUMNS["training s"]._replace(factor=1 / unit.seconds, unit=f" {unit.name}")
+    cells = []
+    for row in found:
+        asked = row["asked"]
+        scheme = row["scheme"] if asked is None else row["scheme"].replace(f", rho {asked:g}", "", 1)
+        cells.append(
+            {
+                "run": row["names"][0] if row["runs"] == 1 else f"{row['runs']} seeds",
+                "model": Path(row["model"]).name,
+                "scheme": textwrap.shorten(scheme, _BRIEF, placeholder=" ..."),
+                "rho asked": "-" if asked is None else f"{asked:.2f}",
+                "rho got": _text(row, _COLUMNS["achieved"]),
+                "accuracy": _text(row, _COLUMNS["last acc."]),
+                "training time": _text(row, seconds),
+            }
         )
-
-    return {
-        "scheme": row["scheme"] + (f" ({row['runs']} runs)" if row["runs"] > 1 else ""),
-        "best acc.": number("best", ".2f", 100, " %"),
-        "last acc.": number("last", ".2f", 100, " %"),
-        "training s": number("train_seconds", ".1f"),
-        "ratio": number("ratio", ".3f"),
-        "achieved": number("achieved", ".3f"),
-        "predicted": number("predicted", ".3f"),
-        "replayed": number("replayed", ".0f", 100, " %"),
-        "recorded MB": number("recorded_mb", ".0f"),
-        "recording s": number("recording_s", ".1f"),
-        "replay s": number("replay_s", ".1f"),
-        "selecting": number("selecting", ".1f", 100, " %"),
-    }
-
-
-def brief_cells(row: Dict[str, Any]) -> Dict[str, str]:
-    """Return the texts by column heading that a user compares runs by, from a row of `rows`."""
-    all_of_it = cells(row)
-    asked = row["asked"]
-    scheme = row["scheme"] if asked is None else row["scheme"].replace(f", rho {asked:g}", "", 1)
-    return {
-        "run": row["names"][0] if row["runs"] == 1 else f"{row['runs']} seeds",
-        "model": Path(row["model"]).name,
-        "scheme": textwrap.shorten(scheme, _BRIEF, placeholder=" ..."),
-        "rho asked": "-" if asked is None else f"{asked:.2f}",
-        "rho got": all_of_it["achieved"],
-        "accuracy": all_of_it["last acc."],
-        "training time": all_of_it["training s"] + " s",
-    }
-
-
-def shown_cells(runs: List[RunFolder]) -> List[Dict[str, str]]:
-    """Return the `cells` of `rows`, without the columns in which no row has a value."""
-    return _without_empty([cells(row) for row in rows(runs)])
+    return _without_empty(cells)
 
 
 def text(runs: List[RunFolder], verbose: bool = False) -> str:
-    """Return the table of `rows` for a terminal: requested and achieved values; `verbose`: all of them,
-    explained.
-    """
-    if verbose:
-        return "\n".join([*_lines(shown_cells(runs)), NOTE])
-    return "\n".join(_lines(_without_empty([brief_cells(row) for row in rows(runs)])))
+    """Return the brief table for a terminal; `verbose`: all columns, explained."""
+    shown = all_cells(runs) if verbose else brief_cells(runs)
+    wide = {key: max(len(key), *(len(row[key]) for row in shown)) for key in shown[0]}
+    lines = [
+        "  ".join(f"{row[key]:{'<' if key in _NAMES else '>'}{wide[key]}}" for key in wide).rstrip()
+        for row in ({key: key for key in wide}, *shown)
+    ]
+    return "\n".join([*lines, NOTE] if verbose else lines)
 
 
 def _without_empty(texts: List[Dict[str, str]]) -> List[Dict[str, str]]:
-    return [
-        {key: text for key, text in row.items() if any(other[key] != "-" for other in texts)} for row in texts
-    ]
-
-
-def _lines(shown: List[Dict[str, str]]) -> List[str]:
-    """Align columns to the widest text; names on the left, numbers on the right."""
-    wide = {key: max(len(key), *(len(row[key]) for row in shown)) for key in shown[0]}
-    lines = [
-        "  ".join(f"{row[key]:{'<' if key in _NAMES else '>'}{wide[key]}}" for key in wide)
-        for row in ({key: key for key in wide}, *shown)
-    ]
-    return [line.rstrip() for line in lines]
+    """Leave out the columns in which no row has a value."""
+    return [{k: text for k, text in row.items() if any(other[k] != "-" for other in texts)} for row in texts]

@@ -66,8 +66,8 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
         points.sort(key=lambda p: p["seconds"].mean())
         means = np.array([(p["seconds"].mean() / unit.seconds, p["accuracy"].mean()) for p in points])
         if any(len(p["seconds"]) > 1 for p in points):
-            look["xerr"] = [_deviation(p["seconds"]) / unit.seconds for p in points]
-            look["yerr"] = [_deviation(p["accuracy"]) for p in points]
+            look["xerr"] = [(spread(p["seconds"]) or 0.0) / unit.seconds for p in points]
+            look["yerr"] = [spread(p["accuracy"]) or 0.0 for p in points]
         axes.errorbar(
             means[:, 0], means[:, 1], capsize=3, markersize=7, label=_with_runs(family, points), **look
         )
@@ -75,16 +75,8 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
             if len(point["seconds"]) > 1:
                 single = (point["seconds"] / unit.seconds, point["accuracy"])
                 axes.plot(*single, style.marker, color=style.colour, markersize=3, alpha=0.5)
-            if point["note"]:
-                axes.annotate(
-                    point["note"],
-                    at,
-                    (6, -6),
-                    textcoords="offset points",
-                    va="top",
-                    color=style.colour,
-                    size=8,
-                )
+            beside: Dict[str, Any] = {"xytext": (6, -6), "textcoords": "offset points", "va": "top"}
+            axes.annotate(point["note"], at, color=style.colour, size=8, **beside)
     axes.set_xlabel(f"training time ({unit.name}), validation not counted")
     axes.set_ylabel("test accuracy at the end (%)")
     axes.margins(0.1)
@@ -105,16 +97,13 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
     return Drawing(figure, rows)
 
 
-def _deviation(values: np.ndarray) -> float:
-    return float(spread(values)) if len(values) > 1 else 0.0
-
-
 def _with_runs(family: str, points: List[Dict[str, Any]]) -> str:
     """Return the legend's words: how many seeds each point is the mean of, where there are several."""
-    counts = sorted({len(p["seconds"]) for p in points})
-    if counts[-1] == 1:
+    counts = [len(p["seconds"]) for p in points]
+    least, most = min(counts), max(counts)
+    if most == 1:
         return family
-    return f"{family} ({'-'.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds)"
+    return f"{family} ({least if least == most else f'{least}-{most}'} seeds)"
 
 
 def _words(run: RunFolder, name: str, off: bool, apart: List[str]) -> Tuple[str, str]:

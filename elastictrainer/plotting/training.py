@@ -1,7 +1,7 @@
 """Pictures of training: curves over time, epochs or FLOPs, and bars that compare finished runs."""
 
 import textwrap
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 from matplotlib.font_manager import FontProperties
@@ -10,7 +10,7 @@ from elastictrainer.errors import UsageError, unknown
 from elastictrainer.plotting import captions
 from elastictrainer.plotting.drawing import Drawing, pyplot
 from elastictrainer.plotting.replicates import replicates, spread
-from elastictrainer.plotting.styles import styles
+from elastictrainer.plotting.styles import of_scheme, styles
 from elastictrainer.runs.run_folder import RunFolder
 
 
@@ -20,12 +20,19 @@ class Quantity(NamedTuple):
     Attributes:
         name: for the title.
         unit: of the axis; None: a unit of time, as long as the times are.
-        of: its value in a record of metrics.jsonl or in a summary; None if it was not measured.
+        keys: where its value is in a record of metrics.jsonl or in a summary: under the first key that has
+            one. A run that tests once, at its end, has validation images in its metrics.
+        factor: of the value there.
     """
 
     name: str
     unit: Optional[str]
-    of: Callable[[Dict[str, Any]], Optional[float]]
+    keys: Tuple[str, ...]
+    factor: float = 1.0
+
+    def of(self, record: Dict[str, Any]) -> Optional[float]:
+        """Return the value in a record; None if it was not measured."""
+        return next((self.factor * record[key] for key in self.keys if record.get(key) is not None), None)
 
     def axis(self, longest: float) -> Tuple[str, float]:
         """Return the axis' words, and the divisor of the values there, of which the largest is `longest`."""
@@ -35,35 +42,24 @@ class Quantity(NamedTuple):
         return f"{self.name} ({unit.name})", unit.seconds
 
 
-def _scaled(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[float]]:
-    return lambda record: None if record.get(key) is None else factor * record[key]
-
-
-def _held_out(key: str, factor: float) -> Callable[[Dict[str, Any]], Optional[float]]:
-    """Return the key of the test images; of the validation images in a run that tests once, at its end."""
-    test, validation = _scaled(f"test_{key}", factor), _scaled(f"val_{key}", factor)
-    return lambda record: validation(record) if test(record) is None else test(record)
-
-
 X = {
-    "time": Quantity("training time", None, _scaled("train_seconds_total", 1.0)),
-    "epochs": Quantity("epochs", "", _scaled("epoch", 1.0)),
-    "flops": Quantity("training work", "TFLOPs", _scaled("flops_total", 1e-12)),
+    "time": Quantity("training time", None, ("train_seconds_total",)),
+    "epochs": Quantity("epochs", "", ("epoch",)),
+    "flops": Quantity("training work", "TFLOPs", ("flops_total",), 1e-12),
 }
 Y = {
-    "accuracy": Quantity("test accuracy", "%", _held_out("accuracy", 100.0)),
-    "loss": Quantity("test loss", "", _held_out("loss", 1.0)),
-    "flops": Quantity("training work of an epoch", "TFLOPs", _scaled("flops", 1e-12)),
+    "accuracy": Quantity("test accuracy", "%", ("test_accuracy", "val_accuracy"), 100.0),
+    "loss": Quantity("test loss", "", ("test_loss", "val_loss")),
+    "flops": Quantity("training work of an epoch", "TFLOPs", ("flops",), 1e-12),
 }
 BARS = {
-    "accuracy": Quantity("best test accuracy", "%", _scaled("accuracy_best", 100.0)),
-    "time": Quantity("training time", None, _scaled("train_seconds", 1.0)),
-    "flops": Quantity("training work", "TFLOPs", _scaled("flops_total", 1e-12)),
-    "energy": Quantity("energy of training", "J", _scaled("energy_joules", 1.0)),
-    "memory": Quantity("peak resident memory", "GB", _scaled("peak_rss_bytes", 1e-9)),
+    "accuracy": Quantity("best test accuracy", "%", ("accuracy_best",), 100.0),
+    "time": Quantity("training time", None, ("train_seconds",)),
+    "flops": Quantity("training work", "TFLOPs", ("flops_total",), 1e-12),
+    "energy": Quantity("energy of training", "J", ("energy_joules",)),
+    "memory": Quantity("peak resident memory", "GB", ("peak_rss_bytes",), 1e-9),
 }
 _BAR_LETTERS = 14  # in a line below a bar
-_INSIDE = 6  # lines, more of which have their legend outside the picture
 
 
 def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawing:
@@ -84,12 +80,11 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
     groups = replicates(runs)
     points = {name: _points(members, x, y) for name, members in groups.items()}
     x_label, x_unit = x_quantity.axis(max(values[..., 0].max() for values in points.values()))
-    crowded = len(groups) > _INSIDE
-    figure, axes = pyplot.subplots(figsize=(9 if crowded else 7, 4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(9, 4), layout="constrained")
     looks = styles(groups)
     rows: List[Dict[str, Any]] = []
     for name, members in groups.items():
-        colour, marker, line, _ = looks[name]
+        colour, marker, line = looks[name]
         (xs, ys), deviation = points[name].mean(axis=0).T, spread(points[name][..., 1])
         if deviation is not None:
             band = (ys - deviation, ys + deviation)
@@ -113,11 +108,10 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
     axes.set_ylabel(y_quantity.axis(0.0)[0])
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    outside: Dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if crowded else {}
-    legend = axes.legend(fontsize=8, **outside)
+    legend = axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     if len(groups) < len(runs):
         legend.set_title("mean over seeds; band:\nstandard deviation", FontProperties(size=7))
-    captions.set_title(axes, _heading(f"{y_quantity.name} over {x_quantity.name}"), captions.subject(runs))
+    captions.set_title(axes, f"{y_quantity.name} over {x_quantity.name}".capitalize(), captions.subject(runs))
     return Drawing(figure, rows)
 
 
@@ -140,7 +134,6 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
     }
     y_label, unit = quantity.axis(max((value for found in values.values() for value in found), default=0.0))
     figure, axes = pyplot.subplots(figsize=(max(4.5, 1.1 * len(values) + 1), 3.7), layout="constrained")
-    looks = styles(groups)
     rows = []
     for k, (name, measured) in enumerate(values.items()):
         row = {"label": name, "runs": len(groups[name])}
@@ -158,14 +151,13 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
             0.65,
             yerr=whisker,
             capsize=3,
-            color=looks[name].colour,
-            hatch=looks[name].hatch,
-            edgecolor="white" if looks[name].hatch else None,
+            color=of_scheme(groups[name][0].config()["scheme"]).colour,
         )
         if deviation is not None:
             dots = np.linspace(k - 0.2, k + 0.2, len(measured))
             axes.plot(dots, np.array(measured) / unit, ".", color="#444444", markersize=5)
-        axes.bar_label(bar, labels=[_three_figures(mean / unit)], fontsize=8, padding=2)
+        three_digits = f"{mean / unit:.0f}" if mean >= 100 * unit else f"{mean / unit:#.3g}"
+        axes.bar_label(bar, labels=[three_digits], fontsize=8, padding=2)
         rows.append({**row, y: mean, "standard_deviation": deviation and float(deviation)})
     axes.set_xticks(range(len(values)), [_in_lines(name) for name in values], fontsize=8)
     axes.set_xlim(-0.6, len(values) - 0.4)
@@ -173,46 +165,34 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
     axes.set_ylabel(y_label)
     if len(groups) < len(runs):
         axes.set_xlabel("mean over seeds; dots: single runs; whisker: standard deviation", fontsize=7)
-    captions.set_title(axes, _heading(quantity.name), captions.subject(runs))
+    captions.set_title(axes, quantity.name.capitalize(), captions.subject(runs))
     return Drawing(figure, rows)
 
 
 def _points(members: List[RunFolder], x: str, y: str) -> np.ndarray:
     """Return (runs, epochs, 2): x and y of replicates, for the epochs that all of them have evaluated."""
-    # The line of the solved head, of epoch 0, does not have all that an epoch has.
-    points = [
-        [
-            (X[x].of(r), Y[y].of(r))
-            for r in run.metrics()
-            if r["epoch"] or None not in (X[x].of(r), Y[y].of(r))
+    points = []
+    for run in members:
+        # The record of epoch 0, of the solved head, does not have all that an epoch has.
+        found = [
+            (at, value)
+            for at, value, epoch in ((X[x].of(r), Y[y].of(r), r["epoch"]) for r in run.metrics())
+            if (epoch or None not in (at, value)) and (value is not None or y == "flops")
         ]
-        for run in members
-    ]
-    if y != "flops":  # not every epoch is evaluated
-        points = [[point for point in run_points if point[1] is not None] for run_points in points]
-    for run, run_points in zip(members, points):
-        if not run_points and run.metrics():
-            raise UsageError(f"{run.path} has no {y} to draw: it was not evaluated. Choose another --y.")
-        if run_points and any(point[1] is None for point in run_points):
-            raise UsageError(f"{run.path} has no {y} to draw: it had no profile. Choose another --y.")
-        if not run_points or any(point[0] is None for point in run_points):
-            raise UsageError(f"{run.path} has no {x} to draw {y} over: choose another --x.")
+        for name, column in ((y, 1), (x, 0)):
+            if not found or any(point[column] is None for point in found):
+                raise UsageError(
+                    f"{run.path} has no {name} to draw {y} over {x}: it was not measured, or not evaluated. "
+                    "Choose another --x or --y."
+                )
+        points.append(found)
     epochs = min(map(len, points))
     return np.array([run_points[:epochs] for run_points in points], float)
-
-
-def _heading(words: str) -> str:
-    return words[0].upper() + words[1:]
 
 
 def _in_lines(name: str) -> str:
     """Break a bar's label at its commas, and where a line would be too long."""
     return "\n".join(textwrap.fill(part, _BAR_LETTERS) for part in name.split(", "))
-
-
-def _three_figures(value: float) -> str:
-    """Return a number with three significant figures, or rounded to a whole number from 100 on."""
-    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def _quantity(option: str, name: str, valid: Dict[str, Quantity]) -> Quantity:

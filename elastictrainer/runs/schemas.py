@@ -42,9 +42,7 @@ _FILES = {
             "data": {
                 "type": "object",
                 "required": ["class_names", "train", "test"],
-                "properties": _each(
-                    "train val test", {"type": "object", "required": ["count", "contents", "times"]}
-                ),
+                "properties": _each("train val test", {"type": "object", "required": ["count", "contents"]}),
             },
         },
     ),

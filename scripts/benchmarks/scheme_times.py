@@ -66,7 +66,7 @@ def draw(rows: list, path: str) -> None:
         panels, ("ratio", "gflops"), ("time of a step / full step", "FLOPs of a step / full step")
     ):
         for k, name in enumerate(names):
-            scheme, _, rho = name.partition(", rho ")
+            scheme = name.partition(", rho ")[0]
             found = {row["model"]: row for row in rows if row["scheme"] == name}
             whole = {row["model"]: row[key] for row in rows if row["scheme"] == "full"}
             at = [
@@ -79,7 +79,7 @@ def draw(rows: list, path: str) -> None:
                 [found[m][key] / whole[m] for m in models if m in found],
                 0.8 / len(names),
                 label=name,
-                color=of_scheme(scheme, float(rho) if rho else None).colour,
+                color=of_scheme(scheme).colour,
             )
         panel.set_xticks(range(len(models)), models)
         panel.set_ylabel(words)

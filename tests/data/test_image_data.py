@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import RunError, UsageError
+from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.splits import ArraySplit
 from elastictrainer.errors import DamagedImages
@@ -62,8 +63,8 @@ def test_tensors_are_scored_on_minibatches_of_an_order_of_their_own(tf):
 
 
 def test_all_test_images_come_as_stored(tf):
-    assert numbers(make().test(batch_size=2)) == [[0, 1], [2, 3], [4]]
-    assert numbers(make().test(every=2, batch_size=2)) == [[0, 2], [4]]
+    assert numbers(make(evaluated=2).test()) == [[0, 1], [2, 3], [4]]
+    assert numbers(make(evaluated=2).test(every=2)) == [[0, 2], [4]]
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -126,3 +127,47 @@ def test_an_image_that_cannot_be_read_is_named_if_it_can_be_found(tf, found, mes
     data.train_split.found = found
     with pytest.raises(RunError, match=message):
         list(data.train(0))
+
+
+def load_folder(folder, **options):
+    return datasets.load(str(folder), 4, (16, 16), seed=3, **options)
+
+
+def batches(minibatches):
+    return [(x.numpy(), y.numpy()) for x, y in minibatches]
+
+
+def test_the_same_pixels_in_the_same_order(tf, image_folder):
+    plain = load_folder(image_folder)
+    kept = plain.cached("memory")
+    for ours, theirs in (
+        (kept.train(2), plain.train(2)),
+        (kept.train(2, first=3), plain.train(2, first=3)),
+        (kept.test(), plain.test()),
+    ):
+        for (x, y), (other, label) in zip(batches(ours), batches(theirs)):
+            np.testing.assert_array_equal(x, other)
+            np.testing.assert_array_equal(y, label)
+    assert kept.steps_per_epoch == plain.steps_per_epoch and kept.imbalance() == plain.imbalance()
+
+
+def test_what_cannot_be_kept_is_told(tf, image_folder):
+    with pytest.raises(UsageError, match="none, memory"):
+        load_folder(image_folder).cached("ram")
+    with pytest.raises(UsageError, match="in files of their own"):
+        load_folder("demo").cached("memory")
+
+
+def test_a_damaged_image_is_named(tf, image_folder):
+    victim = sorted(image_folder.glob("train/*/*.png"))[2]
+    content = victim.read_bytes()
+    data = load_folder(image_folder)
+    victim.write_bytes(content[: len(content) // 2])
+    with pytest.raises(RunError, match=victim.name):
+        data.cached("memory")
+
+
+def test_more_images_than_there_is_memory_are_refused(tf, image_folder, monkeypatch):
+    monkeypatch.setattr("elastictrainer.data.image_data.memory_bytes", lambda: 10_000)
+    with pytest.raises(UsageError, match="--cache memory: the decoded images take "):
+        load_folder(image_folder).cached("memory")

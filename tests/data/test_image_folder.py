@@ -8,10 +8,11 @@ from PIL import Image
 
 from elastictrainer import UsageError
 from elastictrainer.data.image_folder import FolderSplit, images_in, read_folder
+from elastictrainer.data.reading import Reading
 
 
 def test_classes_are_in_alphabetical_order_and_files_in_that_of_their_class(image_folder):
-    names, parts = read_folder(image_folder)
+    names, parts = read_folder(image_folder, Reading())
     train, test = parts["train"], parts["test"]
     assert names == ["dark", "light"]
     assert train.labels.tolist() == [0] * 12 + [1] * 12 and test.labels.tolist() == [0] * 4 + [1] * 4
@@ -26,10 +27,10 @@ def test_only_files_of_images_count_and_upper_case_endings_do(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "d.png").touch()
-    assert [file.name for file in images_in(tmp_path)] == ["a.png", "b.JPG", "c.webp"]
+    assert [file.name for file in images_in(tmp_path, Reading())] == ["a.png", "b.JPG", "c.webp"]
     with pytest.raises(UsageError, match="inner.* holds no image"):
         (tmp_path / "inner" / "d.png").unlink()
-        images_in(tmp_path / "inner")
+        images_in(tmp_path / "inner", Reading())
 
 
 def test_hidden_folders_are_no_classes(image_folder):
@@ -37,28 +38,26 @@ def test_hidden_folders_are_no_classes(image_folder):
         for name in (".ipynb_checkpoints", "__MACOSX"):
             (image_folder / part / name).mkdir()
     (image_folder / "train" / "dark" / "._0.png").write_bytes(b"not an image")
-    names, parts = read_folder(image_folder)
+    names, parts = read_folder(image_folder, Reading())
     assert names == ["dark", "light"] and parts["train"].count == 24
 
 
-def test_images_are_read_by_number(tf, image_folder):
-    train = read_folder(image_folder)[1]["train"]
-    read = train.reader((16, 24))
+def test_images_are_read_by_number(image_folder):
+    train = read_folder(image_folder, Reading())[1]["train"]
     for number, brightness in ((3, 60), (20, 190)):
-        image = read(tf.constant(number))
-        assert image.shape == (16, 24, 3) and image.dtype == tf.float32
-        assert abs(float(tf.reduce_mean(image)) - brightness) < 20
+        image = train.image(number, (16, 24))
+        assert image.shape == (16, 24, 3) and abs(image.mean() - brightness) < 20
 
 
-def test_the_first_frame_of_an_animation_is_read(tf, tmp_path):
+def test_the_first_frame_of_an_animation_is_read(tmp_path):
     frames = [Image.new("RGB", (4, 4), (grey,) * 3) for grey in (255, 0)]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     split = FolderSplit(np.array([str(tmp_path / "a.gif")]), np.array([0]))
-    np.testing.assert_array_equal(split.reader((4, 4))(tf.constant(0)), np.full((4, 4, 3), 255.0))
+    np.testing.assert_array_equal(split.image(0, (4, 4)), np.full((4, 4, 3), 255))
 
 
-def test_damaged_images_are_named_after_a_failed_read(tf, image_folder):
-    parts = read_folder(image_folder)[1]
+def test_damaged_images_are_named_after_a_failed_read(image_folder):
+    parts = read_folder(image_folder, Reading())[1]
     train, test = parts["train"], parts["test"]
     assert test.find_corrupt() is None
     for number in (1, 5):
@@ -69,11 +68,11 @@ def test_damaged_images_are_named_after_a_failed_read(tf, image_folder):
     assert all(name in str(corrupt) for name in corrupt.files)
 
 
-def test_a_file_name_that_is_not_utf8_is_read(tf, tmp_path):
+def test_a_file_name_that_is_not_utf8_is_read(tmp_path):
     file = os.path.join(os.fsencode(tmp_path), b"caf\xe9.png")
     Image.new("RGB", (4, 4), "white").save(os.fsdecode(file), "png")
     split = FolderSplit(np.array([os.fsdecode(file)]), np.array([0]))
-    np.testing.assert_array_equal(split.reader((4, 4))(tf.constant(0)), np.full((4, 4, 3), 255.0))
+    np.testing.assert_array_equal(split.image(0, (4, 4)), np.full((4, 4, 3), 255))
 
 
 def test_files_named_from_here_and_from_the_root_have_one_identity(image_folder, monkeypatch):

@@ -4,11 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
-pytest.importorskip("tensorflow")
 from elastictrainer.data import pictures
-from elastictrainer.data.image_folder import FolderSplit
 
 RED, GREEN, WHITE = (220, 30, 30), (30, 200, 60), (255, 255, 255)
 
@@ -20,34 +18,32 @@ def drawn():
     return pixels
 
 
-def read(tf, file, size=(16, 32)):
-    """As training reads it."""
-    return FolderSplit(np.array([str(file)]), np.array([0])).reader(size)(tf.constant(0)).numpy()
+def read(file, size=(16, 32)):
+    return pictures.decode(file, size).astype(float)
 
 
 @pytest.mark.parametrize(
     "name", ["a.png", "a.jpg", "a.jpeg", "a.jfif", "a.bmp", "a.gif", "a.webp", "a.tif", "a.tiff"]
 )
-def test_every_format_gives_the_same_picture(tf, tmp_path, name):
+def test_every_format_gives_the_same_picture(tmp_path, name):
     image = Image.fromarray(drawn())
     image.save(tmp_path / name, **({"quality": 95} if name[2] == "j" else {"lossless": True}))
-    assert name[1:] in pictures.SUFFIXES and not pictures.header(tmp_path / name).problem
-    for got in (read(tf, tmp_path / name), pictures.decode(str(tmp_path / name), (16, 32)).astype(float)):
-        assert np.abs(got - drawn()).mean() <= (8 if name[2] == "j" else 2)  # JPEG blurs the edge
+    assert name[1:] in pictures.SUFFIXES and not pictures.problem(tmp_path / name)
+    for source in (tmp_path / name, (tmp_path / name).read_bytes()):
+        assert np.abs(read(source) - drawn()).mean() <= (8 if name[2] == "j" else 2)  # JPEG blurs the edge
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA"])
-def test_a_bmp_of_any_depth_is_read(tf, tmp_path, mode):
-    """TensorFlow takes those of 24 bits alone."""
+def test_a_bmp_of_any_depth_is_read(tmp_path, mode):
     Image.fromarray(drawn()).convert(mode).save(tmp_path / "a.bmp")
     expected = np.asarray(Image.fromarray(drawn()).convert(mode).convert("RGB"), float)
-    assert not pictures.header(tmp_path / "a.bmp").problem
-    assert np.abs(read(tf, tmp_path / "a.bmp") - expected).mean() <= 2
+    assert not pictures.problem(tmp_path / "a.bmp")
+    assert np.abs(read(tmp_path / "a.bmp") - expected).mean() <= 2
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_picture_is_turned_as_its_camera_says(tf, tmp_path, suffix, orientation):
+def test_a_picture_is_turned_as_its_camera_says(tmp_path, suffix, orientation):
     stored = {  # what a camera held so writes, so that turning it as the tag says gives `drawn`
         1: None,
         2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -63,75 +59,78 @@ def test_a_picture_is_turned_as_its_camera_says(tf, tmp_path, suffix, orientatio
     exif = Image.Exif()
     exif[0x0112] = orientation
     image.save(tmp_path / f"a.{suffix}", exif=exif)
-    assert np.abs(read(tf, tmp_path / f"a.{suffix}") - drawn()).mean() <= 8
-    assert pictures.header(tmp_path / f"a.{suffix}").plain == (suffix in ("jpg", "png") and orientation == 1)
+    assert np.abs(read(tmp_path / f"a.{suffix}") - drawn()).mean() <= 8
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.webp", "a.tif"])
-def test_transparent_parts_are_white_whatever_colour_they_hide(tf, tmp_path, name):
+def test_transparent_parts_are_white_whatever_colour_they_hide(tmp_path, name):
     alpha = np.zeros((16, 32, 1), np.uint8)
     alpha[:8] = 255
     Image.fromarray(np.concatenate([drawn(), alpha], axis=-1)).save(
         tmp_path / name, lossless=True, exact=True
     )
-    got = read(tf, tmp_path / name)
+    got = read(tmp_path / name)
     assert (got[:8] == RED).all() and (got[8:] == WHITE).all()
 
 
-def test_transparent_greys_and_palettes(tf, tmp_path):
+def test_transparent_greys_and_palettes(tmp_path):
     Image.new("LA", (32, 16), (0, 0)).save(tmp_path / "grey.png")
     Image.new("P", (32, 16), 0).save(tmp_path / "palette.png", transparency=0)
     Image.new("P", (32, 16), 0).save(tmp_path / "palette.gif", transparency=0)
     for name in ("grey.png", "palette.png", "palette.gif"):
-        assert (read(tf, tmp_path / name) == 255).all(), name
+        assert (read(tmp_path / name) == 255).all(), name
 
 
-def test_sixteen_bits_of_grey(tf, tmp_path):
+def test_sixteen_bits_of_grey(tmp_path):
     values = np.linspace(0, 65535, 16 * 32).reshape(16, 32)
     expected = np.repeat(np.rint(values / 257)[..., None], 3, axis=-1)
     for name in ("a.png", "a.tif"):
         Image.fromarray(values.astype(np.uint16)).save(tmp_path / name)
-        assert np.abs(read(tf, tmp_path / name) - expected).max() <= 1, name
+        assert np.abs(read(tmp_path / name) - expected).max() <= 1, name
 
 
-def test_black_and_white_and_the_colours_of_print(tf, tmp_path):
+def test_black_and_white_and_the_colours_of_print(tmp_path):
     Image.fromarray(drawn()[..., 0] > 100).save(tmp_path / "a.png")
-    got = read(tf, tmp_path / "a.png")
+    got = read(tmp_path / "a.png")
     assert (got[:8] == 255).all() and (got[8:] == 0).all()
     Image.fromarray(drawn()).convert("CMYK").save(tmp_path / "a.jpg", quality=95)
-    assert np.abs(read(tf, tmp_path / "a.jpg") - drawn()).mean() <= 8
+    assert np.abs(read(tmp_path / "a.jpg") - drawn()).mean() <= 8
 
 
-def test_damage_behind_the_header_is_found_by_decoding(tf, tmp_path):
+def test_damage_behind_the_header_is_found_by_decoding(tmp_path):
     for name, mode in (("plain.png", "RGB"), ("clear.png", "RGBA"), ("a.webp", "RGB"), ("a.tif", "RGB")):
         noise = np.random.default_rng(0).integers(0, 255, (64, 64, len(mode)), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / name)
-        assert pictures.decoding_problem(str(tmp_path / name)) == ""
+        assert pictures.problem(tmp_path / name, thorough=True) == ""
         content = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(content[: len(content) // 2] if name != "a.tif" else content[:3000])
-        said = pictures.header(tmp_path / name).problem or pictures.decoding_problem(str(tmp_path / name))
+        said = pictures.problem(tmp_path / name, thorough=True)
         assert said.startswith(f"{tmp_path / name} ("), name
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize("size, scale", [((15, 10), 1), ((10, 10), 2), ((5, 5), 4), ((2, 2), 8), ((1, 1), 8)])
-def test_a_jpeg_comes_at_the_smallest_scale_of_twice_the_size(tf, tmp_path, size, scale, orientation):
+def test_a_jpeg_is_decoded_at_the_smallest_scale_of_twice_the_size(
+    tmp_path, monkeypatch, size, scale, orientation
+):
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored = (47, 43) if orientation == 1 else (43, 47)  # width and height
     noise = np.random.default_rng(0).integers(0, 255, (*stored[::-1], 3), np.uint8)
     Image.fromarray(noise).save(tmp_path / "a.jpg", exif=exif)
-    got = pictures.decode(str(tmp_path / "a.jpg"), size)
-    assert got.shape == (-(-43 // scale), -(-47 // scale), 3)
-    if orientation == 1:
-        content = tf.io.read_file(str(tmp_path / "a.jpg"))
-        np.testing.assert_array_equal(pictures.decode_plain(content, size), got)
+    resized_from = []
+    resize = Image.Image.resize
+    monkeypatch.setattr(
+        Image.Image, "resize", lambda im, *a: (resized_from.append(im.size), resize(im, *a))[1]
+    )
+    assert read(tmp_path / "a.jpg", size).shape == (*size, 3)
+    assert resized_from == [(-(-47 // scale), -(-43 // scale))]
 
 
-def test_a_photograph_of_108_megapixels_is_read_within_the_limit(tf, tmp_path):
+def test_a_photograph_of_108_megapixels_is_read_within_the_limit(tmp_path):
     Image.new("RGB", (12_000, 9_000), RED).save(tmp_path / "a.jpg")
     assert pictures.problem(tmp_path / "a.jpg") == ""
-    assert np.abs(read(tf, tmp_path / "a.jpg", (32, 32)) - RED).max() < 3
+    assert np.abs(read(tmp_path / "a.jpg", (32, 32)) - RED).max() < 3
 
 
 def test_the_limit_is_of_memory_and_can_be_raised(tmp_path):
@@ -143,4 +142,80 @@ def test_the_limit_is_of_memory_and_can_be_raised(tmp_path):
     assert "progressive.jpg (takes 1 MB" in pictures.problem(tmp_path / "progressive.jpg", 300_000)
     content = (tmp_path / "a.png").read_bytes()
     with pytest.raises(ValueError, match="1 MB"):
-        pictures.decode_content(content, (8, 8), 300_000)
+        pictures.decode(content, (8, 8), 300_000)
+
+
+def test_stripes_finer_than_a_pixel_become_grey():
+    stripes = np.zeros((100, 200, 3), np.uint8)
+    stripes[:, ::2] = 255
+    got = pictures.resized(stripes, (50, 51)).astype(float)
+    assert np.abs(got - 127.5).max() < 30 and np.abs(got - 127.5).mean() < 3
+
+
+def test_pixels_of_the_right_size_are_not_touched():
+    pixels = np.random.default_rng(0).uniform(0, 255, (9, 7, 3))
+    np.testing.assert_array_equal(pictures.resized(pixels, (9, 7)), pixels)
+
+
+def photograph(height, width):
+    """Detail of every size, (height, width, 3) uint8."""
+    random = np.random.default_rng(0)
+    pixels = np.zeros((height, width, 3))
+    for grain in (64, 16, 4, 1):
+        noise = random.normal(0, 4 + grain / 2, (-(-height // grain), -(-width // grain), 3))
+        pixels += noise.repeat(grain, 0).repeat(grain, 1)[:height, :width]
+    return (128 + pixels).clip(0, 255).astype(np.uint8)
+
+
+def by_pillow(file, height, width):
+    """The text of `preprocessing` in Pillow, without what it leaves open."""
+    with Image.open(file) as stored:
+        image = ImageOps.exif_transpose(stored)
+        if image.mode == "RGBA":
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+        image = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(image, np.float32)
+
+
+@pytest.mark.parametrize(
+    "name, shape, orientation, tolerance",
+    [
+        ("nearly.jpg", (98, 121), 1, 0.5),
+        ("twice.jpg", (250, 260), 1, 0.5),
+        ("phone.jpg", (808, 1008), 1, 1.0),
+        ("turned.jpg", (2000, 1600), 6, 1.0),
+        ("mirrored.jpg", (803, 1001), 4, 2.5),  # no multiple of its scale: stretched by a part of a pixel
+        ("wide.jpg", (120, 1300), 1, 0.5),
+        ("large.png", (500, 400), 1, 0.5),
+        ("clear.png", (500, 400), 1, 0.5),
+        ("small.webp", (50, 60), 1, 0.5),
+    ],
+)
+def test_the_text_followed_with_pillow_gives_the_same_picture(tmp_path, name, shape, orientation, tolerance):
+    image = Image.fromarray(photograph(*shape))
+    if name == "clear.png":
+        image.putalpha(Image.fromarray(photograph(*shape)[..., 0]))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image.save(tmp_path / name, exif=exif, **({"lossless": True} if name.endswith("webp") else {}))
+    size = (96, 120)
+    text = pictures.preprocessing(size)
+    assert "96 pixels high and 120 wide" in text and "resize((120, 96), BILINEAR)" in text
+    assert np.abs(read(tmp_path / name, size) - by_pillow(tmp_path / name, *size)).mean() < tolerance
+
+
+def test_a_network_that_takes_any_size_is_described_without_one():
+    assert "to the size trained on, by bilinear" in pictures.preprocessing((None, None))
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("size, below", [((56, 56), 1.0), ((28, 28), 1.5), ((14, 14), 2.0)])
+def test_a_photograph_at_reduced_scale_looks_the_same(cub100, tmp_path, size, below):
+    differences = []
+    for file in sorted(cub100.glob("train/*/*"))[::300]:
+        with Image.open(file) as stored:
+            stored.convert("RGB").crop((0, 0, 224, 224)).save(tmp_path / "a.jpg", quality=92)
+        differences.append(
+            np.abs(read(tmp_path / "a.jpg", size) - by_pillow(tmp_path / "a.jpg", *size)).mean()
+        )
+    assert np.mean(differences) < below

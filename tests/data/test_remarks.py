@@ -31,7 +31,7 @@ def test_what_would_count_were_it_not_hidden_is_named(image_folder):
     (image_folder / "train" / ".ipynb_checkpoints").mkdir()
     (image_folder / "test" / "light" / "._1.JPG").touch()
     (line,) = of(image_folder)
-    assert line.startswith("ignored as hidden: ") and ".ipynb_checkpoints, " in line and "._1.JPG" in line
+    assert line.startswith("not used: ") and ".ipynb_checkpoints. " in line and "._1.JPG, " in line
 
 
 def test_images_in_both_parts_are_counted_and_named(image_folder):

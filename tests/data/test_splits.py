@@ -1,9 +1,9 @@
-"""One part of a data set: stored order, drawn orders, decoding."""
+"""One part of a data set: stored order, drawn orders, decoding; several sources as one part."""
 
 import numpy as np
 import pytest
 
-from elastictrainer.data.splits import ArraySplit, IndexedSplit, stored
+from elastictrainer.data.splits import ArraySplit, IndexedSplit, JoinedSplit, labels_in, stored
 
 
 @pytest.fixture
@@ -53,5 +53,59 @@ def test_all_are_decoded_in_the_stored_order(tf, split):
 
 def test_how_images_are_read_is_for_a_subclass_to_say(split):
     with pytest.raises(NotImplementedError):
-        IndexedSplit().reader((2, 2))
+        IndexedSplit().image(0, (2, 2))
     assert split.find_corrupt() is None
+
+
+def split_of(*greys, side=4):
+    """An image of each grey; its label is its number."""
+    images = np.array([np.full((side, side, 3), grey, np.uint8) for grey in greys])
+    return ArraySplit(images, np.arange(len(greys)))
+
+
+def read(tf, split, seed=None):
+    """(grey, label) of each image."""
+    order = split.ordered()(None if seed is None else tf.constant([seed, 0], tf.int64))
+    found = order.map(split.decoder((4, 4)))
+    return [(float(image.numpy().mean()), int(label)) for image, label in found]
+
+
+@pytest.fixture
+def joined(tf):
+    return JoinedSplit([split_of(10, 20), split_of(30, side=8), split_of(40, 50)], np.array([3, 2, 3, 0, 1]))
+
+
+def test_labels_are_found_by_name():
+    assert labels_in(["a", "b", "c"], ["c", "a"]).tolist() == [2, 0]
+
+
+def test_each_image_comes_with_its_label(tf, joined):
+    assert read(tf, joined) == [(10, 3), (20, 2), (30, 3), (40, 0), (50, 1)]
+    assert joined.count == 5
+
+
+def test_they_are_shuffled_together(tf, joined):
+    shuffled = [read(tf, joined, seed) for seed in range(4)]
+    assert all(sorted(found) == sorted(read(tf, joined)) for found in shuffled)
+    assert len(set(map(tuple, shuffled))) > 1
+
+
+@pytest.mark.parametrize("chosen", [[1, 0, 1, 0, 1], [0, 0, 0, 0, 1], [0, 0, 0, 0, 0]])
+def test_a_subset_has_what_was_chosen(tf, joined, chosen):
+    expected = [pair for pair, there in zip(read(tf, joined), chosen) if there]
+    assert (read(tf, joined.subset(np.array(chosen, bool))) if expected else []) == expected
+
+
+def test_images_have_the_names_of_their_sources(joined):
+    for number, split in enumerate(joined.splits):
+        split.name_of = lambda k, number=number: f"{number}-{k}.png"
+    names = [joined.name_of(k) for k in range(joined.count)]
+    assert names == ["0-0.png", "0-1.png", "1-0.png", "2-0.png", "2-1.png"]
+    assert joined.subset(np.array([0, 0, 1, 0, 1], bool)).name_of(1) == "2-1.png"
+
+
+def test_labels_are_replaced(tf):
+    split = split_of(10, 20, 30).relabelled(np.array([2, 0, 5]))
+    assert read(tf, split) == [(10, 2), (20, 0), (30, 5)]
+    assert split.labels.tolist() == [2, 0, 5] and split.count == 3
+    assert len(list(stored(split, (4, 4), 1))) == 3

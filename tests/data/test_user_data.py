@@ -106,7 +106,7 @@ BAD = {
         {"validation_split": 0.5},
         "dark/x.png.*No such file",
     ),
-    "one class": (table("dark/train0.png,a"), {}, "names 1 class"),
+    "one class": (table("dark/train0.png,a"), {"test_split": 0.5}, "1 class"),
     "table without a split": (table("dark/train0.png,a", "dark/train1.png,b"), {}, "no test part"),
     "class in one part": (
         table("dark/train0.png,a,train", "dark/train1.png,b,test", columns="path,label,split"),
@@ -148,7 +148,7 @@ BAD = {
     "validation images without labels": (
         arrays(x_train=IMAGES, y_train=np.arange(4), x_test=IMAGES, y_test=np.arange(4), x_val=IMAGES),
         {},
-        "x_val without its images or labels",
+        "expected: x_train, y_train, x_test and y_test, and perhaps x_val and y_val",
     ),
     "no arrays": (
         lambda folder: (folder / "x.npz").write_bytes(b"PK") and folder / "x.npz",
@@ -166,16 +166,10 @@ def test_bad_data_is_refused_with_the_reason(tf, class_folders, case):
         load(make(class_folders), **options)
 
 
-@pytest.mark.parametrize(
-    "content, said",
-    [
-        ("path,label\nä.png,1\n".encode("utf-16"), "UTF-16.*UTF-8"),
-        ("path,label\nx.png,a\nä.png,1\n".encode("latin-1"), "Line 3 .*Latin-1"),
-    ],
-)
-def test_a_table_in_another_encoding_is_said_to_be(tmp_path, content, said):
-    (tmp_path / "t.csv").write_bytes(content)
-    with pytest.raises(UsageError, match=said):
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_table_in_another_encoding_is_said_to_be(tmp_path, encoding):
+    (tmp_path / "t.csv").write_bytes("path,label\nx.png,a\nä.png,1\n".encode(encoding))
+    with pytest.raises(UsageError, match="t.csv.*UTF-8"):
         user_data.read_table(tmp_path / "t.csv", Reading())
 
 
@@ -209,7 +203,7 @@ def sound():
         (sound()[:-40], "as arrays"),
         (sound()[:200] + b"\0" * 20 + sound()[220:], "as arrays"),
         (archive(x=b"no array", y=b"neither"), "holds no arrays; expected"),
-        (archive(x=huge((9_000_000, 3000, 3000, 3)), y=huge((1,))), "memory"),
+        (archive(x=huge((9_000_000, 3000, 3000, 3)), y=huge((1,))), "MemoryError"),
     ],
     ids=["empty", "cut after its mark", "text", "cut", "overwritten", "no arrays", "243 TB"],
 )

@@ -106,9 +106,7 @@ def test_a_class_weighs_as_much_with_few_images(tf, going_on, tmp_path):
 
 def test_old_test_images_are_told_apart(tf, going_on, tmp_path):
     data = keeping.with_old(going_on, data_of(going_on), None)
-    found = [
-        (is_old, label) for _, labels, is_old in data.test(batch_size=3) for label in labels.numpy().tolist()
-    ]
+    found = [(is_old, label) for _, labels, is_old in data.test() for label in labels.numpy().tolist()]
     assert sorted(found) == [
         (False, 1),
         (False, 1),

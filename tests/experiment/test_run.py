@@ -188,15 +188,13 @@ def test_changed_data_is_noticed_when_a_run_goes_on(settings, run, image_folder,
     chosen = settings(epochs=2)
     interrupted(chosen, run)
     images = sorted((image_folder / "train" / "dark").iterdir())
-    images[0].touch()
     away = images[1].with_name("zzz.png")
     images[1].rename(away)
     with pytest.raises(UsageError, match="is not what "):
         train(chosen, run, resume=True)
     away.rename(images[1])
     assert train(chosen, run, resume=True)["epochs"] == 2
-    said = capsys.readouterr().out
-    assert "resumed after step 6" in said and "since the start" in said
+    assert "resumed after step 6" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("scheme", ["full", "elastic"])

@@ -7,7 +7,7 @@ import pytest
 
 from builders import tflite
 from elastictrainer import UsageError
-from elastictrainer.data.resizing import preprocessing
+from elastictrainer.data.pictures import preprocessing
 from elastictrainer.models import predictor, zoo
 from elastictrainer.models.export import deployed, export, export_run
 from log_lines import listen

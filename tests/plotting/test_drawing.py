@@ -41,7 +41,7 @@ def test_a_run_is_called_by_its_scheme_and_rho(tmp_path):
 @pytest.mark.parametrize("count, expected", [(3, ["c0", "c1", "c2"]), (25, [f"c{3 * k}" for k in range(9)])])
 def test_at_most_twelve_layer_names_are_on_the_axis(count, expected):
     _, axes = drawing.pyplot.subplots()
-    drawing.tensor_ticks(axes, [f"c{k}/kernel" for k in range(count)])
+    drawing.layer_ticks(axes, [drawing.layer_of(f"c{k}/kernel") for k in range(count)])
     assert [text.get_text() for text in axes.get_xticklabels()] == expected
 
 

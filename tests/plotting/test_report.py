@@ -55,7 +55,7 @@ def test_the_report_is_readable_in_a_browser(runs, tmp_path, width):
         [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=280
     ).stdout
     measured = json.loads(html.unescape(re.search("<title>(.*?)</title>", shown, re.S)[1]))
-    assert shown.count("<section>") == 3 and "81.0 ± 1.4 %" in shown
+    assert shown.count("<section>") == 3 and "81.00 ± 1.41 %" in shown
     assert measured["wide"] <= measured["window"]  # nothing sticks out to the right
     assert len(measured["pictures"]) == 5 + 1 + 3 + 3 and all(measured["pictures"])
     assert max(measured["lines"]) < 2  # a number is not broken into lines
@@ -78,7 +78,7 @@ def test_the_report_rounds_and_cuts_long_lists(runs, tmp_path):
     page = (tmp_path / "r.html").read_text()
     assert "<td>116.1</td>" in page and "<td>12,346</td>" in page and "123456" not in page
     assert "class11, and 88 more" in page and "class99" not in page
-    assert "<td>3.4 h</td>" in page and "<td>84.0 %</td>" in page
+    assert "<td>3.4 h</td>" in page and "<td>84.00 %</td>" in page
 
 
 def test_another_ending_is_refused(runs, tmp_path):
