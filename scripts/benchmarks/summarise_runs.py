@@ -6,7 +6,8 @@
 Rows of other runs that the file has stay; without runs the means of what it has are printed. A run is known
 by the names of its two innermost folders, `seed1/elastic-0.5`. Accuracy, replayed, selecting and head (the
 solved head's accuracy) are per cent; head share and overhead (all but training steps) are shares of full
-training's time. `et-plot table` explains the others.
+training's time. Of a run such as `full-6` all shares are of the time of its own epochs. `et-plot table`
+explains the others.
 
 With --plot a picture is drawn: accuracy over the share of full training's time. Of runs named `full-6` the
 share is that of their epochs, of the others what they achieved. A star is the solved head. A run named such
