@@ -35,7 +35,10 @@ class ForwardPass:
         """
         self._model = objective.model
         step = CompiledStep(objective, optimizer, [], full=full)
-        self.traced = TracedStep(step.part(*minibatch), random_states(objective.model))
+        step.trace(
+            *minibatch
+        )  # in a graph of its own, which knows the size of the minibatch: costs depend on it
+        self.traced = TracedStep(step.whole(), random_states(objective.model))
         self.members = self.traced.members(objective.model.trainable_variables)
         self.examples: Dict[str, str] = {}
         self.traced.stop_where_examples_mix(minibatch, self.examples)

@@ -99,7 +99,7 @@ class CompiledStep:
         part = self._in_full(x, y)
         if part is None:
             self.trace(x, y)
-            part = self._whole()
+            part = self.whole()
         return part
 
     def others(self) -> Optional[FullStep]:
@@ -108,7 +108,7 @@ class CompiledStep:
         if self.loss is None or self.loss.graph is not self.graph or self.objective.mean is not None:
             return None
         if self._others is None or self._others.graph is not self.graph:
-            self._others = FullStep(self._whole(), self.variables, self.gradients, self.optimizer)
+            self._others = FullStep(self.whole(), self.variables, self.gradients, self.optimizer)
         return self._others
 
     @tf.autograph.experimental.do_not_convert
@@ -118,7 +118,7 @@ class CompiledStep:
         part = others.step(self.variables) if others is not None else None
         return part if part is not None and part.takes(x, y) else None
 
-    def _whole(self) -> StepPart:
+    def whole(self) -> StepPart:
         """Return this step as all of its traced graph."""
         graph: Any = self.graph
         inputs, labels = self._counts

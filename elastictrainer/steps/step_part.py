@@ -1,5 +1,6 @@
 """A selection's step as a part of the full step's graph, so that it need not be traced in Python."""
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
@@ -79,12 +80,16 @@ class FullStep:
         }
         values = {k: _values(g).name for k, g in enumerate(gradients) if g is not None}
         self._divides = not self._goes_through_calls(set(values.values()))
-        # Of each effect: the tensors whose gradients it needs, and the handles that it writes through.
-        self._effects: List[Tuple[Any, Set[int], Set[str]]] = []
+        effects = [op for op in graph.control_outputs if op.type not in READS]
+        names = (op.name for op in graph.get_operations())
+        forward = set(itertools.takewhile(lambda name: name != whole.loss.op.name, names))
+        # Ops of the forward pass run in every step, also where they write to a weight.
+        self._always = [op for op in effects if op.name in forward]
+        # Of each of the others: the tensors whose gradients it needs, and the handles that it writes through.
+        self._updates: List[Tuple[Any, Set[int], Set[str]]] = []
         if self._divides:
-            needs = self._needed_gradients(values)
-            effects = [op for op in graph.control_outputs if op.type not in READS]
-            self._effects = [(op, needs[op.name], {t.name for t in written_by(op)}) for op in effects]
+            needs, updates = self._needed_gradients(values), [op for op in effects if op.name not in forward]
+            self._updates = [(op, needs[op.name], {t.name for t in written_by(op)}) for op in updates]
 
     def step(self, variables: Sequence[Any]) -> Optional[StepPart]:
         """Return the step that updates `variables`; None where the graph cannot be taken apart so."""
@@ -123,8 +128,8 @@ class FullStep:
     def _of(self, chosen: Set[int]) -> Optional[List[Any]]:
         """Return the effects of the step of these tensors; None where they depend on the others."""
         left_out = {name for k, name in enumerate(self._weights) if k not in chosen}
-        found, counters = [], set()
-        for op, gradients, writes in self._effects:
+        found, counters = list(self._always), set()
+        for op, gradients, writes in self._updates:
             if self._paused in writes or (gradients and not gradients & chosen):
                 continue
             if gradients - chosen:  # such as clipping by the norm of all gradients

@@ -25,7 +25,7 @@ STEPS = 3
 
 
 def regularised(tf):
-    """A network with losses of its own, and one tensor that the loss does not depend on."""
+    """A network with losses and an update of its own, and one tensor that the loss does not depend on."""
     layers = tf.keras.layers
 
     class Extra(layers.Layer):
@@ -35,6 +35,7 @@ def regularised(tf):
 
         def call(self, x):
             self.add_loss(0.01 * tf.reduce_sum(tf.square(x)))
+            self.scale.assign(0.9 * self.scale)
             return x * self.scale
 
     inputs = tf.keras.Input((8, 8, 3))
