@@ -18,6 +18,7 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable, SplitStep, TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.graph_part import optimised
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.steps.step_part import flat
 
@@ -97,7 +98,8 @@ class ActivationCache:
         """Write a minibatch to the cache; returns the value of `features`, None without. CacheError if it
         cannot.
         """
-        exact, stored, fits, features = self._prefix(*flat(minibatch[0]))
+        with optimised(1):
+            exact, stored, fits, features = self._prefix(*flat(minibatch[0]))
         if not fits:
             self._widen()
             stored, _ = self._narrow(exact)
@@ -113,7 +115,8 @@ class ActivationCache:
 
     def train(self, values: List[Any]) -> tf.Tensor:
         """Train on the result of `read`; returns the scalar loss."""
-        return self._suffix(*map(tf.convert_to_tensor, values))
+        with optimised(1):
+            return self._suffix(*map(tf.convert_to_tensor, values))
 
     def checksum(self) -> int:
         """Return a checksum of the variables that the cached activations depend on; steps leave them as they

@@ -11,7 +11,7 @@ import tensorflow as tf
 from elastictrainer.reuse.cut import Cut, downstream, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
 from elastictrainer.reuse.storable import is_storable, row_bytes
-from elastictrainer.steps.graph_part import NotAPart, not_optimised
+from elastictrainer.steps.graph_part import NotAPart, optimised
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.step_part import StepPart, flat
@@ -200,7 +200,7 @@ class TracedStep:
             return [value.numpy()[:1].copy() for value in found], [int(value.shape[0]) for value in found]
 
         # The same random numbers in both runs: only the other examples of the minibatch differ.
-        with preserve_variables(states) as restore, not_optimised():
+        with preserve_variables(states) as restore, optimised(0):
             among_others, rows = first_rows(inputs)
             restore(states)
             among_copies, _ = first_rows([tf.repeat(value[:1], batch, axis=0) for value in inputs])

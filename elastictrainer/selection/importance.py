@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
-from elastictrainer.steps.graph_part import not_optimised
+from elastictrainer.steps.graph_part import optimised
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
@@ -157,7 +157,7 @@ class ImportanceEvaluator:
     def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
         """Score a minibatch by (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""
         float(self._full_step()(x, y))
-        with not_optimised():
+        with optimised(0):
             return self._of_update(x, y, before).numpy()
 
     def _by_gradient(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.graph_part import GraphParts
+from elastictrainer.steps.graph_part import GraphParts, optimised
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.step_part import FullStep, StepPart, flat
@@ -85,7 +85,10 @@ class CompiledStep:
     def __call__(self, x: Any, y: Any) -> tf.Tensor:
         """Train on minibatch (x, y); returns the scalar loss."""
         self.runs += 1
-        return self._function(x, y)
+        if self._full is None:
+            return self._function(x, y)
+        with optimised(1):
+            return self._function(x, y)
 
     def trace(self, x: Any, y: Any) -> None:
         """Build the graph for minibatches shaped like (x, y), without running it."""

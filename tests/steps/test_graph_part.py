@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from elastictrainer.steps.graph_part import GraphParts, NotAPart, not_optimised
+from elastictrainer.steps.graph_part import GraphParts, NotAPart, optimised
 
 
 def ordered(tf):
@@ -46,14 +46,17 @@ def test_only_what_is_needed_is_built(tf):
         source.part([x], [source.graph.outputs[1]])
 
 
-def test_graphs_that_run_a_few_times_are_not_optimised_and_the_others_are_as_before(tf):
+@pytest.mark.parametrize("times", [0, 1])
+def test_graphs_of_a_block_are_optimised_less_and_the_others_are_as_before(tf, times):
     from tensorflow.python.eager import context
 
     before = context.context().function_call_options
-    with not_optimised():
+    with optimised(times):
         within = tf.compat.v1.ConfigProto.FromString(
             context.context().function_call_options.config_proto_serialized
         )
-        assert within.graph_options.rewrite_options.disable_meta_optimizer
+        rewriting = within.graph_options.rewrite_options
+        assert rewriting.disable_meta_optimizer == (times == 0)
+        assert rewriting.meta_optimizer_iterations == times
         np.testing.assert_allclose(tf.function(lambda x: x + 1.0)(tf.constant(1.0)), 2.0)
     assert context.context().function_call_options is before
