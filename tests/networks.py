@@ -48,8 +48,7 @@ def cut_by_size(step, spec):
     from elastictrainer.reuse.split import TracedStep
     from elastictrainer.steps.keras_compat import random_states
 
-    step.trace(*spec)
-    traced = TracedStep(step, spec, random_states(step.objective.model))
+    traced = TracedStep(step.part(*spec), random_states(step.objective.model))
     return traced, cut_of(traced, tf.nest.flatten(spec[0])[0].shape[0])
 
 

@@ -18,7 +18,9 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable, SplitStep, TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.graph_part import optimised
 from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.step_part import flat
 
 _SPARE = 0.1  # of the free disk space stays free: other programs write too
 _ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times as much
@@ -50,7 +52,7 @@ class ActivationCache:
     ):
         """
         Args:
-            step: of the selection, not traced yet.
+            step: of the selection.
             minibatch: inputs and labels of a full size.
             spec: tf.TensorSpecs of any minibatch.
             capacity: examples at most.
@@ -63,9 +65,9 @@ class ActivationCache:
             Unusable: the reason.
         """
         self._spec, self._settings, self._features = spec, settings, features
-        self._batch = int(_flat(minibatch[0])[0].shape[0])
+        self._batch = int(flat(minibatch[0])[0].shape[0])
         self._states = random_states(step.objective.model)
-        traced = self._traced(step)
+        traced = TracedStep(step.part(*spec), self._states)
         traced.stop_where_examples_mix(minibatch, forward.examples)
         op_cost = forward.op_costs(timings)
         reuse = timings and timings.reuse
@@ -76,7 +78,7 @@ class ActivationCache:
             for ops in (self._split.cut.done_once, traced.ops.frozen)
         )
         self.share = once / frozen if frozen else 0.0
-        self._labels = [Column(tuple(label.shape[1:]), label.dtype.name) for label in _flat(minibatch[1])]
+        self._labels = [Column(tuple(label.shape[1:]), label.dtype.name) for label in flat(minibatch[1])]
         self._dtype, self._folder = settings.dtype, folder
         try:
             self.storage = CacheStorage(self._columns(), capacity, folder)
@@ -96,11 +98,12 @@ class ActivationCache:
         """Write a minibatch to the cache; returns the value of `features`, None without. CacheError if it
         cannot.
         """
-        exact, stored, fits, features = self._prefix(*_flat(minibatch[0]))
+        with optimised(1):
+            exact, stored, fits, features = self._prefix(*flat(minibatch[0]))
         if not fits:
             self._widen()
             stored, _ = self._narrow(exact)
-        labels = [np.asarray(label) for label in _flat(minibatch[1])]
+        labels = [np.asarray(label) for label in flat(minibatch[1])]
         self.storage.add([*(value.numpy() for value in stored), *labels])
         return features
 
@@ -112,7 +115,8 @@ class ActivationCache:
 
     def train(self, values: List[Any]) -> tf.Tensor:
         """Train on the result of `read`; returns the scalar loss."""
-        return self._suffix(*map(tf.convert_to_tensor, values))
+        with optimised(1):
+            return self._suffix(*map(tf.convert_to_tensor, values))
 
     def checksum(self) -> int:
         """Return a checksum of the variables that the cached activations depend on; steps leave them as they
@@ -127,10 +131,6 @@ class ActivationCache:
         self.storage.close()
 
     # How it is made
-
-    def _traced(self, step: CompiledStep) -> TracedStep:
-        step.trace(*self._spec)
-        return TracedStep(step, self._spec, self._states)
 
     def _choose(
         self, traced: TracedStep, capacity: int, op_cost: OpCosts
@@ -205,12 +205,8 @@ class ActivationCache:
             exact, features = values[: len(tensors)], values[len(tensors) :]
             return exact, *narrow(exact), tf.cast(features[0], tf.float32) if features else None
 
-        # Called by itself, a function that was taken from a graph takes up to twice as long. A tf.function
-        # would look for its graph at every call: that takes a twentieth of a cached step of MobileNetV2.
-        self._prefix = tf.function(written, input_signature=_flat(self._spec[0]))
+        # A tf.function would look for its graph at every call: a twentieth of a cached step of MobileNetV2.
+        self._prefix = tf.function(written, flat(self._spec[0]), autograph=False)
         self._narrow = narrow
-        self._suffix = tf.function(cached_step).get_concrete_function(*stored, *_flat(self._spec[1]))
-
-
-def _flat(data: Any) -> List[Any]:
-    return [part for part in tf.nest.flatten(data) if part is not None]
+        train = tf.function(cached_step, autograph=False)
+        self._suffix = train.get_concrete_function(*stored, *flat(self._spec[1]))

@@ -112,7 +112,7 @@ def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]
         return 0.0
     inputs = [tf.convert_to_tensor(value) for value in tf.nest.flatten(batch[0])]
     part, states = traced.prefix(edge)
-    first = tf.function(part)  # as `ActivationCache` does when it writes
+    first = tf.function(part, autograph=False)  # as `ActivationCache` does when it writes
     with preserve_variables(states):
         return _median_ms(lambda: first(*inputs))
 

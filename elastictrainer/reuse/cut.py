@@ -97,7 +97,7 @@ def _minimum_cut(
         edges.append((source, op_node[k], capacity(computing[k])))
         for tensor in ops.operations[k].outputs:
             edges.append((op_node[k], tensor_node[id(tensor)], capacity(storing[id(tensor)])))
-            readers = {position[reader.name] for reader in tensor.consumers()}
+            readers = {position[reader.name] for reader in tensor.consumers() if reader.name in position}
             if readers & needed:
                 edges.append((tensor_node[id(tensor)], sink, _NEVER))
             edges += [(tensor_node[id(tensor)], op_node[r], _NEVER) for r in readers if r in op_node]
@@ -145,8 +145,8 @@ def downstream(ops: FrozenOps, starts: Set[int]) -> Set[int]:
     while pending:
         for tensor in ops.operations[pending.pop()].outputs:
             for reader in tensor.consumers():
-                k = position[reader.name]
-                if k not in found:
+                k = position.get(reader.name)  # None: of another step in the same graph
+                if k is not None and k not in found:
                     found.add(k)
                     pending.append(k)
     return found

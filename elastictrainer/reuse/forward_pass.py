@@ -21,16 +21,24 @@ class ForwardPass:
         examples: ALIKE, MIXES or FOLDS of an op by name, as `TracedStep.stop_where_examples_mix` finds it.
     """
 
-    def __init__(self, objective: Objective, optimizer: Any, minibatch: Tuple[Any, Any]):
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: Any,
+        minibatch: Tuple[Any, Any],
+        full: Optional[CompiledStep] = None,
+    ):
         """
         Args:
-            objective, optimizer: as for CompiledStep.
+            objective, optimizer, full: as for CompiledStep.
             minibatch: inputs and labels of a full size.
         """
         self._model = objective.model
-        step = CompiledStep(objective, optimizer, [])
-        step.trace(*minibatch)
-        self.traced = TracedStep(step, minibatch, random_states(objective.model))
+        step = CompiledStep(objective, optimizer, [], full=full)
+        step.trace(
+            *minibatch
+        )  # in a graph of its own, which knows the size of the minibatch: costs depend on it
+        self.traced = TracedStep(step.whole(), random_states(objective.model))
         self.members = self.traced.members(objective.model.trainable_variables)
         self.examples: Dict[str, str] = {}
         self.traced.stop_where_examples_mix(minibatch, self.examples)

@@ -1,18 +1,17 @@
 """The frozen ops of a traced training step: their result for an example lasts as long as a selection."""
 
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, List, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, Sequence, Set
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-# Ops that only read the variable whose handle they take.
-_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
+from elastictrainer.steps.graph_part import READS, written_by
+
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # their result says nothing about the values
 _STATELESS_KINDS = ("Placeholder", "VarHandleOp", "NoOp")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall", "While", "If", "Case", "StatefulCase")
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal", "RngReadAndSkip", "RngSkip")
-_READ_ONLY = "_read_only_resource_inputs"  # TensorFlow marks with it what a function only reads
 
 
 @dataclass
@@ -20,7 +19,7 @@ class FrozenOps:
     """The ops of a step, by what they depend on. Sets hold positions in `operations`.
 
     Attributes:
-        operations: of the graph, producers before consumers.
+        operations: of the step, producers before consumers.
         frozen: ops that depend on the inputs and on nothing that the step changes: their result is the same
             for the same augmented copy of an example. Placeholders of inputs are among them.
         moving: ops that depend on a variable that the step changes, or on the labels.
@@ -45,24 +44,30 @@ class FrozenOps:
 
 
 def frozen_ops(
-    graph: Any, inputs: Sequence[Any], labels: Sequence[Any], random_states: Sequence[Any]
+    operations: List[Any],
+    library: Any,
+    inputs: Sequence[Any],
+    labels: Sequence[Any],
+    random_states: Sequence[Any],
 ) -> FrozenOps:
-    """Sort the ops of a training step's graph by plain reachability.
+    """Sort the ops of a training step by plain reachability.
 
     What the step writes to, moves: trained tensors, their slots, counters, metrics, and statistics of batch
     normalisation in training. A random state is the exception: an op that draws from it is done once where
     all else that it needs is.
 
     Args:
-        graph: a tf.function's, of one training step.
-        inputs, labels: its placeholders.
+        operations: of one training step, in a tf.function's graph; producers before consumers.
+        library: of functions that they call, `GraphDef.library`.
+        inputs, labels: placeholders.
         random_states: the graph's handles of variables that hold the state of random numbers.
     """
-    operations = graph.get_operations()
     position = {op.name: k for k, op in enumerate(operations)}
     state_handles = {id(handle) for handle in random_states}
-    written = {id(tensor) for op in operations for tensor in _written(op) if id(tensor) not in state_handles}
-    bodies = _Bodies(graph)
+    written = {
+        id(tensor) for op in operations for tensor in written_by(op) if id(tensor) not in state_handles
+    }
+    bodies = _Bodies(library)
     is_input = {position[tensor.op.name] for tensor in inputs}
     is_label = {position[tensor.op.name] for tensor in labels}
 
@@ -121,24 +126,11 @@ def frozen_ops(
     )
 
 
-def _written(op: Any) -> List[Any]:
-    """Return the handles that the op may write through."""
-    handles = [(k, tensor) for k, tensor in enumerate(op.inputs) if tensor.dtype == tf.resource]
-    if not handles or op.type in _READS or not op.op_def.is_stateful:
-        return []
-    try:
-        only_read: Tuple[int, ...] = tuple(op.get_attr(_READ_ONLY))
-    except ValueError:
-        only_read = ()
-    return [tensor for k, tensor in handles if k not in only_read]
-
-
 class _Bodies:
     """The functions of a graph: which kinds of ops they hold, called functions included."""
 
-    def __init__(self, graph: Any):
-        library = graph.as_graph_def().library.function
-        self._nodes = {function.signature.name: function.node_def for function in library}
+    def __init__(self, library: Any):
+        self._nodes = {function.signature.name: function.node_def for function in library.function}
 
     def kinds_in(self, op: Any) -> Set[str]:
         """Return the types of the ops that the call `op` runs; none where it is no call."""
@@ -168,7 +160,7 @@ def _is_random(kinds: Set[str]) -> bool:
 def _has_hidden_state(kinds: Set[str]) -> bool:
     """Return whether results may depend on a state that is neither in a variable nor of random numbers."""
     return any(
-        kind not in (*_READS, *_STATELESS_KINDS, *_CALLS)
+        kind not in (*READS, *_STATELESS_KINDS, *_CALLS)
         and not kind.startswith(("Assign", "Resource", "TensorList"))
         and not _is_random({kind})
         and op_def_registry.get(kind) is not None

@@ -7,15 +7,14 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import wrap_function
-from tensorflow.python.ops import op_selector
 
 from elastictrainer.reuse.cut import Cut, downstream, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
 from elastictrainer.reuse.storable import is_storable, row_bytes
-from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.graph_part import NotAPart, optimised
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.snapshot import preserve_variables
+from elastictrainer.steps.step_part import StepPart, flat
 
 # What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
 # or another number of rows.
@@ -34,7 +33,8 @@ class SplitStep:
 
     Attributes:
         cut: where it is cut.
-        prefix: from the step's inputs, flat, to the values of the cut's tensors, and of others asked for.
+        prefix: from the step's inputs, flat, to the values of the cut's tensors, and of others asked for. It
+            and the suffix run in a tf.function only, which takes their graphs in.
         suffix: from these and the step's labels, flat, to the loss; it updates what the step updates.
         random_states: the variables that the prefix draws random numbers from.
         fixed: the other variables that it reads: none may change while the cache is used.
@@ -50,41 +50,37 @@ class SplitStep:
 class TracedStep:
     """A traced training step, sorted into what is frozen and what moves."""
 
-    def __init__(self, step: CompiledStep, minibatch: Any, random_states: Sequence[tf.Variable]):
+    def __init__(self, step: StepPart, random_states: Sequence[tf.Variable]):
         """
         Args:
-            step: of the selection; `trace` was called.
-            minibatch: inputs and labels, or their specs, that it was traced with.
+            step: of the selection.
             random_states: the variables that hold the state of the model's random numbers.
         """
-        graph: Any = step.graph
-        inputs = len(_tensors(minibatch[0]))
-        placeholders = [t for t in graph.inputs if t.dtype != tf.resource][
-            : inputs + len(_tensors(minibatch[1]))
-        ]
+        graph: Any = step.source.graph
         internal = {id(outer): inner for outer, inner in graph.captures}
         self._internal = {outer: id(inner) for outer, inner in internal.items()}
         self._names_of_handles = {id(inner): inner.op.name for inner in internal.values()}
-        self._graph = graph
-        self._inputs, self._labels = placeholders[:inputs], placeholders[inputs:]
+        self._graph, self._step = graph, step
         self._states = {
             id(internal[id(v.handle)]): v for v in tf_variables(random_states) if id(v.handle) in internal
         }
         handles = [internal[id(v.handle)] for v in self._states.values()]
-        self.ops = frozen_ops(graph, self._inputs, self._labels, handles)
+        ends = [step.loss.op, *step.effects, *(t.op for t in [*step.inputs, *step.labels])]
+        runs = step.source.upstream(op.name for op in ends)
+        operations = [op for op in graph.get_operations() if op.name in runs]
+        library = step.source.definition.library
+        self.ops = frozen_ops(operations, library, step.inputs, step.labels, handles)
         self._position = self.ops.position()
-        # The graph's own output is an identity that waits for all that the step does.
-        self._loss = graph.outputs[0].op.inputs[0]
         # Ops that run for their effect alone: updates, counters and metrics; and moves of random states.
         moving, random = self.ops.moving, self.ops.random
-        must_run = [(self._position[op.name], op) for op in graph.control_outputs]
+        must_run = [(self._position[op.name], op) for op in step.effects]
         self._effects = [op for k, op in must_run if k in moving and k not in random]
         self._draws = [op for k, op in must_run if k in random]
 
     def needed(self, frozen: Optional[Set[int]] = None) -> Set[int]:
         """Return the positions of ops outside the frozen part (or `frozen`) that a cached step runs."""
         frozen = self.ops.frozen if frozen is None else frozen
-        ends = {self._position[op.name] for op in [self._loss.op, *self._effects]}
+        ends = {self._position[op.name] for op in [self._step.loss.op, *self._effects]}
         return self._upstream(ends - frozen, frozen)
 
     def tensor(self, name: str) -> Any:
@@ -99,8 +95,8 @@ class TracedStep:
         """Return, for each op, the `variables` that it depends on, as bits: variable i is bit i."""
         depends_on = [0] * len(self.ops.operations)
         for i, variable in enumerate(tf_variables(variables)):
-            if id(variable.handle) in self._internal:
-                name = self._names_of_handles[self._handle(variable)]
+            name = self._names_of_handles.get(self._internal.get(id(variable.handle), 0))
+            if name in self._position:
                 depends_on[self._position[name]] |= 1 << i
         for k, op in enumerate(self.ops.operations):
             for tensor in op.inputs:
@@ -114,7 +110,7 @@ class TracedStep:
             for k in sorted(inside)
             if self.ops.operations[k].type != "Placeholder"
             for tensor in self.ops.operations[k].outputs
-            if any(self._position[reader.name] not in inside for reader in tensor.consumers())
+            if any(self._position.get(reader.name, -1) not in inside for reader in tensor.consumers())
         ]
 
     def prefix(self, tensors: Sequence[Any]) -> Tuple[Callable[..., List[tf.Tensor]], List[tf.Variable]]:
@@ -124,7 +120,7 @@ class TracedStep:
         cached = self._upstream({self._position[t.op.name] for t in tensors}, set())
         drawn = self._states_read(cached)
         states = [v for state, v in self._states.items() if state in drawn]
-        return self._function(self._inputs, list(tensors), self._draws_of(drawn)), states
+        return self._function(self._step.inputs, list(tensors), self._draws_of(drawn)), states
 
     def updates(self, variables: Sequence[Any]) -> bool:
         """Return whether the step assigns to one of `variables`, as batch normalisation in training does."""
@@ -175,7 +171,7 @@ class TracedStep:
         )
 
     def _find_mixing(self, minibatch: Any, known: Dict[str, str]) -> None:
-        inputs = [tf.convert_to_tensor(value) for value in _tensors(minibatch[0])]
+        inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
         batch = int(inputs[0].shape[0])
         hidden = self.ops.random - set(self.ops.random_states)  # their draws cannot be repeated
         unsure = downstream(self.ops, hidden)
@@ -197,20 +193,20 @@ class TracedStep:
         """Add to `known` how the ops of `tensors` combine examples: ALIKE, MIXES or FOLDS."""
         batch = int(inputs[0].shape[0])
         every, states = self.prefix(tensors)
+        run = tf.function(every, autograph=False)
 
-        @tf.function
-        def first_rows(*values: tf.Tensor) -> Tuple[List[tf.Tensor], List[tf.Tensor]]:
-            found = every(*values)
-            return [value[:1] for value in found], [tf.shape(value)[0] for value in found]
+        def first_rows(values: Sequence[tf.Tensor]) -> Tuple[List[np.ndarray], List[int]]:
+            found = run(*values)
+            return [value.numpy()[:1].copy() for value in found], [int(value.shape[0]) for value in found]
 
         # The same random numbers in both runs: only the other examples of the minibatch differ.
-        with preserve_variables(states) as restore:
-            among_others, rows = first_rows(*inputs)
+        with preserve_variables(states) as restore, optimised(0):
+            among_others, rows = first_rows(inputs)
             restore(states)
-            among_copies, _ = first_rows(*(tf.repeat(value[:1], batch, axis=0) for value in inputs))
+            among_copies, _ = first_rows([tf.repeat(value[:1], batch, axis=0) for value in inputs])
         for tensor, one, other, count in zip(tensors, among_others, among_copies, rows):
-            alike = _alike(np.asarray(one, np.float64), np.asarray(other, np.float64))
-            what = MIXES if not alike else ALIKE if int(count) == batch else FOLDS
+            alike = _alike(one, other)
+            what = MIXES if not alike else ALIKE if count == batch else FOLDS
             if known.get(tensor.op.name, ALIKE) == ALIKE or what == MIXES:  # an op may have several outputs
                 known[tensor.op.name] = what
 
@@ -231,7 +227,14 @@ class TracedStep:
         rerun = self._upstream(self.needed() | cut.recomputed, self.ops.frozen)
         # Only the draws that it repeats itself: the prefix has moved the other random states on already.
         effects = [*self._effects, *self._draws_of(self._states_read(rerun))]
-        return self._function([*cut.tensors, *self._labels], self._loss, effects)
+        build = self._function([*cut.tensors, *self._step.labels], [self._step.loss], effects)
+
+        def suffix(*values: tf.Tensor) -> tf.Tensor:
+            (loss,) = build(*values)
+            self._step.finish()
+            return loss
+
+        return suffix
 
     def _handle(self, variable: Any) -> int:
         return self._internal[id(variable.handle)]
@@ -256,27 +259,14 @@ class TracedStep:
                     pending.append(source)
         return found
 
-    def _function(self, feeds: Sequence[Any], fetches: Any, effects: Sequence[Any]) -> Any:
-        """Make a function of the part of the graph that computes `fetches` and `effects` from `feeds`."""
-        holder = wrap_function.VariableHolder(share_variables=True)
-        whole = wrap_function.WrappedFunction(self._graph, variable_holder=holder)
-        # TensorFlow counts the exchanges between processes at every call: pass that number on.
-        ends = {self._position[tensor.op.name] for tensor in tf.nest.flatten(fetches)}
-        needed = self._upstream(ends | {self._position[op.name] for op in effects}, set())
-        counted = [
-            (_tensors(numbers), count)
-            for numbers, count in zip(
-                self._graph.deferred_internal_captures, self._graph.deferred_external_captures
-            )
-            if {self._position[number.op.name] for number in _tensors(numbers)} & needed
-        ]
+    def _function(
+        self, feeds: Sequence[Any], fetches: Sequence[Any], effects: Sequence[Any]
+    ) -> Callable[..., List[tf.Tensor]]:
+        """Return the function of the part of the graph that computes `fetches` and `effects` from `feeds`."""
         try:
-            part = whole.prune(
-                [*feeds, *(number for numbers, _ in counted for number in numbers)], [fetches, *effects]
-            )
-        except op_selector.UnliftableError as error:  # an order of ops that goes through the frozen part
-            raise NotCacheable(f"the step cannot be taken apart ({str(error).splitlines()[0]})") from None
-        return lambda *values: part(*values, *_tensors([count() for _, count in counted]))[0]
+            return self._step.source.part(feeds, fetches, effects)
+        except NotAPart as error:
+            raise NotCacheable(f"the step cannot be taken apart: {error}") from None
 
 
 def _parts_of(tensors: Sequence[Any], batch: int) -> Iterator[List[Any]]:
@@ -296,6 +286,9 @@ def _parts_of(tensors: Sequence[Any], batch: int) -> Iterator[List[Any]]:
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:
     """Return whether they are equal up to the order in which kernels add up."""
+    if np.array_equal(one, other):  # as nearly always
+        return True
+    one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
     return np.allclose(one, other, rtol=_ALIKE, atol=_ALIKE * max(1e-30, np.abs(one).max(initial=0.0)))
 
 
@@ -307,8 +300,3 @@ def _before_dropout(tensor: Any) -> Any:
         if is_dropout and tensor.op.type == "Mul":
             tensor = next(t for t in tensor.op.inputs if t.shape.rank)  # the other one is the scale
     return tensor
-
-
-def _tensors(data: Any) -> List[Any]:
-    """Flatten the tensors, or specs, of nested inputs or labels; None is none."""
-    return [part for part in tf.nest.flatten(data) if part is not None]

@@ -1,7 +1,7 @@
 """The variants of a selection's step, whole or cached, and its cache writes, timed side by side."""
 
 import itertools
-from typing import Any, Callable, Dict, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -59,17 +59,18 @@ class StepVariants:
             batch: inputs and labels; all steps train on it.
         """
 
-        def step_of(chosen: np.ndarray) -> CompiledStep:
+        def step_of(chosen: np.ndarray, full: Optional[CompiledStep] = None) -> CompiledStep:
             variables = [v for v, train in zip(objective.model.trainable_variables, chosen) if train]
-            return CompiledStep(objective, optimizer, variables, metrics)
+            return CompiledStep(objective, optimizer, variables, metrics, full)
 
         self._batch = batch
         capacity = _WRITTEN * len(tf.nest.flatten(batch[0])[0])
         spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
-        full, plain = step_of(timings.connected), step_of(mask)
+        full = step_of(timings.connected)
         full.trace(*batch)
-        forward = ForwardPass(objective, optimizer, batch)
-        self.cache = ActivationCache(step_of(mask), batch, spec, capacity, ReuseSettings(), forward, timings)
+        plain = step_of(mask, full)
+        forward = ForwardPass(objective, optimizer, batch, full)
+        self.cache = ActivationCache(plain, batch, spec, capacity, ReuseSettings(), forward, timings)
         self._places = itertools.count()
         self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.cache.random_states]
         with preserve_variables(self._variables):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.graph_part import optimised
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
@@ -90,15 +91,15 @@ class ImportanceEvaluator:
         with contextlib.ExitStack() as stack:
             for x, y in batches:
                 if not count:
-                    training_state = [*variables, *variables_of(self.optimizer)]
-                    restore = stack.enter_context(
-                        preserve_variables([*self._changed_by(x, y), *training_state])
-                    )
-                # Each minibatch is scored from the same weights and slots.
-                before = restore(training_state)[: len(variables)]
-                if not self._momentum:
-                    reset_slots(self.optimizer, variables)
-                total += score(self, x, y, before)
+                    training_state = tf_variables([*variables, *variables_of(self.optimizer)])
+                    stack.enter_context(preserve_variables([*self._changed_by(x, y), *training_state]))
+                    if not self._momentum:
+                        reset_slots(self.optimizer, variables)
+                    before = [variable.read_value() for variable in training_state]
+                else:  # each minibatch is scored from the same weights and slots
+                    for variable, value in zip(training_state, before):
+                        variable.assign(value)
+                total += score(self, x, y, before[: len(variables)])
                 count += 1
         if not count:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
@@ -125,10 +126,19 @@ class ImportanceEvaluator:
 
     def _dense_gradients(self, x: Any, y: Any) -> List[tf.Tensor]:
         variables = self._variables()
-        _, _, gradients = self.objective.gradients(x, y, variables)
+        gradients = self._of_full_step(x, y)
+        if gradients is None:
+            _, _, gradients = self.objective.gradients(x, y, variables)
         return [
             tf.zeros_like(v) if g is None else tf.convert_to_tensor(g) for g, v in zip(gradients, variables)
         ]
+
+    @tf.autograph.experimental.do_not_convert
+    def _of_full_step(self, x: Any, y: Any) -> Optional[List[Any]]:
+        """Return the gradients that the full step's graph computes; None where there is none yet."""
+        full = self._steps.full()
+        others = full.others() if full is not None else None
+        return others.gradients(x, y) if others is not None else None
 
     # The methods below return one tensor: TensorFlow 2.15 leaks 48 bytes for every tensor that it hands to
     # Python.
@@ -147,7 +157,8 @@ class ImportanceEvaluator:
     def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
         """Score a minibatch by (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""
         float(self._full_step()(x, y))
-        return self._of_update(x, y, before).numpy()
+        with optimised(0):
+            return self._of_update(x, y, before).numpy()
 
     def _by_gradient(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
         """Score a minibatch by (N,) the sum of the gradient's absolute values."""

@@ -1,6 +1,7 @@
 """Compiled training steps, one for each selection, in a bounded cache."""
 
 import gc
+import weakref
 from collections import OrderedDict
 from typing import Any, List, Optional, Sequence
 
@@ -8,8 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.graph_part import GraphParts, optimised
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.step_part import FullStep, StepPart, flat
 
 
 def exempt_from_collection() -> None:
@@ -29,7 +32,7 @@ class CompiledStep:
     Attributes:
         graph: the step's graph.
         loss: the scalar loss.
-        gradients: per variable a tensor, an IndexedSlices or None.
+        gradients: per variable a tensor, an IndexedSlices or None; empty of a part of the full step.
         handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
         runs: number of runs so far.
     """
@@ -40,6 +43,7 @@ class CompiledStep:
         optimizer: Any,
         variables: Sequence[tf.Variable],
         metrics: Sequence[tf.keras.metrics.Metric] = (),
+        full: Optional["CompiledStep"] = None,
     ):
         """
         Args:
@@ -47,6 +51,8 @@ class CompiledStep:
             optimizer: built for all trainable tensors of the model (see optimizers.build).
             variables: the tensors to update.
             metrics: updated with (labels, outputs) in the step.
+            full: the step of all trainable tensors, with the same arguments. Once it is traced, this one is a
+                part of its graph.
         """
         self.objective = objective
         self.optimizer = optimizer
@@ -57,9 +63,17 @@ class CompiledStep:
         self.gradients: List[Any] = []
         self.handles: List[Any] = []
         self.runs = 0
+        # Weakly: the cache of steps decides how long a graph lives.
+        self._full = weakref.ref(full) if full is not None else None
+        self._counts = (0, 0)  # of the tensors of inputs and labels
+        self._others: Optional[FullStep] = None
         self._function = tf.function(self._step)
 
     def _step(self, x: Any, y: Any) -> tf.Tensor:
+        part = self._in_full(x, y)
+        if part is not None:
+            self.loss, self.gradients = part.build(x, y), []
+            return self.loss
         outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
         pairs = [(g, v) for g, v in zip(self.gradients, self.variables) if g is not None]
         if pairs:
@@ -71,13 +85,52 @@ class CompiledStep:
     def __call__(self, x: Any, y: Any) -> tf.Tensor:
         """Train on minibatch (x, y); returns the scalar loss."""
         self.runs += 1
-        return self._function(x, y)
+        if self._full is None:
+            return self._function(x, y)
+        with optimised(1):
+            return self._function(x, y)
 
     def trace(self, x: Any, y: Any) -> None:
         """Build the graph for minibatches shaped like (x, y), without running it."""
         self.graph = self._function.get_concrete_function(x, y).graph
+        self._counts = len(flat(x)), len(flat(y))
         internal = {id(outer): inner for outer, inner in self.graph.captures}
         self.handles = [internal.get(id(v.handle)) for v in tf_variables(self.variables)]
+
+    def part(self, x: Any, y: Any) -> StepPart:
+        """Return this step on minibatches shaped like (x, y), in the full step's graph or its own."""
+        part = self._in_full(x, y)
+        if part is None:
+            self.trace(x, y)
+            part = self.whole()
+        return part
+
+    def others(self) -> Optional[FullStep]:
+        """Return the graph of this full step, in which other steps are parts; None before `trace`."""
+        # Gradients averaged over processes are averaged together: each needs all of them.
+        if self.loss is None or self.loss.graph is not self.graph or self.objective.mean is not None:
+            return None
+        if self._others is None or self._others.graph is not self.graph:
+            self._others = FullStep(self.whole(), self.variables, self.gradients, self.optimizer)
+        return self._others
+
+    @tf.autograph.experimental.do_not_convert
+    def _in_full(self, x: Any, y: Any) -> Optional[StepPart]:
+        full = self._full() if self._full is not None else None
+        others = full.others() if full is not None else None
+        part = others.step(self.variables) if others is not None else None
+        return part if part is not None and part.takes(x, y) else None
+
+    def whole(self) -> StepPart:
+        """Return this step as all of its traced graph."""
+        graph: Any = self.graph
+        inputs, labels = self._counts
+        placeholders = [t for t in graph.inputs if t.dtype != tf.resource][: inputs + labels]
+        # The graph's own output is an identity that waits for all that the step does.
+        loss = graph.outputs[0].op.inputs[0]
+        return StepPart(
+            GraphParts(graph), placeholders[:inputs], placeholders[inputs:], loss, graph.control_outputs
+        )
 
     def state(self) -> List[tf.Variable]:
         """Return every variable the traced step reads or writes: weights, slots, counters, statistics, RNG
@@ -115,14 +168,23 @@ class StepCache:
         """Return whether the step for `mask` (N,) bool is compiled."""
         return mask.tobytes() in self._steps
 
+    def full(self) -> Optional[CompiledStep]:
+        """Return the full step if it is compiled."""
+        return self._steps.get(np.ones(len(self.objective.model.trainable_variables), bool).tobytes())
+
+    def step(self, mask: np.ndarray) -> CompiledStep:
+        """Make the step that trains the tensors of `mask` (N,) bool, which is not kept."""
+        variables = [v for v, chosen in zip(self.objective.model.trainable_variables, mask) if chosen]
+        full = None if mask.all() else self.full()
+        return CompiledStep(self.objective, self.optimizer, variables, self.metrics, full)
+
     def get(self, mask: np.ndarray) -> CompiledStep:
         """Return the step that trains the tensors of `mask` (N,) bool. A new one may replace the oldest in
         use.
         """
         key = mask.tobytes()
         if key not in self._steps:
-            variables = [v for v, chosen in zip(self.objective.model.trainable_variables, mask) if chosen]
-            self._steps[key] = CompiledStep(self.objective, self.optimizer, variables, self.metrics)
+            self._steps[key] = self.step(mask)
             if len(self._steps) > self.size:
                 self._steps.popitem(last=False)
                 gc.collect()  # a graph and its function refer to each other

@@ -140,9 +140,15 @@ def apply_gradients(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
             optimizer.apply_gradients(pairs)
         else:
             optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
-    if paused is not None and len(pairs) < paused.shape[0]:
-        trained = {_index(optimizer, variable) for _, variable in pairs}
-        paused.assign_add([int(k not in trained) for k in range(paused.shape[0])])
+    count_paused(optimizer, [variable for _, variable in pairs])
+
+
+def count_paused(optimizer: Any, trained: Sequence[Any]) -> None:
+    """Count a step in which `trained` alone were updated."""
+    paused = paused_steps(optimizer)
+    if paused is not None and len(trained) < paused.shape[0]:
+        numbers = {_index(optimizer, variable) for variable in trained}
+        paused.assign_add([int(k not in numbers) for k in range(paused.shape[0])])
 
 
 @contextlib.contextmanager

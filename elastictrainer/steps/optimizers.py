@@ -93,6 +93,11 @@ def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
     apply_gradients(optimizer, gradients_and_variables)
 
 
+def count_paused(optimizer: Any, trained: Sequence[tf.Variable]) -> None:
+    """Count a step that updated `trained` otherwise than by `apply`."""
+    keras_compat.count_paused(optimizer, trained)
+
+
 def prepare_freezing(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
     """Build for `variables`, of which some will be frozen in some steps.
 

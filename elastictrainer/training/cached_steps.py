@@ -14,7 +14,7 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.policy import CACHE_WRITE
-from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.head_pass import HeadPass
@@ -173,13 +173,18 @@ class CachedStepRunner:
         self, mask: NDArray[np.bool_], minibatch: Minibatch, head: Optional[HeadPass]
     ) -> ActivationCache:
         state, steps = self._run_state, self._steps
-        variables = [v for v, chosen in zip(steps.objective.model.trainable_variables, mask) if chosen]
-        step = CompiledStep(steps.objective, steps.optimizer, variables, steps.metrics)
         if self._forward is None:
-            self._forward = ForwardPass(step.objective, step.optimizer, minibatch)
+            self._forward = ForwardPass(steps.objective, steps.optimizer, minibatch, steps.full())
         features = self._forward.features(head.head.kernel) if head else None
         timings = None if state.policy is None else state.policy.timings
         capacity = len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch
         return ActivationCache(
-            step, minibatch, self._feed.spec, capacity, self._settings, self._forward, timings, features
+            steps.step(mask),
+            minibatch,
+            self._feed.spec,
+            capacity,
+            self._settings,
+            self._forward,
+            timings,
+            features,
         )

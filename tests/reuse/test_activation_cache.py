@@ -208,8 +208,7 @@ def test_what_mixes_examples_is_looked_for_once(tf):
     (x, y), *_ = data(tf)
     forward = ForwardPass(step.objective, step.optimizer, (x, y))
     alike = tf.repeat(x[:1], BATCH, axis=0), y
-    step.trace(*alike)
-    unaware, aware = (TracedStep(step, alike, []) for _ in range(2))
+    unaware, aware = (TracedStep(step.part(*alike), []) for _ in range(2))
     unaware.stop_where_examples_mix(alike)
     aware.stop_where_examples_mix(alike, forward.examples)
     assert not any(op.type == "Conv2D" for op in frozen(aware))
@@ -245,10 +244,10 @@ def test_what_makes_rows_of_another_axis_is_frozen_but_not_stored(tf):
     frames = layers.Flatten()(layers.Conv2D(4, 3)(Rows(8, 8, 3)(inputs)))
     pooled = layers.GlobalAveragePooling1D()(Rows(5, 6 * 6 * 4)(frames))
     step = trained_step(tf, tf.keras.Model(inputs, layers.Dense(3, name="head")(pooled)), ["head"])
-    step.trace(tf.TensorSpec((None, 5, 8, 8, 3)), tf.TensorSpec((None,), tf.int64))
+    spec = tf.TensorSpec((None, 5, 8, 8, 3)), tf.TensorSpec((None,), tf.int64)
     random = np.random.default_rng(0)
     minibatch = tf.constant(random.normal(size=(BATCH, 5, 8, 8, 3)), tf.float32), tf.zeros(BATCH, tf.int64)
-    traced = TracedStep(step, minibatch, [])
+    traced = TracedStep(step.part(*spec), [])
     traced.stop_where_examples_mix(minibatch)
     convolutions = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Conv2D"}
     assert convolutions and convolutions <= traced.ops.valueless

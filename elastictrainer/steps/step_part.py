@@ -1,0 +1,187 @@
+"""A selection's step as a part of the full step's graph, so that it need not be traced in Python."""
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+
+import tensorflow as tf
+
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.graph_part import READS, GraphParts, written_by
+from elastictrainer.steps.keras_compat import paused_steps, tf_variables
+
+
+@dataclass
+class StepPart:
+    """A training step in a traced graph: alone in its own, or among others' updates in the full step's.
+
+    Attributes:
+        source: the graph.
+        inputs, labels: its placeholders, flat.
+        loss: the scalar loss.
+        effects: ops that run for their effect: updates, counters, statistics, moves of random states.
+        finish: traces what the graph does not have.
+    """
+
+    source: GraphParts
+    inputs: List[Any]
+    labels: List[Any]
+    loss: Any
+    effects: List[Any]
+    finish: Callable[[], None] = field(default=lambda: None)
+
+    @tf.autograph.experimental.do_not_convert
+    def build(self, x: Any, y: Any) -> tf.Tensor:
+        """Build the step on minibatch (x, y) into the tf.function that is being traced; returns the loss."""
+        build = self.source.part([*self.inputs, *self.labels], [self.loss], self.effects)
+        (loss,) = build(*flat(x), *flat(y))
+        self.finish()
+        return loss
+
+    def takes(self, x: Any, y: Any) -> bool:
+        """Return whether minibatches shaped like (x, y) fit the placeholders."""
+        placeholders, given = [*self.inputs, *self.labels], [*flat(x), *flat(y)]
+        return len(placeholders) == len(given) and all(
+            isinstance(spec, (tf.Tensor, tf.TensorSpec))
+            and tf.TensorSpec(spec.shape, spec.dtype).is_subtype_of(tf.TensorSpec(p.shape, p.dtype))
+            for p, spec in zip(placeholders, given)
+        )
+
+
+class FullStep:
+    """The graph of a traced full step, which holds the step of every selection.
+
+    That of a selection has the same loss and the same gradients. Of the updates it has those of its tensors.
+
+    Attributes:
+        graph: the graph.
+    """
+
+    def __init__(self, whole: StepPart, variables: Sequence[Any], gradients: Sequence[Any], optimizer: Any):
+        """
+        Args:
+            whole: the full step.
+            variables: all trainable tensors.
+            gradients: their gradients, as of `CompiledStep`.
+            optimizer: updates them.
+        """
+        self._whole, self._variables, self._gradients = whole, list(variables), list(gradients)
+        self._optimizer = optimizer
+        self.graph: Any = whole.source.graph
+        graph = self.graph
+        internal = {id(outer): inner.name for outer, inner in graph.captures}
+        self._weights = [internal.get(id(v.handle)) for v in tf_variables(variables)]
+        paused = paused_steps(optimizer)
+        self._paused = None if paused is None else internal.get(id(paused.handle))
+        self._slots = {
+            internal[id(v.handle)]: v.shape.num_elements()
+            for v in tf_variables(optimizers.variables_of(optimizer))
+            if id(v.handle) in internal
+        }
+        values = {k: _values(g).name for k, g in enumerate(gradients) if g is not None}
+        self._divides = not self._goes_through_calls(set(values.values()))
+        effects = [op for op in graph.control_outputs if op.type not in READS]
+        names = (op.name for op in graph.get_operations())
+        forward = set(itertools.takewhile(lambda name: name != whole.loss.op.name, names))
+        # Ops of the forward pass run in every step, also where they write to a weight.
+        self._always = [op for op in effects if op.name in forward]
+        # Of each of the others: the tensors whose gradients it needs, and the handles that it writes through.
+        self._updates: List[Tuple[Any, Set[int], Set[str]]] = []
+        if self._divides:
+            needs, updates = self._needed_gradients(values), [op for op in effects if op.name not in forward]
+            self._updates = [(op, needs[op.name], {t.name for t in written_by(op)}) for op in updates]
+
+    def step(self, variables: Sequence[Any]) -> Optional[StepPart]:
+        """Return the step that updates `variables`; None where the graph cannot be taken apart so."""
+        ids = {id(v) for v in variables}
+        chosen = {k for k, v in enumerate(self._variables) if id(v) in ids}
+        effects = self._of(chosen) if self._divides and len(chosen) == len(variables) else None
+        if effects is None:
+            return None
+        trained = [self._variables[k] for k in sorted(chosen) if self._gradients[k] is not None]
+        if chosen and not trained:  # no optimizer is applied
+            return None
+
+        def finish() -> None:
+            if trained:
+                optimizers.count_paused(self._optimizer, trained)
+
+        whole = self._whole
+        return StepPart(whole.source, whole.inputs, whole.labels, whole.loss, effects, finish)
+
+    @tf.autograph.experimental.do_not_convert
+    def gradients(self, x: Any, y: Any) -> Optional[List[Any]]:
+        """Build the gradients on minibatch (x, y) into the tf.function that is being traced.
+
+        Statistics and random states change as in a step. Returns for each tensor its gradient, None where it
+        has none; None where `step` is None.
+        """
+        part = self.step([])
+        if part is None or not part.takes(x, y):
+            return None
+        wanted = [g for g in self._gradients if g is not None]
+        parts = tf.nest.flatten(wanted, expand_composites=True)
+        built = part.source.part([*part.inputs, *part.labels], parts, part.effects)(*flat(x), *flat(y))
+        found = iter(tf.nest.pack_sequence_as(wanted, built, expand_composites=True))
+        return [None if g is None else next(found) for g in self._gradients]
+
+    def _of(self, chosen: Set[int]) -> Optional[List[Any]]:
+        """Return the effects of the step of these tensors; None where they depend on the others."""
+        left_out = {name for k, name in enumerate(self._weights) if k not in chosen}
+        found, counters = list(self._always), set()
+        for op, gradients, writes in self._updates:
+            if self._paused in writes or (gradients and not gradients & chosen):
+                continue
+            if gradients - chosen:  # such as clipping by the norm of all gradients
+                return None
+            if writes & left_out:
+                if gradients:
+                    return None
+                continue  # such as weight decay
+            if not gradients:
+                # A counter is written once, whatever trains. Nobody knows which tensors another slot is for.
+                for name in writes & set(self._slots):
+                    if name in counters or self._slots[name] != 1:
+                        return None
+                    counters.add(name)
+            found.append(op)
+        return found
+
+    def _needed_gradients(self, values: Dict[int, str]) -> Dict[str, Set[int]]:
+        """Return, for each op, the numbers of the gradients that its value needs first."""
+        of_tensor: Dict[str, Set[int]] = {}
+        for k, name in values.items():
+            of_tensor.setdefault(name, set()).add(k)
+        needs: Dict[str, Set[int]] = {}
+        for name, sources in self._whole.source.inputs():
+            needs[name] = set().union(*(of_tensor.get(s) or needs[s.partition(":")[0]] for s in sources))
+        return needs
+
+    def _goes_through_calls(self, gradients: Set[str]) -> bool:
+        """Return whether a gradient goes through a function, as that of a loop does.
+
+        Its graph is then another one for each set of tensors: what is kept for the way back is not the same.
+        """
+        source = self._whole.source
+        weighted = {name.partition(":")[0] for name in self._weights if name is not None}
+        for name, sources in source.inputs():
+            if any(s.partition(":")[0] in weighted for s in sources):
+                weighted.add(name)
+        on_the_way = source.upstream({name.partition(":")[0] for name in gradients})
+        return any(
+            node.name in weighted and node.name in on_the_way and _calls(node)
+            for node in source.definition.node
+        )
+
+
+def flat(data: Any) -> List[Any]:
+    """Flatten the tensors, or specs, of nested inputs or labels; None is none."""
+    return [part for part in tf.nest.flatten(data) if part is not None]
+
+
+def _values(gradient: Any) -> Any:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def _calls(node: Any) -> bool:
+    return any(value.HasField("func") or value.list.func for value in node.attr.values())
