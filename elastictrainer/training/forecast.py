@@ -12,7 +12,7 @@ from elastictrainer.selection.plan import FEWEST, Plan
 
 # What a selection takes, in full steps: to build its graphs; to score the tensors as well. Measured with
 # MobileNetV2 at 224x224; smaller networks take more of their own steps.
-GRAPH_STEPS, _SCORING_STEPS = 30.0, 40.0
+GRAPH_STEPS, _SCORING_STEPS = 15.0, 35.0
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,11 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         wanted.selection.interval,
         by_clock,
     )
+    if state.rates is not None and by_clock and selects and cached:
+        rates = state.rates.for_epochs(run_plan.passes)
+        if rates.highest != state.rates.highest:
+            LOG.info(f"few epochs: the learning rate is {rates.highest:g} at most")
+        state.rates = rates
     goes_on = bool(short and kept.policy and _still_holds(state, kept))
     if goes_on:
         run_plan = dataclasses.replace(run_plan, starts=[])

@@ -8,7 +8,7 @@ import pytest
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import given, load, parse
-from elastictrainer.experiment.rates import learning_rate
+from elastictrainer.experiment.rates import learning_rate, rate_schedule
 from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
 from elastictrainer.experiment.settings_checks import check_names, check_together
 
@@ -22,6 +22,8 @@ def test_defaults_are_the_papers_but_for_the_solved_head():
     assert (settings.rho, settings.interval, settings.epochs, settings.batch_size) == (0.5, None, 12, 4)
     assert (settings.weight_decay, settings.optimizer, settings.head_init) == (5e-4, "sgd", "solve")
     assert learning_rate(settings) == 2e-4 and learning_rate(read(["--head-init", "zeros"])) == 1e-4
+    assert rate_schedule(settings).few == 1e-4
+    assert rate_schedule(read(["--learning-rate", "2e-4"])).few is None, "what is asked for"
     assert settings.importance_batches == 5 and settings.scheme == "elastic"
 
 

@@ -48,7 +48,7 @@ def test_less_and_less_is_prepared_in_less_and_less_time(tf, model):
     scored = min(s for s, kind in by_seconds.items() if kind == "update" and s > 50)
     last_layers = min(s for s, kind in by_seconds.items() if kind == "weight-magnitude")
     head = min(s for s, kind in by_seconds.items() if kind is None)
-    assert head < last_layers < scored and scored - last_layers == 4, "the scores take 4 s"
+    assert head < last_layers < scored and scored - last_layers in (3, 4), "the scores take 3.5 s"
     assert all(by_seconds[s] == "update" for s in range(scored, 200))
     # What is refused afterwards is refused for what was asked for.
     assert head >= 45 and by_seconds[head - 1] == "update"

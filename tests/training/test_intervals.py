@@ -81,6 +81,6 @@ def test_steps_have_the_time_that_is_left_when_all_before_them_is_done():
 
 def test_what_graphs_take_is_taken_from_what_others_took():
     (target,) = targets_of(scores=True)
-    assert target * STEPS * 0.1 == pytest.approx(500 - 8 - 0.8 * 8 - WRITING_S), "as scoring did"
+    assert target * STEPS * 0.1 == pytest.approx(500 - 8 - 0.4 * 8 - WRITING_S), "as scoring did"
     _, second = targets_of(scores=True, intervals=2)
     assert second * STEPS * 0.1 == pytest.approx(1000 - 16 - 10 - WRITING_S), "as those of the first interval"
