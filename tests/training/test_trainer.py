@@ -109,7 +109,8 @@ def test_a_run_of_few_epochs_by_the_clock_has_the_rate_for_that(tf, keras):
     x, y = bright_images()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     rates, seen = RateSchedule(0.01, "constant", few=0.001), []
-    trainer = elastic(image_network(keras), loss, 1.0, timings=None, deterministic=False, rates=rates)
+    options = {"timings": None, "deterministic": False, "head": "solve", "rates": rates}
+    trainer = elastic(image_network(keras), loss, 1.0, **options)
     note = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: seen.append(
             optimizers.learning_rate_of(trainer.model.optimizer)
