@@ -176,7 +176,7 @@ RECORDING = (
 @pytest.fixture(scope="module")
 def recording(workshop):
     """A run of two workers that record their own shares, left alone; its folders."""
-    measure = (*DEEPER, "--batch-size", "2", "--output", "deeper.json", *QUICK_PROFILE)
+    measure = (*DEEPER, "--batch-size", "2", "--output", "deeper.json", "--steps", "2")
     finish([Process(workshop, "et-profile", *measure)])
     profile = json.loads((workshop / "deeper.json").read_text())
     # On a busy machine it may not pay to record steps of a millisecond; here it does.
