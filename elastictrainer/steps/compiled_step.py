@@ -7,6 +7,7 @@ from typing import Any, List, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.objective import Objective
@@ -109,7 +110,7 @@ class StepCache:
     def clear(self) -> None:
         """Free all of them."""
         self._steps.clear()
-        gc.collect()
+        resident.give_back()
 
     def has(self, mask: np.ndarray) -> bool:
         """Return whether the step for `mask` (N,) bool is compiled."""
@@ -125,6 +126,8 @@ class StepCache:
             self._steps[key] = CompiledStep(self.objective, self.optimizer, variables, self.metrics)
             if len(self._steps) > self.size:
                 self._steps.popitem(last=False)
-                gc.collect()  # a graph and its function refer to each other
+                # A graph and its function refer to each other. The small blocks of a graph lie among larger
+                # ones: without giving them back, the next selections spread over more and more memory.
+                resident.give_back()
         self._steps.move_to_end(key)
         return self._steps[key]
