@@ -89,6 +89,7 @@ def _train(
     check_together(settings)
     if not resume:  # a resumed run cannot name another folder: it goes on without a cache
         require_writable_cache(settings)
+    memory.prepare(settings.memory)
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     assembly.note_precision(settings)

@@ -54,9 +54,10 @@ class MemoryLimit:
         self._limit = limit
         copied = bytes_of([*model.trainable_variables, *optimizers.variables_of(optimizer)])
         updates = 2 * bytes_of(model.trainable_variables)  # the gradients at the new weights, and the updates
+        connected = timings.connected
         least = max(
-            _cheapest(memory, timings.connected) + self._overhead(memory),
-            self._scoring(memory, timings.connected, 1, copied + updates),
+            _cheapest(memory, connected) + self._overhead(memory),
+            to_score(memory, connected, 1, copied + updates),
         )
         if least > limit:
             raise UsageError(
@@ -66,22 +67,17 @@ class MemoryLimit:
         fitting = (
             n
             for n in range(memory.batch, 0, -1)
-            if self._scoring(memory, timings.connected, n, copied + updates) <= limit
+            if to_score(memory, connected, n, copied + updates) <= limit
         )
         self.examples = next(fitting, 1)
         self.scale = memory.batch / self.examples
-        left = limit - _cheapest(memory, timings.connected) - self._overhead(memory)
+        left = limit - _cheapest(memory, connected) - self._overhead(memory)
         self.cache_bytes = int(_CACHED * left)
         self.for_steps = limit - self._overhead(memory) - self.cache_bytes
 
     def _overhead(self, memory: StepMemory) -> float:
         """Return the bytes that a run takes in addition to its steps: graphs, and minibatches."""
         return _BESIDE + (_GRAPHS - 1) * float(memory.graph.amount.sum())
-
-    def _scoring(self, memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
-        """Return the bytes that scoring takes: a full step, a graph of gradients, a copy of the state."""
-        graph = float(memory.graph.amount.sum())
-        return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
 
     def reuse(self, settings: ReuseSettings) -> ReuseSettings:
         """Return the settings of the cache, which goes into a file beyond its share of the memory."""
@@ -109,6 +105,15 @@ class MemoryLimit:
                 f"memory: full steps are timed and scored on {self.examples} of {memory.batch} images, and "
                 "their times scaled"
             )
+
+
+def to_score(memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
+    """Return the resident memory of a process that scores the tensors `connected` (N,) bool.
+
+    It makes a full step on so many examples, a graph of gradients, and copies of so many bytes.
+    """
+    graph = float(memory.graph.amount.sum())
+    return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
 
 
 def auto() -> float:

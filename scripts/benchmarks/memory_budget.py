@@ -2,7 +2,7 @@
 
     python scripts/benchmarks/memory_budget.py --images path/to/images --weights path/to/mobilenet_v2.h5
 
-For each model five selections, each in a process of its own: the peak of resident memory of six training steps
+For each model five selections, each in a process of its own: the peak of resident memory of six steps
 above that of the process with model and optimizer, against the prediction of a profile from another process.
 """
 
