@@ -68,6 +68,11 @@ def keep_nothing() -> bool:
     return kept
 
 
+def keeps() -> bool:
+    """Return whether memory is kept for later, as usual; a run within a limit does not."""
+    return _keeps
+
+
 def without_pool() -> None:
     """Let TensorFlow take its tensors' memory from malloc; works only before the process' first op.
 

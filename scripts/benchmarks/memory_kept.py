@@ -29,7 +29,7 @@ from elastictrainer.runs.files import write_csv, write_json
 from elastictrainer.runs.run_folder import RunFolder
 
 _COLUMNS = ("model", "run", "memory", "peak", "in_group", "status", "accuracy", "said")
-_LEAST = re.compile(r"(?:least|image take)\D*?([\d.]+GB)")
+_LEAST = re.compile(r"The least, .*, is ([\d.]+GB)")
 _KILLED = -9
 
 
