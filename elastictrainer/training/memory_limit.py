@@ -66,9 +66,7 @@ class MemoryLimit:
                 f"in training, is {asked(least)}."
             )
         fitting = (
-            n
-            for n in range(memory.batch, 0, -1)
-            if to_score(memory, connected, n, copied + updates) <= limit
+            n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n, copied + updates) <= limit
         )
         self.examples = next(fitting, 1)
         self.scale = memory.batch / self.examples
