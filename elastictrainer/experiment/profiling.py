@@ -27,7 +27,7 @@ from elastictrainer.training.memory_limit import asked, to_score
 
 PROFILES = Path("profiles")
 _OTHER_STEPS = 2  # compiled steps that are held together with the full one while selections are timed
-_LEFT = 17.0  # times the estimate of a graph: what a profile of MobileNetV2 left and found out (160 MB)
+_LEFT = 170e6  # bytes that a profile of MobileNetV2 left resident, or found that a graph takes more
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
 
@@ -195,10 +195,9 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     if memory is None:
         return int(batch[0].shape[0])
     every = np.ones(len(variables), bool)
-    graph = float(memory.graph.amount.sum())
-    others = _OTHER_STEPS * (graph + memory.always)
+    others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
     # The run comes after the profile: what it needs is said now, not when the profile is made.
-    afterwards = to_score(memory, every, 1, bytes_of(variables)) + _LEFT * graph
+    afterwards = to_score(memory, every, 1, bytes_of(variables)) + _LEFT
     least = max(memory.for_batch(1).total(every) + others, afterwards)
     if least > limit:
         raise UsageError(
