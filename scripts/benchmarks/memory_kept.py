@@ -153,7 +153,7 @@ def draw(rows: List[Dict[str, Any]], path: str) -> None:
 
     limited = [row for row in rows if row["memory"] and row["status"] in (0, _KILLED)]
     figure, axes = pyplot.subplots(figsize=(5, 4), layout="constrained")
-    most = 1.1 * max(max(row["memory"], row["peak"]) for row in rows) / 1e9
+    most = 1.1 * max(max(row["memory"] or 0, row["peak"]) for row in rows) / 1e9
     axes.plot([0, most], [0, most], color="0.6", linewidth=1, label="the limit")
     for name, marker in zip(dict.fromkeys(row["model"] for row in rows), "osD^"):
         own = [row for row in limited if row["model"] == name]
