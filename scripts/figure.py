@@ -9,6 +9,7 @@
   SEEDS        "0 1 2": each run with each of these seeds; pictures and numbers are then means (0)
   FORMAT       of the pictures: png, pdf or svg (png)
   MODEL, DATASET, WEIGHTS, EPOCHS, RHO, RHOS   instead of the figure's own; one each, but for RHOS ("0.4 0.5")
+  MEMORY       1.2GB: figure22 has one more run, within that memory
   OUTPUT       where runs and pictures go (figures-output); finished runs there are reused, interrupted ones
                resumed
 
@@ -62,6 +63,15 @@ def _figure21(figure: Figure) -> None:
     figure.draw_each("figure21_importance", "importance")
 
 
+def _figure22(figure: Figure) -> None:
+    memory = os.environ.get("MEMORY")
+    if memory:
+        figure.train(
+            DATASET, MODEL, f"elastic-0.5-{memory}", "--scheme", "elastic", "--rho", "0.5", "--memory", memory
+        )
+    _full_and_elastic(figure, "memory")
+
+
 def _full_and_elastic(figure: Figure, quantity: str) -> None:
     figure.baselines(DATASET, MODEL, "full")
     figure.elastic(DATASET, MODEL, "0.5")
@@ -96,7 +106,7 @@ FIGURES: Dict[str, Tuple[str, Callable[[Figure], None]]] = {
     "figure21": ("Which tensors each selection chose, and their importance.", _figure21),
     "figure22": (
         "Peak memory, elastic against full training.",
-        lambda figure: _full_and_elastic(figure, "memory"),
+        _figure22,
     ),
     "figure23": (
         "Energy of training, elastic against full, where the device has a sensor.",

@@ -19,6 +19,12 @@ _FLOAT = 4  # bytes
 _KEPT = 0.5
 
 
+def prepare(asked: Optional[str]) -> None:
+    """Prepare a process that has made no tensor yet for a run that was asked to with --memory; None: any."""
+    if asked is not None:
+        resident.without_pool()
+
+
 def limit(asked: Optional[str]) -> Optional[float]:
     """Return the bytes that a run may take by --memory; None: as many as it takes. UsageError on a GPU.
 

@@ -23,10 +23,11 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
-from elastictrainer.training.memory_limit import asked
+from elastictrainer.training.memory_limit import asked, to_score
 
 PROFILES = Path("profiles")
 _OTHER_STEPS = 2  # compiled steps that are held together with the full one while selections are timed
+_LEFT = 170e6  # bytes that a profile of MobileNetV2 left resident, or found that a graph takes more
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
 
@@ -159,13 +160,15 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
         return int(batch[0].shape[0])
     every = np.ones(len(variables), bool)
     others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
-    fitting = memory.largest_batch(every, limit - others)
-    if not fitting:
+    # The run comes after the profile: what it needs is said now, not when the profile is made.
+    afterwards = to_score(memory, every, 1, bytes_of(variables)) + _LEFT
+    least = max(memory.for_batch(1).total(every) + others, afterwards)
+    if least > limit:
         raise UsageError(
-            f"memory: {limit / 1e9:.2f} GB are too little to profile this model: full steps of one image "
-            f"take {asked(memory.for_batch(1).total(every) + others)}."
+            f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with full steps of one "
+            f"image, is {asked(least)}."
         )
-    return fitting
+    return memory.largest_batch(every, limit - others)
 
 
 def make_profile(

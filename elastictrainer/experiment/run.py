@@ -77,6 +77,7 @@ def _train(
     check_together(settings)
     if settings.reuse_dir and settings.reuse != "off" and not resume:  # which goes on without a cache
         require_writable(Path(settings.reuse_dir), f"--reuse-dir {settings.reuse_dir!r}")
+    memory.prepare(settings.memory)
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     assembly.note_precision(settings)

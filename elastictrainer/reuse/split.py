@@ -11,6 +11,7 @@ import tensorflow as tf
 from elastictrainer.reuse.cut import Cut, downstream, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
 from elastictrainer.reuse.storable import is_storable, row_bytes
+from elastictrainer.runs import resident
 from elastictrainer.steps.graph_part import NotAPart, optimised
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.snapshot import preserve_variables
@@ -19,7 +20,7 @@ from elastictrainer.steps.step_part import StepPart, flat
 # What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
 # or another number of rows.
 ALIKE, MIXES, FOLDS = "alike", "mixes", "folds"
-_HELD = 128e6  # bytes of tensors that are compared at once
+_HELD, _HELD_LITTLE = 128e6, 32e6  # bytes of tensors that are compared at once; within a limit of memory
 _ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
 
 
@@ -271,11 +272,12 @@ class TracedStep:
 
 def _parts_of(tensors: Sequence[Any], batch: int) -> Iterator[List[Any]]:
     """Divide tensors into parts of few bytes each: a function holds all that it returns until it ends."""
+    most = _HELD if resident.keeps() else _HELD_LITTLE
     part: List[Any] = []
     held = 0.0
     for tensor in tensors:
         size = batch * row_bytes(tensor, "float32")
-        if part and held + size > _HELD:
+        if part and held + size > most:
             yield part
             part, held = [], 0.0
         part.append(tensor)

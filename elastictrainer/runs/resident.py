@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 from pathlib import Path
 from typing import Optional
 
@@ -63,6 +64,19 @@ def keep_nothing() -> bool:
     kept, _keeps = _keeps, False
     _set_thresholds(_LARGE, _LARGE)
     return kept
+
+
+def keeps() -> bool:
+    """Return whether memory is kept for later, as usual; a run within a limit does not."""
+    return _keeps
+
+
+def without_pool() -> None:
+    """Let TensorFlow take its tensors' memory from malloc; works only before the process' first op.
+
+    On x86 with oneDNN it has a pool of its own for them, which never gives anything back.
+    """
+    os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 
 
 def keep_as_usual() -> None:

@@ -148,11 +148,14 @@ class ImportanceEvaluator:
 
     def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
         # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, and the variables hold w + dw.
-        updates = [v - w for v, w in zip(tf_variables(self._variables()), before)]
-        products = [g * dw for g, dw in zip(self._dense_gradients(x, y), updates)]
+        # An update is made when its gradient is there: all of them at once would take as much as the weights.
         # Added up in double precision: the products of a large tensor's elements differ by orders of
         # magnitude.
-        return -tf.stack([tf.reduce_sum(tf.cast(p, tf.float64)) for p in products])
+        scores = []
+        for v, w, g in zip(tf_variables(self._variables()), before, self._dense_gradients(x, y)):
+            with tf.control_dependencies([g]):
+                scores.append(-tf.reduce_sum(tf.cast(g * (v - w), tf.float64)))
+        return tf.stack(scores)
 
     def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
         """Score a minibatch by (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""

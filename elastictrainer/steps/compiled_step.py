@@ -8,6 +8,7 @@ from typing import Any, List, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.graph_part import GraphParts, optimised
 from elastictrainer.steps.keras_compat import tf_variables
@@ -162,7 +163,7 @@ class StepCache:
     def clear(self) -> None:
         """Free all of them."""
         self._steps.clear()
-        gc.collect()
+        resident.give_back()
 
     def has(self, mask: np.ndarray) -> bool:
         """Return whether the step for `mask` (N,) bool is compiled."""
@@ -187,6 +188,8 @@ class StepCache:
             self._steps[key] = self.step(mask)
             if len(self._steps) > self.size:
                 self._steps.popitem(last=False)
-                gc.collect()  # a graph and its function refer to each other
+                # A graph and its function refer to each other. The small blocks of a graph lie among larger
+                # ones: without giving them back, the next selections spread over more and more memory.
+                resident.give_back()
         self._steps.move_to_end(key)
         return self._steps[key]

@@ -89,7 +89,9 @@ class Trainer:
             memory: bytes that this process may have resident in all; None: as many as it takes. Tensors are
                 then selected within time and memory, full steps take fewer examples where they would not fit,
                 and a cache beyond its share goes into a file. Malloc then gives large blocks back
-                at once for as long as the process lasts. Making a profile counts for nothing: pass `timings`.
+                at once for as long as the process lasts. On x86 set TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 in the
+                environment: TensorFlow's own pool never gives back what the largest step took. Making a
+                profile counts for nothing: pass `timings`.
             rho: training time asked for, over that of full training of the `epochs` given to `fit`; how many
                 epochs the run makes in it is a result.
             interval: epochs between two selections; None: as the time allows.

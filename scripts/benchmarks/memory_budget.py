@@ -1,12 +1,9 @@
-"""Memory: predicted against measured, and whole runs under --memory.
+"""The memory of a step, predicted against measured.
 
     python scripts/benchmarks/memory_budget.py --images path/to/images --weights path/to/mobilenet_v2.h5
-    python scripts/benchmarks/memory_budget.py mobilenetv2 --runs --images path/to/images --weights ...
 
-Without --runs: for each model five selections, each in a process of its own: the peak of resident memory of
-six training steps above that of the process with model and optimizer, against the prediction of a profile
-from another process. With --runs: et-train as it is, in full and then under --memory at shares of the peak of
-full training; the peak is that of the whole process, from its start to its end.
+For each model five selections, each in a process of its own: the peak of resident memory of six steps
+above that of the process with model and optimizer, against the prediction of a profile from another process.
 """
 
 import json
@@ -175,61 +172,8 @@ def predictions(options: Any) -> List[Dict[str, Any]]:
     return rows
 
 
-def run(name: str, options: Any, folder: str, *extra: str) -> Dict[str, Any]:
-    """Train by et-train in a process of its own; its peak and what it reached."""
-    weights = options.weights if name == "mobilenetv2" else "none"
-    settings = [
-        "--model",
-        name,
-        "--dataset",
-        options.images,
-        "--weights",
-        weights,
-        "--epochs",
-        str(options.epochs),
-    ]
-    settings += ["--optimizer", "adam"] if name == "vit" else []
-    settings += ["--calibration-seconds", "5", "--output", folder, "--overwrite"]
-    command = [sys.executable, "-m", "elastictrainer.cli.train", *settings, *extra]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    summary = Path(folder, "summary.json")
-    if ended.returncode or not summary.exists():
-        return {"status": ended.returncode, "said": ended.stdout.strip().splitlines()[-1]}
-    value = json.loads(summary.read_text())
-    return {"status": 0, "peak": value["peak_rss_bytes"], "accuracy": value["accuracy"]}
-
-
-def runs(options: Any) -> List[Dict[str, Any]]:
-    """The table of whole runs."""
-    rows = []
-    print(f"{'model':<16}{'run':>12}{'limit MB':>10}{'peak MB':>10}{'accuracy':>10}")
-    for name in options.models:
-        folder = str(Path(options.output).with_suffix(""))
-        full = 0.0
-        kinds = [("full", ["--scheme", "full"]), ("no limit", [])]
-        kinds += [(str(share), []) for share in (0.7, 0.5, 0.35)]
-        for kind, extra in kinds:
-            limit = None
-            if kind[0].isdigit():
-                limit = int(float(kind) * full)
-                extra = ["--memory", f"{limit}B"]
-            found = run(name, options, f"{folder}-{name}-{kind.replace(' ', '-')}", *extra)
-            full = full or found.get("peak", 0.0)
-            rows.append({"model": name, "run": kind, "limit": limit, **found})
-            shown = (
-                f"{found['peak'] / 1e6:>10.0f}{found['accuracy']:>10.1%}"
-                if "peak" in found
-                else found["said"]
-            )
-            print(f"{name:<16}{kind:>12}{(limit or 0) / 1e6:>10.0f}{shown}", flush=True)
-            write_json(options.output, {"rows": rows})
-    return rows
-
-
 def main() -> None:
     parser = bench.parser(__doc__, "memory_budget.json", MODELS)
-    parser.add_argument("--runs", action="store_true", help="whole runs under --memory")
-    parser.add_argument("--epochs", type=int, default=2, help="of these runs")
     parser.add_argument("--here", choices=("profile", "peak"), help="measure in this process")
     parser.add_argument("--selection", choices=SELECTIONS, help="what --here trains")
     parser.add_argument("--profile", help="the profile that --here predicts by")
@@ -238,7 +182,7 @@ def main() -> None:
         result = (profile if options.here == "profile" else peak)(options.models[0], options)
         write_json(options.output, {"result": result})
         return
-    rows = runs(options) if options.runs else predictions(options)
+    rows = predictions(options)
     write_json(options.output, {"rows": rows, "options": vars(options), **bench.environment.describe()})
 
 

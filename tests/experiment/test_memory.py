@@ -1,5 +1,8 @@
 """The check that a step fits into the memory."""
 
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("tensorflow")
@@ -38,6 +41,27 @@ def test_a_limit_is_a_size_or_three_quarters_of_what_is_free(monkeypatch):
     monkeypatch.setattr(resident, "available_bytes", lambda: 3 * 10**9)
     monkeypatch.setattr(resident, "resident_bytes", lambda: 10**9)
     assert memory.limit("auto") == 3e9
+
+
+def test_a_run_within_a_limit_gives_back_what_its_largest_step_took():
+    code = """
+import tensorflow as tf
+from elastictrainer.experiment import memory
+from elastictrainer.runs import resident
+memory.prepare("1GB")
+tf.ones(1)
+before = resident.resident_bytes()
+large = tf.ones((2**25,))
+grown = resident.resident_bytes() - before
+del large
+resident.give_back()
+print(grown / 2**20, (resident.resident_bytes() - before) / 2**20)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    grown, kept = map(float, done.stdout.split())
+    assert grown > 100
+    assert kept < 32
 
 
 def test_a_limit_on_a_gpu_is_refused(tf, monkeypatch):

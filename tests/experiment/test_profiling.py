@@ -1,13 +1,19 @@
 """Profiles as the commands make them, and what they tell the user about it."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
 
 import usermodels
-from builders import invented_timings
+from builders import invented_timings, small_network
+from elastictrainer import UsageError
 from elastictrainer.experiment import profiling
+from elastictrainer.experiment.quantities import bytes_of
+from elastictrainer.runs import resident
+from elastictrainer.steps import optimizers
+from elastictrainer.training.memory_limit import MemoryLimit
 from log_lines import listen
 
 
@@ -30,6 +36,28 @@ def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
     (line,) = said
     (unused,) = [name for name in timings.names if "unused" in name]
     assert line.endswith(f": {unused}")
+
+
+def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf):
+    model, optimizer = small_network(tf), optimizers.make("sgd")
+    images = tf.zeros((4, 8, 8, 3)), tf.zeros((4,), tf.int64)
+
+    def profile(limit):
+        resident.keep_nothing()
+        timings = profiling.make_profile(
+            model, images, optimizer, {}, limit, warmup=1, steps=2, calibrate_s=0
+        )
+        return MemoryLimit(limit, timings, model, optimizer)
+
+    try:
+        with pytest.raises(UsageError, match="too little for this model") as refused:
+            profile(1e6)
+        least = bytes_of(re.search(r"The least, .*, is (.*)\.$", str(refused.value))[1])
+        assert profile(least).examples >= 1
+        with pytest.raises(UsageError, match="too little for this model"):
+            profile(least - 100e6)
+    finally:
+        resident.keep_as_usual()
 
 
 @pytest.mark.parametrize("estimated", [["second/kernel"], ["first/bias", "head/kernel"], []])

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from elastictrainer.runs import resident
 from networks import (
     assign,
     attention,
@@ -129,11 +130,20 @@ def test_tensors_are_compared_in_parts_of_few_bytes(tf, monkeypatch):
     from elastictrainer.reuse import split
 
     monkeypatch.setattr(split, "_HELD", 400.0)
+    monkeypatch.setattr(split, "_HELD_LITTLE", 200.0)
     graph = tf.Graph()
     with graph.as_default():
         tensors = [tf.zeros((4, width)) for width in (5, 15, 10, 30, 2, 3)]  # 80, 240, 160, 480, 32, 48 bytes
-    widths = [[int(t.shape[1]) for t in part] for part in split._parts_of(tensors, 4)]
-    assert widths == [[5, 15], [10], [30], [2, 3]]
+
+    def widths():
+        return [[int(t.shape[1]) for t in part] for part in split._parts_of(tensors, 4)]
+
+    assert widths() == [[5, 15], [10], [30], [2, 3]]
+    resident.keep_nothing()  # as a run within a limit of memory does
+    try:
+        assert widths() == [[5], [15], [10], [30], [2, 3]]
+    finally:
+        resident.keep_as_usual()
 
 
 def test_augmentation_and_an_inner_dropout_are_done_once_and_the_outer_one_is_not(tf):

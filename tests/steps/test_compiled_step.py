@@ -1,3 +1,4 @@
+import ctypes
 import gc
 import weakref
 
@@ -6,6 +7,7 @@ import pytest
 
 from builders import ArrayData, small_network
 from elastictrainer import Objective
+from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache, exempt_from_collection
 from elastictrainer.steps.keras_compat import random_states, tf_variables
@@ -43,6 +45,22 @@ def test_compiled_steps_are_kept_within_the_bound_and_old_graphs_are_freed(tf, c
     gc.collect()
     assert len(cache) == 2 and [cache.has(m) for m in masks] == [False, False, True, True]
     assert [graph() is None for graph in graphs] == [True, True, False, False]
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc's malloc can be asked to"
+)
+def test_memory_among_the_blocks_of_a_freed_graph_goes_back_to_the_system(tf):
+    cache = make_cache(tf, size=1)
+    masks = np.eye(10, dtype=bool)[:2]
+    cache.get(masks[0])
+    blocks = [bytes(100_000) for _ in range(1000)]
+    last = blocks[-1]  # in use, above all the others
+    del blocks
+    before = resident.resident_bytes()
+    cache.get(masks[1])
+    assert before - resident.resident_bytes() > 50e6
+    assert len(last) == 100_000
 
 
 def test_the_least_recently_used_step_goes_first(tf):

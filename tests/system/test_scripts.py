@@ -212,6 +212,12 @@ def test_seeds_are_runs_of_their_own_and_are_counted(dry):
     assert re.search(r"^caltech_birds2011, resnet50, full \(2 seeds\) +5.90 +70.60 +-$", said, re.M)
 
 
+def test_the_figure_of_memory_can_have_a_run_within_a_limit(dry):
+    said = dry("figure22", MEMORY="1.2GB")
+    assert said.count("et-train ") == 4 and said.count("--rho 0.5 --memory 1.2GB ") == 1
+    assert "runs/caltech-birds2011_resnet50_elastic-0.5-1.2GB\n" in said
+
+
 def test_figure_16_is_of_another_device_than_figure_15(dry):
     said = dry("figure16")
     assert "Raspberry Pi 4B" in said and "Jetson TX2  " not in said

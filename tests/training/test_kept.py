@@ -1,5 +1,6 @@
 """Calls of `fit` one after the other: what the next one need not make again."""
 
+import gc
 import json
 
 import numpy as np
@@ -90,6 +91,25 @@ def test_a_selection_outlives_the_process(tf, tmp_path):
     third.restore(saved)
     history = third.fit(*bright_images(32, 1), batch_size=8, epochs=1, verbose=0)
     assert not history.selections and history.history["selected"] == [len(record["selected"])]
+
+
+@pytest.mark.parametrize("epochs", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_calls_that_select_anew_leave_no_graph_and_no_function_of_earlier_ones(tf, epochs):
+    from tensorflow.python.eager import context
+
+    trainer, selected, kept = trainer_of(tf), set(), []
+    random = np.random.default_rng(0)
+    for seed in range(12):
+        # Weights that were changed from outside are scored again.
+        trainer.model.set_weights([random.normal(0, 0.3, w.shape) ** 2 for w in trainer.model.get_weights()])
+        selections = fit(trainer, seed, epochs=epochs)[1]
+        selected |= {tuple(record["selected"]) for record in selections}
+        gc.collect()
+        graphs = sum(isinstance(value, tf.Graph) for value in gc.get_objects())
+        kept.append((graphs, len(context.context().list_function_names())))
+    assert len(selected) > 3, "of the full step, this selection and the one before graphs are kept"
+    graphs, functions = np.array(kept).T
+    assert graphs[6:].max() <= graphs[:6].max() and functions[6:].max() <= functions[:6].max()
 
 
 def test_going_back_to_an_earlier_state_uses_the_graphs_that_are_there(tf):

@@ -54,6 +54,21 @@ def test_the_process_as_it_is_counts_as_taken(model):
     assert limit.examples == 4 and limit.scale == 1
 
 
+@pytest.mark.parametrize("grown, counted", [(0, 100), (30, 70), (400, 50)])
+def test_a_graph_does_not_count_what_the_profile_of_this_process_has_set_up(model, grown, counted):
+    """Of what stays after a profile's steps half is a graph at least; the other half is there once."""
+    resident.keep_nothing()
+    resident.give_back()
+    now, n = resident.resident_bytes(), len(model.trainable_variables)
+    graph = CostGroups.singletons(np.full(n, 100 * _MB / n))
+    memory = StepMemory(CostGroups.singletons(np.zeros(n)), graph, 0.0, 0.0, now - grown * _MB, 4)
+    timings = dataclasses.replace(invented_timings(model), memory=memory)
+    optimizer = optimizers.make("sgd")
+    optimizers.build(optimizer, model.trainable_variables)
+    limit = MemoryLimit(now + 1000 * _MB, timings, model, optimizer)
+    assert limit.timings.memory.graph.amount.sum() / _MB == pytest.approx(counted, abs=8)
+
+
 def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scaled(model, tf):
     limit = limit_of(model, 280 * _MB)  # of 400 MB a half fits, with 50 MB beside it
     assert limit.examples == 2 and limit.scale == 2
