@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from elastictrainer.experiment.scoring import Scores
 
 _DESCRIPTION = (
-    "Test a trained model: accuracy, precision, recall and F1 of every class, what is taken for what, and "
+    "Test a trained model: accuracy, precision, recall and F1 of every class, the confusion matrix, and "
     "the worst mistakes, as tables and pictures in a folder."
 )
 _EXAMPLE = "example: et-evaluate runs/birds --part val; et-evaluate model.tflite --dataset path/to/images"

@@ -18,7 +18,7 @@ from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training.deadline import process_age_s
 
-_DESCRIPTION = "Fine-tune a pre-trained model in a chosen share of the time that full training takes."
+_DESCRIPTION = "Fine-tune a pre-trained model within a chosen time, or a share of full training's time."
 _USAGE = """et-train [--dataset DATA] [--model NAME] [--time TIME | --until CLOCK | --rho X] [OPTION ...]
        et-train --resume RUN [--time TIME | --until CLOCK]"""
 _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.5"

@@ -81,8 +81,8 @@ def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[
         tables = _read(datasets, source, cache_dir)
     except Exception as error:  # whatever its readers and its downloader meet
         raise UsageError(
-            f"hf:{source} cannot be had ({reason(error)}). It is a name in Hugging Face's hub, or a folder: "
-            "one that save_to_disk has written, or one with .parquet files, or with images."
+            f"hf:{source} cannot be loaded ({reason(error)}). It is a name in Hugging Face's hub, or a "
+            "folder: one that save_to_disk has written, or one with .parquet files, or with images."
         ) from None
     return _labelled(f"hf:{source}", tables, reading)
 

@@ -201,7 +201,7 @@ def _announce(
         f"{last} images, {len(model.trainable_weights)} trainable tensors"
     )
     if data.val_split is None:
-        print("no validation part: the last weights are kept, and the test images choose nothing")
+        print("no validation part: the last weights are kept; test images are never used to choose weights")
     else:
         print("the best weights are chosen by the validation images, and tested once at the end (best.keras)")
     print(*noteworthy, f"run: {run.path}", sep="\n")

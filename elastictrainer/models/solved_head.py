@@ -11,7 +11,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.steps.keras_compat import layers_before, tf_variable
 
 # Strength of the L2 penalty, times the number of examples, on features whose mean squared norm is 1.
-# docs/results.md compares it with the best of a grid.
+# docs/results-appendix.md compares it with the best of a grid.
 PENALTY = 0.03
 _HELD = "held_classes"  # an attribute of the layer; it is not saved
 _ITERATIONS = 100

@@ -59,10 +59,10 @@ class ActivationCache:
             settings: of the cache.
             forward: the model's.
             timings: its profile; None: what to store is decided by FLOPs.
-            features: name of a tensor that `keep` also computes, though nobody stores it.
+            features: name of a tensor that `write` also computes, though nobody stores it.
 
         Raises:
-            Unusable: the reason.
+            NotCacheable: the reason.
         """
         self._spec, self._settings, self._features = spec, settings, features
         self._batch = int(flat(minibatch[0])[0].shape[0])

@@ -95,4 +95,4 @@ def require_reachable(rho: float, timings: TensorTimings, cached: bool) -> None:
     lowest = timings.with_cache.rho_min if cached else timings.rho_min
     if not lowest <= rho <= 1:
         more = "" if cached else " A lower one needs --reuse auto."
-        raise UsageError(f"rho {rho:g} cannot be had on this device. Valid: {lowest:.3f} to 1.{more}")
+        raise UsageError(f"rho {rho:g} is not achievable on this device. Valid: {lowest:.3f} to 1.{more}")

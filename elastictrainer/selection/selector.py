@@ -88,7 +88,7 @@ def select(
     rho_min = timings.rho_min
     if not rho_min * (1 - 1e-9) <= rho <= 1:
         raise UsageError(
-            f"rho {rho:g} cannot be had: the cheapest selection takes {rho_min:.3f} of the full step. "
+            f"rho {rho:g} is not achievable: the cheapest selection takes {rho_min:.3f} of the full step. "
             f"Valid: {np.ceil(rho_min * 1000) / 1000:.3f} to 1."
         )
     if isinstance(solver, str) and solver != "dp":

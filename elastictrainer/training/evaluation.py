@@ -22,8 +22,8 @@ Minibatches = Iterable[Tuple[Any, ...]]  # images, labels, and perhaps whether t
 class Evaluation(TrainerCallback):
     """Evaluates a classifier after an epoch: `val_loss` and `val_accuracy` in the epoch's logs.
 
-    The last weights are kept, whatever it finds: the test images choose nothing (see `BestWeights`). A test
-    loss that is not finite ends the run: RunError.
+    The last weights are kept: test images are never used to choose weights (see `BestWeights`). A test loss
+    that is not finite ends the run: RunError.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     What an earlier run has left is used where it still holds.
 
     Raises:
-        UsageError: nothing to train, a time that cannot be had, or a head that cannot be solved.
+        UsageError: nothing to train, an unachievable time, or a head that cannot be solved.
         DataError: the first minibatch cannot be read.
     """
     scheme, minibatch = wanted.scheme, feed.peek()
