@@ -1,13 +1,15 @@
 """The pace of a device: how much slower its steps have become since a run began. No TensorFlow."""
 
-from typing import Optional
+from collections import deque
+from typing import Deque, Optional
 
 # Of a block, at least: processes that share a core take turns of up to a tenth of a second.
 _STEPS, _SECONDS = 20, 3.0
+_BLOCKS = 3  # a device has become slower if it is so in all of them: another process may come and go
 
 
 class Pace:
-    """Compares a run's latest block of steps with its first one, whatever each of them trains.
+    """Compares a run's latest blocks of steps with its first one, whatever each of them trains.
 
     Attributes:
         slowdown: how many times longer steps take than the first ones did, at least 1.
@@ -16,6 +18,7 @@ class Pace:
     def __init__(self) -> None:
         self.slowdown = 1.0
         self._first: Optional[float] = None  # pace of the first block
+        self._latest: Deque[float] = deque(maxlen=_BLOCKS)
         self._steps, self._ms, self._expected = 0, 0.0, 0.0  # of the block going on
 
     def add(self, ms: float, expected: float) -> bool:
@@ -33,5 +36,7 @@ class Pace:
         if self._first is None:
             self._first = pace
             return False
-        self.slowdown = max(1.0, pace / self._first)
+        self._latest.append(pace)
+        if len(self._latest) == _BLOCKS:
+            self.slowdown = max(1.0, min(self._latest) / self._first)
         return True

@@ -10,8 +10,8 @@ def test_a_device_of_half_the_speed_has_a_slowdown_of_two_whatever_its_steps_tra
     for _ in range(20):
         assert not pace.add(150.0, 0.2), "nothing to compare with yet"
         assert pace.slowdown == 1.0
-    changed = [pace.add(600.0, 0.4) for _ in range(40)]
-    assert [k for k, has in enumerate(changed) if has] == [19, 39]
+    changed = [pace.add(600.0, 0.4) for _ in range(60)]
+    assert [k for k, has in enumerate(changed) if has] == [19, 39, 59]
     assert pace.slowdown == pytest.approx(2.0)
 
 
@@ -20,6 +20,14 @@ def test_a_faster_device_has_none():
     for ms in [1000.0] * 20 + [500.0] * 20:
         pace.add(ms, 1.0)
     assert pace.slowdown == 1.0
+
+
+def test_a_process_that_comes_and_goes_is_not_a_slower_device():
+    pace, found = Pace(), []
+    for ms in [150.0] * 40 + [300.0] * 40 + [150.0] * 60:
+        pace.add(ms, 1.0)
+        found.append(pace.slowdown)
+    assert max(found) == 1.0
 
 
 def test_a_moment_in_which_another_process_runs_is_not_a_slower_device():
