@@ -39,13 +39,15 @@ def old_classes(settings: TrainSettings) -> int:
 
 
 def class_weights(data: ImageData) -> List[float]:
-    """Return by label what an image counts, so that few old images of a class weigh as much as many new ones.
+    """Return a weight for each label: one over the square root of its number of images.
 
-    Their mean over the training images is 1; a class without images has the weight 1.
+    So one of a few old images counts more than one of many new ones, but their class counts less. If all
+    classes counted alike, five old images would cost the new classes two points, not 0.6 (docs/continual.md).
+    The mean over the training images is 1; a class without images has the weight 1.
     """
     counts = np.bincount(data.train_split.labels, minlength=len(data.class_names))
-    each = counts.sum() / np.count_nonzero(counts)
-    return [float(each / count) if count else 1.0 for count in counts]
+    mean = counts.sum() / np.sqrt(counts).sum()
+    return [float(mean / np.sqrt(count)) if count else 1.0 for count in counts]
 
 
 def kept_of(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData) -> Optional[KeptImages]:

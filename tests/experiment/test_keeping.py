@@ -94,14 +94,15 @@ def test_old_images_are_mixed_in_with_their_labels(tf, first, going_on, tmp_path
     assert seen == sorted([("b", 200)] * 6 + [("y", 150)] * 6 + [("x", 10)] * 2 + [("y", 50)] * 2)
 
 
-def test_a_class_weighs_as_much_with_few_images(tf, going_on, tmp_path):
+def test_a_class_of_few_images_weighs_less_but_each_of_them_more(tf, going_on, tmp_path):
     data = data_of(going_on)
     kept = keeping.kept_of(going_on, RunFolder(tmp_path / "b"), False, data)
     mixed = keeping.with_old(going_on, data, kept)
     weights = np.array(keeping.class_weights(mixed))
     counts = np.bincount(mixed.train_split.labels)
     assert counts.tolist() == [2, 8, 6]
-    np.testing.assert_allclose(weights * counts, 16 / 3)
+    np.testing.assert_allclose(weights**2 * counts, (weights**2 * counts)[0])
+    assert (weights * counts).sum() == pytest.approx(counts.sum()) and weights[0] == 2 * weights[1] > 1
 
 
 def test_old_test_images_are_told_apart(tf, going_on, tmp_path):
