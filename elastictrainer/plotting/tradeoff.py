@@ -75,8 +75,8 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
             if len(point["seconds"]) > 1:
                 single = (point["seconds"] / unit.seconds, point["accuracy"])
                 axes.plot(*single, style.marker, color=style.colour, markersize=3, alpha=0.5)
-            beside: Dict[str, Any] = {"xytext": (6, -6), "textcoords": "offset points", "va": "top"}
-            axes.annotate(point["note"], at, color=style.colour, size=8, **beside)
+            shift: Dict[str, Any] = {"xytext": (6, -6), "textcoords": "offset points", "va": "top"}
+            axes.annotate(point["note"], at, color=style.colour, size=8, **shift)
     axes.set_xlabel(f"training time ({unit.name}), validation not counted")
     axes.set_ylabel("test accuracy at the end (%)")
     axes.margins(0.1)
