@@ -42,7 +42,7 @@ def class_weights(data: ImageData) -> List[float]:
     """Return a weight for each label: one over the square root of its number of images.
 
     So one of a few old images counts more than one of many new ones, but their class counts less. If all
-    classes counted alike, five old images would cost the new classes two points, not 0.6 (docs/continual.md).
+    classes counted alike, five old images would cost the new classes two points, not one (docs/continual.md).
     The mean over the training images is 1; a class without images has the weight 1.
     """
     counts = np.bincount(data.train_split.labels, minlength=len(data.class_names))
