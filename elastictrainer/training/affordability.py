@@ -11,7 +11,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.selection.importance import STATIC
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.schemes import Scheme
-from elastictrainer.training.forecast import Forecast, HeadWork, forecast
+from elastictrainer.training.forecast import GRAPH_STEPS, Forecast, HeadWork, forecast
 from elastictrainer.training.state import RunState
 
 
@@ -57,27 +57,40 @@ def affordable_scheme(
     cached: bool,
     head: Optional[HeadWork],
 ) -> Scheme:
-    """Return the scheme that a deadline leaves time for: the one asked for, or one that prepares less.
+    """Return the scheme that a run by the clock has time for: the one asked for, or one that prepares less.
 
     Without scores the last layers train, as many as the time allows; then the head alone, where it is solved.
+    A share of full training's time that is too little for the head alone gives the head all the same.
     """
-    if state.deadline is None or scheme.importance_metric is None:
+    if scheme.importance_metric is None or (state.deadline is None and head is None):
         return scheme
+    seconds = None
+    if state.deadline is None and timings is not None:
+        # The full step is built and timed first; in full training it is built as well.
+        step_s = 1e-3 * timings.full_ms
+        built_s = GRAPH_STEPS * step_s
+        full_s = state.epochs * state.steps_per_epoch * step_s + built_s
+        seconds = (state.rho or 1.0) * full_s - built_s
     for other in (None, "freeze-below"):
         tried = scheme if other is None else schemes.create(other)
         scores = tried.importance_metric not in STATIC
-        expected = expected_parts(state, timings, plan, cached, None, scores, head)
+        expected = expected_parts(state, timings, plan, cached, None, scores, head, seconds)
         if expected is None or expected.enough:
             if other:
                 LOG.info("there is no time to score tensors: the last layers train")
             return tried
     assert expected is not None
     alone = schemes.create("traditional-tl")
-    parts = expected_parts(state, timings, plan, cached, alone.mask(state.model), False, head)
-    if head is None or parts is None or not parts.enough:
+    parts = expected_parts(state, timings, plan, cached, alone.mask(state.model), False, head, seconds)
+    if head is None or parts is None or not (parts.enough or state.deadline is None):
         return scheme
+    if seconds is None:
+        more = f"With --time {1.1 * expected.least_s:.0f}s or more"
+    else:
+        rho = 1.1 * (expected.least_s + built_s) / full_s
+        more = f"With rho {rho:.2f} or more" if rho <= 1 else "With more epochs"
     LOG.info(
-        "the time allows the head alone, which is solved on the features of the images. With --time "
-        f"{1.1 * expected.least_s:.0f}s or more other layers train as well"
+        "the time allows the head alone, which is solved on the features of the images. "
+        f"{more} other layers train as well"
     )
     return alone

@@ -58,7 +58,7 @@ class Feed:
     def one_pass(self, count: int, epoch: Optional[int] = None) -> Iterator[Minibatch]:
         """Read the first minibatches of an epoch's data, which are not trained on.
 
-        In a run by the clock it ends earlier where half of the time is used up, after one minibatch at least.
+        With a deadline it ends earlier where half of the time is used up, after one minibatch at least.
 
         Args:
             count: minibatches.

@@ -125,7 +125,8 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     if goes_on:
         run_plan = dataclasses.replace(run_plan, starts=[])
     head_work = HeadWork(head.sampled, head.solving_s) if head is not None else None
-    scheme = affordable_scheme(state, scheme, timings, run_plan, cached, head_work)
+    if by_clock:
+        scheme = affordable_scheme(state, scheme, timings, run_plan, cached, head_work)
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
     state.policy = make_policy(
         scheme,

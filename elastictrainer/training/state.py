@@ -114,8 +114,12 @@ class RunState:
         return self.budget.used_up(self.progress.step, self.spent_s(), step_s)
 
     def pass_ends_s(self) -> Optional[float]:
-        """Return when, by `spent_s`, a pass over the images that begins now has to end; None: never."""
-        if self.budget.seconds is None:
+        """Return when, by `spent_s`, a pass over the images that begins now has to end; None: never.
+
+        A deadline cuts it short. A share of full training's time does not: a head that was solved on a part
+        of the images is worth less than the time that is kept.
+        """
+        if self.budget.seconds is None or self.deadline is None:
             return None
         spent_s = self.spent_s()
         return spent_s + _MOST_OF_BUDGET * max(0.0, self.budget.seconds - spent_s)

@@ -24,14 +24,20 @@ def model(tf):
     return tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(3), tf.keras.layers.Dense(2)])
 
 
-def scheme_for(model, seconds, scheme="elastic", head=True):
-    """The scheme that `seconds` leave time for, and what was said; 10 s are spent, 5 s are kept."""
+def scheme_for(model, seconds, scheme="elastic", head=True, rho=None):
+    """The scheme that `seconds` leave time for, and what was said; 10 s are spent, 5 s are kept.
+
+    With `rho` in their place, that share of five epochs of 100 s.
+    """
     said = listen()
     state = SimpleNamespace(
         model=model,
         deadline=seconds and Deadline(seconds, lambda: 5.0),
         full_step_ms=lambda: None,
-        spent_s=lambda: 10.0,
+        spent_s=lambda: 10.0 if seconds else 0.0,
+        rho=rho,
+        epochs=5,
+        steps_per_epoch=1000,
     )
     work = HeadWork(0, 0.0) if head else None
     return affordable_scheme(state, schemes.create(scheme), CHAIN, PLAN, True, work), " ".join(said)
@@ -63,7 +69,19 @@ def test_it_is_said(tf, model):
     assert scheme_for(model, 199.0)[1] == ""
 
 
-def test_a_head_that_is_not_solved_is_no_result_and_rho_drops_nothing(tf, model):
+def test_a_head_that_is_not_solved_is_no_result(tf, model):
     assert None not in kinds(model, head=False).values()
-    assert scheme_for(model, None)[0].importance_metric == "update"
+    assert scheme_for(model, None, head=False, rho=0.01)[0].importance_metric == "update"
     assert scheme_for(model, 50.0, scheme="full")[0].importance_metric is None
+
+
+def test_a_small_share_of_full_trainings_time_prepares_less_as_well(tf, model):
+    found = {rho / 200: scheme_for(model, None, rho=rho / 200) for rho in range(1, 201)}
+    kinds = {rho: scheme.importance_metric for rho, (scheme, _) in found.items()}
+    # A pass over the images takes 30 s, an epoch of the cheapest selection as long: 60 of 500 s at least.
+    head = [rho for rho, kind in kinds.items() if kind is None]
+    assert 0.1 < max(head) < 0.15 and min(head) == 0.005, "even where there is no time for the head"
+    assert kinds[0.2] == "update"
+    said = found[0.05][1]
+    assert "the head alone" in said
+    assert kinds[round(float(said.split("With rho ")[1].split(" ")[0]) * 200) / 200] is not None

@@ -11,6 +11,7 @@ from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Policy
 from elastictrainer.training import stopwatch
+from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION, Stopwatch
 
@@ -98,7 +99,8 @@ def test_a_pass_over_the_images_may_take_half_of_what_is_left(time, spend):
     state = make(time)
     assert state.pass_ends_s() is None
     state.budget = Budget(seconds=5.0)
-    spend(state, 1.0, STEPS)
+    assert state.pass_ends_s() is None, "a share of full training's time ends no pass"
+    state.deadline = Deadline(5.0, age_s=lambda: 1.0)
     assert state.pass_ends_s() == 3.0
 
 
