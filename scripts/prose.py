@@ -1,4 +1,4 @@
-"""Check the prose of README.md, CHANGELOG.md and docs/: proselint, and words that these pages do not use.
+"""Check the prose of the pages in the root folder and in docs/: proselint, and words that these pages do not use.
 
     python scripts/prose.py [PAGE...]
 
@@ -99,7 +99,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE")
-    every = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+    root = ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")
+    every = [*(ROOT / f"{name}.md" for name in root), *sorted((ROOT / "docs").glob("*.md"))]
     findings = check(parser.parse_args().pages or every)
     print(*findings, f"prose: {len(findings)} finding(s)", sep="\n")
     return 1 if findings else 0

@@ -33,7 +33,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="RUN: a run's folder; PROFILE: a file that et-profile wrote"
     )
-    parser.add_argument("--x", metavar="{time,epochs,flops}", help="curves: what is on the axis (time)")
+    parser.add_argument("--x", metavar="{time,epochs,flops}", help="curves: quantity of the axis (time)")
     parser.add_argument(
         "--y",
         metavar="NAME",
@@ -49,7 +49,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         "--trust-run", action="store_true", help="data: run the code that a RUN's settings name"
     )
     parser.add_argument("--csv", metavar="FILE", help="pictures: also write the data that was drawn")
-    parser.add_argument("--verbose", action="store_true", help="table: all figures, and what they are")
+    parser.add_argument("--verbose", action="store_true", help="table: all figures, each with its meaning")
     options = parser.parse_args(arguments)
 
     from elastictrainer.plotting import drawing

@@ -13,7 +13,7 @@ from elastictrainer.errors import RunError, UsageError
 from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.runs.quiet import load_tensorflow
 
-_DESCRIPTION = "Say what is in pictures, by a trained model: class and probability, a line for each picture."
+_DESCRIPTION = "Classify pictures by a trained model: class and probability, a line for each picture."
 _EXAMPLE = "example: et-predict runs/birds photo.jpg; et-predict model.tflite --json - < photo.jpg"
 _STDIN = "-"
 

@@ -171,7 +171,7 @@ class TrainSettings(CommonSettings):
     )
     memory: Optional[str] = setting(
         None,
-        "elastic schemes: limit of the whole process (1GB), or auto: three quarters of what is free",
+        "elastic schemes: limit of the whole process (1GB), or auto: three quarters of the free memory",
         check=quantities.limit_of,
         metavar="SIZE",
     )
