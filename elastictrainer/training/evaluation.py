@@ -187,17 +187,20 @@ class Evaluator:
     ) -> Tuple[float, float]:
         """Return (mean loss, accuracy in 0..1) over all images of `minibatches`; `before_each` may raise."""
         sums = np.zeros((2, 3))  # of new and old images: loss, correct, count
-        first = not self.image_s  # its first minibatch compiles, and is not timed unless it is the only one
-        began, timed = self._clock(), 0
-        for number, (x, y, *is_old) in enumerate(minibatches):
+        compiled = bool(self.image_s)
+        took: List[Tuple[int, float]] = []  # count and seconds of each minibatch, reading it included
+        began = self._clock()
+        for x, y, *is_old in minibatches:
             before_each()
-            if first and number == 1:
-                began, timed = self._clock(), 0
             loss, correct = self._function(x, y)
             count = int(y.shape[0])
-            timed += count
             sums[int(any(is_old))] += float(loss) * count, int(correct), count
-        self.image_s = (self._clock() - began) / max(1, timed)
+            took.append((count, self._clock() - began))
+            began = self._clock()
+        # The first minibatch compiles, and so does a smaller last one.
+        usual = [(n, s) for n, s in took[not compiled :] if compiled or n == took[0][0]] or took
+        images, seconds = np.sum(usual, axis=0) if usual else (0, 0.0)
+        self.image_s = float(seconds) / max(1, int(images))
         if self._workers:
             sums = self._workers.gather(sums.ravel().tolist()).sum(axis=0).reshape(2, 3)
         (_, new, new_count), (_, old, old_count) = sums.tolist()

@@ -197,14 +197,17 @@ def test_the_time_of_an_image_leaves_out_compiling(tf, model):
 
     def timed(sizes, seconds):
         for size, taken in zip(sizes, seconds):
-            yield tf.zeros((size, 3)), tf.zeros(size, tf.int64)
             now[0] += taken
+            yield tf.zeros((size, 3)), tf.zeros(size, tf.int64)
 
     evaluator = Evaluator(model, clock=lambda: now[0])
     evaluator(timed([4, 4, 2], [100.0, 8.0, 4.0]))
     assert evaluator.image_s == 2.0
     evaluator(timed([4, 4, 2], [10.0, 8.0, 2.0]))
     assert evaluator.image_s == 2.0, "the graph is there"
+    smaller = Evaluator(model, clock=lambda: now[0])
+    smaller(timed([4, 4, 2], [100.0, 8.0, 50.0]))
+    assert smaller.image_s == 2.0, "a smaller last minibatch compiles as well"
     alone = Evaluator(model, clock=lambda: now[0])
     alone(timed([4], [100.0]))
     assert alone.image_s == 25.0, "there is no other minibatch"
