@@ -10,7 +10,6 @@ from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.reading import Reading
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.experiment.rates import learning_rate
 from elastictrainer.experiment.settings import CommonSettings
 from elastictrainer.models import zoo
@@ -59,7 +58,7 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
 def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
     """Return how a data set is read: as the settings and as `run` noted, which is resumed or tested."""
     noted = run.environment().get("damaged", {}) if run else {}
-    return Reading(bytes_of(settings.image_memory), label_column=settings.label_column, **noted)
+    return Reading(label_column=settings.label_column, **noted)
 
 
 def load_data(settings: CommonSettings, reading_of: Optional[Reading] = None) -> ImageData:

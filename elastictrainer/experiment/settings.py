@@ -102,12 +102,6 @@ class CommonSettings:
         None, "of hf: data, where several columns hold classes", metavar="NAME"
     )
     classes: Optional[int] = setting(None, "number of classes, which must be that of the data", 2)
-    image_memory: str = setting(
-        "256MB",
-        "for decoding an image; a larger one raises an error",
-        check=quantities.bytes_of,
-        metavar="SIZE",
-    )
     image_size: Optional[int] = setting(
         None, "height and width in pixels; the model's own if not given", 8, 4096
     )

@@ -270,7 +270,7 @@ BAD = {
     "image is text": (images(lambda f: first(f).write_text("not an image")), "0.jpg (not an image)"),
     "image is huge": (
         images(lambda f: Image.new("L", (20_000, 20_000)).save(first(f), "png")),
-        "--image-memory 1200MB",
+        "400000000 pixels",
     ),
     "image is a pipe": (images(fifo), "0.jpg (not a regular file)"),
     "image cut": (images(cut), "--skip-damaged"),
