@@ -95,12 +95,11 @@ class TfdsSplit(Split):
 
         return example
 
-    def fingerprint(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Any:
         info = self.builder.info
         split = info.splits[self.split]
-        about = (info.full_name, split.num_bytes, split.shard_lengths)
         chosen = () if self.chosen is None else (np.packbits(self.chosen).tobytes(),)
-        return {"contents": (*about, *chosen)}
+        return (info.full_name, split.num_bytes, split.shard_lengths, *chosen)
 
 
 def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:

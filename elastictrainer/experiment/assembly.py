@@ -57,8 +57,8 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
 
 def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
     """Return how a data set is read: as the settings and as `run` noted, which is resumed or tested."""
-    noted = run.environment().get("damaged", {}) if run else {}
-    return Reading(label_column=settings.label_column, **noted)
+    left_out = run.environment().get("left_out", []) if run else []
+    return Reading(label_column=settings.label_column, left_out=left_out)
 
 
 def load_data(settings: CommonSettings, reading_of: Optional[Reading] = None) -> ImageData:
