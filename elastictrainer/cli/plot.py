@@ -17,7 +17,6 @@ _KINDS = {
     "selection": "the tensors that each selection of a run chose; RUN",
     "importance": "the importance of every tensor at each selection; RUN",
     "timings": "the time of a step by layer; PROFILE",
-    "prediction": "predicted against measured step times; PROFILE..., made with et-profile --validate",
     "table": "rho asked and got, accuracy and time, printed (--verbose: all); --output: as JSON; RUN...",
 }
 _WHAT = "what to draw:\n" + "".join(f"  {name:<12}{text}\n" for name, text in _KINDS.items())
@@ -82,8 +81,6 @@ def _draw(options: argparse.Namespace) -> Any:
     from elastictrainer.profiler.timings import TensorTimings
     from elastictrainer.runs.run_folder import find_runs
 
-    if options.what == "prediction":
-        return profiles.prediction([TensorTimings.load(path) for path in options.paths])
     if options.what == "curves":
         return training.curves(find_runs(options.paths), options.x or "time", options.y or "accuracy")
     if options.what == "tradeoff":

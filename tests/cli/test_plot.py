@@ -28,7 +28,6 @@ def here(tmp_path, monkeypatch):
         ("selection elastic", {"epoch", "tensor", "selected"}),
         ("importance elastic", {"epoch", "tensor", "importance"}),
         ("timings p.json", {"tensor", "t_dw_ms", "t_dy_ms", "t_forward_ms"}),
-        ("prediction p.json p.json", {"model", "predicted_ms", "measured_ms"}),
     ],
 )
 def test_a_picture_and_its_data_are_written(here, capsys, arguments, columns):
