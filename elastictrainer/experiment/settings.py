@@ -217,7 +217,6 @@ class TrainSettings(CommonSettings):
     )
     skip_damaged: bool = setting(False, "decode every image file first, and leave out unreadable ones")
     checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch", 0, group="run")
-    meter: Optional[str] = setting(None, "log of an external power meter: Unix time, watts", metavar="FILE")
     profile: Optional[str] = setting(None, "the model's profile (found or made in profiles/)", metavar="FILE")
     export: Optional[str] = setting(
         None,

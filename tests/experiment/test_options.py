@@ -115,7 +115,7 @@ def test_empty_config_file_changes_nothing(tmp_path):
 def test_settings_written_as_yaml_are_loaded_again(tmp_path):
     import yaml
 
-    settings = TrainSettings(model="demo", classes=None, rho=0.4, overwrite=True, meter="log.csv")
+    settings = TrainSettings(model="demo", classes=None, rho=0.4, overwrite=True, profile="p.json")
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(dataclasses.asdict(settings)))
     assert load(TrainSettings, tmp_path / "c.yaml") == settings
 

@@ -1,11 +1,10 @@
-"""Energy from fake sysfs trees in the layouts of real ones, and from meters' logs."""
+"""Energy from fake sysfs trees in the layouts of real ones."""
 
 import time
 
 import pytest
 
-from elastictrainer import UsageError
-from elastictrainer.training.energy import CounterSensor, EnergyMeter, PowerSensor, find_sensor, from_log
+from elastictrainer.training.energy import CounterSensor, EnergyMeter, PowerSensor, find_sensor
 
 
 def write(folder, **files):
@@ -132,39 +131,3 @@ def test_a_meter_without_a_sensor_measures_nothing():
     with EnergyMeter(None) as meter:
         meter.run(True)
     assert meter.joules == 0
-
-
-@pytest.fixture
-def log(tmp_path):
-    """Power that grows by a watt a second, logged from time 100 to 110."""
-    path = tmp_path / "meter.csv"
-    path.write_text("time,watts\n" + "".join(f"{t},{t - 100}\n" for t in range(100, 111)))
-    return path
-
-
-@pytest.mark.parametrize(
-    "intervals, joules", [([(100, 110)], 50), ([(102.5, 104.5)], 7), ([(100, 101), (109, 110)], 10), ([], 0)]
-)
-def test_a_log_is_integrated_over_the_intervals(log, intervals, joules):
-    assert from_log(log, intervals) == pytest.approx(joules)
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ("", "at least two lines"),
-        ("a,b\nc,d\n", "a time in seconds"),
-        ("1,2\n", "at least two"),
-        ("2,5\n1,5\n", "ascending"),
-        ("100,5\n101,nan\n", "finite"),
-        ("1\n2\n", "a time in seconds"),
-        ("90,5\n95,5\n", "90 to 95, .*100 to 110"),
-    ],
-)
-def test_a_bad_log_is_said(tmp_path, content, message):
-    path = tmp_path / "meter.csv"
-    path.write_text(content)
-    with pytest.raises(UsageError, match=message):
-        from_log(path, [(100, 110)])
-    with pytest.raises(UsageError, match="cannot read"):
-        from_log(tmp_path / "none.csv", [])
