@@ -176,7 +176,7 @@ def _require_address(worker: str, number: int) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C and the like end the process at once in this block: TensorFlow waits without a look at them."""
+    """Let Ctrl-C and the like end the process at once in this block: TensorFlow waits unaware of them."""
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
     if threading.current_thread() is not threading.main_thread():
