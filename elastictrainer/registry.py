@@ -68,13 +68,13 @@ MODEL = Choice(
     ),
 )
 AUGMENT = Choice("augmentation", ("none", "flip", "standard", "strong", "paper"))
-TFDS, HF = "tfds:", "hf:"  # before a name in tensorflow-datasets, or in Hugging Face's datasets
+TFDS = "tfds:"  # before a name in tensorflow-datasets
 DATASET = Choice(
     "data set",
     ("caltech_birds2011", "oxford_iiit_pet", "stanford_dogs", "demo"),
-    lambda value: os.path.exists(value) or (value.startswith((TFDS, HF)) and value not in (TFDS, HF)),
+    lambda value: os.path.exists(value) or (value.startswith(TFDS) and value != TFDS),
     "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays, tfds:NAME of "
-    "tensorflow-datasets, hf:NAME of Hugging Face's.",
+    "tensorflow-datasets.",
 )
 HEAD_INIT = Choice("head initialisation", ("solve", "zeros", "glorot", "keep"))
 HEAD = Choice("head", ("keep", "solve"))
