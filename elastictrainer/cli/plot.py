@@ -17,7 +17,7 @@ _KINDS = {
     "selection": "the tensors that each selection of a run chose; RUN",
     "importance": "the importance of every tensor at each selection; RUN",
     "timings": "the time of a step by layer; PROFILE",
-    "table": "rho asked and got, accuracy and time, printed (--verbose: all); --output: as JSON; RUN...",
+    "table": "rho asked and got, accuracy and time, printed; --output: the summaries as JSON; RUN...",
 }
 _WHAT = "what to draw:\n" + "".join(f"  {name:<12}{text}\n" for name, text in _KINDS.items())
 
@@ -42,15 +42,12 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         help=".png, .pdf or .svg (default: WHAT.png); table: .json",
     )
     parser.add_argument("--csv", metavar="FILE", help="pictures: also write the data that was drawn")
-    parser.add_argument("--verbose", action="store_true", help="table: all figures, and what they are")
     options = parser.parse_args(arguments)
 
     from elastictrainer.plotting import drawing
     from elastictrainer.runs.files import write_json
     from elastictrainer.runs.run_folder import find_runs
 
-    if options.verbose and options.what != "table":
-        raise UsageError(f"--verbose goes with table, not with {options.what}.")
     for option, drawn_with_it in (("x", ("curves",)), ("y", ("curves", "bars"))):
         if getattr(options, option) is not None and options.what not in drawn_with_it:
             raise UsageError(f"--{option} goes with {' and '.join(drawn_with_it)}, not with {options.what}.")
@@ -62,7 +59,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         from elastictrainer.plotting import table
 
         runs = find_runs(options.paths)
-        print(table.text(runs, options.verbose))
+        print(table.text(runs))
         if options.output:
             write_json(options.output, [run.summary() for run in runs])
         return
