@@ -24,12 +24,11 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, str]]:
     Raises:
         UsageError: a run is not finished.
     """
-    groups = [
-        (name, members, [run.summary() for run in members]) for name, members in replicates(runs).items()
-    ]
-    unit = time_unit(max(float(np.mean(_values(found, "train_seconds"))) for _, _, found in groups))
+    unit = time_unit(max(run.summary()["train_seconds"] for run in runs))
     cells = []
-    for name, members, summaries in groups:
+    for name, members in replicates(runs).items():
+        summaries = [run.summary() for run in members]
+        seconds = _values(summaries, "train_seconds") / unit.seconds
         settings = members[0].config()
         asked = settings["rho"] if takes_rho(settings["scheme"]) else None
         scheme = name if asked is None else name.replace(f", rho {asked:g}", "", 1)
@@ -41,9 +40,7 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, str]]:
                 "rho asked": "-" if asked is None else f"{asked:.2f}",
                 "rho got": _mean(_values(summaries, "rho_achieved"), ".3f"),
                 "accuracy": _mean(100 * _values(summaries, "accuracy_last"), ".2f", " %"),
-                "training time": _mean(
-                    _values(summaries, "train_seconds") / unit.seconds, ".1f", f" {unit.name}"
-                ),
+                "training time": _mean(seconds, ".1f", f" {unit.name}"),
             }
         )
     return [{k: text for k, text in row.items() if any(other[k] != "-" for other in cells)} for row in cells]

@@ -13,7 +13,7 @@ from elastictrainer.runs.run_folder import RunFolder
 
 
 def tradeoff(runs: List[RunFolder]) -> Drawing:
-    """Draw test accuracy at the end of training over training time: runs small, the mean over their seeds large.
+    """Draw test accuracy at the end over training time: runs small, the mean over their seeds large.
 
     Bars are the standard deviations of both over seeds. A colour stands for a scheme; the other settings that
     tell points apart are written next to them. Above is the share of the longest full training's time.
