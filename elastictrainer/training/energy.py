@@ -1,6 +1,5 @@
-"""Energy of training: a sensor of this device, sampled in the background."""
+"""The energy that this device spends, by its own sensor."""
 
-import threading
 import time
 from pathlib import Path
 from typing import Callable, List, Optional, Protocol, Sequence, Tuple
@@ -8,7 +7,6 @@ from typing import Callable, List, Optional, Protocol, Sequence, Tuple
 # The rail that feeds everything: of Jetson TX2, Xavier NX and Orin; of Nano. AGX Xavier and AGX Orin have
 # none: their rails are added up.
 TOTAL_RAILS = ("VDD_IN", "POM_5V_IN")
-INTERVAL_S = 0.5  # power changes with the steps; a counter of 32 bits in microjoules turns over in minutes
 
 
 class Sensor(Protocol):
@@ -105,53 +103,6 @@ def _jetson_rails(sys: Path) -> List[Tuple[str, Callable[[], float]]]:
 
 def _product(volts: Callable[[], float], amperes: Callable[[], float]) -> Callable[[], float]:
     return lambda: volts() * amperes()
-
-
-class EnergyMeter:
-    """Adds up a sensor's joules while entered and not paused; a thread samples it in between."""
-
-    def __init__(self, sensor: Optional[Sensor], interval_s: float = INTERVAL_S):
-        self.joules = 0.0
-        self._sensor = sensor
-        self._interval_s = interval_s
-        self._lock = threading.Lock()
-        self._last: Optional[float] = None  # the sensor's reading up to which everything is added or left out
-        self._running = False
-        self._stop = threading.Event()
-        self._thread: Optional[threading.Thread] = None
-
-    def __enter__(self) -> "EnergyMeter":
-        if self._sensor is not None:
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._sample, name="energy", daemon=True)
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.run(False)
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def run(self, running: bool) -> None:
-        """Count the energy spent from here on, or leave it out."""
-        if self._sensor is not None:
-            with self._lock:
-                self._read()
-                self._running = running
-
-    def _sample(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            with self._lock:
-                self._read()
-
-    def _read(self) -> None:
-        assert self._sensor is not None
-        now = self._sensor.joules()
-        if self._running and self._last is not None:
-            self.joules += now - self._last
-        self._last = now
 
 
 def _text(path: Path) -> str:

@@ -1,10 +1,8 @@
 """Energy from fake sysfs trees in the layouts of real ones."""
 
-import time
-
 import pytest
 
-from elastictrainer.training.energy import CounterSensor, EnergyMeter, PowerSensor, find_sensor
+from elastictrainer.training.energy import CounterSensor, PowerSensor, find_sensor
 
 
 def write(folder, **files):
@@ -95,39 +93,3 @@ def test_a_counter_that_only_root_may_read_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(type(zone), "read_text", guarded)
     sensor, reason = find_sensor(tmp_path)
     assert sensor is None and "root" in reason and "energy_uj" in reason
-
-
-class Growing:
-    """Ten joules more at every reading."""
-
-    name = "fake"
-    total = 0.0
-
-    def joules(self):
-        self.total += 10
-        return self.total
-
-
-def test_the_meter_counts_only_while_it_runs():
-    with EnergyMeter(Growing(), interval_s=1000) as meter:
-        meter.run(True)
-        meter.run(False)
-        assert meter.joules == 10
-        meter.run(True)  # what was spent in between is left out
-        assert meter.joules == 10
-    assert meter.joules == 20
-
-
-def test_the_meter_samples_in_the_background():
-    with EnergyMeter(Growing(), interval_s=0.01) as meter:
-        meter.run(True)
-        deadline = time.monotonic() + 100
-        while meter.joules < 50 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert meter.joules >= 50
-
-
-def test_a_meter_without_a_sensor_measures_nothing():
-    with EnergyMeter(None) as meter:
-        meter.run(True)
-    assert meter.joules == 0
