@@ -13,8 +13,6 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.rates import learning_rate
 from elastictrainer.experiment.settings import CommonSettings
 from elastictrainer.models import zoo
-from elastictrainer.runs import environment
-from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import use_random_variables
@@ -32,14 +30,6 @@ def configure(seed: int, deterministic: bool = False, mixed_precision: bool = Fa
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16" if mixed_precision else "float32")
     if deterministic:
         tf.config.experimental.enable_op_determinism()
-
-
-def note_precision(settings: CommonSettings) -> None:
-    """Say where mixed precision does not pay."""
-    if settings.mixed_precision and environment.has_bfloat16() is False:
-        LOG.info(
-            "note: this device has no bfloat16 arithmetic: steps take longer than without --mixed-precision"
-        )
 
 
 def classes(settings: CommonSettings, dataset_given: bool = True) -> int:

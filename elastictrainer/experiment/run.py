@@ -70,7 +70,6 @@ def _train(
     memory.prepare(settings.memory)
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
-    assembly.note_precision(settings)
     reading = assembly.reading(settings, run if resume else None)
     if resume:  # leaves out the same files as at its start
         reading = dataclasses.replace(reading, advice=REPLACE)
