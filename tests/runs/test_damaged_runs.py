@@ -37,7 +37,7 @@ def test_what_a_run_leaves_is_sound(run):
         ("metrics.jsonl", "7\n", "keys and values"),
         ("metrics.jsonl", "{}\n", "no epoch"),
         ("config.yaml", "rho: 0.5", "no scheme"),
-        ("config.yaml", "scheme: full\nepochs: [1]", "line 2"),
+        ("config.yaml", "scheme: full\nepochs: [1]", "epochs must be a single value"),
         ("config.yaml", "- full", "key: value"),
         ("config.yaml", "", "no scheme"),
     ],
