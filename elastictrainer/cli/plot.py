@@ -15,7 +15,6 @@ _KINDS = {
     "tradeoff": "accuracy at the end over training time, a point for each run; RUN...",
     "bars": "accuracy, time, flops, energy or memory (--y) by scheme and rho, averaged over seeds; RUN...",
     "selection": "the tensors that each selection of a run chose; RUN",
-    "importance": "the importance of every tensor at each selection; RUN",
     "timings": "the time of a step by layer; PROFILE",
     "table": "rho asked and got, accuracy and time, printed; --output: the summaries as JSON; RUN...",
 }
@@ -90,7 +89,7 @@ def _draw(options: argparse.Namespace) -> Any:
         raise UsageError(f"et-plot {options.what} draws one PATH, not {len(options.paths)}.")
     if options.what == "timings":
         return profiles.timings(TensorTimings.load(options.paths[0]))
-    return getattr(selections, options.what)(find_runs(options.paths)[0])
+    return selections.selection(find_runs(options.paths)[0])
 
 
 main = functools.partial(run, "et-plot", _body)

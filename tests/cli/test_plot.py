@@ -26,7 +26,6 @@ def here(tmp_path, monkeypatch):
         ("curves full elastic --x epochs --y loss", {"label", "epochs", "loss"}),
         ("bars full elastic --y time", {"label", "runs", "time"}),
         ("selection elastic", {"epoch", "tensor", "selected"}),
-        ("importance elastic", {"epoch", "tensor", "importance"}),
         ("timings p.json", {"tensor", "t_dw_ms", "t_dy_ms", "t_forward_ms"}),
     ],
 )
