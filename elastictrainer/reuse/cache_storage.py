@@ -125,7 +125,7 @@ class CacheStorage:
             except OSError as error:
                 raise CacheError(f"reading the cached examples failed: {error.strerror}") from None
             if read != self._row_bytes:
-                raise CacheError("reading the cached examples failed: the file ends early")
+                raise CacheError(f"cached example {k} cannot be read: the file ends early")
         return self._views(target)
 
     def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "CacheStorage":
