@@ -226,7 +226,7 @@ class RunFolder:
 
 
 def _lines(path: Path) -> List[Dict[str, Any]]:
-    complete = (_text(path) or "").split("\n")[:-1]  # a power failure may have cut the last line short
+    complete = (_text(path) or "").split("\n")[:-1]  # the last one may be torn, see `append_line`
     return [_parsed(path, line) for line in complete]
 
 
