@@ -68,13 +68,13 @@ MODEL = Choice(
     ),
 )
 AUGMENT = Choice("augmentation", ("none", "flip", "standard", "strong", "paper"))
-TFDS = "tfds:"  # before a name in tensorflow-datasets
+TFDS, HF = "tfds:", "hf:"  # before a name in tensorflow-datasets, or in Hugging Face's datasets
 DATASET = Choice(
     "data set",
     ("caltech_birds2011", "oxford_iiit_pet", "stanford_dogs", "demo"),
-    lambda value: os.path.exists(value) or (value.startswith(TFDS) and value != TFDS),
+    lambda value: os.path.exists(value) or (value.startswith((TFDS, HF)) and value not in (TFDS, HF)),
     "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays, tfds:NAME of "
-    "tensorflow-datasets.",
+    "tensorflow-datasets, hf:NAME of Hugging Face's.",
 )
 HEAD_INIT = Choice("head initialisation", ("solve", "zeros", "glorot", "keep"))
 HEAD = Choice("head", ("keep", "solve"))

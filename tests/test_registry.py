@@ -58,7 +58,8 @@ def test_names_that_there_are_pass(tmp_path):
     )  # a file that is missing is told when it is read
     check_names(dataclasses.replace(SOUND, model="nets:mine", scheme="myschemes:Mine", export="tflite,keras"))
     check_names(dataclasses.replace(SOUND, dataset=str(tmp_path)))
-    check_names(dataclasses.replace(SOUND, dataset="tfds:cifar10"))
+    for name in ("tfds:cifar10", "hf:beans", "hf:path/to/copy"):
+        check_names(dataclasses.replace(SOUND, dataset=name))
     for name in schemes.SCHEMES:
         check_names(dataclasses.replace(SOUND, scheme=name))
 

@@ -34,6 +34,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         "run's own data)",
     )
     parser.add_argument("--data-dir", metavar="DIR", help="where tensorflow-datasets keeps its data")
+    parser.add_argument("--label-column", metavar="NAME", help="of --dataset hf:, as et-train takes it")
     parser.add_argument("--part", choices=("test", "val", "train"), help="of the data (default: test)")
     parser.add_argument(
         "--output", metavar="DIR", help="where to write (default: RUN/evaluation, or evaluation here)"
@@ -44,17 +45,21 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     is_run = (Path(options.model) / "config.yaml").is_file()
     if not is_run and options.dataset is None:
         raise UsageError(f"{options.model} is no run folder: name labelled images with --dataset.")
+    if options.label_column is not None and options.dataset is None:
+        raise UsageError(f"--label-column {options.label_column} goes with --dataset hf:NAME: leave it out.")
     if is_run and options.output is None:
         ownership.refuse_links(Path(options.model))
     folder = Path(options.output or (Path(options.model) / "evaluation" if is_run else "evaluation"))
     load_tensorflow()
+    from elastictrainer.data.reading import Reading
     from elastictrainer.experiment import earlier_data, labelled, scoring
     from elastictrainer.models import predictor
     from elastictrainer.plotting import drawing, mistakes
 
     scoring.require_free(folder, options.overwrite)
+    reading = Reading(label_column=options.label_column)
     data = (
-        labelled.labelled(options.dataset, options.part, options.data_dir)
+        labelled.labelled(options.dataset, options.part, options.data_dir, reading)
         if options.dataset is not None
         else labelled.labelled_of_run(RunFolder(options.model), options.part, options.data_dir)
     )

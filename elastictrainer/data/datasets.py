@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
-from elastictrainer.data import demo_digits, tfds_data, user_data
+from elastictrainer.data import demo_digits, hugging_face, tfds_data, user_data
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import class_folders, read_classes, read_folder
 from elastictrainer.data.parts import PARTS, UNSPLIT, by_part, split_dataset
@@ -11,7 +11,7 @@ from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import ArraySplit, Split
 from elastictrainer.data.tfds_data import TFDS_CLASSES
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import DATASET, TFDS
+from elastictrainer.registry import DATASET, HF, TFDS
 
 
 def load(
@@ -27,13 +27,13 @@ def load(
     """Load a data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
 
     Args:
-        name: one of `registry.DATASET`; "tfds:" and a name there; or a path. A folder holds
+        name: one of `registry.DATASET`; "tfds:" or "hf:" and a name there; or a path. A folder holds
             part/class/image, or class/image with `test_split`, or what a builder of tensorflow-datasets has
             prepared.
         batch_size: of training.
         image_size: height and width to resize to.
         seed: of the training order, and of the choice of what is set apart.
-        data_dir: folder of tensorflow-datasets' data.
+        data_dir: folder of tensorflow-datasets' or Hugging Face's data.
         validation_split, test_split: shares of every class to set apart, see `parts.split_dataset`.
         reading: settings for images and labels; None: those of `Reading()`, which reads all images.
 
@@ -61,11 +61,17 @@ def parts_of(
     """
     DATASET.check(name)
     reading = reading or Reading()
+    if reading.label_column is not None and not name.startswith(HF):
+        raise UsageError(
+            f"--label-column {reading.label_column} goes with hf:NAME alone, not {name}: leave it out."
+        )
     names: Sequence[str]
     parts: Mapping[str, Split]
     if name == "demo":
         names = demo_digits.CLASSES
         parts = {part: ArraySplit(*demo_digits.digits(part)) for part in ("train", "test")}
+    elif name.startswith(HF):
+        names, parts = hugging_face.load(name[len(HF) :], data_dir, reading)
     elif is_fetched(name):
         names, parts = tfds_data.load_named(name.removeprefix(TFDS), data_dir)
     else:
@@ -77,7 +83,7 @@ def parts_of(
 
 def is_fetched(name: str) -> bool:
     """Return whether a data set may have to come over a network."""
-    return name in TFDS_CLASSES or name.startswith(TFDS)
+    return name in TFDS_CLASSES or name.startswith((TFDS, HF))
 
 
 def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Split]]:
@@ -111,6 +117,6 @@ def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Split
 
 def classes_of(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
     """Return the number of classes of a data set, without fetching one of tensorflow-datasets."""
-    if is_fetched(name):
+    if name in TFDS_CLASSES or name.startswith(TFDS):
         return tfds_data.classes_of(name.removeprefix(TFDS), data_dir)
     return len(parts_of(name, data_dir, reading)[0])

@@ -1,10 +1,10 @@
-"""The reading of a data set's files: which are damaged, and left out."""
+"""The reading of a data set's files: memory, files left out, the column with the labels."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import List, Sequence
+from typing import List, Optional, Sequence
 
 import numpy as np
 
@@ -31,11 +31,14 @@ class Reading:
         skip_damaged: decode every image, and leave out those that cannot be read, instead of refusing them.
         left_out: the files that are left out; those that `skip_damaged` finds are added.
         advice: for the user, about damaged images.
+        label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes. A
+            `UsageError` of `datasets.parts_of` where it is given for other data.
     """
 
     skip_damaged: bool = False
     left_out: List[str] = field(default_factory=list)
     advice: str = "Replace or delete them."
+    label_column: Optional[str] = None
 
     def usable(self, files: Sequence[Path]) -> np.ndarray:
         """Return (n,) bool: the files to use, all but those left out.

@@ -80,7 +80,8 @@ class CommonSettings:
         f"{', '.join(registry.DATASET.names)}, or your images: a folder with train/CLASS/IMAGE and "
         "test/CLASS/IMAGE and perhaps val/CLASS/IMAGE (or CLASS/IMAGE, see --test-split), a folder that "
         "tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
-        "split and group, or .npz arrays; tfds:NAME, any image classification set of tensorflow-datasets",
+        "split and group, or .npz arrays; tfds:NAME, any image classification set of tensorflow-datasets; "
+        'hf:NAME, one of Hugging Face\'s hub, or hf:FOLDER, a copy of one (pip install "elastictrainer[hf]")',
         names=registry.DATASET,
         group="data",
         metavar="DATA",
@@ -94,7 +95,12 @@ class CommonSettings:
     test_split: Optional[float] = setting(
         None, "share of every class to test on, without a test part", 0.01, 0.9
     )
-    data_dir: Optional[str] = setting(None, "where tensorflow-datasets keeps its data", metavar="DIR")
+    data_dir: Optional[str] = setting(
+        None, "where tensorflow-datasets or Hugging Face's datasets keep their data", metavar="DIR"
+    )
+    label_column: Optional[str] = setting(
+        None, "of hf: data, where several columns hold classes", metavar="NAME"
+    )
     classes: Optional[int] = setting(None, "number of classes, which must be that of the data", 2)
     image_size: Optional[int] = setting(
         None, "height and width in pixels; the model's own if not given", 8, 4096

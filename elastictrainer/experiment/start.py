@@ -14,7 +14,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.run_settings import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_names
-from elastictrainer.registry import EXPORT_FILES, takes_rho
+from elastictrainer.registry import EXPORT_FILES, HF, takes_rho
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -70,8 +70,8 @@ def last_unfinished() -> RunFolder:
 
 def _read_by(settings: TrainSettings) -> List[Path]:
     """Return the files and folders that a run reads."""
-    model = (settings.model, settings.weights, settings.init_from)
-    named = (settings.dataset, settings.data_dir, *model, settings.profile)
+    model, data = (settings.model, settings.weights, settings.init_from), settings.dataset.removeprefix(HF)
+    named = (data, settings.data_dir, *model, settings.profile)
     return [Path(name) for name in named if name and Path(name).exists()]
 
 

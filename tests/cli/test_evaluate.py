@@ -114,6 +114,8 @@ def test_a_wrong_request_is_status_2(run, capsys):
         (["run", "--part", "val"], "'val'; it has train, test"),
         (["run", "--weights", "best"], "has no best weights"),
         (["run", "--dataset", "imagse"], "'imagse'"),
+        (["run", "--label-column", "fine"], "--label-column fine goes with --dataset hf:NAME"),
+        (["run", "--dataset", "demo", "--label-column", "fine"], "hf:NAME alone, not demo"),
         (["run", "--image-size", "9"], "takes images of 8x8"),
     ):
         assert evaluate.main(arguments) == 2, arguments

@@ -85,6 +85,7 @@ def test_a_bad_request_leaves_a_finished_run_as_it_was(settings, run, monkeypatc
         {"scheme": "elastic", "rho": 0.01},  # below the cheapest selection
         {"model": "usermodels:all_frozen"},
         {"dataset": "nowhere/at/all"},
+        {"label_column": "fine"},
         {"batch_size": 25},
     ):
         with pytest.raises(UsageError):
