@@ -3,7 +3,7 @@
 import difflib
 import itertools
 import re
-from typing import Iterable, Optional
+from typing import Iterable, Optional, Sequence
 
 
 class UsageError(ValueError):
@@ -16,6 +16,20 @@ class RunError(RuntimeError):
 
 class DataError(RunError):
     """The training data cannot be read."""
+
+
+class _OfFiles(Exception):
+    def __init__(self, message: str, files: Sequence[str] = ()):
+        super().__init__(message)
+        self.files = list(files)
+
+
+class DamagedImages(_OfFiles, DataError):
+    """Images cannot be decoded. `files` names those that are files of their own."""
+
+
+class UnreadableImages(_OfFiles, UsageError):
+    """Images are missing or damaged, as was seen before any was decoded. `files` names them."""
 
 
 class Interrupted(KeyboardInterrupt):

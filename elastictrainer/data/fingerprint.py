@@ -17,20 +17,26 @@ def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[s
     """Return the fingerprint of parts of a data set, as JSON values.
 
     Returns:
-        `class_names` by label; for each part (`train`, `test`, `val`), the number of images, and a digest of
-        their contents: names and labels where they are files.
+        `class_names` by label; for each part (`train`, `test`, `val`), the number of images, and
+        digests of their contents (paths, sizes and labels where they are files) and of these without the
+        sizes.
     """
     return {
         "class_names": list(class_names),
         **{
-            name: {"count": split.count, "contents": _digest(split.fingerprint())}
+            name: {"count": split.count, **{k: _digest(v) for k, v in split.fingerprint().items()}}
             for name, split in splits.items()
         },
     }
 
 
-def changes(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
-    """List the differences between two results of `fingerprint`, for a user to read."""
+def changes(before: Dict[str, Any], now: Dict[str, Any], sizes_may_differ: bool = False) -> List[str]:
+    """List the differences between two fingerprints, for a user to read.
+
+    Args:
+        before, now: results of `fingerprint`.
+        sizes_may_differ: the run named damaged files, which may have been replaced since.
+    """
     found = []
     was, is_now = before["class_names"], now["class_names"]
     if was != is_now:
@@ -40,11 +46,12 @@ def changes(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
     if ("val" in before) != ("val" in now):
         found.append(f"the validation part is {'gone' if 'val' in before else 'new'}")
     for part in (part for part in PARTS if part in before and part in now):
+        key = "names" if sizes_may_differ and "names" in before[part] else "contents"
         counts = before[part]["count"], now[part]["count"]
         if counts[0] != counts[1]:
             found.append(f"{part} had {counts[0]} images and has {counts[1]}")
-        elif before[part]["contents"] != now[part]["contents"]:
-            found.append(f"images of {part} were renamed or given another label")
+        elif before[part][key] != now[part][key]:
+            found.append(f"images of {part} were renamed, replaced or given another label")
     return found
 
 

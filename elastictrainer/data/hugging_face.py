@@ -42,14 +42,18 @@ class HubSplit(IndexedSplit):
         cell = self.table[int(self.rows[number])][self.column]
         return decode(cell["bytes"] or cell["path"], size)
 
-    def fingerprint(self) -> Any:
-        """Return row and label of each image and, where it is a file of its own, that file's name."""
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return the size of each image and, where it is a file of its own, that file's name."""
         import pyarrow.compute
 
         cells = self.table.select_columns([self.column]).with_format("arrow")[:][self.column]
+        sizes = pyarrow.compute.binary_length(pyarrow.compute.struct_field(cells, "bytes")).to_pylist()
         paths = pyarrow.compute.struct_field(cells, "path").to_pylist()
-        names = [os.path.basename(paths[row] or "") for row in self.rows]
-        return list(zip(self.rows.tolist(), names, self.labels.tolist()))
+        contents = []
+        for row, label in zip(map(int, self.rows), map(int, self.labels)):
+            path, size = paths[row] or "", sizes[row]
+            contents.append((os.path.basename(path), os.path.getsize(path) if size is None else size, label))
+        return {"contents": contents}
 
 
 def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[str], Dict[str, HubSplit]]:

@@ -74,7 +74,7 @@ def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSpl
     Raises:
         UsageError: a class without images, an unreadable image.
     """
-    files_by_class = [images_in(folder / name) for name in names]
+    files_by_class = [images_in(folder / name, reading) for name in names]
     files = [file for files in files_by_class for file in files]
     labels = np.repeat(np.arange(len(names)), [len(files) for files in files_by_class])
     usable = reading.usable(files)
@@ -86,14 +86,14 @@ def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSpl
     return FolderSplit(np.array([str(file) for file in files])[usable], labels[usable])
 
 
-def images_in(folder: Path) -> List[Path]:
+def images_in(folder: Path, reading: Reading) -> List[Path]:
     """Return the image files directly in a class folder, without hidden ones, in alphabetical order.
 
     Raises:
         UsageError: there is none.
     """
     there = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not is_hidden(p.name)]
-    files = sorted(there)
+    files = sorted(there + reading.deleted_from(folder))
     if not files:
         raise UsageError(f"{folder} holds no image. {LAYOUT}")
     return files
@@ -123,13 +123,15 @@ class FolderSplit(IndexedSplit):
     def image(self, number: int, size: Size) -> np.ndarray:
         return decode(str(self.files[number]), size)
 
-    def fingerprint(self) -> Any:
-        """Return names and labels, which a folder that was moved or copied as a whole keeps.
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return the fingerprint; a folder that was moved or copied as a whole has the same contents.
 
-        What is in the files does not count: a damaged one may be replaced before a run goes on.
+        `names` are the contents without the sizes, which stay when a damaged file is replaced or deleted.
         """
         files = [str(file) for file in self.files]
         if len(set(map(os.path.isabs, files))) > 1:  # of a table
             files = list(map(os.path.abspath, files))
         root = os.path.commonpath(files)
-        return [(os.path.relpath(file, root), int(label)) for file, label in zip(files, self.labels)]
+        names = [(os.path.relpath(file, root), int(label)) for file, label in zip(files, self.labels)]
+        sizes = [os.path.getsize(file) if os.path.exists(file) else None for file in files]
+        return {"contents": list(zip(names, sizes)), "names": names}

@@ -4,18 +4,15 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
 from elastictrainer.data.pictures import problem
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import UnreadableImages
 
 # Hidden names besides those that begin with a dot: of macOS' archives, of network drives, of Windows.
 _HIDDEN = ("__MACOSX", "@eaDir", "Thumbs.db", "desktop.ini")
-
-# To go on with a run: the number of images decides their order.
-REPLACE = "Replace each by a whole image."
 
 
 def is_hidden(name: str) -> bool:
@@ -30,6 +27,8 @@ class Reading:
     Attributes:
         skip_damaged: decode every image, and leave out those that cannot be read, instead of refusing them.
         left_out: the files that are left out; those that `skip_damaged` finds are added.
+        damaged: the files that an interrupted run named as damaged. Of these, one that was deleted counts
+            as there still, see `gone.without`.
         advice: for the user, about damaged images.
         label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes. A
             `UsageError` of `datasets.parts_of` where it is given for other data.
@@ -37,24 +36,33 @@ class Reading:
 
     skip_damaged: bool = False
     left_out: List[str] = field(default_factory=list)
+    damaged: Sequence[str] = ()
     advice: str = "Replace or delete them."
     label_column: Optional[str] = None
+
+    def record(self) -> Dict[str, Any]:
+        """Return the settings that a resumed run needs to read the same images."""
+        return {"left_out": self.left_out, "damaged": list(self.damaged)}
+
+    def deleted_from(self, folder: Path) -> List[Path]:
+        """Return the damaged files of a folder that are not there any more."""
+        return [file for file in map(Path, self.damaged) if file.parent == folder and not file.exists()]
 
     def usable(self, files: Sequence[Path]) -> np.ndarray:
         """Return (n,) bool: the files to use, all but those left out.
 
         Raises:
-            UsageError: a file is missing, empty, damaged, no image or too large, and may not be left out; the
-                message names up to three such files.
+            UnreadableImages: a file is missing, empty, damaged, no image or too large, and may not be left
+                out; the message names up to three such files.
         """
         names = list(map(str, files))
-        passed = set(self.left_out)
+        passed = {*self.left_out, *(name for name in self.damaged if not os.path.exists(name))}
         checked = [name for name in names if name not in passed]
         with ThreadPoolExecutor(os.cpu_count() if self.skip_damaged else 1) as threads:
             found = threads.map(lambda name: problem(name, self.skip_damaged), checked)
             problems = {name: wrong for name, wrong in zip(checked, found) if wrong}
         if problems and not self.skip_damaged:
-            raise UsageError(unreadable_images(list(problems.values()), self.advice))
+            raise UnreadableImages(unreadable_images(list(problems.values()), self.advice), list(problems))
         self.left_out += problems
         out = set(self.left_out)
         return np.array([name not in out for name in names], bool)

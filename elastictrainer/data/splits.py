@@ -2,15 +2,16 @@
 
 import copy
 import hashlib
+import os
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data import pictures
-from elastictrainer.data.reading import REPLACE, unreadable_images
-from elastictrainer.errors import DataError, reason
+from elastictrainer.data.reading import Reading, unreadable_images
+from elastictrainer.errors import DamagedImages, DataError, reason
 
 Example = Tuple[tf.Tensor, tf.Tensor]  # image (H, W, 3) float32 in 0..255, label () int64
 Size = pictures.Size
@@ -54,12 +55,15 @@ class Split:
         """Return a function from an undecoded example to an image of `size` (height, width) and its label."""
         raise NotImplementedError
 
-    def find_corrupt(self) -> Optional[DataError]:
+    def find_corrupt(self) -> Optional[DamagedImages]:
         """After a failed read, return the error that names the images; None where they cannot be found."""
         return None
 
-    def fingerprint(self) -> Any:
-        """Return what identifies the split, in order; its `repr` is compared."""
+    def fingerprint(self) -> Dict[str, Any]:
+        """Return what identifies the split: its `contents`, in order.
+
+        Files that may be replaced have `names` too: the contents without what that changes.
+        """
         raise NotImplementedError
 
 
@@ -89,15 +93,19 @@ class IndexedSplit(Split):
         read = in_graph(lambda number: self.image(int(number), size), size)
         return lambda number: (read(number), labels[number])
 
-    def find_corrupt(self) -> Optional[DataError]:
+    def find_corrupt(self) -> Optional[DamagedImages]:
         """Name the damaged images, after decoding every image of the split."""
-        problems = []
+        problems = {}
         for number in range(self.count):
             try:
                 self.image(number, (1, 1))
             except Exception as error:  # Pillow raises many kinds
-                problems.append(f"{self.name_of(number)} ({pictures.cause(error)})")
-        return DataError(unreadable_images(problems, REPLACE)) if problems else None
+                name = self.name_of(number)
+                problems[name] = f"{name} ({pictures.cause(error)})"
+        if not problems:
+            return None
+        files = [name for name in problems if os.path.exists(name)]
+        return DamagedImages(unreadable_images(list(problems.values()), Reading.advice), files)
 
 
 @dataclass
@@ -113,9 +121,9 @@ class ArraySplit(IndexedSplit):
     def image(self, number: int, size: Size) -> np.ndarray:
         return pictures.resized(self.images[number], size)
 
-    def fingerprint(self) -> Any:
+    def fingerprint(self) -> Dict[str, Any]:
         pixels = hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
-        return pixels, self.images.shape, self.labels.tolist()
+        return {"contents": (pixels, self.images.shape, self.labels.tolist())}
 
 
 class JoinedSplit(IndexedSplit):

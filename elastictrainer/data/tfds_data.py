@@ -83,11 +83,12 @@ class TfdsSplit(Split):
         read = in_graph(lambda content: decode(content, size), size)
         return lambda record: (read(record["image"]), record["label"])
 
-    def fingerprint(self) -> Any:
+    def fingerprint(self) -> Dict[str, Any]:
         info = self.builder.info
         split = info.splits[self.split]
+        about = (info.full_name, split.num_bytes, split.shard_lengths)
         chosen = () if self.chosen is None else (np.packbits(self.chosen).tobytes(),)
-        return (info.full_name, split.num_bytes, split.shard_lengths, *chosen)
+        return {"contents": (*about, *chosen)}
 
 
 def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:

@@ -47,8 +47,8 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
 
 def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
     """Return how a data set is read: as the settings and as `run` noted, which is resumed or tested."""
-    left_out = run.environment().get("left_out", []) if run else []
-    return Reading(label_column=settings.label_column, left_out=left_out)
+    noted = run.environment().get("damaged", {}) if run else {}
+    return Reading(label_column=settings.label_column, **noted)
 
 
 def load_data(settings: CommonSettings, reading_of: Optional[Reading] = None) -> ImageData:

@@ -1,13 +1,13 @@
 """Labelled images of a run's data or others: to test a classifier on, or to calibrate one."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.data import datasets, fingerprint
+from elastictrainer.data import datasets, fingerprint, gone
 from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.splits import Split, decoded
@@ -63,7 +63,7 @@ def require_unchanged(
     if "data" not in about:
         return
     was = {key: value for key, value in about["data"].items() if not parts or key in ("class_names", *parts)}
-    found = fingerprint.changes(was, now)
+    found = fingerprint.changes(was, now, bool(about.get("damaged", {}).get("damaged")))
     if found:
         raise UsageError(f"{name} is not what {run.path} was trained on: {abbreviated(found)}. {advice}")
 
@@ -98,13 +98,14 @@ def labelled_of_run(
         ) from None
     splits = settings.test_split, settings.validation_split, settings.seed
     parts = split_dataset(settings.dataset, names, own, *splits)
-    found = _chosen(settings.dataset, names, parts, part)
+    chosen = _chosen(settings.dataset, names, parts, part)
+    found = replace(chosen, split=gone.left(chosen.split))
     apart = {name: split for name, split in parts.items() if split is not own.get(name)}
-    compared = apart if found.part in apart else {found.part: found.split} if unchanged else {}
+    compared = apart if chosen.part in apart else {chosen.part: found.split} if unchanged else {}
     if compared:
         now = fingerprint.of_splits(names, compared)
         other = "" if unchanged else ", or name images to test on with --dataset"
-        require_unchanged(run, found.name, now, f"Put it back as it was{other}.", compared)
+        require_unchanged(run, chosen.name, now, f"Put it back as it was{other}.", compared)
     return found
 
 

@@ -11,12 +11,12 @@ from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
-from elastictrainer.data import fingerprint
+from elastictrainer.data import fingerprint, gone
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.kept_images import KeptImages
-from elastictrainer.data.reading import REPLACE, abbreviated
+from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.remarks import remarks
-from elastictrainer.errors import DataError, UsageError
+from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, ending, keeping, memory, profiling
 from elastictrainer.experiment.labelled import require_unchanged, training_sample
 from elastictrainer.experiment.quantities import bytes_of, seconds_of
@@ -57,7 +57,15 @@ def train(
         group = workers.create(settings.strategy)
         if group:
             stack.enter_context(group.explaining_lost_peers())
-        return _train(settings, run, resume, group, more)
+        try:
+            return _train(settings, run, resume, group, more)
+        except (DamagedImages, UnreadableImages) as error:
+            about = run.environment()
+            if about and error.files:  # the run can be resumed when they were replaced or deleted
+                noted = Reading(**about.get("damaged", {})).record()
+                noted["damaged"] = sorted({*noted["damaged"], *error.files})
+                run.write_environment({**about, "damaged": noted})
+            raise
 
 
 def _train(
@@ -71,9 +79,7 @@ def _train(
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     reading = assembly.reading(settings, run if resume else None)
-    if resume:  # leaves out the same files as at its start
-        reading = dataclasses.replace(reading, advice=REPLACE)
-    else:
+    if not resume:  # which leaves out the same files as at its start
         reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
@@ -88,6 +94,7 @@ def _train(
         require_unchanged(
             run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
         )
+        data = gone.without(data)
     noteworthy = remarks(data)
     if reading.left_out:
         left_out = abbreviated(reading.left_out)
@@ -144,7 +151,7 @@ def _train(
     trainer.compile(optimizer, training_loss(settings.label_smoothing, weights), metrics=[accuracy])
     rising = RisingLoss(len(data.class_names))
     callbacks = [EnergyMetering(sensor), evaluation, record, rising, *users, checkpointing]
-    about = {"class_names": data.class_names, "data": about_data, "left_out": reading.left_out}
+    about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
     _begin(settings, run, resume, timings, about, kept_images)
     exempt_from_collection()
     try:

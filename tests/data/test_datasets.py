@@ -51,7 +51,7 @@ def test_an_image_that_is_damaged_behind_its_header_is_named_when_it_is_read(tf,
     victim.write_bytes(victim.read_bytes()[:-2000])
     with pytest.raises(RunError, match=r"light/3\.png") as caught:
         list(data.train(0))
-    assert "{{" not in str(caught.value)
+    assert caught.value.files == [str(victim)] and "{{" not in str(caught.value)
 
 
 def test_unknown_name_lists_the_valid_ones(tf):

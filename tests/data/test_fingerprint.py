@@ -11,7 +11,7 @@ from PIL import Image
 pytest.importorskip("tensorflow")
 from elastictrainer.data import datasets, fingerprint
 
-RENAMED = "images of {} were renamed or given another label"
+RENAMED = "images of {} were renamed, replaced or given another label"
 
 
 def of(path, **options):
@@ -83,7 +83,7 @@ def remove_image(folder):
             ["the class 'grey' is new", "train had 24 images and has 25", "test had 8 images and has 9"],
         ),
         (rename_image, [RENAMED.format("test")]),
-        (replace_image, []),
+        (replace_image, [RENAMED.format("train")]),
         (remove_image, ["test had 8 images and has 7"]),
     ],
 )

@@ -9,7 +9,7 @@ from elastictrainer import RunError, UsageError
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.splits import ArraySplit
-from elastictrainer.errors import DataError
+from elastictrainer.errors import DamagedImages
 
 
 def make(train=14, test=5, batch_size=4, **options):
@@ -115,7 +115,7 @@ class Broken(ArraySplit):
         return checked
 
     def find_corrupt(self):
-        return DataError(self.found) if self.found else None
+        return DamagedImages(self.found) if self.found else None
 
 
 @pytest.mark.parametrize(

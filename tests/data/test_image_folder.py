@@ -64,8 +64,8 @@ def test_damaged_images_are_named_after_a_failed_read(image_folder):
         with open(train.files[number], "r+b") as file:
             file.truncate(os.path.getsize(train.files[number]) - 2000)
     corrupt = train.find_corrupt()
-    assert str(corrupt).startswith("2 unreadable image(s)")
-    assert all(name in str(corrupt) for name in train.files[[1, 5]])
+    assert str(corrupt).startswith("2 unreadable image(s)") and corrupt.files == list(train.files[[1, 5]])
+    assert all(name in str(corrupt) for name in corrupt.files)
 
 
 def test_a_file_name_that_is_not_utf8_is_read(tmp_path):

@@ -1,0 +1,63 @@
+"""Images that a run named as damaged and that were deleted since: it goes on without them."""
+
+import os
+from dataclasses import replace
+from typing import Any, Dict
+
+import numpy as np
+
+from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.reading import abbreviated
+from elastictrainer.data.splits import Split
+from elastictrainer.errors import UsageError
+from elastictrainer.runs.log import LOG
+
+
+def without(data: ImageData) -> ImageData:
+    """Return the data without files that are gone.
+
+    Another training image of the class stands in for each, because the order of the others depends on their
+    number. Validation and test images are left out.
+
+    Args:
+        data: after what tells it from other data was compared, which needs the names of all its files.
+
+    Raises:
+        UsageError: none of the training images of a class is left.
+    """
+    now: Dict[str, Any] = {}
+    split: Any  # of files, where some are missing
+    for part, split in data.splits.items():
+        missing = _missing(split)
+        if missing.any():
+            if part == "train":
+                now["train_split"] = _with_stand_ins(split, missing)
+                instead = "another training image of the class stands in for each"
+            else:
+                now[f"{part}_split"], instead = split.subset(~missing), f"left out of the {part} part"
+            LOG.info(f"gone: {abbreviated(split.files[missing].tolist())}; {instead}")
+    return replace(data, **now)
+
+
+def left(split: Split) -> Split:
+    """Return the images of a split that are there."""
+    missing = _missing(split)
+    return split.subset(~missing) if missing.any() else split
+
+
+def _missing(split: Any) -> np.ndarray:
+    """Return (n,) bool: the images whose file is gone; (0,) where they are no files."""
+    return np.array([not os.path.exists(file) for file in getattr(split, "files", ())], bool)
+
+
+def _with_stand_ins(split: Any, missing: np.ndarray) -> Split:
+    files = split.files.copy()
+    for number in np.flatnonzero(missing):
+        others = np.flatnonzero((split.labels == split.labels[number]) & ~missing)
+        if not len(others):
+            raise UsageError(
+                f"{files[number]} is gone, and so are all training images of its class. Put it back, or "
+                "train on the data as it is in a new run."
+            )
+        files[number] = split.files[others[number % len(others)]]
+    return replace(split, files=files)
