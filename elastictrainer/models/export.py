@@ -21,6 +21,8 @@ from elastictrainer.steps.keras_compat import argmax, compute_in_float32, for_in
 
 LABELS = "labels.txt"
 PREPROCESSING = "preprocessing.txt"
+SAVED_LABELS = f"assets.extra/{LABELS}"  # the folder that TensorFlow leaves to others
+SAVED_SIGNATURE = "assets.extra/elastictrainer.signature"
 FULL_INT8 = "tflite-full-int8"
 
 
@@ -68,10 +70,11 @@ def export(
     Args:
         model: from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
         class_names: by label.
-        format: "saved_model" (a folder), "keras", "tflite" (float32), "tflite-int8" (8-bit weights; the
-            runtime chooses float or integer arithmetic), or "tflite-full-int8" (integers only: one image of
-            uint8 pixels to uint8, the probabilities times 256). TFLite files give probabilities
-            (batch, classes) and contain labels.txt and preprocessing.txt.
+        format: "saved_model" (a folder, with class names and this user's signature in assets.extra), "keras",
+            "tflite" (float32), "tflite-int8" (8-bit weights; the runtime chooses float or integer
+            arithmetic), or "tflite-full-int8" (integers only: one image of uint8 pixels to uint8, the
+            probabilities times 256). TFLite files give probabilities (batch, classes) and contain labels.txt
+            and preprocessing.txt.
         path: the file or folder to write. After a failure what was there is there still.
         overwrite: replace what exists at `path`.
         sample: training images (n, H, W, 3) uint8, for tflite-full-int8: they decide the ranges of integers.
@@ -88,6 +91,9 @@ def export(
     if format == "saved_model":
         with atomic_write(path) as unfinished:
             save_for_serving(deployed(model, class_names), str(unfinished))
+            write_text(unfinished / SAVED_LABELS, "\n".join(class_names) + "\n")
+            graph = (unfinished / "saved_model.pb").read_bytes()
+            write_text(unfinished / SAVED_SIGNATURE, ownership.signature(graph) + "\n")
     elif format == "keras":
         with atomic_write(path) as unfinished:
             deployed(model, class_names).save(unfinished)

@@ -7,21 +7,23 @@ import warnings
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError, reason
 from elastictrainer.models import model_file
-from elastictrainer.models.export import LABELS
+from elastictrainer.models.export import LABELS, SAVED_LABELS, SAVED_SIGNATURE
 from elastictrainer.models.user_models import last_activation
+from elastictrainer.runs import ownership
+from elastictrainer.runs.files import without_wildcards
 from elastictrainer.runs.quiet import silenced
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps.keras_compat import compute_in_float32
 
 _SUM_OFF = 1e-3  # of probabilities, 8-bit weights included
-_FORMATS = "a run folder, a .keras file, a .tflite file"
+_FORMATS = "a run folder, a .keras file, a SavedModel folder, a .tflite file"
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,10 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
     """Load the classifier of a run, or of a file in a format that `et-train` or `et-export` writes.
 
     Args:
-        target: a run folder, a Keras file, a TFLite file.
+        target: a run folder, a Keras file, a SavedModel folder, a TFLite file.
         weights: of a run, "best" or "last"; None: the best where there are such.
-        trust: also read what can run code: see `model_file.read`; TFLite files with TensorFlow's ops.
+        trust: also read what can run code: see `model_file.read`; a SavedModel that this user did not export
+            on this machine; TFLite files with TensorFlow's ops.
 
     Raises:
         UsageError: there is none, it is damaged, it would need `trust`, or it classifies no pictures.
@@ -89,6 +92,8 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
         path = RunFolder(path).weights_path(weights)
     if path.suffix == ".keras":
         return _keras(path, trust)
+    if (path / "saved_model.pb").is_file():
+        return _saved_model(path, trust)
     if path.suffix == ".tflite":
         return _tflite(path, trust)
     what = "is none of these" if path.exists() else "does not exist"
@@ -134,6 +139,41 @@ def _names_next_to(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
     run = RunFolder(path.parent)
     names = run.environment().get("class_names") if run.config_path.is_file() else None
     return names if names and len(names) == count else None
+
+
+def _saved_model(path: Path, trust: bool) -> Predictor:
+    if not trust and not _is_own_export(path):
+        raise UsageError(
+            f"{path} is a program, which can read and write files, and was not exported by you on this "
+            "machine, or was changed since. If you trust where it is from: --trust-model."
+        )
+    try:
+        with without_wildcards(path) as readable:
+            loaded: Any = tf.saved_model.load(str(readable))
+        serve = loaded.signatures["serving_default"]
+    except Exception as error:  # TensorFlow raises many kinds for a damaged folder
+        raise UsageError(f"TensorFlow cannot load {path}: {reason(error)}") from None
+    (name, spec), *others = serve.structured_input_signature[1].items()
+    if others:
+        raise UsageError(f"{path} takes {1 + len(others)} inputs, not pictures alone.")
+    output = "probabilities" if "probabilities" in serve.structured_outputs else None
+    output = output or next(iter(serve.structured_outputs))
+
+    def probabilities(images: np.ndarray) -> np.ndarray:
+        _keep = loaded  # its variables live as long as it does
+        return serve(**{name: tf.constant(images)})[output].numpy()
+
+    labels = path / SAVED_LABELS
+    names = labels.read_text(encoding="utf-8").splitlines() if labels.is_file() else None
+    return Predictor(path, probabilities, spec.shape.as_list(), names)
+
+
+def _is_own_export(path: Path) -> bool:
+    signature = path / SAVED_SIGNATURE
+    if not signature.is_file():
+        return False
+    signed = signature.read_text(encoding="utf-8", errors="replace").strip()
+    return ownership.is_own((path / "saved_model.pb").read_bytes(), signed)
 
 
 def _tflite(path: Path, trust: bool) -> Predictor:

@@ -1,11 +1,13 @@
 """A classifier says the same, whatever the format of its file; what can run code is read only if trusted."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.models import predictor
-from elastictrainer.models.export import export
+from elastictrainer.models.export import SAVED_SIGNATURE, export
 from run_builders import make_run
 
 NAMES = ["auk", "bee-eater", "crane", "great tit"]
@@ -34,7 +36,7 @@ def folder(tf, tmp_path_factory):
     run.write_environment({**run.environment(), "class_names": NAMES})
     for path in (run.model_path, run.best_path):
         make_model(tf, path, 4)
-    for format, name in (("keras", "d.keras"), ("tflite", "m.tflite")):
+    for format, name in (("keras", "d.keras"), ("saved_model", "s"), ("tflite", "m.tflite")):
         export(tf.keras.models.load_model(run.best_path), NAMES, format, folder / name)
     return folder
 
@@ -47,7 +49,7 @@ def said(folder, name, pixels, **options):
     return found
 
 
-@pytest.mark.parametrize("name", ["run/best.keras", "d.keras", "m.tflite"])
+@pytest.mark.parametrize("name", ["run/best.keras", "d.keras", "s", "m.tflite"])
 def test_all_formats_say_what_the_run_says(folder, pixels, name):
     expected = said(folder, "run", pixels)
     assert expected.std(axis=0).max() > 1e-3, "the images differ"
@@ -128,6 +130,27 @@ def test_a_cut_tflite_file_ends_in_a_word(folder, tmp_path, share):
 def test_weights_of_what_is_no_run_are_refused(folder):
     with pytest.raises(UsageError, match="--weights best"):
         predictor.load(folder / "m.tflite", weights="best")
+
+
+def test_a_saved_model_of_others_needs_trust(tf, folder, pixels, tmp_path):
+    shutil.copytree(folder / "s", tmp_path / "s")
+    (tmp_path / "s" / SAVED_SIGNATURE).write_text("f00d\n")
+    with pytest.raises(UsageError, match="is a program, .*--trust-model"):
+        predictor.load(tmp_path / "s")
+    np.testing.assert_allclose(
+        said(tmp_path, "s", pixels, trust=True), said(folder, "run", pixels), atol=1e-4
+    )
+    (tmp_path / "s" / SAVED_SIGNATURE).unlink()
+    with pytest.raises(UsageError, match="--trust-model"):
+        predictor.load(tmp_path / "s")
+
+
+def test_a_saved_model_that_was_changed_since_needs_trust(tf, folder, tmp_path):
+    shutil.copytree(folder / "s", tmp_path / "s")
+    with open(tmp_path / "s" / "saved_model.pb", "ab") as file:
+        file.write(b"\0")
+    with pytest.raises(UsageError, match="or was changed since.*--trust-model"):
+        predictor.load(tmp_path / "s")
 
 
 def test_ops_of_tensorflows_in_a_tflite_file_need_trust(tf, tmp_path):

@@ -40,7 +40,7 @@ def test_the_kept_weights_are_tested_exported_and_used(tf, photographs, tmp_path
     measured = json.loads((tmp_path / "by-val/summary.json").read_text())
     assert measured["accuracy"] == pytest.approx(summary["val_accuracy"])
 
-    formats = {"keras": "deployed.keras", "tflite": "model.tflite"}
+    formats = {"keras": "deployed.keras", "saved_model": "saved_model", "tflite": "model.tflite"}
     assert export.main(["run", *(word for name in formats for word in ("--format", name))]) == 0
     card = (tmp_path / "run/export/README.md").read_text()
     assert f"of epoch {summary['kept_epoch']}, " in card
