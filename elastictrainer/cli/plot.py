@@ -8,6 +8,7 @@ from typing import Any, Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run
 from elastictrainer.errors import UsageError
+from elastictrainer.runs.quiet import load_tensorflow
 
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
 _KINDS = {
@@ -16,6 +17,7 @@ _KINDS = {
     "bars": "accuracy, time, flops, energy or memory (--y) by scheme and rho, averaged over seeds; RUN...",
     "selection": "the tensors that each selection of a run chose; RUN",
     "timings": "the time of a step by layer; PROFILE",
+    "data": "training images as stored and as augmented; a RUN, a CONFIG.yaml, or a data set",
     "table": "rho asked and got, accuracy and time, printed; --output: the summaries as JSON; RUN...",
 }
 _WHAT = "what to draw:\n" + "".join(f"  {name:<12}{text}\n" for name, text in _KINDS.items())
@@ -39,6 +41,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         "--output",
         metavar="FILE",
         help=".png, .pdf or .svg (default: WHAT.png); table: .json",
+    )
+    parser.add_argument(
+        "--trust-run", action="store_true", help="data: run the code that a RUN's settings name"
     )
     parser.add_argument("--csv", metavar="FILE", help="pictures: also write the data that was drawn")
     options = parser.parse_args(arguments)
@@ -87,6 +92,11 @@ def _draw(options: argparse.Namespace) -> Any:
         return training.bars(find_runs(options.paths), options.y or "accuracy")
     if len(options.paths) > 1:
         raise UsageError(f"et-plot {options.what} draws one PATH, not {len(options.paths)}.")
+    if options.what == "data":
+        load_tensorflow()
+        from elastictrainer.plotting import preview
+
+        return preview.data(preview.preview_settings(options.paths[0], options.trust_run))
     if options.what == "timings":
         return profiles.timings(TensorTimings.load(options.paths[0]))
     return selections.selection(find_runs(options.paths)[0])

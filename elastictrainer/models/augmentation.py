@@ -71,7 +71,11 @@ def layers(augmentation: Augmentation) -> List[Any]:
     return [make() for wanted, make in made if wanted]
 
 
+def layers_of(model: tf.keras.Model) -> List[Any]:
+    """Return the model's augmentation layers, those inside other layers included."""
+    return [layer for layer in layers_inside(model, recursive=True) if isinstance(layer, AUGMENTATION)]
+
+
 def kinds(model: tf.keras.Model) -> List[str]:
-    """Name the kinds of the model's augmentation layers, those inside other layers included."""
-    inside = layers_inside(model, recursive=True)
-    return [type(layer).__name__ for layer in inside if isinstance(layer, AUGMENTATION)]
+    """Name the kinds of the model's augmentation layers."""
+    return [type(layer).__name__ for layer in layers_of(model)]

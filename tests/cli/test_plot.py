@@ -69,6 +69,13 @@ def test_what_cannot_be_drawn_is_status_2_and_writes_nothing(here, capsys, argum
     assert sorted(here.iterdir()) == before
 
 
+def test_images_are_drawn_as_the_network_gets_them(tf, image_folder, here, capsys):
+    (here / "c.yaml").write_text(f"model: demo\ndataset: {image_folder}\nflip: true\n")
+    assert plot.main(["data", "c.yaml", "--output", "d.png", "--csv", "d.csv"]) == 0
+    with open("d.csv", newline="") as file:
+        assert [row["class"] for row in csv.DictReader(file)].count("dark") == 6
+
+
 def test_the_figures_of_a_table_are_json_only(here, capsys):
     assert plot.main(["table", "full", "--output", "t.csv"]) == 2
     assert re.search(r"t\.csv.*\.json", capsys.readouterr().err)

@@ -69,6 +69,10 @@ def test_plots_of_results_never_run_what_a_config_names(run, tmp_path, what):
 def test_what_builds_the_foreign_model_asks(tf, run, tmp_path, capsys):
     name(run, model="mischief:scheme")
     run.model_path.write_text("a model")
+    assert plot.main(["data", "run", "--output", "figure.png"]) == 2
+    assert "--trust-run" in capsys.readouterr().err
     assert train.main(["--init-from", "run", "--dataset", "demo"]) == 2
     assert "--trust-run" in capsys.readouterr().err
     assert not (tmp_path / "done").exists()
+    plot.main(["data", "run", "--output", "figure.png", "--trust-run"])
+    assert (tmp_path / "done").exists()

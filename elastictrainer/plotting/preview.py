@@ -1,0 +1,97 @@
+"""A sheet of training images, as stored and as augmented, by class."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.data import datasets
+from elastictrainer.data.parts import UNSPLIT, split_dataset
+from elastictrainer.data.splits import Split, decoded
+from elastictrainer.experiment import assembly
+from elastictrainer.experiment.options import load
+from elastictrainer.experiment.run_settings import load_trusted_settings
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.models import augmentation
+from elastictrainer.plotting.captions import data_name, model_name
+from elastictrainer.plotting.drawing import Drawing, pyplot
+from elastictrainer.runs.run_folder import RunFolder
+
+_CLASSES = 6  # rows of the sheet
+_COPIES = 5  # augmented copies of each image
+
+
+def preview_settings(path: str, trust: bool = False) -> TrainSettings:
+    """Load the settings of a run folder or a YAML file; for another path, the defaults with that data set.
+
+    Args:
+        path: of a run folder, a YAML file, or a data set.
+        trust: a run's settings may name code, whoever wrote them.
+
+    Raises:
+        UsageError: the file cannot be read, has an unknown key or value, or a run's names code and is not
+            this user's.
+    """
+    run = RunFolder(path)
+    if run.config_path.exists():
+        return load_trusted_settings(run, trust)
+    if Path(path).suffix in (".yaml", ".yml"):
+        return load(TrainSettings, path)
+    return TrainSettings(dataset=path)
+
+
+def data(settings: TrainSettings) -> Drawing:
+    """Draw a training image of each of the first classes: as stored, then as augmented.
+
+    Args:
+        settings: name the data set and the model, whose augmentation layers are applied.
+
+    Raises:
+        UsageError: the data set or the model cannot be made from `settings`.
+        DataError: an image cannot be decoded.
+    """
+    assembly.configure(settings.seed)
+    names, split = _training_images(settings)
+    model = assembly.make_model(dataclasses.replace(settings, weights="none"), len(names))
+    size = assembly.image_size(settings, model)
+    layers = augmentation.layers_of(model)
+    first = np.unique(split.labels, return_index=True)[1][:_CLASSES]
+    few = split.subset(np.isin(np.arange(split.count), first))
+    figure, axes = pyplot.subplots(
+        few.count,
+        _COPIES + 1,
+        figsize=(1.25 * (_COPIES + 1), 1.35 * few.count + 0.5),
+        squeeze=False,
+        layout="constrained",
+    )
+    drawn: List[Dict[str, Any]] = []
+    for row, label, image in zip(axes, few.labels, decoded(few, size)):
+        for column, cell in enumerate(row):
+            pixels = tf.constant(image[None], tf.float32)
+            for layer in layers if column else ():
+                pixels = layer(pixels, training=True)
+            shown = np.clip(np.asarray(pixels)[0], 0, 255)
+            cell.imshow(shown.astype(np.uint8))
+            cell.set_axis_off()
+            how = "as augmented" if column else "as it is"
+            drawn.append({"class": names[label], "shown": how, "mean": float(shown.mean())})
+        row[0].set_title(names[label][:28], fontsize=7, loc="left")
+    layer_names = ", ".join(type(layer).__name__ for layer in layers) or "no augmentation"
+    figure.suptitle(
+        f"Training images of {data_name(settings.dataset)} for {model_name(settings.model)}, "
+        f"{size[0]}x{size[1]}\nleft: as they are; the others: as trained on ({layer_names})",
+        fontsize=9,
+    )
+    return Drawing(figure, drawn)
+
+
+def _training_images(settings: TrainSettings) -> Tuple[Sequence[str], Split]:
+    """Return class names and training images; all images of data that has no parts, and is given none."""
+    reading = dataclasses.replace(assembly.reading(settings), skip_damaged=settings.skip_damaged)
+    names, own = datasets.parts_of(settings.dataset, settings.data_dir, reading)
+    if "test" not in own and settings.test_split is None and settings.validation_split is None:
+        return names, own[UNSPLIT] if UNSPLIT in own else own["train"]
+    shares = settings.test_split, settings.validation_split, settings.seed
+    return names, split_dataset(settings.dataset, names, own, *shares)["train"]
