@@ -1,4 +1,4 @@
-"""et-plot: draw profiles and runs, print a table of runs."""
+"""et-plot: draw profiles and runs, print a table of runs, write a report."""
 
 import argparse
 import functools
@@ -19,6 +19,7 @@ _KINDS = {
     "timings": "the time of a step by layer; PROFILE",
     "data": "training images as stored and as augmented; a RUN, a CONFIG.yaml, or a data set",
     "table": "rho asked and got, accuracy and time, printed; --output: the summaries as JSON; RUN...",
+    "report": "all of it as one HTML page; RUN...",
 }
 _WHAT = "what to draw:\n" + "".join(f"  {name:<12}{text}\n" for name, text in _KINDS.items())
 
@@ -40,7 +41,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument(
         "--output",
         metavar="FILE",
-        help=".png, .pdf or .svg (default: WHAT.png); table: .json",
+        help=".png, .pdf or .svg (default: WHAT.png); report: .html; table: .json",
     )
     parser.add_argument(
         "--trust-run", action="store_true", help="data: run the code that a RUN's settings name"
@@ -55,8 +56,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     for option, drawn_with_it in (("x", ("curves",)), ("y", ("curves", "bars"))):
         if getattr(options, option) is not None and options.what not in drawn_with_it:
             raise UsageError(f"--{option} goes with {' and '.join(drawn_with_it)}, not with {options.what}.")
-    if options.csv and options.what == "table":
-        raise UsageError("--csv goes with pictures, not with table.")
+    if options.csv and options.what in ("table", "report"):
+        raise UsageError(f"--csv goes with pictures, not with {options.what}.")
     if options.what == "table":
         if options.output and Path(options.output).suffix != ".json":
             raise UsageError(f"--output {options.output}: the figures of a table are written as .json.")
@@ -67,6 +68,14 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         if options.output:
             write_json(options.output, [run.summary() for run in runs])
         return
+    if options.what == "report":
+        from elastictrainer.plotting import report
+
+        output = options.output or "report.html"
+        report.write(find_runs(options.paths), output)
+        print(f"report: {output}")
+        return
+
     picture = _draw(options)
     output = options.output or f"{options.what}.png"
     drawing.save(picture, output)

@@ -3,7 +3,7 @@
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +17,7 @@ from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, write_text
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.runs.templates import render
 from elastictrainer.steps.keras_compat import argmax, compute_in_float32, for_inference, save_for_serving
 
 LABELS = "labels.txt"
@@ -196,7 +197,8 @@ def export_run(
     if card_path.exists() and not overwrite:
         LOG.info(f"note: {card_path} stays as it is and may describe another export; --overwrite replaces it")
         return written
-    card = _card(
+    card = render(
+        "model_card.md.j2",
         settings=settings,
         takes_rho=takes_rho(settings["scheme"]),
         summary=summary,
@@ -212,17 +214,6 @@ def export_run(
     )
     write_text(card_path, card)
     return [*written, str(card_path)]
-
-
-def _card(**values: Any) -> str:
-    """Return the model card of these values."""
-    import jinja2
-
-    assets = jinja2.PackageLoader("elastictrainer", "assets")
-    environment = jinja2.Environment(
-        loader=assets, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
-    )
-    return environment.get_template("model_card.md.j2").render(values)
 
 
 def _check_free(path: Path, overwrite: bool) -> None:

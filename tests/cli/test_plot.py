@@ -49,6 +49,12 @@ def test_the_table_is_printed_and_its_summaries_are_written(here, capsys):
     assert [summary["scheme"] for summary in json.loads((here / "t.json").read_text())] == ["full", "elastic"]
 
 
+def test_the_report_is_written(here, capsys):
+    assert plot.main(["report", "full", "elastic"]) == 0
+    assert "Selected tensors" in (here / "report.html").read_text()
+    assert capsys.readouterr().out == "report: report.html\n"
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -89,7 +89,7 @@ def test_core_and_plots_import_no_tensorflow():
 
     code = (
         "import sys; from elastictrainer import TensorTimings, select; "
-        "import elastictrainer.plotting.tradeoff, elastictrainer.profiler.storage, "
+        "import elastictrainer.plotting.report, elastictrainer.profiler.storage, "
         "elastictrainer.profiler.attribution, elastictrainer.profiler.xplane, "
         "elastictrainer.selection.budget; "
         "sys.exit('tensorflow' in sys.modules)"

@@ -59,6 +59,7 @@ def test_every_command_that_reads_a_damaged_run_says_so(run, capsys, tmp_path, n
         for what, out in (
             ("curves", "a.png"),
             ("selection", "b.png"),
+            ("report", "c.html"),
             ("table", "d.json"),
         )
     ]

@@ -90,6 +90,8 @@ def test_plots(workshop):
     assert re.search(
         r"^elastic +usermodels:residual +elastic +0\.95 ", run(folder, "et-plot", "table", "elastic"), re.M
     )
+    run(folder, "et-plot", "report", "elastic")
+    assert "Selected tensors" in (folder / "report.html").read_text()
 
 
 @pytest.mark.long

@@ -58,10 +58,10 @@ def test_a_foreign_run_that_names_no_code_needs_no_trust(run, capsys):
     assert "is finished" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("what", ["curves", "tradeoff", "table"])
+@pytest.mark.parametrize("what", ["curves", "tradeoff", "table", "report"])
 def test_plots_of_results_never_run_what_a_config_names(run, tmp_path, what):
     name(run, scheme="mischief:scheme", rho=0.5)
-    output = "table.json" if what == "table" else "figure.png"
+    output = {"report": "report.html", "table": "table.json"}.get(what, "figure.png")
     assert plot.main([what, "run", "--output", output]) == 0
     assert not (tmp_path / "done").exists()
 
