@@ -60,7 +60,6 @@ def _figure20(figure: Figure) -> None:
 def _figure21(figure: Figure) -> None:
     figure.paper_elastic(DATASET, MODEL, "0.5")
     figure.draw_each("figure21", "selection")
-    figure.draw_each("figure21_importance", "importance")
 
 
 def _figure22(figure: Figure) -> None:
@@ -103,7 +102,7 @@ FIGURES: Dict[str, Tuple[str, Callable[[Figure], None]]] = {
     "figure18": ("FLOPs of every epoch, by rho.", _figure18),
     "figure19": ("Accuracy and time of four models at rho 0.4, against full training.", _figure19),
     "figure20": ("Three metrics of importance, at the same time.", _figure20),
-    "figure21": ("Which tensors each selection chose, and their importance.", _figure21),
+    "figure21": ("Which tensors each selection chose.", _figure21),
     "figure22": (
         "Peak memory, elastic against full training.",
         _figure22,

@@ -71,7 +71,7 @@ def main() -> None:
         metrics=["accuracy"],
     )
     model.fit(images[train], labels[train], batch_size=32, epochs=arguments.epochs, verbose=2)
-    demo_network.save_weights(backbone, arguments.output)
+    np.savez_compressed(arguments.output, *[w.astype(np.float16) for w in backbone.get_weights()])
     demo_network.load_weights(backbone, arguments.output)  # in the half precision that ships
     right = model.predict(images[test], verbose=0).argmax(axis=1) == labels[test]
     print(f"accuracy on pictures held out: {100 * np.mean(right):.1f} %")

@@ -29,7 +29,6 @@ MISTYPED = {
     "time": ("soon", "'soon' is no time"),
     "reuse": ("of", "Did you mean 'off'? Valid: auto, off."),
     "reuse_dtype": ("float61", "Did you mean 'float16'?"),
-    "image_memory": ("much", "'much' is no size"),
     "reuse_memory": ("2 Gigs", "'2 Gigs' is no size"),
     "memory": ("much", "'much' is no size. Valid: auto, "),
     "strategy": ("multiworker", "Did you mean 'multi-worker'?"),

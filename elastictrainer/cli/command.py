@@ -47,11 +47,6 @@ def add_trained_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image-size", type=int, metavar="N", help="height and width in pixels, for a model that takes any"
     )
-    parser.add_argument(
-        "--image-memory",
-        metavar="SIZE",
-        help="memory for decoding a picture; a larger one raises an error (256MB, or the run's setting)",
-    )
 
 
 def run(

@@ -9,7 +9,6 @@ import numpy as np
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.runs import ownership
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
@@ -52,21 +51,17 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         ownership.refuse_links(Path(options.model))
     folder = Path(options.output or (Path(options.model) / "evaluation" if is_run else "evaluation"))
     load_tensorflow()
-    from elastictrainer.data.pictures import MEMORY
     from elastictrainer.data.reading import Reading
     from elastictrainer.experiment import earlier_data, labelled, scoring
     from elastictrainer.models import predictor
     from elastictrainer.plotting import drawing, mistakes
 
     scoring.require_free(folder, options.overwrite)
-    memory = bytes_of(options.image_memory) if options.image_memory else MEMORY
-    reading = Reading(memory, label_column=options.label_column)
+    reading = Reading(label_column=options.label_column)
     data = (
         labelled.labelled(options.dataset, options.part, options.data_dir, reading)
         if options.dataset is not None
-        else labelled.labelled_of_run(
-            RunFolder(options.model), options.part, options.data_dir, options.image_memory
-        )
+        else labelled.labelled_of_run(RunFolder(options.model), options.part, options.data_dir)
     )
     if is_run:
         data = earlier_data.told_apart(RunFolder(options.model), data, options.dataset is None)

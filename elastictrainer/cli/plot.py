@@ -16,11 +16,9 @@ _KINDS = {
     "tradeoff": "accuracy at the end over training time, a point for each run; RUN...",
     "bars": "accuracy, time, flops, energy or memory (--y) by scheme and rho, averaged over seeds; RUN...",
     "selection": "the tensors that each selection of a run chose; RUN",
-    "importance": "the importance of every tensor at each selection; RUN",
     "timings": "the time of a step by layer; PROFILE",
-    "prediction": "predicted against measured step times; PROFILE..., made with et-profile --validate",
     "data": "training images as stored and as augmented; a RUN, a CONFIG.yaml, or a data set",
-    "table": "rho asked and got, accuracy and time, printed (--verbose: all); --output: as JSON; RUN...",
+    "table": "rho asked and got, accuracy and time, printed; --output: the summaries as JSON; RUN...",
     "report": "all of it as one HTML page; RUN...",
 }
 _WHAT = "what to draw:\n" + "".join(f"  {name:<12}{text}\n" for name, text in _KINDS.items())
@@ -49,15 +47,12 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         "--trust-run", action="store_true", help="data: run the code that a RUN's settings name"
     )
     parser.add_argument("--csv", metavar="FILE", help="pictures: also write the data that was drawn")
-    parser.add_argument("--verbose", action="store_true", help="table: all figures, each with its meaning")
     options = parser.parse_args(arguments)
 
     from elastictrainer.plotting import drawing
     from elastictrainer.runs.files import write_json
     from elastictrainer.runs.run_folder import find_runs
 
-    if options.verbose and options.what != "table":
-        raise UsageError(f"--verbose goes with table, not with {options.what}.")
     for option, drawn_with_it in (("x", ("curves",)), ("y", ("curves", "bars"))):
         if getattr(options, option) is not None and options.what not in drawn_with_it:
             raise UsageError(f"--{option} goes with {' and '.join(drawn_with_it)}, not with {options.what}.")
@@ -69,7 +64,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         from elastictrainer.plotting import table
 
         runs = find_runs(options.paths)
-        print(table.text(runs, options.verbose))
+        print(table.text(runs))
         if options.output:
             write_json(options.output, [run.summary() for run in runs])
         return
@@ -96,8 +91,6 @@ def _draw(options: argparse.Namespace) -> Any:
     from elastictrainer.profiler.timings import TensorTimings
     from elastictrainer.runs.run_folder import find_runs
 
-    if options.what == "prediction":
-        return profiles.prediction([TensorTimings.load(path) for path in options.paths])
     if options.what == "curves":
         return training.curves(find_runs(options.paths), options.x or "time", options.y or "accuracy")
     if options.what == "tradeoff":
@@ -115,7 +108,7 @@ def _draw(options: argparse.Namespace) -> Any:
         return preview.data(preview.preview_settings(options.paths[0], options.trust_run))
     if options.what == "timings":
         return profiles.timings(TensorTimings.load(options.paths[0]))
-    return getattr(selections, options.what)(find_runs(options.paths)[0])
+    return selections.selection(find_runs(options.paths)[0])
 
 
 main = functools.partial(run, "et-plot", _body)

@@ -10,7 +10,6 @@ from typing import Dict, Iterator, Optional, Sequence
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import RunError, UsageError
-from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = "Classify pictures by a trained model: class and probability, a line for each picture."
@@ -44,10 +43,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     from elastictrainer.experiment import scoring
     from elastictrainer.models import predictor
 
-    memory = bytes_of(options.image_memory) if options.image_memory else pictures.MEMORY
     with contextlib.ExitStack() as stack:
         shown = _pictures(options.images, stack)
-        problems = {file: pictures.problem(file, memory) for file in shown}
+        problems = {file: pictures.problem(file) for file in shown}
         files = [file for file, problem in problems.items() if not problem]
         if not files:
             raise UsageError(f"none of the pictures can be read: {abbreviated(list(problems.values()))}.")
@@ -66,7 +64,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
                 found = {classes[k]: float(row[k]) for k in best}
                 print(_json(name, found) if options.json else _text(name, wide, found), flush=True)
         for file in left.values():
-            problem = pictures.problem(file, memory, thorough=True) or f"{file} (could not be read)"
+            problem = pictures.problem(file, thorough=True) or f"{file} (could not be read)"
             print(f"et-predict: {problem}", file=sys.stderr)
         unread = len(shown) - len(files) + len(left)
         if unread:

@@ -33,7 +33,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     from elastictrainer.experiment import assembly, memory, profiling
 
     assembly.configure(settings.seed, mixed_precision=settings.mixed_precision)
-    assembly.note_precision(settings)
     dataset_given = "--dataset" in typed or settings.dataset != ProfileSettings().dataset
     classes = assembly.classes(settings, dataset_given)
     model = assembly.make_model(settings, classes)

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 
 from elastictrainer.data.parts import of_splits
-from elastictrainer.data.pictures import MEMORY, Size, decode
+from elastictrainer.data.pictures import Size, decode
 from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import IndexedSplit
 from elastictrainer.errors import UsageError, reason
@@ -24,7 +24,6 @@ class HubSplit(IndexedSplit):
         column: of its images, encoded.
         rows: (n,) int, their numbers in the table.
         labels: (n,) int.
-        memory: bytes that decoding an image may take.
     """
 
     name: str
@@ -32,7 +31,6 @@ class HubSplit(IndexedSplit):
     column: str
     rows: np.ndarray
     labels: np.ndarray
-    memory: int = MEMORY
 
     def name_of(self, number: int) -> str:
         return f"{self.name}, row {self.rows[number]}"
@@ -42,7 +40,7 @@ class HubSplit(IndexedSplit):
 
     def image(self, number: int, size: Size) -> np.ndarray:
         cell = self.table[int(self.rows[number])][self.column]
-        return decode(cell["bytes"] or cell["path"], size, self.memory)
+        return decode(cell["bytes"] or cell["path"], size)
 
     def fingerprint(self) -> Dict[str, Any]:
         """Return the size of each image and, where it is a file of its own, that file's name."""
@@ -65,7 +63,7 @@ def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[
         source: a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
             a name in the hub, perhaps with a configuration: "owner/name:configuration".
         cache_dir: folder in which `datasets` keeps its downloads and conversions; None: its default.
-        reading: says what decoding an image may take, and which column has the labels.
+        reading: says which column has the labels.
 
     Raises:
         UsageError: `datasets` is not installed, the data cannot be fetched or read, holds no labelled images,
@@ -128,7 +126,7 @@ def _labelled(name: str, tables: Dict[str, Any], reading: Reading) -> Tuple[List
             raise UsageError(f"{name}: {(numbers < 0).sum()} images of {part} have no label.")
         encoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
         rows = np.arange(len(numbers))
-        splits[part] = HubSplit(f"{name}, {part}", encoded, image, rows, numbers, reading.memory)
+        splits[part] = HubSplit(f"{name}, {part}", encoded, image, rows, numbers)
     return names, splits
 
 

@@ -3,6 +3,7 @@
 import io
 import os
 import stat
+import warnings
 from typing import Any, BinaryIO, Optional, Tuple, Union
 
 import numpy as np
@@ -12,17 +13,15 @@ _FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP", "TIFF")
 _ORIENTATION = 0x0112  # the EXIF tag; 1 is upright
 _WHITE = (255, 255, 255, 255)
 _SCALED = ("JPEG", "MPO")  # formats that are decoded at a fraction of their scale where that is enough
-_SMALLEST_SCALE = 8
-_CHANNELS = 3
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82", "GIF": b";"}
 _TAIL = 4096  # bytes in which the end is looked for; some cameras fill up with zeros
-MEMORY = 256 * 10**6  # bytes for decoding a picture, by default
+_MOST_PIXELS = 128 * 10**6  # Pillow warns above that, and refuses twice as many: 768 MB decoded
 
 Size = Tuple[int, int]  # height and width
 File = Union[str, os.PathLike]
 
 
-def decode(source: Union[File, bytes], size: Size, memory: float = float("inf")) -> np.ndarray:
+def decode(source: Union[File, bytes], size: Size) -> np.ndarray:
     """Decode a picture and resize it to `size`: (H, W, 3) uint8; the first frame of an animation.
 
     A JPEG is decoded at the smallest scale that has twice as many pixels in both directions: with fewer it
@@ -31,14 +30,13 @@ def decode(source: Union[File, bytes], size: Size, memory: float = float("inf"))
     Args:
         source: a file's name, or its content.
         size: height and width; proportions may change.
-        memory: bytes that decoding may take.
 
     Raises:
-        OSError, SyntaxError, ValueError and others of Pillow's: it is damaged, or takes more memory.
+        OSError, SyntaxError, ValueError and others of Pillow's: it is damaged, or has too many pixels.
     """
     from PIL import Image, ImageOps
 
-    with _opened(source, memory) as image:
+    with _opened(source) as image:
         orientation = image.getexif().get(_ORIENTATION, 1)
         if image.format in _SCALED:
             height, width = 2 * size[0], 2 * size[1]
@@ -70,42 +68,25 @@ def resized(pixels: np.ndarray, size: Size) -> np.ndarray:
     return np.asarray(image.resize(size[::-1], Image.Resampling.BILINEAR))
 
 
-def _opened(source: Union[File, bytes], memory: float) -> Any:
+def _opened(source: Union[File, bytes]) -> Any:
     """Return Pillow's image, its pixels not decoded; ValueError where it is none to be read here."""
     from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = None  # what counts is memory
-    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-    needed, wrong = _memory(image), ""
-    if image.format not in _FORMATS:
-        wrong = f"{image.format} inside"
-    elif image.mode == "F":
-        wrong = "its pixels are not whole numbers"
-    elif needed > memory:
-        megabytes = -(-needed // 10**6)
-        wrong = f"takes {megabytes} MB to decode; --image-memory {megabytes}MB allows it"
-    if wrong:
-        image.close()
-        raise ValueError(wrong)
-    return image
+    Image.MAX_IMAGE_PIXELS = _MOST_PIXELS
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    if image.format in _FORMATS and image.mode != "F":
+        return image
+    image.close()
+    raise ValueError("its pixels are not whole numbers" if image.mode == "F" else f"{image.format} inside")
 
 
-def _memory(image: Any) -> int:
-    """Return the bytes that decoding an opened picture takes; a JPEG's smallest scale is an eighth."""
-    values = _CHANNELS * image.width * image.height
-    if image.format not in _SCALED:
-        return values
-    # A progressive JPEG comes in passes over all coefficients, which are kept: 2 bytes each.
-    coefficients = 2 * values if image.info.get("progressive") else 0
-    return values // _SMALLEST_SCALE**2 + coefficients
-
-
-def problem(file: File, memory: float = MEMORY, thorough: bool = False) -> str:
+def problem(file: File, thorough: bool = False) -> str:
     """Return the file and why it cannot be used; an empty string if it can.
 
     Args:
         file: of a picture.
-        memory: bytes that decoding may take.
         thorough: decode it. Without, its header and end are read, and only a file that does not end as its
             format does is decoded.
     """
@@ -115,7 +96,7 @@ def problem(file: File, memory: float = MEMORY, thorough: bool = False) -> str:
             return f"{file} (not a regular file)"
         if status.st_size == 0:
             return f"{file} (empty)"
-        with _opened(file, memory) as image, open(file, "rb") as stream:
+        with _opened(file) as image, open(file, "rb") as stream:
             thorough = thorough or not _ends_well(stream, status.st_size, image.format)
         if thorough:
             decode(file, (1, 1))

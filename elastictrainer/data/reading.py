@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
-from elastictrainer.data.pictures import MEMORY, problem
+from elastictrainer.data.pictures import problem
 from elastictrainer.errors import UnreadableImages
 
 # Hidden names besides those that begin with a dot: of macOS' archives, of network drives, of Windows.
@@ -25,7 +25,6 @@ class Reading:
     """Settings for reading a data set.
 
     Attributes:
-        memory: bytes that decoding a picture may take.
         skip_damaged: decode every image, and leave out those that cannot be read, instead of refusing them.
         left_out: the files that are left out; those that `skip_damaged` finds are added.
         damaged: the files that an interrupted run named as damaged. Of these, one that was deleted counts
@@ -35,7 +34,6 @@ class Reading:
             `UsageError` of `datasets.parts_of` where it is given for other data.
     """
 
-    memory: int = MEMORY
     skip_damaged: bool = False
     left_out: List[str] = field(default_factory=list)
     damaged: Sequence[str] = ()
@@ -61,7 +59,7 @@ class Reading:
         passed = {*self.left_out, *(name for name in self.damaged if not os.path.exists(name))}
         checked = [name for name in names if name not in passed]
         with ThreadPoolExecutor(os.cpu_count() if self.skip_damaged else 1) as threads:
-            found = threads.map(lambda name: problem(name, self.memory, self.skip_damaged), checked)
+            found = threads.map(lambda name: problem(name, self.skip_damaged), checked)
             problems = {name: wrong for name, wrong in zip(checked, found) if wrong}
         if problems and not self.skip_damaged:
             raise UnreadableImages(unreadable_images(list(problems.values()), self.advice), list(problems))

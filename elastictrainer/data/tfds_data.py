@@ -26,13 +26,11 @@ class TfdsSplit(Split):
     Attributes:
         builder, split: of tensorflow-datasets.
         chosen: bool for each example in stored order; None: all.
-        label_of: (classes,) int64, the labels by those of the records; None: these.
     """
 
     builder: Any
     split: str
     chosen: Optional[np.ndarray] = None
-    label_of: Optional[np.ndarray] = None
 
     @property
     def count(self) -> int:
@@ -44,8 +42,7 @@ class TfdsSplit(Split):
     def labels(self) -> np.ndarray:  # type: ignore[override]
         """Return (n,) int, in the stored order; the records are read once."""
         labels = self.ordered()(None).map(lambda example: example["label"])
-        found = np.fromiter(labels.as_numpy_iterator(), np.int64, self.count)
-        return found if self.label_of is None else self.label_of[found]
+        return np.fromiter(labels.as_numpy_iterator(), np.int64, self.count)
 
     @property
     def is_labelled(self) -> bool:
@@ -59,9 +56,6 @@ class TfdsSplit(Split):
             within, chosen = chosen, self.chosen.copy()
             chosen[self.chosen] = within
         return replace(self, chosen=chosen)
-
-    def relabelled(self, label_of: np.ndarray) -> "TfdsSplit":
-        return replace(self, label_of=label_of if self.label_of is None else label_of[self.label_of])
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
         import tensorflow_datasets as tfds
@@ -87,13 +81,7 @@ class TfdsSplit(Split):
 
     def decoder(self, size: Size) -> Callable[[Any], Example]:
         read = in_graph(lambda content: decode(content, size), size)
-        label_of = None if self.label_of is None else tf.constant(self.label_of)
-
-        def example(record: Dict[str, tf.Tensor]) -> Example:
-            label = record["label"]
-            return read(record["image"]), label if label_of is None else label_of[label]
-
-        return example
+        return lambda record: (read(record["image"]), record["label"])
 
     def fingerprint(self) -> Dict[str, Any]:
         info = self.builder.info

@@ -10,12 +10,9 @@ from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.reading import Reading
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.quantities import bytes_of
 from elastictrainer.experiment.rates import learning_rate
 from elastictrainer.experiment.settings import CommonSettings
 from elastictrainer.models import zoo
-from elastictrainer.runs import environment
-from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import use_random_variables
@@ -35,14 +32,6 @@ def configure(seed: int, deterministic: bool = False, mixed_precision: bool = Fa
         tf.config.experimental.enable_op_determinism()
 
 
-def note_precision(settings: CommonSettings) -> None:
-    """Say where mixed precision does not pay."""
-    if settings.mixed_precision and environment.has_bfloat16() is False:
-        LOG.info(
-            "note: this device has no bfloat16 arithmetic: steps take longer than without --mixed-precision"
-        )
-
-
 def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     """Return the number of classes of the data; UsageError where the settings name another.
 
@@ -59,7 +48,7 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
 def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
     """Return how a data set is read: as the settings and as `run` noted, which is resumed or tested."""
     noted = run.environment().get("damaged", {}) if run else {}
-    return Reading(bytes_of(settings.image_memory), label_column=settings.label_column, **noted)
+    return Reading(label_column=settings.label_column, **noted)
 
 
 def load_data(settings: CommonSettings, reading_of: Optional[Reading] = None) -> ImageData:

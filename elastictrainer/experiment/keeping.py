@@ -94,14 +94,14 @@ def with_old(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages
     names = class_names(settings, data)
     label_of = labels_in(names, data.class_names)
     train, sources = data.train_split, [earlier, *earlier_data.earlier_runs(earlier)]
-    old = None if kept is None else kept.subset(kept.ages > 0)
-    if old is None or not len(old.labels):
-        mixed: Split = train.relabelled(label_of)
-    elif not isinstance(train, IndexedSplit):
+    if not isinstance(train, IndexedSplit):
         raise UsageError(
             f"--keep {settings.keep}: {data.name} is read as a stream, and no images can be mixed into that. "
             "Give the images as a folder, a .csv table or .npz arrays."
         )
+    old = None if kept is None else kept.subset(kept.ages > 0)
+    if old is None or not len(old.labels):
+        mixed: Split = train.relabelled(label_of)
     else:
         labels = np.concatenate([label_of[train.labels], old.labels])
         mixed = JoinedSplit([train, old.split()], labels)

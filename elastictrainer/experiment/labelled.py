@@ -72,7 +72,6 @@ def labelled_of_run(
     run: RunFolder,
     part: Optional[str] = None,
     data_dir: Optional[str] = None,
-    image_memory: Optional[str] = None,
     unchanged: bool = False,
 ) -> Labelled:
     """Return the images of a part of a run's data: "test" (None), "val" or "train".
@@ -80,7 +79,7 @@ def labelled_of_run(
     Args:
         run: its folder.
         part: of the data.
-        data_dir, image_memory: instead of the run's settings of these names; None: as these say.
+        data_dir: instead of the run's setting; None: as that says.
         unchanged: they must be what they were. What was set apart by chance must be in any case: what would
             be set apart now may have been trained on.
 
@@ -88,8 +87,6 @@ def labelled_of_run(
         UsageError: the data is not there any more, has no such part, or is other data.
     """
     settings = load(TrainSettings, run.config_path)
-    if image_memory is not None:
-        settings.image_memory = image_memory
     try:
         reading = assembly.reading(settings, run)
         names, own = datasets.parts_of(settings.dataset, data_dir or settings.data_dir, reading)

@@ -71,8 +71,6 @@ def train(
 def _train(
     settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers], more: Optional[str]
 ) -> Dict[str, Any]:
-    if settings.meter:
-        energy.from_log(settings.meter, [])  # a wrong log raises its error now
     schemes.check_name(settings.scheme)
     check_together(settings)
     if settings.reuse_dir and settings.reuse != "off" and not resume:  # which goes on without a cache
@@ -80,7 +78,6 @@ def _train(
     memory.prepare(settings.memory)
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
-    assembly.note_precision(settings)
     reading = assembly.reading(settings, run if resume else None)
     if not resume:  # which leaves out the same files as at its start
         reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
@@ -115,9 +112,8 @@ def _train(
     limit = memory.limit(settings.memory)
     timings = _profile(settings, kept, data, model, optimizer, group, limit)
     memory.note_if_short(timings, limit)
-    sensor, source = (None, f"log {settings.meter}") if settings.meter else energy.find_sensor()
-    metered = sensor or settings.meter
-    print(f"energy: {source}" if metered else f"energy is not measured: {source}")
+    sensor, source = energy.find_sensor()
+    print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 
     record = RunRecord(run, seed=settings.seed)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
@@ -169,26 +165,12 @@ def _train(
         )
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
-    summary: Dict[str, Any] = history.elastic
-    _finish(settings, run, summary, group)
-    return summary
-
-
-def _finish(
-    settings: TrainSettings, run: RunFolder, summary: Dict[str, Any], group: Optional[Workers]
-) -> None:
-    """Add the energy that an external meter logged to the summary, and export the model."""
-    if settings.meter:
-        try:
-            joules = energy.from_log(settings.meter, summary["training_intervals"])
-            summary.update(energy_joules=joules, energy_source=f"log {settings.meter}")
-            run.write_summary(summary)
-        except UsageError as error:  # the log is no good; the run itself is fine
-            print(f"no energy: {error}", file=sys.stderr)
     if settings.export and not (group and group.rank):
         sample = functools.partial(training_sample, run)
         for path in export_run(run, settings.export.split(","), trust=True, sample=sample):  # just written
             print(f"written: {path}")
+    summary: Dict[str, Any] = history.elastic
+    return summary
 
 
 def _announce(

@@ -102,12 +102,6 @@ class CommonSettings:
         None, "of hf: data, where several columns hold classes", metavar="NAME"
     )
     classes: Optional[int] = setting(None, "number of classes, which must be that of the data", 2)
-    image_memory: str = setting(
-        "256MB",
-        "for decoding an image; a larger one raises an error",
-        check=quantities.bytes_of,
-        metavar="SIZE",
-    )
     image_size: Optional[int] = setting(
         None, "height and width in pixels; the model's own if not given", 8, 4096
     )
@@ -223,7 +217,6 @@ class TrainSettings(CommonSettings):
     )
     skip_damaged: bool = setting(False, "decode every image file first, and leave out unreadable ones")
     checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch", 0, group="run")
-    meter: Optional[str] = setting(None, "log of an external power meter: Unix time, watts", metavar="FILE")
     profile: Optional[str] = setting(None, "the model's profile (found or made in profiles/)", metavar="FILE")
     export: Optional[str] = setting(
         None,

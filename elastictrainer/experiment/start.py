@@ -71,7 +71,7 @@ def last_unfinished() -> RunFolder:
 def _read_by(settings: TrainSettings) -> List[Path]:
     """Return the files and folders that a run reads."""
     model, data = (settings.model, settings.weights, settings.init_from), settings.dataset.removeprefix(HF)
-    named = (data, settings.data_dir, *model, settings.profile, settings.meter)
+    named = (data, settings.data_dir, *model, settings.profile)
     return [Path(name) for name in named if name and Path(name).exists()]
 
 

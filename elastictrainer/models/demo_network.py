@@ -15,7 +15,7 @@ BLOCKS_PER_STAGE = (3, 2, 2)
 def backbone(input_shape: Tuple[int, int, int], weights: Optional[str] = None) -> tf.keras.Model:
     """Build a model from pixels (batch, H, W, 3) in -1..1 to features (batch, H/4, W/4, 96).
 
-    `weights` is a file that `save_weights` wrote, or None. ValueError where it is of another network.
+    `weights` is a file of scripts/pretrain_demo.py, or None. ValueError where it is of another network.
     """
     inputs = tf.keras.Input(input_shape)
     x = _convolution(inputs, WIDTHS[0], 3, 1, "stem")
@@ -43,13 +43,8 @@ def _residual_block(x, width: int, stride: int, name: str):
     return tf.keras.layers.ReLU(name=name + "_out")(tf.keras.layers.Add(name=name + "_add")([shortcut, x]))
 
 
-def save_weights(model: tf.keras.Model, path: str) -> None:
-    """Write the model's weights as `.npz`, in float16, in the order of `model.get_weights()`."""
-    np.savez_compressed(path, *[w.astype(np.float16) for w in model.get_weights()])
-
-
 def load_weights(model: tf.keras.Model, path: str) -> None:
-    """Load into `model` what `save_weights` wrote; ValueError where the shapes differ."""
+    """Load an `.npz` file of arrays in the order of `model.get_weights()`; ValueError where shapes differ."""
     with np.load(path, allow_pickle=False) as archive:
         arrays = [archive[f"arr_{k}"].astype(np.float32) for k in range(len(archive.files))]
     expected = [w.shape for w in model.get_weights()]

@@ -85,6 +85,8 @@ def export(
         RunError: the network has an operation that TensorFlow Lite has no integers for.
     """
     EXPORT.check(format)
+    if format == FULL_INT8 and sample is None:
+        raise UsageError(f"{FULL_INT8} needs training images to calibrate on: export(..., sample=images).")
     path = Path(path)
     _check_free(path, overwrite)
     if format == "saved_model":
@@ -110,7 +112,7 @@ def _tflite(core: tf.keras.Model, format: str, sample: Optional[np.ndarray]) -> 
     probabilities = tf.keras.layers.Softmax(name="probabilities", dtype="float32")(core.outputs[0])
     with tempfile.TemporaryDirectory(prefix="elastictrainer-export-") as folder:
         save_for_serving(tf.keras.Model(core.inputs[0], probabilities), folder)
-        if format == FULL_INT8:
+        if sample is not None and format == FULL_INT8:
             return _integers_only(folder, sample)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         if format == "tflite-int8":
@@ -118,10 +120,8 @@ def _tflite(core: tf.keras.Model, format: str, sample: Optional[np.ndarray]) -> 
         return converter.convert()
 
 
-def _integers_only(folder: str, sample: Optional[np.ndarray]) -> bytes:
+def _integers_only(folder: str, sample: np.ndarray) -> bytes:
     """Convert a SavedModel so that a device without float arithmetic can run it."""
-    if sample is None:
-        raise UsageError(f"{FULL_INT8} needs training images to calibrate on: export(..., sample=images).")
     loaded = tf.saved_model.load(folder)
     serve = loaded.signatures["serving_default"]
     (name,) = serve.structured_input_signature[1]

@@ -17,7 +17,6 @@ from matplotlib import pyplot
 if "text.parse_math" in matplotlib.rcParams:  # since 3.6
     matplotlib.rcParams["text.parse_math"] = False  # a $ in a user's name is a $
 
-UNSELECTED = "#dddddd"
 _LAYER_LETTERS = 28
 FORMATS = (".png", ".pdf", ".svg")
 
@@ -64,19 +63,11 @@ def layer_of(tensor: str) -> str:
 def layer_ticks(axes: Any, layers: List[str], most: int = 12) -> None:
     """Put up to `most` of the layers' names, evenly spaced, along the horizontal axis: layer i at i."""
     ticks = evenly_spaced(len(layers), most)
-    axes.set_xticks(ticks, [short_layer(layers[i]) for i in ticks], rotation=30, ha="right", fontsize=7)
+    axes.set_xticks(
+        ticks, [cut_to(layers[i], _LAYER_LETTERS) for i in ticks], rotation=30, ha="right", fontsize=7
+    )
 
 
 def evenly_spaced(count: int, most: int) -> List[int]:
     """Return at most `most` of the numbers below `count`, from 0 on."""
     return list(range(0, count, max(1, -(-count // most))))
-
-
-def short_layer(name: str) -> str:
-    """Return a layer's name; of a long one the parts that distinguish it from its neighbours."""
-    parts = name.split("/")
-    if len(name) > _LAYER_LETTERS and len(parts) > 2:
-        parts = parts[1:]  # what all blocks are in
-    if len("/".join(parts)) > _LAYER_LETTERS and len(parts) > 2:
-        parts = [parts[0], "..", parts[-1]]
-    return cut_to("/".join(parts), _LAYER_LETTERS)

@@ -1,10 +1,9 @@
-"""Pictures of a profile: its times by layer, and predicted against measured step times."""
+"""The picture of a profile: its times by layer."""
 
 from typing import Callable, Dict, List
 
 import numpy as np
 
-from elastictrainer.errors import UsageError
 from elastictrainer.plotting import captions
 from elastictrainer.plotting.drawing import Drawing, layer_of, layer_ticks, pyplot
 from elastictrainer.profiler.timings import TensorTimings
@@ -87,48 +86,3 @@ def _from_each_layer(
         mask[members] = True
         costs.append(cost(mask & profile.connected))
     return np.array(costs[::-1])
-
-
-def prediction(profiles: List[TensorTimings]) -> Drawing:
-    """Draw predicted against measured step times of random selections, both in % of the full step time.
-
-    Args:
-        profiles: made with `et-profile --validate`.
-
-    Raises:
-        UsageError: a profile holds no measured selection.
-    """
-    figure, axes = pyplot.subplots(figsize=(5, 5), layout="constrained")
-    rows = []
-    for k, profile in enumerate(profiles):
-        name = captions.model_name(profile.metadata.get("model")) or "model"
-        if not profile.validation:
-            raise UsageError(
-                f"the profile of {name} holds no measured selection: et-profile --validate 12 measures some."
-            )
-        predicted, measured = (
-            100 * np.array([v[key] for v in profile.validation]) / profile.full_ms
-            for key in ("predicted_ms", "measured_ms")
-        )
-        median = 100 * np.median(np.abs(profile.validation_errors))
-        axes.plot(
-            measured,
-            predicted,
-            "osD^vP"[k % 6],
-            markersize=5,
-            label=f"{name}: a selection of tensors (median error {median:.1f} %)",
-        )
-        rows += [
-            {"model": name, **{key: v[key] for key in ("predicted_ms", "measured_ms")}}
-            for v in profile.validation
-        ]
-    axes.axline((0, 0), slope=1, color="#888888", linewidth=0.8, label="predicted as measured")
-    axes.set_xlabel("measured step time (% of the full step)")
-    axes.set_ylabel("predicted step time (% of the full step)")
-    axes.set_xlim(0, None)
-    axes.set_ylim(0, None)
-    axes.set_aspect("equal")
-    axes.legend(fontsize=7, loc="upper left")
-    about = list(dict.fromkeys(captions.profiled(profile.metadata) for profile in profiles))
-    captions.set_title(axes, "Step times, predicted and measured", "\n".join(about))
-    return Drawing(figure, rows)

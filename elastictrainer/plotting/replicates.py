@@ -18,7 +18,6 @@ _IGNORED = (
     "checkpoint_minutes",
     "export",
     "cache",
-    "image_memory",
     "reuse_memory",
     "reuse_dir",
 )

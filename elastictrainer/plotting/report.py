@@ -29,9 +29,7 @@ def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
     page = render(
         "report.html.j2",
         about=captions.subject(runs),
-        headline=table.brief_cells(runs),
-        note=table.NOTE,
-        rows=table.all_cells(runs),
+        rows=table.rows(runs),
         tradeoff=_picture(tradeoff(runs)),
         figures={
             "Accuracy over training time": _picture(training.curves(runs)),
@@ -49,7 +47,6 @@ def _about(run: RunFolder) -> Dict[str, Any]:
     figures = {}
     if any("selected" in record for record in run.selections()):
         figures["Selected tensors"] = _picture(selections.selection(run))
-        figures["Importance"] = _picture(selections.importance(run))
     if run.profile_path.exists():
         figures["Profile"] = _picture(profiles.timings(TensorTimings.load(run.profile_path)))
     environment = {key: value for key, value in run.environment().items() if key not in _LONG}

@@ -140,6 +140,7 @@ class ActivationCache:
         """
         # Where the cheapest cut is too large, make bytes dearer until one fits: it then recomputes more.
         weight, size = 1.0, 0
+        more = [] if self._features is None else [traced.tensor(self._features)]
         for _ in range(_ATTEMPTS):
             cut = traced.cut(op_cost, lambda tensor: self._read_ms(tensor) * weight)  # noqa: B023
             saved = sum(op_cost(traced.ops.operations[k]) for k in cut.done_once)
@@ -148,12 +149,9 @@ class ActivationCache:
             size = capacity * sum(row_bytes(tensor, self._settings.dtype) for tensor in cut.tensors)
             fits, folder = self._place(size)
             if fits:
-                return traced.split(cut, self._more(traced)), folder
+                return traced.split(cut, more), folder
             weight *= _FEWER
         raise NotCacheable(f"a cache of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
-
-    def _more(self, traced: TracedStep) -> List[Any]:
-        return [] if self._features is None else [traced.tensor(self._features)]
 
     def _read_ms(self, tensor: Any) -> float:
         """Return the ms of reading a minibatch of the tensor; infinite where it cannot be stored."""

@@ -1,7 +1,7 @@
 """The cut of a step into two parts: which tensors of each example are stored, and which are recomputed."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, List, Mapping, Set, Tuple
+from typing import Any, Callable, List, Set, Tuple
 
 import numpy as np
 
@@ -44,20 +44,18 @@ def least_cost_cut(
         op_cost: ms to compute an op again.
         tensor_cost: ms to read a tensor of the store; infinite where it cannot be stored.
     """
-    position = ops.position()
     barred: Set[int] = set()  # nothing of these ops may be stored
     while True:
-        cut = _minimum_cut(ops, position, needed, op_cost, tensor_cost, barred)
+        cut = _minimum_cut(ops, needed, op_cost, tensor_cost, barred)
         # Random numbers that both parts would draw: the cached step would draw others than were cached.
-        torn = _drawn_twice(ops, position, needed, cut)
+        torn = _drawn_twice(ops, needed, cut)
         if not torn:
             return cut
-        barred |= downstream(ops, torn)
+        barred |= ops.downstream(torn)
 
 
 def _minimum_cut(
     ops: FrozenOps,
-    position: Mapping[str, int],
     needed: Set[int],
     op_cost: Callable[[Any], float],
     tensor_cost: Callable[[Any], float],
@@ -97,7 +95,7 @@ def _minimum_cut(
         edges.append((source, op_node[k], capacity(computing[k])))
         for tensor in ops.operations[k].outputs:
             edges.append((op_node[k], tensor_node[id(tensor)], capacity(storing[id(tensor)])))
-            readers = {position[reader.name] for reader in tensor.consumers() if reader.name in position}
+            readers = {ops.position.get(reader.name) for reader in tensor.consumers()}
             if readers & needed:
                 edges.append((tensor_node[id(tensor)], sink, _NEVER))
             edges += [(tensor_node[id(tensor)], op_node[r], _NEVER) for r in readers if r in op_node]
@@ -120,33 +118,8 @@ def _minimum_cut(
     return Cut(stored, recomputed, set(frozen) - recomputed - is_source)
 
 
-def _drawn_twice(ops: FrozenOps, position: Mapping[str, int], needed: Set[int], cut: Cut) -> Set[int]:
+def _drawn_twice(ops: FrozenOps, needed: Set[int], cut: Cut) -> Set[int]:
     """Return the ops of random numbers that both a stored tensor and the cached step would draw from."""
-    cached = _upstream(ops, position, {position[tensor.op.name] for tensor in cut.tensors}, set())
+    cached = ops.upstream({ops.position[tensor.op.name] for tensor in cut.tensors})
     stored = {id(tensor) for tensor in cut.tensors}
-    return ops.random & cached & _upstream(ops, position, needed | cut.recomputed, stored)
-
-
-def _upstream(ops: FrozenOps, position: Mapping[str, int], ends: Set[int], given: Set[int]) -> Set[int]:
-    """Return the ops that `ends` are computed by, where the tensors of the ids `given` exist already."""
-    found, pending = set(ends), list(ends)
-    while pending:
-        for tensor in ops.operations[pending.pop()].inputs:
-            k = position[tensor.op.name]
-            if k not in found and id(tensor) not in given:
-                found.add(k)
-                pending.append(k)
-    return found
-
-
-def downstream(ops: FrozenOps, starts: Set[int]) -> Set[int]:
-    """Return the positions of the ops `starts` and of all that depend on them."""
-    position, found, pending = ops.position(), set(starts), list(starts)
-    while pending:
-        for tensor in ops.operations[pending.pop()].outputs:
-            for reader in tensor.consumers():
-                k = position.get(reader.name)  # None: of another step in the same graph
-                if k is not None and k not in found:
-                    found.add(k)
-                    pending.append(k)
-    return found
+    return ops.random & cached & ops.upstream(needed | cut.recomputed, given=stored)

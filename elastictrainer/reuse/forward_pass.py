@@ -3,7 +3,7 @@
 from typing import Any, Dict, Optional, Tuple
 
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.reuse.op_costs import OpCosts, OpShares
+from elastictrainer.reuse.op_costs import OpCosts, weights_of
 from elastictrainer.reuse.split import TracedStep
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import random_states
@@ -42,7 +42,7 @@ class ForwardPass:
         self.members = self.traced.members(objective.model.trainable_variables)
         self.examples: Dict[str, str] = {}
         self.traced.stop_where_examples_mix(minibatch, self.examples)
-        self._shares = OpShares(self.traced.ops.operations, self.members)
+        self._weights = weights_of(self.traced.ops.operations)
 
     def features(self, kernel: Any) -> Optional[str]:
         """Return the name of the tensor that the dense layer of `kernel` takes, before dropout.
@@ -57,4 +57,4 @@ class ForwardPass:
 
     def op_costs(self, timings: Optional[TensorTimings]) -> OpCosts:
         """Return the cost of each op by a profile."""
-        return OpCosts(timings, self._shares)
+        return OpCosts(timings, self.traced.ops.operations, self._weights, self.members)

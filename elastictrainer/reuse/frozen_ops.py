@@ -1,7 +1,8 @@
 """The frozen ops of a traced training step: their result for an example lasts as long as a selection."""
 
+import functools
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, List, Sequence, Set
+from typing import AbstractSet, Any, Dict, FrozenSet, List, Sequence, Set
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
@@ -38,9 +39,41 @@ class FrozenOps:
     valueless: Set[int]
     random_states: Dict[int, FrozenSet[int]]
 
+    @functools.cached_property
     def position(self) -> Dict[str, int]:
         """Return each op's place in `operations`, by its name."""
         return {op.name: k for k, op in enumerate(self.operations)}
+
+    def upstream(
+        self, ends: Set[int], without: AbstractSet[int] = frozenset(), given: AbstractSet[int] = frozenset()
+    ) -> Set[int]:
+        """Return the ops that `ends` are computed by, themselves included.
+
+        Args:
+            ends: positions.
+            without: positions of ops that are left out, with all before them.
+            given: ids of tensors that exist already.
+        """
+        found, pending = set(ends), list(ends)
+        while pending:
+            for tensor in self.operations[pending.pop()].inputs:
+                k = self.position[tensor.op.name]
+                if k not in found and k not in without and id(tensor) not in given:
+                    found.add(k)
+                    pending.append(k)
+        return found
+
+    def downstream(self, starts: Set[int]) -> Set[int]:
+        """Return the positions of the ops `starts` and of all that depend on them."""
+        found, pending = set(starts), list(starts)
+        while pending:
+            for tensor in self.operations[pending.pop()].outputs:
+                for reader in tensor.consumers():
+                    k = self.position.get(reader.name)  # None: of another step in the same graph
+                    if k is not None and k not in found:
+                        found.add(k)
+                        pending.append(k)
+        return found
 
 
 def frozen_ops(

@@ -15,36 +15,24 @@ _LOOP = 1e12  # the FLOPs of a loop, which nobody counts: it has its group's tim
 _FREE = ("Placeholder", "VarHandleOp", "ReadVariableOp", "Identity", "Const")  # nothing is computed or copied
 
 
-class OpShares:
-    """The share of each op in its group's time.
-
-    Attributes:
-        names: of the ops.
-        weights: of each, what it takes in FLOPs.
-        members: of each, the tensors that it depends on, as bits.
-    """
-
-    def __init__(self, operations: Sequence[Any], members: Sequence[int]):
-        """
-        Args:
-            operations: of the graph of a step.
-            members: of each, as in the attribute.
-        """
-        self.names = [op.name for op in operations]
-        self.weights = _weights(operations)
-        self.members = list(members)
-
-
 class OpCosts:
     """The cost of each forward op of a graph: its group's measured time, shared out by FLOPs."""
 
-    def __init__(self, timings: Optional[TensorTimings], shares: OpShares):
+    def __init__(
+        self,
+        timings: Optional[TensorTimings],
+        operations: Sequence[Any],
+        weights: Sequence[float],
+        members: Sequence[int],
+    ):
         """
         Args:
             timings: the profile; None: typical times by FLOPs alone.
-            shares: of the ops.
+            operations: of the graph of a step.
+            weights: of each, see `weights_of`.
+            members: of each, the tensors that it depends on, as bits.
         """
-        names, weights = shares.names, shares.weights
+        names = [op.name for op in operations]
         if timings is None:
             self._ms = {name: w / _TYPICAL_FLOPS_PER_MS for name, w in zip(names, weights)}
             return
@@ -52,8 +40,8 @@ class OpCosts:
         # A convolution that runs fused with the bias behind it is measured with that: the profile has no
         # group for it alone, and it shares the time of the least group that has all its tensors.
         sizes = sorted((bin(group).count("1"), group) for group in group_ms)
-        holds = {bits: next((g for _, g in sizes if bits & g == bits), bits) for bits in set(shares.members)}
-        members = [holds[bits] for bits in shares.members]
+        holds = {bits: next((g for _, g in sizes if bits & g == bits), bits) for bits in set(members)}
+        members = [holds[bits] for bits in members]
         by_group: Dict[int, float] = {}
         for bits, weight in zip(members, weights):
             by_group[bits] = by_group.get(bits, 0.0) + weight
@@ -71,7 +59,7 @@ class OpCosts:
         return self._ms.get(op.name, 0.0)
 
 
-def _weights(operations: Sequence[Any]) -> List[float]:
+def weights_of(operations: Sequence[Any]) -> List[float]:
     """Return the cost of each op, in FLOPs."""
     looping = _functions_with_loops(operations[0].graph.as_graph_def().library) if operations else set()
     weights = []

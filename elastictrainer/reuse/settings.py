@@ -23,7 +23,8 @@ class ReuseSettings:
             every epoch gives the same examples.
         dtype: "float16" or "float32", of the stored activations. With float32 the result is that of computing
             the same augmented copies again, up to the last bit where TensorFlow fuses ops across the cut.
-        memory: bytes that are kept in memory; a larger cache goes into a file. None: `usual_memory`.
+        memory: bytes that are kept in memory; a larger cache goes into a file. None: 2 GB, or a
+            quarter of a smaller machine's.
         folder: of that file; None: the system's for temporary files.
         seed: of the order in which examples come again; None: minibatches come as they were written.
 
@@ -46,12 +47,5 @@ class ReuseSettings:
     @property
     def kept_bytes(self) -> int:
         """Return the most bytes of a cache in memory."""
-        return usual_memory(environment.memory_bytes()) if self.memory is None else self.memory
-
-
-def usual_memory(machine: Optional[int]) -> int:
-    """Return the bytes that a cache may have in the memory of a machine of so many; None: not known.
-
-    2 GB, or a quarter of the machine: the training step itself takes as much again on a small device.
-    """
-    return _MOST if machine is None else min(_MOST, machine // 4)
+        # The training step itself takes as much again on a small device.
+        return min(_MOST, environment.memory_bytes() // 4) if self.memory is None else self.memory

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.reuse.cut import Cut, downstream, least_cost_cut
+from elastictrainer.reuse.cut import Cut, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.runs import resident
@@ -71,7 +71,7 @@ class TracedStep:
         operations = [op for op in graph.get_operations() if op.name in runs]
         library = step.source.definition.library
         self.ops = frozen_ops(operations, library, step.inputs, step.labels, handles)
-        self._position = self.ops.position()
+        self._position = self.ops.position
         # Ops that run for their effect alone: updates, counters and metrics; and moves of random states.
         moving, random = self.ops.moving, self.ops.random
         must_run = [(self._position[op.name], op) for op in step.effects]
@@ -82,7 +82,7 @@ class TracedStep:
         """Return the positions of ops outside the frozen part (or `frozen`) that a cached step runs."""
         frozen = self.ops.frozen if frozen is None else frozen
         ends = {self._position[op.name] for op in [self._step.loss.op, *self._effects]}
-        return self._upstream(ends - frozen, frozen)
+        return self.ops.upstream(ends - frozen, frozen)
 
     def tensor(self, name: str) -> Any:
         """Return the tensor of that name."""
@@ -118,7 +118,7 @@ class TracedStep:
         """Make the function from the step's inputs to these tensors' values; returns the random states it
         reads, too.
         """
-        cached = self._upstream({self._position[t.op.name] for t in tensors}, set())
+        cached = self.ops.upstream({self._position[t.op.name] for t in tensors})
         drawn = self._states_read(cached)
         states = [v for state, v in self._states.items() if state in drawn]
         return self._function(self._step.inputs, list(tensors), self._draws_of(drawn)), states
@@ -167,7 +167,7 @@ class TracedStep:
         folding = {k for k, what in found.items() if what == FOLDS}
         self.ops = replace(
             self.ops,
-            frozen=self.ops.frozen - downstream(self.ops, mixing),
+            frozen=self.ops.frozen - self.ops.downstream(mixing),
             valueless=self.ops.valueless | folding,
         )
 
@@ -175,7 +175,7 @@ class TracedStep:
         inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
         batch = int(inputs[0].shape[0])
         hidden = self.ops.random - set(self.ops.random_states)  # their draws cannot be repeated
-        unsure = downstream(self.ops, hidden)
+        unsure = self.ops.downstream(hidden)
         tensors = [
             tensor
             for k in sorted(self.ops.frozen - unsure)
@@ -214,7 +214,7 @@ class TracedStep:
     def split(self, cut: Cut, more: Sequence[Any] = ()) -> SplitStep:
         """Make the two functions of `cut`; the prefix also gives the tensors `more`, behind the cut's."""
         prefix, states = self.prefix([*cut.tensors, *more])
-        cached = self._upstream({self._position[t.op.name] for t in cut.tensors}, set())
+        cached = self.ops.upstream({self._position[t.op.name] for t in cut.tensors})
         # A change of one of these, as by a callback that loads weights, makes the cache wrong.
         read = {id(tensor) for k in cached for tensor in self.ops.operations[k].inputs}
         fixed = [
@@ -225,7 +225,7 @@ class TracedStep:
         return SplitStep(cut, prefix, self._suffix(cut), states, fixed)
 
     def _suffix(self, cut: Cut) -> Callable[..., tf.Tensor]:
-        rerun = self._upstream(self.needed() | cut.recomputed, self.ops.frozen)
+        rerun = self.ops.upstream(self.needed() | cut.recomputed, self.ops.frozen)
         # Only the draws that it repeats itself: the prefix has moved the other random states on already.
         effects = [*self._effects, *self._draws_of(self._states_read(rerun))]
         build = self._function([*cut.tensors, *self._step.labels], [self._step.loss], effects)
@@ -248,17 +248,6 @@ class TracedStep:
 
     def _states_read(self, run: Set[int]) -> Set[int]:
         return {state for k in run for state in self.ops.random_states.get(k, ())}
-
-    def _upstream(self, ends: Set[int], without: Set[int]) -> Set[int]:
-        """Return the ops that `ends` need, themselves included, but none of `without`."""
-        found, pending = set(ends), list(ends)
-        while pending:
-            for tensor in self.ops.operations[pending.pop()].inputs:
-                source = self._position[tensor.op.name]
-                if source not in found and source not in without:
-                    found.add(source)
-                    pending.append(source)
-        return found
 
     def _function(
         self, feeds: Sequence[Any], fetches: Sequence[Any], effects: Sequence[Any]

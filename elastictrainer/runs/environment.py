@@ -34,19 +34,6 @@ def device() -> str:
     return f"{name or platform.processor() or 'CPU'} ({platform.machine()})"
 
 
-def has_bfloat16() -> Optional[bool]:
-    """Return whether the GPU, else the processor, calculates in bfloat16 itself; None: not known."""
-    import tensorflow as tf
-
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        capability = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability")
-        return capability and capability >= (8, 0)  # NVIDIA's Ampere and later
-    fields = _processor()
-    flags = fields.get("flags") or fields.get("Features")  # of x86, of Arm
-    return None if flags is None else bool({"avx512_bf16", "amx_bf16", "bf16"} & set(flags.split()))
-
-
 def _processor() -> Dict[str, str]:
     """Return Linux' name of the processor; empty elsewhere."""
     try:

@@ -94,20 +94,11 @@ def write_csv(path: Union[str, Path], header: Iterable[str], rows: Iterable[Iter
 
 
 def append_line(path: Union[str, Path], line: str) -> None:
-    """Append `line` and a line feed to a file, completely or not at all."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    try:
-        size = os.fstat(descriptor).st_size
-        data = f"{line}\n".encode()
-        try:
-            while data:
-                data = data[os.write(descriptor, data) :]
-            os.fsync(descriptor)
-        except OSError:  # the disk is full: take the beginning of the line back
-            os.ftruncate(descriptor, size)
-            raise
-    finally:
-        os.close(descriptor)
+    """Append `line` and a line feed to a file; of a full disk or a power failure a torn line may be left."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def to_disk(path: Path) -> None:

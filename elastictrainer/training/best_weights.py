@@ -17,8 +17,7 @@ from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.steps.snapshot import preserve_variables
-from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.evaluation import Due, Evaluator
+from elastictrainer.training.evaluation import Evaluating
 from elastictrainer.training.stopwatch import VALIDATION
 
 Minibatches = Iterable[Tuple[Any, ...]]  # see `Evaluator`
@@ -43,7 +42,7 @@ class Validated:
         return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
 
 
-class BestWeights(TrainerCallback):
+class BestWeights(Evaluating):
     """Evaluates on the validation part after an epoch, keeps the best weights, and tests them at the end.
 
     `val_loss` (mean cross-entropy in nats) and `val_accuracy` (0..1) are in the epoch's logs. The file of the
@@ -69,10 +68,9 @@ class BestWeights(TrainerCallback):
             before_each: called before each minibatch of the validation part; what it raises ends that.
             every: evaluate after so many epochs, and after the last one; None: see `Due`.
         """
-        super().__init__()
-        self._validation, self._test, self._before_each = validation, test, before_each
-        self._run, self._patience, self._due = run, patience, Due(every)
-        self._evaluator: Optional[Evaluator] = None
+        super().__init__(before_each, every)
+        self._validation, self._test = validation, test
+        self._run, self._patience = run, patience
         self._last: Optional[Validated] = None
         self._best: Optional[Validated] = None
 
@@ -98,16 +96,11 @@ class BestWeights(TrainerCallback):
         validated = self._validate(0)
         record["val_loss"], record["val_accuracy"] = validated.loss, validated.accuracy
 
-    @property
-    def image_s(self) -> float:
-        """Return the seconds that an image of the latest evaluation took; 0 before the first."""
-        return self._evaluator.image_s if self._evaluator else 0.0
-
     def _validate(self, epoch: int) -> Validated:
         """Validate the weights after an epoch, and keep them if they are the best so far."""
         state = self.run_state
         with state.watch.lap(VALIDATION), self._due.evaluating(state):
-            loss, accuracy = self._evaluate(self._validation, self._before_each)
+            loss, accuracy = self._evaluator(self._validation(), self._before_each)
             if not math.isfinite(loss):
                 raise state.diverged(f"the validation loss is {loss}")
             self._last = Validated(epoch, accuracy, loss)
@@ -146,8 +139,7 @@ class BestWeights(TrainerCallback):
             self._save(self._last)
         assert self._best is not None
         with self.run_state.watch.lap(VALIDATION), self._best_in_model():
-            loss, accuracy = self._evaluate(self._test)
-        assert self._evaluator is not None
+            loss, accuracy = self._evaluator(self._test())
         return {
             "kept_weights": self._run.best_path.name,
             "kept_epoch": self._best.epoch,
@@ -162,13 +154,6 @@ class BestWeights(TrainerCallback):
             "accuracy_last": accuracy,
             "loss_last": loss,
         }
-
-    def _evaluate(
-        self, minibatches: Callable[[], Minibatches], before_each: Callable[[], None] = lambda: None
-    ) -> Tuple[float, float]:
-        if self._evaluator is None:
-            self._evaluator = Evaluator(self.run_state.model, self.run_state.workers)
-        return self._evaluator(minibatches(), before_each)
 
     def _save(self, about: Validated) -> None:
         self._run.save_best(self.run_state.model, json.dumps(asdict(about)))

@@ -1,19 +1,12 @@
-"""Energy of training: a sensor of this device, sampled in the background, or an external meter's log."""
+"""The energy that this device spends, by its own sensor."""
 
-import csv
-import threading
 import time
 from pathlib import Path
-from typing import Callable, List, Optional, Protocol, Sequence, Tuple, Union
-
-import numpy as np
-
-from elastictrainer.errors import UsageError
+from typing import Callable, List, Optional, Protocol, Sequence, Tuple
 
 # The rail that feeds everything: of Jetson TX2, Xavier NX and Orin; of Nano. AGX Xavier and AGX Orin have
 # none: their rails are added up.
 TOTAL_RAILS = ("VDD_IN", "POM_5V_IN")
-INTERVAL_S = 0.5  # power changes with the steps; a counter of 32 bits in microjoules turns over in minutes
 
 
 class Sensor(Protocol):
@@ -110,104 +103,6 @@ def _jetson_rails(sys: Path) -> List[Tuple[str, Callable[[], float]]]:
 
 def _product(volts: Callable[[], float], amperes: Callable[[], float]) -> Callable[[], float]:
     return lambda: volts() * amperes()
-
-
-class EnergyMeter:
-    """Adds up a sensor's joules while entered and not paused; a thread samples it in between."""
-
-    def __init__(self, sensor: Optional[Sensor], interval_s: float = INTERVAL_S):
-        self.joules = 0.0
-        self._sensor = sensor
-        self._interval_s = interval_s
-        self._lock = threading.Lock()
-        self._last: Optional[float] = None  # the sensor's reading up to which everything is added or left out
-        self._running = False
-        self._stop = threading.Event()
-        self._thread: Optional[threading.Thread] = None
-
-    def __enter__(self) -> "EnergyMeter":
-        if self._sensor is not None:
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._sample, name="energy", daemon=True)
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.run(False)
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def run(self, running: bool) -> None:
-        """Count the energy spent from here on, or leave it out."""
-        if self._sensor is not None:
-            with self._lock:
-                self._read()
-                self._running = running
-
-    def _sample(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            with self._lock:
-                self._read()
-
-    def _read(self) -> None:
-        assert self._sensor is not None
-        now = self._sensor.joules()
-        if self._running and self._last is not None:
-            self.joules += now - self._last
-        self._last = now
-
-
-def from_log(path: Union[str, Path], intervals: Sequence[Tuple[float, float]]) -> float:
-    """Sum the joules that an external meter logged within some intervals.
-
-    Args:
-        path: CSV with Unix time in seconds, ascending, and watts in each line; a header may come first.
-        intervals: (begin, end) in Unix time.
-
-    Raises:
-        UsageError: no such file, no numbers, or the log does not cover the intervals.
-    """
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            lines = [row for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"cannot read the meter's log {path}: {error}.") from None
-    if lines and not _is_number(lines[0][0]):
-        lines = lines[1:]
-    try:
-        table = np.array([[float(row[0]), float(row[1])] for row in lines])
-    except (ValueError, IndexError):
-        raise UsageError(f"{path}: every line needs a time in seconds and a power in watts.") from None
-    if len(table) < 2 or not np.all(np.isfinite(table)) or np.any(np.diff(table[:, 0]) < 0):
-        raise UsageError(
-            f"{path}: at least two lines of finite numbers are needed, times in ascending order."
-        )
-    seconds, watts = table.T
-    if (
-        intervals
-        and not seconds[0] <= min(b for b, _ in intervals) <= max(e for _, e in intervals) <= seconds[-1]
-    ):
-        raise UsageError(
-            f"{path} covers {seconds[0]:.0f} to {seconds[-1]:.0f}, training went from "
-            f"{min(b for b, _ in intervals):.0f} to {max(e for _, e in intervals):.0f} (Unix time)."
-        )
-    total = 0.0
-    for begin, end in intervals:
-        inside = (seconds > begin) & (seconds < end)
-        at = np.concatenate([[begin], seconds[inside], [end]])
-        power = np.interp(at, seconds, watts)
-        total += float(np.sum(np.diff(at) * (power[1:] + power[:-1]) / 2))
-    return total
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _text(path: Path) -> str:

@@ -1,6 +1,7 @@
 """Loss and accuracy on held-out images, after every epoch or every few."""
 
 import contextlib
+import functools
 import math
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
@@ -19,7 +20,24 @@ from elastictrainer.training.workers import Workers
 Minibatches = Iterable[Tuple[Any, ...]]  # images, labels, and perhaps whether they are old
 
 
-class Evaluation(TrainerCallback):
+class Evaluating(TrainerCallback):
+    """Evaluates the model of a run when it is time to: the base of `Evaluation` and `BestWeights`."""
+
+    def __init__(self, before_each: Callable[[], None], every: Optional[int]) -> None:
+        super().__init__()
+        self._before_each, self._due = before_each, Due(every)
+
+    @functools.cached_property
+    def _evaluator(self) -> "Evaluator":
+        return Evaluator(self.run_state.model, self.run_state.workers)
+
+    @property
+    def image_s(self) -> float:
+        """Return the seconds that an image of the latest evaluation took; 0 before the first."""
+        return self._evaluator.image_s if hasattr(self, "run_state") else 0.0
+
+
+class Evaluation(Evaluating):
     """Evaluates a classifier after an epoch: `val_loss` and `val_accuracy` in the epoch's logs.
 
     The last weights are kept: test images are never used to choose weights (see `BestWeights`). A test loss
@@ -41,11 +59,8 @@ class Evaluation(TrainerCallback):
             every: evaluate after so many epochs, and after the last one; None: see `Due`.
             one_of: the solved head is evaluated on one of so many images.
         """
-        super().__init__()
-        self._one_of = one_of
-        self._test, self._before_each = test, before_each
-        self._due = Due(every)
-        self._evaluator: Optional[Evaluator] = None
+        super().__init__(before_each, every)
+        self._test, self._one_of = test, one_of
         # Of each evaluation: epoch (from 1), loss, accuracy, digest of the weights, accuracies apart.
         self._results: List[Tuple[int, float, float, int, Dict[str, float]]] = []
 
@@ -63,15 +78,8 @@ class Evaluation(TrainerCallback):
         record["test_loss"], record["test_accuracy"] = self._evaluate(0, self._one_of)
         record["one_of"] = self._one_of
 
-    @property
-    def image_s(self) -> float:
-        """Return the seconds that an image of the latest evaluation took; 0 before the first."""
-        return self._evaluator.image_s if self._evaluator else 0.0
-
     def _evaluate(self, epoch: int, one_of: int = 1) -> Tuple[float, float]:
         state = self.run_state
-        if self._evaluator is None:
-            self._evaluator = Evaluator(state.model, state.workers)
         with state.watch.lap(VALIDATION), self._due.evaluating(state):
             images = self._test() if one_of == 1 else self._test(one_of)
             loss, accuracy = self._evaluator(images, self._before_each)

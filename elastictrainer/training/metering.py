@@ -1,10 +1,14 @@
 """The energy and the hours of training, without validation."""
 
+import contextlib
+import threading
 import time
-from typing import Any, ContextManager, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.energy import INTERVAL_S, EnergyMeter, Sensor
+from elastictrainer.training.energy import Sensor
+
+INTERVAL_S = 0.5  # power changes with the steps; a counter of 32 bits in microjoules turns over in minutes
 
 
 class EnergyMetering(TrainerCallback):
@@ -18,47 +22,71 @@ class EnergyMetering(TrainerCallback):
             interval_s: between two readings in the background.
         """
         super().__init__()
-        self._sensor = sensor
-        self._meter = EnergyMeter(sensor, interval_s)
+        self._sensor, self._interval_s = sensor, interval_s
+        self._joules = 0.0
+        self._last: Optional[float] = None  # the reading up to which everything is added or left out
         self._intervals: List[List[float]] = []  # [begin, end] of training, in Unix time
         self._training = False
+        self._lock = threading.Lock()
 
-    def fit_context(self) -> ContextManager[Any]:
+    @contextlib.contextmanager
+    def fit_context(self) -> Iterator[None]:
         """Read the sensor in the background."""
-        return self._meter
+        stop = threading.Event()
+        thread = threading.Thread(target=self._sample, args=(stop,), name="energy", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._go_on(False)
+            stop.set()
+            thread.join()
 
     def on_steps_begin(self) -> None:
         """Begin an interval of training."""
         now = time.time()
         self._intervals.append([now, now])
-        self._training = True
-        self._meter.run(True)
+        self._go_on(True)
 
     def on_steps_end(self) -> None:
         """End the interval of training."""
-        self._extend()
-        self._training = False
-        self._meter.run(False)
+        self._go_on(False)
 
-    def _extend(self) -> None:
-        if self._training:
-            self._intervals[-1][1] = time.time()
+    def _go_on(self, training: bool) -> None:
+        """Add what was spent so far; what is spent from here on counts if `training`."""
+        with self._lock:
+            if self._training:
+                self._intervals[-1][1] = time.time()
+            self._read()
+            self._training = training
+
+    def _sample(self, stop: threading.Event) -> None:
+        while not stop.wait(self._interval_s):
+            with self._lock:
+                self._read()
+
+    def _read(self) -> None:
+        if self._sensor is None:
+            return
+        now = self._sensor.joules()
+        if self._training and self._last is not None:
+            self._joules += now - self._last
+        self._last = now
 
     def state(self) -> Dict[str, Any]:
         """Return the state that a checkpoint keeps."""
-        self._extend()
-        self._meter.run(self._training)  # counts what was spent so far
-        return {"joules": self._meter.joules, "intervals": self._intervals}
+        self._go_on(self._training)
+        return {"joules": self._joules, "intervals": self._intervals}
 
     def restore(self, state: Optional[Dict[str, Any]]) -> None:
         """Continue from the state that a checkpoint kept."""
         if state is not None:
-            self._meter.joules, self._intervals = state["joules"], state["intervals"]
+            self._joules, self._intervals = state["joules"], state["intervals"]
 
     def results(self) -> Dict[str, Any]:
         """Return the energy, its source and the intervals of training."""
         return {
-            "energy_joules": self._meter.joules if self._sensor else None,
+            "energy_joules": self._joules if self._sensor else None,
             "energy_source": self._sensor.name if self._sensor else None,
             "training_intervals": self._intervals,
         }

@@ -3,15 +3,18 @@
 import contextlib
 import json
 import os
+import signal
+import socket
+import threading
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import RunError, UsageError
+from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.registry import STRATEGY
+from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat import random_states, tf_variables
-from elastictrainer.training.rendezvous import wait_for_peers
 
 _FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
 
@@ -30,16 +33,25 @@ class Workers:
     def __init__(self) -> None:
         """
         Raises:
-            UsageError, RunError: TF_CONFIG is wrong, or the others did not come; see `task` and
-                `wait_for_peers`.
+            UsageError: TF_CONFIG is wrong, or something of TensorFlow's has run before.
+            RunError: the others did not come.
         """
         self.rank, self.count, addresses = task()
-        wait_for_peers(addresses, self.rank)
+        for number, address in enumerate(addresses):
+            _require_address(address, number)
+        if self.count > 1:
+            LOG.info(f"waiting for {', '.join(a for k, a in enumerate(addresses) if k != self.rank)}")
         try:
-            self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
+            with _ended_by_signals():
+                self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:
             raise UsageError(
                 f"several workers must be set up before anything else of TensorFlow's runs: {error}"
+            ) from None
+        except tf.errors.OpError as error:
+            raise RunError(
+                f"the {self.count} workers of TF_CONFIG did not come together ({reason(error)}). Start each "
+                "with an index of its own, and let its port through."
             ) from None
         if self._strategy.num_replicas_in_sync != self.count:
             raise UsageError(
@@ -148,6 +160,34 @@ def task() -> Tuple[int, int, List[str]]:
             f"process is {rank}. Expected: {_FORMAT}."
         )
     return rank, len(workers), workers
+
+
+def _require_address(worker: str, number: int) -> None:
+    """Raise UsageError where a worker's "host:port" is malformed, or unknown: TensorFlow would abort."""
+    host, _, port = worker.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"TF_CONFIG: worker {number} is {worker!r}; expected host:port.")
+    try:
+        socket.getaddrinfo(host.strip("[]"), int(port))  # brackets: of an IPv6 address
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"TF_CONFIG: worker {number}'s host {host!r} has no address ({why}).") from None
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let Ctrl-C and the like end the process at once in this block: TensorFlow waits unaware of them."""
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
 
 
 class StopTogether(tf.keras.callbacks.Callback):

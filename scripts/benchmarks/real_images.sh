@@ -43,6 +43,6 @@ for seed in "${seeds[@]}"; do
 done
 et-plot tradeoff "${runs[@]}" --output "$output/tradeoff.png" --csv "$output/tradeoff.csv"
 et-plot curves "${runs[@]}" --output "$output/curves.png"
-et-plot table --verbose "${runs[@]}" --output "$output/results.json"
+et-plot table "${runs[@]}" --output "$output/results.json"
 python "$(dirname "${BASH_SOURCE[0]}")/summarise_runs.py" "${runs[@]}" --csv "${CSV:-$output/runs.csv}"
 python "$(dirname "${BASH_SOURCE[0]}")/../figure_data.py" table2 "${runs[@]}" --output "$output/table2.json"

@@ -6,8 +6,9 @@
 Rows of other runs that the file has stay; without runs the means of what it has are printed. A run is known
 by the names of its two innermost folders, `seed1/elastic-0.5`. Accuracy, replayed, selecting and head (the
 solved head's accuracy) are per cent; head share and overhead (all but training steps) are shares of full
-training's time. Of a run such as `full-6` all shares are of the time of its own epochs. `et-plot table`
-explains the others.
+training's time. Of a run such as `full-6` all shares are of the time of its own epochs. Achieved and
+predicted are rho; recorded MB is the largest recording; selecting is importance, selection and tracing in per
+cent of training time.
 
 With --plot a picture is drawn: accuracy over the share of full training's time. Of runs named `full-6` the
 share is that of their epochs, of the others what they achieved. A star is the solved head. A run named such
@@ -22,7 +23,6 @@ from pathlib import Path
 
 import numpy as np
 
-from elastictrainer.plotting import table
 from elastictrainer.plotting.drawing import Drawing, pyplot, save
 from elastictrainer.plotting.replicates import spread
 from elastictrainer.plotting.styles import of_scheme
@@ -30,14 +30,14 @@ from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
 _NAME = re.compile(r"([A-Za-z:_-]+?)(?:-([0-9.]+))?(-without)?")  # scheme, rho or epochs, without reuse
-# By the column here: the key in `table.rows`, and what it is multiplied by.
+# By the column here: the key in the summary, or below, and what it is multiplied by.
 _COLUMNS = {
-    "accuracy": ("last", 100),
+    "accuracy": ("accuracy_last", 100),
     "training s": ("train_seconds", 1),
-    "achieved": ("achieved", 1),
-    "predicted": ("predicted", 1),
-    "replayed": ("replayed", 100),
-    "recorded MB": ("recorded_mb", 1),
+    "achieved": ("rho_achieved", 1),
+    "predicted": ("rho_predicted", 1),
+    "replayed": ("replayed_share", 100),
+    "recorded MB": ("recorded_bytes", 1e-6),
     "selecting": ("selecting", 100),
     "head": ("head", 100),
     "head share": ("head_share", 1),
@@ -46,9 +46,13 @@ _COLUMNS = {
 
 
 def row_of(folder):
-    run, (found,) = Path(folder), table.rows([RunFolder(folder)])
+    run, found = Path(folder), RunFolder(folder).summary()
     found.update(_of_the_head(RunFolder(folder)))
-    values = {name: (found[key], scale) for name, (key, scale) in _COLUMNS.items()}
+    parts = ("importance_seconds", "selection_seconds", "trace_seconds")
+    found["selecting"] = sum(found[part] for part in parts) / found["train_seconds"]
+    if not found.get("replayed_share"):
+        found["replayed_share"] = found["recorded_bytes"] = None
+    values = {name: (found.get(key), scale) for name, (key, scale) in _COLUMNS.items()}
     return {
         "run": run.name,
         "seed": run.parent.name.removeprefix("seed"),

@@ -26,9 +26,7 @@ def here(tmp_path, monkeypatch):
         ("curves full elastic --x epochs --y loss", {"label", "epochs", "loss"}),
         ("bars full elastic --y time", {"label", "runs", "time"}),
         ("selection elastic", {"epoch", "tensor", "selected"}),
-        ("importance elastic", {"epoch", "tensor", "importance"}),
         ("timings p.json", {"tensor", "t_dw_ms", "t_dy_ms", "t_forward_ms"}),
-        ("prediction p.json p.json", {"model", "predicted_ms", "measured_ms"}),
     ],
 )
 def test_a_picture_and_its_data_are_written(here, capsys, arguments, columns):
@@ -48,8 +46,6 @@ def test_the_output_option_names_file_and_format(here):
 def test_the_table_is_printed_and_its_summaries_are_written(here, capsys):
     assert plot.main(["table", "full", "elastic", "--output", "t.json"]) == 0
     assert "rho got" in capsys.readouterr().out
-    assert plot.main(["table", "full", "elastic", "--verbose"]) == 0
-    assert "predicted: " in capsys.readouterr().out
     assert [summary["scheme"] for summary in json.loads((here / "t.json").read_text())] == ["full", "elastic"]
 
 
@@ -65,7 +61,6 @@ def test_the_report_is_written(here, capsys):
         ("bars full --x time", "--x goes with curves"),
         ("selection elastic --y loss", "--y goes with curves and bars"),
         ("table full --csv t.csv", "--csv goes with pictures"),
-        ("bars full --verbose", "--verbose goes with table"),
         ("selection full elastic", "PATH, not 2"),
         ("selection full", "no selection"),
         ("curves nowhere", "nowhere is no run"),

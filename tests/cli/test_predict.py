@@ -2,12 +2,10 @@
 
 import io
 import json
-import re
 import shutil
 from types import SimpleNamespace
 
 import pytest
-from PIL import Image
 
 from elastictrainer.cli import predict
 from run_builders import make_run
@@ -77,7 +75,6 @@ def test_a_picture_on_standard_input(run, capsys, monkeypatch):
     [
         (["run", "nowhere.jpg"], "nowhere.jpg (No such file"),
         (["run", "bad.jpg"], ": bad.jpg (not an image)"),
-        (["run", "images", "--image-memory", "much"], "'much' is no size"),
         (["run", "empty"], "in empty"),
         (["run", "-"], "standard input (empty)"),
         (["run", "images", "--top", "0"], "--top 0 "),
@@ -110,14 +107,3 @@ def test_the_readable_pictures_are_answered_and_the_others_named(run, image_fold
         assert sum(name in line for line in said.err.splitlines()) == 1
     assert "3 of 9" in said.err.splitlines()[-1]
     assert "{{" not in said.err and "device:" not in said.err
-
-
-def test_a_large_picture_needs_more_memory(run, capsys):
-    Image.new("RGB", (10_000, 9_000), (200, 200, 200)).save("large.png")
-    Image.new("RGB", (12_000, 9_000), (200, 200, 200)).save("large.jpg")
-    assert predict.main(["run", "large.png", "large.jpg"]) == 1
-    said = capsys.readouterr()
-    assert said.out.split()[:2] == ["large.jpg", "light"]
-    assert re.search(r"large\.png .*--image-memory 270MB", said.err)
-    assert predict.main(["run", "large.png", "--image-memory", "270MB"]) == 0
-    assert capsys.readouterr().out.split()[1] == "light"

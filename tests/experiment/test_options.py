@@ -80,8 +80,7 @@ def test_bad_command_line(arguments, message):
         ("overwrite: please", "true or false"),
         ("!!python/object/apply:os.system ['true']", "key: value"),
         ("model: !!python/object/apply:os.system ['true']", "single value"),
-        ("model: !!python/name:os.system", "line 1"),
-        ("epochs: 3\nrho: 0.5\nepochs: 4", "line 3: 'epochs' is there a second time"),
+        ("model: !!python/name:os.system", "--model has no value"),
         ("batch-size: 3\nbatch_size: 4", "'batch_size' is 'batch_size' again"),
         ("model: demo\nmodel_name: demo", "'model_name' is 'model' again"),
         ("seed: 4294967296", "allowed: 0 to 4294967295"),
@@ -93,7 +92,7 @@ def test_bad_command_line(arguments, message):
         ("epochs: 1:30", "whole number"),
         ("epochs:", "--epochs has no value"),
         ("rho: " + "[" * 50_000, "not valid YAML"),
-        ("[a, b]: 3", "line 1"),
+        ("[a, b]: 3", "not valid YAML"),
         ("rho: 0.5 # " + "x" * 200_000, "too many for settings"),
         ("a: &a [x, x]\nb: &b [*a, *a]\nrho: *b", "single value"),
     ],
@@ -115,7 +114,7 @@ def test_empty_config_file_changes_nothing(tmp_path):
 def test_settings_written_as_yaml_are_loaded_again(tmp_path):
     import yaml
 
-    settings = TrainSettings(model="demo", classes=None, rho=0.4, overwrite=True, meter="log.csv")
+    settings = TrainSettings(model="demo", classes=None, rho=0.4, overwrite=True, profile="p.json")
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(dataclasses.asdict(settings)))
     assert load(TrainSettings, tmp_path / "c.yaml") == settings
 

@@ -1,7 +1,6 @@
 """et-train as a function: from settings to a filled run folder."""
 
 import json
-import time
 import zipfile
 from pathlib import Path
 
@@ -88,7 +87,6 @@ def test_a_bad_request_leaves_a_finished_run_as_it_was(settings, run, monkeypatc
         {"dataset": "nowhere/at/all"},
         {"label_column": "fine"},
         {"batch_size": 25},
-        {"meter": "no.csv"},
     ):
         with pytest.raises(UsageError):
             train(settings(**wrong), run, resume=False)
@@ -149,25 +147,6 @@ def test_damaged_images_are_left_out_and_stay_so(settings, run, image_folder, ca
     spoiled.unlink()
     train(settings(skip_damaged=True), run, resume=True)
     assert "22 training and 8 test" in capsys.readouterr().out
-
-
-def test_energy_from_a_meters_log_is_added(settings, run, tmp_path, capsys):
-    now = time.time()
-    log = tmp_path / "meter.csv"
-    log.write_text(f"time,watts\n{now - 10},5\n{now + 3600},5\n")  # 5 W all along
-    summary = train(settings(meter=str(log)), run, resume=False)
-    trained = sum(end - begin for begin, end in summary["training_intervals"])
-    assert summary["energy_joules"] == pytest.approx(5 * trained)
-    assert summary["energy_source"] == f"log {log}" and run.summary() == summary
-    assert f"energy: log {log}" in capsys.readouterr().out
-
-
-def test_a_log_that_does_not_cover_the_run_is_said_and_the_run_kept(settings, run, tmp_path, capsys):
-    log = tmp_path / "meter.csv"
-    log.write_text("1,5\n2,5\n")
-    summary = train(settings(meter=str(log)), run, resume=False)
-    assert summary["energy_joules"] is None and run.summary() == summary
-    assert "no energy: " in capsys.readouterr().err
 
 
 def interrupted(chosen, run):

@@ -23,7 +23,7 @@ def test_the_weights_of_the_package_fit(tf):
 def test_saved_weights_are_read_back_in_half_precision(tf, tmp_path):
     first, second = demo_network.backbone((16, 16, 3)), demo_network.backbone((16, 16, 3))
     path = str(tmp_path / "w.npz")
-    demo_network.save_weights(first, path)
+    np.savez_compressed(path, *[w.astype(np.float16) for w in first.get_weights()])
     demo_network.load_weights(second, path)
     for a, b in zip(first.get_weights(), second.get_weights()):
         assert b.dtype == np.float32

@@ -13,7 +13,8 @@ create = zoo.create
 @pytest.mark.parametrize(
     "name, tensors",
     [
-        ("mobilenetv2", 158),
+        ("demo", 53),
+        pytest.param("mobilenetv2", 158, marks=pytest.mark.long),
         pytest.param("resnet50", 214, marks=pytest.mark.long),
         pytest.param("vgg16", 28, marks=pytest.mark.long),
         pytest.param("vit", 200, marks=pytest.mark.long),

@@ -43,16 +43,3 @@ def test_at_most_twelve_layer_names_are_on_the_axis(count, expected):
     _, axes = drawing.pyplot.subplots()
     drawing.layer_ticks(axes, [drawing.layer_of(f"c{k}/kernel") for k in range(count)])
     assert [text.get_text() for text in axes.get_xticklabels()] == expected
-
-
-@pytest.mark.parametrize(
-    "name, short",
-    [
-        ("conv5_block3_3_bn", "conv5_block3_3_bn"),
-        ("Transformer/encoderblock_0/Dense_1", "encoderblock_0/Dense_1"),
-        ("Transformer/encoderblock_0/MultiHeadDotProductAttention_1/key", "encoderblock_0/../key"),
-        ("a_layer_whose_name_does_not_end_here", "a_layer_.._does_not_end_here"),
-    ],
-)
-def test_a_long_layer_name_keeps_what_tells_it_from_its_neighbours(name, short):
-    assert drawing.short_layer(name) == short and len(short) <= 28

@@ -21,7 +21,7 @@ def test_the_report_is_one_page_that_loads_nothing(runs, tmp_path):
     page = (tmp_path / "r.html").read_text()
     assert "<script>" not in page and "&lt;script&gt;" in page  # what a user typed is text
     pictures = re.findall(r'<img src="([^"]*)"', page)
-    assert len(pictures) == 5 + 1 + 3 + 3 and len(re.findall("src=|href=", page)) == len(pictures)
+    assert len(pictures) == 5 + 1 + 2 + 2 and len(re.findall("src=|href=", page)) == len(pictures)
     for picture in pictures:
         assert base64.b64decode(picture.removeprefix("data:image/png;base64,")).startswith(b"\x89PNG")
 
@@ -57,7 +57,7 @@ def test_the_report_is_readable_in_a_browser(runs, tmp_path, width):
     measured = json.loads(html.unescape(re.search("<title>(.*?)</title>", shown, re.S)[1]))
     assert shown.count("<section>") == 3 and "81.00 ± 1.41 %" in shown
     assert measured["wide"] <= measured["window"]  # nothing sticks out to the right
-    assert len(measured["pictures"]) == 5 + 1 + 3 + 3 and all(measured["pictures"])
+    assert len(measured["pictures"]) == 5 + 1 + 2 + 2 and all(measured["pictures"])
     assert max(measured["lines"]) < 2  # a number is not broken into lines
     assert measured["scripts"] == 0
     picture = tmp_path / "page.png"

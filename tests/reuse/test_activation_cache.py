@@ -60,7 +60,7 @@ def test_replaying_is_the_training_that_computes_everything_again(tf, tmp_path, 
         np.testing.assert_array_equal(one, other, err_msg=variable.name)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float16", marks=pytest.mark.long)])
 def test_what_is_bfloat16_is_replayed_exactly(tf, mixed_precision, dtype):
     """float32 holds all of its numbers, and float16 those of usual size."""
     tf.keras.utils.set_random_seed(1)

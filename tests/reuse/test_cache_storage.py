@@ -75,17 +75,6 @@ def test_nothing_stays_in_the_folder(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_changed_byte_is_noticed(tmp_path):
-    storage = CacheStorage(COLUMNS, 4, tmp_path)
-    storage.add(examples(4))
-    descriptor = file_of(tmp_path)
-    byte = os.pread(descriptor, 1, 2)[0]
-    os.pwrite(descriptor, bytes([byte ^ 1]), 2)
-    storage.read(np.array([1, 2, 3]))
-    with pytest.raises(CacheError, match="example 0"):
-        storage.read(np.array([0]))
-
-
 def test_a_shorter_file_is_noticed(tmp_path):
     storage = CacheStorage(COLUMNS, 4, tmp_path)
     storage.add(examples(4))

@@ -35,7 +35,7 @@ def frozen(operations, moving=(), **sets):
 
 def cheapest_by_brute_force(ops, needed, op_cost, tensor_cost):
     """The least cost of any set of stored tensors, what they do not give being computed again."""
-    position = ops.position()
+    position = ops.position
     tensors = [t for k in sorted(ops.frozen) for t in ops.operations[k].outputs]
     best = np.inf
     for chosen in itertools.product([False, True], repeat=len(tensors)):

@@ -3,8 +3,6 @@
 import json
 import platform
 
-import pytest
-
 
 def test_threads_are_those_that_tensorflow_was_told_to_use(tf, monkeypatch):
     from elastictrainer.runs import environment
@@ -24,26 +22,6 @@ def test_the_description_is_json_and_names_versions_and_device(tf):
     assert described["versions"]["python"] == platform.python_version()
     assert described["versions"]["tensorflow"] == tf.__version__
     assert described["device"] and described["threads"]["processors"] >= 1
-
-
-@pytest.mark.parametrize(
-    "said, has",
-    [
-        ("model name\t: Xeon\nflags\t\t: fpu avx512f avx512_bf16 amx_tile\n", True),
-        ("model name\t: EPYC\nflags\t\t: fpu avx512f\n", False),
-        ("Features\t: fp asimd bf16\n", True),  # Arm
-        ("Features\t: fp asimd\nModel\t\t: Raspberry Pi 4 Model B\n", False),
-        ("processor\t: 0\n", None),
-        (None, None),  # no Linux
-    ],
-)
-def test_whether_a_processor_calculates_in_bfloat16(tf, tmp_path, monkeypatch, said, has):
-    from elastictrainer.runs import environment
-
-    monkeypatch.setattr(environment, "CPUINFO", tmp_path / "cpuinfo")
-    if said is not None:
-        (tmp_path / "cpuinfo").write_text(said)
-    assert environment.has_bfloat16() is has
 
 
 def test_the_peak_of_memory_is_in_bytes_and_never_falls():

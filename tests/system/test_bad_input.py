@@ -196,7 +196,6 @@ BAD = {
         "Lower --batch-size or --image-size.",
     ),
     "rotation": (("et-train", *PROFILED, "--rotation", "0.9"), "--rotation 0.9 "),
-    "meter": (("et-train", *PROFILED, "--meter", "no.csv"), "no.csv"),
     "recordings nowhere": (
         ("et-train", *PROFILED, "--reuse-dir", "profile.json"),
         "--reuse-dir 'profile.json'",
@@ -270,7 +269,7 @@ BAD = {
     "image is text": (images(lambda f: first(f).write_text("not an image")), "0.jpg (not an image)"),
     "image is huge": (
         images(lambda f: Image.new("L", (20_000, 20_000)).save(first(f), "png")),
-        "--image-memory 1200MB",
+        "400000000 pixels",
     ),
     "image is a pipe": (images(fifo), "0.jpg (not a regular file)"),
     "image cut": (images(cut), "--skip-damaged"),
@@ -329,8 +328,6 @@ BAD = {
     "plot quantity": (("et-plot", "curves", "run", "--y", "time"), "unknown --y 'time'"),
     "until": (("et-train", *SMALL, "--until", "25:00"), "--until '25:00' "),
     "until and time": (("et-train", *SMALL, "--until", "18:00", "--time", "5m"), "--time and --until "),
-    "plot flops": (("et-plot", "prediction", "profile.json"), "measured selection"),
-    "report format": (("et-plot", "report", "run", "--output", "x.png"), "valid endings: .html .htm"),
     "plot unfinished": (unfinished, "et-train --resume"),
     "plot torn": (torn, "metrics.jsonl is damaged"),
     "plot a folder as timings": (("et-plot", "timings", "images"), "profile images"),

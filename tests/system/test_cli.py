@@ -79,9 +79,9 @@ def test_train_finds_the_profile_and_writes_its_folder(workshop):
 
 def test_plots(workshop):
     folder, _, _ = workshop
-    for what in ("curves --y loss --x flops", "selection", "prediction"):
+    for what in ("curves --y loss --x flops", "selection", "timings"):
         path = "elastic"
-        if what == "prediction":
+        if what == "timings":
             path = str(next((folder / "profiles").glob("*_32x32_c2_b4_sgd_*.json")))
         name, *options = what.split()
         run(folder, "et-plot", name, path, *options, "--output", f"{name}.png", "--csv", f"{name}.csv")

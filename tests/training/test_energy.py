@@ -1,11 +1,8 @@
-"""Energy from fake sysfs trees in the layouts of real ones, and from meters' logs."""
-
-import time
+"""Energy from fake sysfs trees in the layouts of real ones."""
 
 import pytest
 
-from elastictrainer import UsageError
-from elastictrainer.training.energy import CounterSensor, EnergyMeter, PowerSensor, find_sensor, from_log
+from elastictrainer.training.energy import CounterSensor, PowerSensor, find_sensor
 
 
 def write(folder, **files):
@@ -96,75 +93,3 @@ def test_a_counter_that_only_root_may_read_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(type(zone), "read_text", guarded)
     sensor, reason = find_sensor(tmp_path)
     assert sensor is None and "root" in reason and "energy_uj" in reason
-
-
-class Growing:
-    """Ten joules more at every reading."""
-
-    name = "fake"
-    total = 0.0
-
-    def joules(self):
-        self.total += 10
-        return self.total
-
-
-def test_the_meter_counts_only_while_it_runs():
-    with EnergyMeter(Growing(), interval_s=1000) as meter:
-        meter.run(True)
-        meter.run(False)
-        assert meter.joules == 10
-        meter.run(True)  # what was spent in between is left out
-        assert meter.joules == 10
-    assert meter.joules == 20
-
-
-def test_the_meter_samples_in_the_background():
-    with EnergyMeter(Growing(), interval_s=0.01) as meter:
-        meter.run(True)
-        deadline = time.monotonic() + 100
-        while meter.joules < 50 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert meter.joules >= 50
-
-
-def test_a_meter_without_a_sensor_measures_nothing():
-    with EnergyMeter(None) as meter:
-        meter.run(True)
-    assert meter.joules == 0
-
-
-@pytest.fixture
-def log(tmp_path):
-    """Power that grows by a watt a second, logged from time 100 to 110."""
-    path = tmp_path / "meter.csv"
-    path.write_text("time,watts\n" + "".join(f"{t},{t - 100}\n" for t in range(100, 111)))
-    return path
-
-
-@pytest.mark.parametrize(
-    "intervals, joules", [([(100, 110)], 50), ([(102.5, 104.5)], 7), ([(100, 101), (109, 110)], 10), ([], 0)]
-)
-def test_a_log_is_integrated_over_the_intervals(log, intervals, joules):
-    assert from_log(log, intervals) == pytest.approx(joules)
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ("", "at least two lines"),
-        ("a,b\nc,d\n", "a time in seconds"),
-        ("1,2\n", "at least two"),
-        ("2,5\n1,5\n", "ascending"),
-        ("100,5\n101,nan\n", "finite"),
-        ("1\n2\n", "a time in seconds"),
-        ("90,5\n95,5\n", "90 to 95, .*100 to 110"),
-    ],
-)
-def test_a_bad_log_is_said(tmp_path, content, message):
-    path = tmp_path / "meter.csv"
-    path.write_text(content)
-    with pytest.raises(UsageError, match=message):
-        from_log(path, [(100, 110)])
-    with pytest.raises(UsageError, match="cannot read"):
-        from_log(tmp_path / "none.csv", [])

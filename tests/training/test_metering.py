@@ -1,5 +1,7 @@
 """Energy and hours of training, without validation."""
 
+import time
+
 import pytest
 
 from builders import ArrayData, small_network, train_classifier
@@ -50,6 +52,16 @@ def test_a_checkpoint_holds_what_was_spent_up_to_it():
     assert resumed.results()["energy_joules"] == 200 and len(resumed.results()["training_intervals"]) == 2
     resumed.restore(None)
     assert resumed.results()["energy_joules"] == 200, "nothing to go on from, nothing changed"
+
+
+def test_the_sensor_is_read_in_the_background():
+    metering = EnergyMetering(Growing(), 0.01)
+    with metering.fit_context():
+        metering.on_steps_begin()
+        deadline = time.monotonic() + 100
+        while metering.results()["energy_joules"] < 500 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert metering.results()["energy_joules"] >= 500
 
 
 def test_without_a_sensor_only_hours_are_noted():

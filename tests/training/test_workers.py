@@ -1,5 +1,6 @@
 """The knowledge of a process about the others; training together is in tests/system/test_distribution.py."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -48,6 +49,21 @@ def test_a_wrong_environment_is_told(config, monkeypatch):
 def test_an_index_that_no_worker_has_is_named(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 5}}')
     with pytest.raises(UsageError, match="2 workers.* 0 to 1; .* 5"):
+        workers.create("multi-worker")
+
+
+@pytest.mark.parametrize(
+    "worker, said",
+    [
+        ("nowhere", "worker 1 .*'nowhere'.* host:port"),
+        ("host:70000", "expected host:port"),
+        ("no-such-host.invalid:2000", "'no-such-host.invalid' has no address"),
+    ],
+)
+def test_an_address_that_is_none_is_named_at_once(worker, said, monkeypatch):
+    config = {"cluster": {"worker": ["localhost:2000", worker]}, "task": {"index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.raises(UsageError, match=said):
         workers.create("multi-worker")
 
 
