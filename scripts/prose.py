@@ -1,4 +1,4 @@
-"""Check the prose of the pages in the root folder and in docs/: proselint, and words that these pages do not use.
+"""Check the prose of the pages: proselint, and words that they do not use.
 
     python scripts/prose.py [PAGE...]
 
