@@ -7,18 +7,16 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Optional, Union
 
 import tensorflow as tf
 
-from elastictrainer.data import fingerprint, gone
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.kept_images import KeptImages
-from elastictrainer.data.reading import Reading, abbreviated
-from elastictrainer.data.remarks import remarks
+from elastictrainer.data.reading import Reading
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, ending, keeping, memory, profiling
-from elastictrainer.experiment.labelled import require_unchanged, training_sample
+from elastictrainer.experiment.inputs import Inputs, load_inputs
+from elastictrainer.experiment.labelled import training_sample
 from elastictrainer.experiment.quantities import bytes_of, seconds_of
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
@@ -28,15 +26,17 @@ from elastictrainer.models.export import export_run
 from elastictrainer.models.solved_head import hold
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.runs import environment, ownership
+from elastictrainer.runs import environment
 from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.steps.compiled_step import exempt_from_collection
 from elastictrainer.steps.losses import training_loss
+from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import energy, keras_callbacks, workers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
+from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.evaluation import Evaluation
 from elastictrainer.training.metering import EnergyMetering
 from elastictrainer.training.rising_loss import RisingLoss
@@ -44,7 +44,6 @@ from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
 from elastictrainer.training.workers import Workers
 
-_ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
 _HEAD_SHARE = 0.03  # of the time that the solved head may be evaluated in: on a part of the images if need be
 
 
@@ -78,36 +77,12 @@ def _train(
     memory.prepare(settings.memory)
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
-    reading = assembly.reading(settings, run if resume else None)
-    if not resume:  # which leaves out the same files as at its start
-        reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
-    data = assembly.load_data(settings, reading)
-    if settings.early_stopping and data.val_split is None:
-        # Alone, it makes the test part where the data has none.
-        besides = "--test-split 0.2 with " if settings.validation_split else ""
-        raise UsageError(
-            f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
-            f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."
-        )
-    about_data = fingerprint.fingerprint(data)
-    if resume:
-        require_unchanged(
-            run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
-        )
-        data = gone.without(data)
-    noteworthy = remarks(data)
-    if reading.left_out:
-        left_out = abbreviated(reading.left_out)
-        noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {left_out}")
-    data, model, kept_images = _prepared(settings, run, resume, data, group)
-    _announce(settings, data, model, noteworthy, run)
+    inputs = load_inputs(settings, run, resume, group)
+    data, model = inputs.data, inputs.model
     memory.require_enough(model, settings.batch_size // (group.count if group else 1))
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
     keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
-    weights = data.class_weights() if settings.class_weights == "balanced" else None
-    if weights is None and settings.init_from and settings.keep:
-        weights = keeping.class_weights(data)
     kept = run.profile_path if resume and run.profile_path.exists() else None
     limit = memory.limit(settings.memory)
     timings = _profile(settings, kept, data, model, optimizer, group, limit)
@@ -125,34 +100,11 @@ def _train(
         evaluation_s = data.evaluated_count("test") * image_s
         one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * seconds_of(settings.time))))
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
-    trainer = Trainer(
-        model,
-        scheme=settings.scheme,
-        timings=timings,
-        probe=data.probe,
-        workers=group,
-        reuse=ReuseSettings(
-            settings.reuse,
-            settings.reuse_dtype,
-            bytes_of(settings.reuse_memory) if settings.reuse_memory else None,
-            Path(settings.reuse_dir) if settings.reuse_dir else run.path,
-            settings.seed,
-        ),
-        head=_head(settings, data, model),
-        rates=rates,
-        deadline=ending.deadline(settings, data, evaluation, record, image_s, one_of, more),
-        memory=limit,
-        rho=settings.rho,
-        interval=settings.interval,
-        importance_batches=settings.importance_batches,
-        deterministic=settings.deterministic,
-    )
-    accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    trainer.compile(optimizer, training_loss(settings.label_smoothing, weights), metrics=[accuracy])
+    deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, more)
+    trainer = _trainer(settings, run, data, model, optimizer, timings, group, rates, deadline, limit)
     rising = RisingLoss(len(data.class_names))
     callbacks = [EnergyMetering(sensor), evaluation, record, rising, *users, checkpointing]
-    about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
-    _begin(settings, run, resume, timings, about, kept_images)
+    _begin(settings, run, resume, timings, inputs)
     exempt_from_collection()
     try:
         history = trainer.fit(
@@ -173,20 +125,47 @@ def _train(
     return summary
 
 
-def _announce(
-    settings: TrainSettings, data: ImageData, model: tf.keras.Model, noteworthy: Sequence[str], run: RunFolder
-) -> None:
-    words = {"train": "training", "val": "validation", "test": "test"}
-    *first, last = (f"{split.count} {words[part]}" for part, split in data.splits.items())
-    print(
-        f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {', '.join(first)} and "
-        f"{last} images, {len(model.trainable_weights)} trainable tensors"
+def _trainer(
+    settings: TrainSettings,
+    run: RunFolder,
+    data: ImageData,
+    model: tf.keras.Model,
+    optimizer: Any,
+    timings: Optional[TensorTimings],
+    group: Optional[Workers],
+    rates: Optional[RateSchedule],
+    deadline: Optional[Deadline],
+    limit: Optional[float],
+) -> Trainer:
+    """Return the compiled trainer of a run."""
+    trainer = Trainer(
+        model,
+        scheme=settings.scheme,
+        timings=timings,
+        probe=data.probe,
+        workers=group,
+        reuse=ReuseSettings(
+            settings.reuse,
+            settings.reuse_dtype,
+            bytes_of(settings.reuse_memory) if settings.reuse_memory else None,
+            Path(settings.reuse_dir) if settings.reuse_dir else run.path,
+            settings.seed,
+        ),
+        head=_head(settings, data, model),
+        rates=rates,
+        deadline=deadline,
+        memory=limit,
+        rho=settings.rho,
+        interval=settings.interval,
+        importance_batches=settings.importance_batches,
+        deterministic=settings.deterministic,
     )
-    if data.val_split is None:
-        print("no validation part: the last weights are kept; test images are never used to choose weights")
-    else:
-        print("the best weights are chosen by the validation images, and tested once at the end (best.keras)")
-    print(*noteworthy, f"run: {run.path}", sep="\n")
+    weights = data.class_weights() if settings.class_weights == "balanced" else None
+    if weights is None and settings.init_from and settings.keep:
+        weights = keeping.class_weights(data)
+    accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    trainer.compile(optimizer, training_loss(settings.label_smoothing, weights), metrics=[accuracy])
+    return trainer
 
 
 def _evaluation(
@@ -214,29 +193,6 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
         print(f"note: {error}")
         return "keep"
     return "solve"
-
-
-def _prepared(
-    settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
-) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages]]:
-    """Return the images, or this process' share of every minibatch; the model, the same in all processes; and
-    the images that are kept.
-    """
-    if settings.init_from:
-        names = keeping.class_names(settings, data)
-        model = warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
-    else:
-        if resume and ownership.checkpoints(run.checkpoints_path):
-            settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
-        model = assembly.make_model(settings, len(data.class_names))
-    data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
-    kept = keeping.kept_of(settings, run, resume, data)
-    data = keeping.with_old(settings, data.cached(settings.cache), kept)
-    if group:
-        data = dataclasses.replace(data, part=(group.rank, group.count))
-        group.broadcast_variables(model.variables)
-        workers.decorrelate(model, group.rank)
-    return data, model, kept
 
 
 def _profile(
@@ -276,18 +232,17 @@ def _begin(
     run: RunFolder,
     resume: bool,
     timings: Optional[TensorTimings],
-    about: Dict[str, Any],
-    kept: Optional[KeptImages],
+    inputs: Inputs,
 ) -> None:
     """Write the settings that a run is resumed by, and its environment."""
     if not resume:
         run.begin()
         # From here on it can be resumed. As --config of another run it must not replace this one.
         run.write_config({**dataclasses.asdict(settings), "overwrite": False})
-    if kept is not None and not run.kept_path.exists():
-        kept.save(run.kept_path)
+    if inputs.kept is not None and not run.kept_path.exists():
+        inputs.kept.save(run.kept_path)
     if timings is not None and not run.profile_path.exists():
         timings.save(run.profile_path)
     if not run.environment_path.exists():
         started = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd()}
-        run.write_environment({**environment.describe(), **started, **about})
+        run.write_environment({**environment.describe(), **started, **inputs.about})

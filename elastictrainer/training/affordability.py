@@ -14,6 +14,9 @@ from elastictrainer.selection.schemes import Scheme
 from elastictrainer.training.forecast import GRAPH_STEPS, Forecast, HeadWork, forecast
 from elastictrainer.training.state import RunState
 
+# Seconds of full training: of a shorter one nobody waits for a share.
+_WORTH_S = 30.0
+
 
 def expected_parts(
     state: RunState,
@@ -70,6 +73,8 @@ def affordable_scheme(
         step_s = 1e-3 * timings.full_ms
         built_s = GRAPH_STEPS * step_s
         full_s = state.epochs * state.steps_per_epoch * step_s + built_s
+        if full_s < _WORTH_S:
+            return scheme
         seconds = (state.rho or 1.0) * full_s - built_s
     for other in (None, "freeze-below"):
         tried = scheme if other is None else schemes.create(other)

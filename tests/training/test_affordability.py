@@ -24,10 +24,10 @@ def model(tf):
     return tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(3), tf.keras.layers.Dense(2)])
 
 
-def scheme_for(model, seconds, scheme="elastic", head=True, rho=None):
+def scheme_for(model, seconds, scheme="elastic", head=True, rho=None, steps=1000):
     """The scheme that `seconds` leave time for, and what was said; 10 s are spent, 5 s are kept.
 
-    With `rho` in their place, that share of five epochs of 100 s.
+    With `rho` in their place, that share of five epochs of `steps` minibatches, of 0.1 s each.
     """
     said = listen()
     state = SimpleNamespace(
@@ -37,7 +37,7 @@ def scheme_for(model, seconds, scheme="elastic", head=True, rho=None):
         spent_s=lambda: 10.0 if seconds else 0.0,
         rho=rho,
         epochs=5,
-        steps_per_epoch=1000,
+        steps_per_epoch=steps,
     )
     work = HeadWork(0, 0.0) if head else None
     return affordable_scheme(state, schemes.create(scheme), CHAIN, PLAN, True, work), " ".join(said)
@@ -85,3 +85,4 @@ def test_a_small_share_of_full_trainings_time_prepares_less_as_well(tf, model):
     said = found[0.05][1]
     assert "the head alone" in said
     assert kinds[round(float(said.split("With rho ")[1].split(" ")[0]) * 200) / 200] is not None
+    assert scheme_for(model, None, rho=0.05, steps=50)[0].importance_metric == "update", "nobody waits for it"

@@ -1,0 +1,112 @@
+"""The images and the model of a run, made from its settings."""
+
+import dataclasses
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+import tensorflow as tf
+
+from elastictrainer.data import fingerprint, gone
+from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.kept_images import KeptImages
+from elastictrainer.data.reading import abbreviated
+from elastictrainer.data.remarks import remarks
+from elastictrainer.errors import UsageError
+from elastictrainer.experiment import assembly, keeping
+from elastictrainer.experiment.labelled import require_unchanged
+from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.models import warm_start
+from elastictrainer.runs import ownership
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.training import workers
+from elastictrainer.training.workers import Workers
+
+_ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The images and the model of a run.
+
+    Attributes:
+        data: the images, or this process' share of every minibatch.
+        model: the same in all processes.
+        kept: images of old classes that train with the others; None: there are none.
+        about: entries of environment.json: class names, fingerprint of the data, files left out.
+    """
+
+    data: ImageData
+    model: tf.keras.Model
+    kept: Optional[KeptImages]
+    about: Dict[str, Any]
+
+
+def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers]) -> Inputs:
+    """Load a run's images, make its model, and print what they are.
+
+    Raises:
+        UsageError: there is no such data or model; or the data of a resumed run has changed.
+    """
+    reading = assembly.reading(settings, run if resume else None)
+    if not resume:  # which leaves out the same files as at its start
+        reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
+    data = assembly.load_data(settings, reading)
+    if settings.early_stopping and data.val_split is None:
+        # Alone, it makes the test part where the data has none.
+        besides = "--test-split 0.2 with " if settings.validation_split else ""
+        raise UsageError(
+            f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
+            f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."
+        )
+    about_data = fingerprint.fingerprint(data)
+    if resume:
+        require_unchanged(
+            run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
+        )
+        data = gone.without(data)
+    noteworthy = remarks(data)
+    if reading.left_out:
+        left_out = abbreviated(reading.left_out)
+        noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {left_out}")
+    data, model, kept = _model_and_images(settings, run, resume, data, group)
+    _announce(settings, data, model, noteworthy, run)
+    about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
+    return Inputs(data, model, kept, about)
+
+
+def _model_and_images(
+    settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
+) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages]]:
+    """Return the images, or this process' share of every minibatch; the model, the same in all processes; and
+    the images that are kept.
+    """
+    if settings.init_from:
+        names = keeping.class_names(settings, data)
+        model = warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
+    else:
+        if resume and ownership.checkpoints(run.checkpoints_path):
+            settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
+        model = assembly.make_model(settings, len(data.class_names))
+    data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
+    kept = keeping.kept_of(settings, run, resume, data)
+    data = keeping.with_old(settings, data.cached(settings.cache), kept)
+    if group:
+        data = dataclasses.replace(data, part=(group.rank, group.count))
+        group.broadcast_variables(model.variables)
+        workers.decorrelate(model, group.rank)
+    return data, model, kept
+
+
+def _announce(
+    settings: TrainSettings, data: ImageData, model: tf.keras.Model, noteworthy: Sequence[str], run: RunFolder
+) -> None:
+    words = {"train": "training", "val": "validation", "test": "test"}
+    *first, last = (f"{split.count} {words[part]}" for part, split in data.splits.items())
+    print(
+        f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {', '.join(first)} and "
+        f"{last} images, {len(model.trainable_weights)} trainable tensors"
+    )
+    if data.val_split is None:
+        print("no validation part: the last weights are kept; test images are never used to choose weights")
+    else:
+        print("the best weights are chosen by the validation images, and tested once at the end (best.keras)")
+    print(*noteworthy, f"run: {run.path}", sep="\n")
