@@ -84,7 +84,9 @@ class ElasticPolicy(Policy):
         }
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """Continue from `state`."""
+        """Continue from `state`; from the beginning if there was time for the head alone, and now is more."""
+        if "masks" not in state:
+            return
         super().restore(state)
         tensors = np.arange(len(self._timings))
         self.masks = [np.isin(tensors, selected) for selected in state["masks"]]

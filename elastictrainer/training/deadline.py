@@ -50,7 +50,7 @@ class Deadline:
             age_s: seconds since the process started.
             check_s: expected time of evaluating a solved head.
         """
-        self.seconds, self.reserve_s = seconds, reserve_s
+        self.seconds, self.reserve_s = seconds + more_s, reserve_s  # until `resume` knows what was spent
         self.before_s = 0.0  # what an interrupted run had taken
         self.slowdown = 1.0  # of the device, since `reserve_s` was measured; see `Pace`
         self.lost_s = 0.0  # in which the machine slept: they count for nothing

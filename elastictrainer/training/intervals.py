@@ -46,7 +46,7 @@ class Intervals:
         """Begin the next interval; the run is at the start of an epoch."""
         state, policy = self._state, self._policy
         step = state.progress.step
-        first = self._head if not policy.interval else None
+        first = self._head if not step else None
         if self._cached_steps is not None:
             self._cached_steps.end()
         if first and policy.scores:
@@ -73,6 +73,8 @@ class Intervals:
             self._on_head(about)
             self.go_on()  # the cache holds the provisional head where the selection leaves it out
             state.follow_deadline()  # evaluating the head has shown what the evaluation at the end takes
+            if state.head_alone:
+                state.model.stop_training = True  # after one step
 
     def go_on(self) -> None:
         """Continue the interval in another epoch; an outdated cache is written again."""

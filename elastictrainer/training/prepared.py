@@ -116,17 +116,21 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         wanted.selection.interval,
         by_clock,
     )
-    if state.rates is not None and by_clock and selects and cached:
-        rates = state.rates.for_epochs(run_plan.passes)
-        if rates.highest != state.rates.highest:
-            LOG.info(f"few epochs: the learning rate is {rates.highest:g} at most")
-        state.rates = rates
     goes_on = bool(short and kept.policy and _still_holds(state, kept))
     if goes_on:
         run_plan = dataclasses.replace(run_plan, starts=[])
     head_work = HeadWork(head.sampled, head.solving_s) if head is not None else None
     if by_clock:
         scheme = affordable_scheme(state, scheme, timings, run_plan, cached, head_work)
+    # A solved head is the best one for its features: steps would only move it away.
+    state.head_alone = selects and scheme.importance_metric is None
+    if state.rates is not None and state.head_alone:
+        state.rates = dataclasses.replace(state.rates, highest=0.0)
+    elif state.rates is not None and by_clock and selects and cached:
+        rates = state.rates.for_epochs(run_plan.passes)
+        if rates.highest != state.rates.highest:
+            LOG.info(f"few epochs: the learning rate is {rates.highest:g} at most")
+        state.rates = rates
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
     state.policy = make_policy(
         scheme,

@@ -41,6 +41,7 @@ class RunState:
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
         stopped: a callback has ended training; what is left is the end of its epoch.
+        head_alone: the time allows no more than to solve the head.
         cache_start: how the interval's cache began, as JSON values; None: there is none.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
@@ -62,6 +63,7 @@ class RunState:
     callbacks: List[Any] = field(default_factory=list)
     selections: List[Dict[str, Any]] = field(default_factory=list)
     stopped: bool = False
+    head_alone: bool = False
     cache_start: Optional[Dict[str, Any]] = None
     start_loss: Optional[float] = None
     loss: float = float("nan")
@@ -122,7 +124,8 @@ class RunState:
         if self.budget.seconds is None or self.deadline is None:
             return None
         spent_s = self.spent_s()
-        return spent_s + _MOST_OF_BUDGET * max(0.0, self.budget.seconds - spent_s)
+        share = 1.0 if self.head_alone else _MOST_OF_BUDGET
+        return spent_s + share * max(0.0, self.budget.seconds - spent_s)
 
     def full_step_ms(self) -> Optional[float]:
         """Return the ms of a full step: by those measured for comparison, else by the run's own.

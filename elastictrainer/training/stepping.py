@@ -40,8 +40,7 @@ class Stepping:
         """
         state, progress = self._state, self._state.progress
         self._begin()
-        if state.rates is not None:
-            optimizers.set_rate(state.model.optimizer, state.rates.rate(state.share()))
+        self._set_rate()
         mask = self._mask()
         start = time.perf_counter()
         batch = self._prepared.source.next(mask)
@@ -73,11 +72,17 @@ class Stepping:
         # Intervals begin between epochs, but for the first, which follows the opening steps at once.
         if progress.step >= opening and (not progress.batch or progress.step == opening):
             if policy.plan.due(policy.interval, state.share()):
+                self._set_rate()  # tensors are scored with it; that of a run with more time was zero
                 self._prepared.intervals.begin()
             elif not progress.batch:
                 self._prepared.intervals.go_on()
         if not progress.step:
             state.budget.began_s = state.spent_s()
+
+    def _set_rate(self) -> None:
+        state = self._state
+        if state.rates is not None:
+            optimizers.set_rate(state.model.optimizer, state.rates.rate(state.share()))
 
     def _mask(self) -> NDArray[np.bool_]:
         """Return the tensors that train now, (N,) bool."""

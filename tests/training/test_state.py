@@ -102,6 +102,8 @@ def test_a_pass_over_the_images_may_take_half_of_what_is_left(time, spend):
     assert state.pass_ends_s() is None, "a share of full training's time ends no pass"
     state.deadline = Deadline(5.0, age_s=lambda: 1.0)
     assert state.pass_ends_s() == 3.0
+    state.head_alone = True
+    assert state.pass_ends_s() == 5.0, "nothing comes after it"
 
 
 def test_without_a_full_step_its_time_is_not_known(time):
