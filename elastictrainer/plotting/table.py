@@ -8,8 +8,8 @@ import numpy as np
 
 from elastictrainer.plotting.captions import time_unit
 from elastictrainer.plotting.replicates import replicates, spread, what_counts
-from elastictrainer.registry import takes_rho
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection import schemes
 
 NOTE = (
     "ratio: training seconds over those of full training on the same device, if it is among the runs.\n"
@@ -95,7 +95,7 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, Any]]:
             "runs": len(members),
             "names": [run.path.name for run in members],
             "model": settings.get("model", ""),
-            "asked": settings["rho"] if takes_rho(settings["scheme"]) else None,
+            "asked": settings["rho"] if schemes.selects(settings["scheme"]) else None,
         }
         for column in _COLUMNS.values():
             sample = [value for value in map(column.of, summaries) if value is not None]

@@ -10,8 +10,8 @@ from elastictrainer.plotting import captions
 from elastictrainer.plotting.drawing import Drawing, label, pyplot
 from elastictrainer.plotting.replicates import replicates, shortened, spread, what_counts
 from elastictrainer.plotting.styles import LINES, of_scheme
-from elastictrainer.registry import takes_rho
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection import schemes
 
 _APART = ("model", "dataset", "device", "image_size", "batch_size")
 
@@ -119,7 +119,7 @@ def _words(run: RunFolder, name: str, off: bool, apart: List[str]) -> Tuple[str,
     scheme, epochs = settings["scheme"], settings.get("epochs")
     others = [words for words in name[len(label(run)) :].split(", ") if words]
     elsewhere = tuple(f"{key} " for key in ("reuse", "epochs", *apart))
-    notes = [f"rho {settings['rho']:g}"] if takes_rho(scheme) else []
+    notes = [f"rho {settings['rho']:g}"] if schemes.selects(scheme) else []
     notes += [words for words in others if not words.startswith(elsewhere)]
     if epochs and (scheme == "full" or any(words.startswith("epochs ") for words in others)):
         notes.append(f"{epochs} epoch{'' if epochs == 1 else 's'}")

@@ -11,7 +11,7 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.selection.knapsack import solve_chain
 from elastictrainer.selection.two_budgets import fits, fitting, solve_both, without_earliest
 
-KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
+UNCHANGED = "unchanged"  # the selection is the previous one: no tensor has a positive importance
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
 # From the profile, the (N,) importances and the ms that a step may take, to the (N,) bool of what trains, all
 # in the order of `model.trainable_weights`.
@@ -135,7 +135,7 @@ def choose(
     none, `previous`, the (N,) selection so far.
 
     Returns:
-        (N,) bool; and KEPT or OVER_BUDGET where the mask is not the answer of `select`, else None.
+        (N,) bool; and UNCHANGED or OVER_BUDGET where the mask is not the answer of `select`, else None.
 
     Raises:
         UsageError: as `select`; or no importance is positive, and there is no previous selection.
@@ -151,7 +151,7 @@ def choose(
             "no tensor's update promises to lower the loss. Is the learning rate too high, or the model "
             "trained already? Try a lower --learning-rate or more --importance-batches."
         )
-    return previous, KEPT
+    return previous, UNCHANGED
 
 
 def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float) -> NDArray[Any]:

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection import schemes
-from elastictrainer.selection.importance import STATIC
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.training.forecast import Forecast, HeadWork, forecast
@@ -61,12 +60,11 @@ def affordable_scheme(
 
     Without scores the last layers train, as many as the time allows; then the head alone, where it is solved.
     """
-    if state.deadline is None or scheme.importance_metric is None:
+    if state.deadline is None or not scheme.selects:
         return scheme
     for other in (None, "freeze-below"):
         tried = scheme if other is None else schemes.create(other)
-        scores = tried.importance_metric not in STATIC
-        expected = expected_parts(state, timings, plan, cached, None, scores, head)
+        expected = expected_parts(state, timings, plan, cached, None, tried.scores, head)
         if expected is None or expected.enough:
             if other:
                 LOG.info("there is no time to score tensors: the last layers train")
