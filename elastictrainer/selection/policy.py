@@ -154,7 +154,8 @@ class ElasticPolicy(Policy):
         share = record["importance_selected"] / max(record["importance_positive"], 1e-30)
         LOG.info(
             f"selected {self.mask.sum()} of {len(self.mask)} tensors, predicted "
-            f"{record['predicted_ratio']:.3f} of a full step, with {100 * share:.0f} % of the importance{remark}"
+            f"{record['predicted_ratio']:.3f} of a full step, with {100 * share:.0f} % of the importance"
+            f"{remark}"
         )
 
     def state(self) -> Dict[str, Any]:
