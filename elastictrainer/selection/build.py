@@ -9,10 +9,9 @@ import numpy as np
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import resident
-from elastictrainer.selection.policy import ElasticPolicy
 from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.policy import Log, Policy
+from elastictrainer.selection.policy import ElasticPolicy, Log, Policy
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import optimizers

@@ -5,8 +5,7 @@ import pytest
 
 from builders import ArrayData, quick_profile, small_network
 from elastictrainer import UsageError
-from elastictrainer.selection.policy import ElasticPolicy
-from elastictrainer.selection.policy import Policy
+from elastictrainer.selection.policy import ElasticPolicy, Policy
 from elastictrainer.selection.schemes import Elastic, Scheme
 from elastictrainer.steps import optimizers
 from policy_run import PolicyRun

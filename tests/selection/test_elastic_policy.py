@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from elastictrainer import TensorTimings, UsageError
-from elastictrainer.selection.policy import ElasticPolicy
 from elastictrainer.selection.plan import Plan
+from elastictrainer.selection.policy import ElasticPolicy
 from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, choose
 from log_lines import listen
 from reuse_builders import reusable_chain
