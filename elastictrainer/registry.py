@@ -99,11 +99,6 @@ EXPORT_FILES = {  # by format
 EXPORT = Choice("export format", tuple(EXPORT_FILES))
 
 
-def takes_rho(scheme: str) -> bool:
-    """Return whether the built-in scheme of this name selects its tensors by the time that rho allows."""
-    return scheme.startswith(("elastic", "freeze-below"))
-
-
 def check_places(option: str, places: Iterable[str]) -> None:
     """Raise UsageError, naming `option`, if one of `places` is no "package.module:name"; none is imported."""
     for place in places:

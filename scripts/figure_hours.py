@@ -8,7 +8,7 @@ import paper_numbers
 from elastictrainer import TensorTimings
 from elastictrainer.experiment.options import parse
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.registry import takes_rho
+from elastictrainer.selection import schemes
 
 TRAINING_IMAGES = {"caltech_birds2011": 5994, "oxford_iiit_pet": 3680, "stanford_dogs": 12000, "demo": 1800}
 HERE = "here"
@@ -26,7 +26,7 @@ def rows(figure: str, runs: List[List[str]]) -> List[Dict[str, Any]]:
             key: getattr(asked, key) for key in ("dataset", "model", "scheme", "rho", "reuse", "epochs")
         }
         name = f"{Path(asked.dataset).name}, {asked.model}, {asked.scheme}"
-        name += f" {asked.rho:g}" if takes_rho(asked.scheme) else ""
+        name += f" {asked.rho:g}" if schemes.selects(asked.scheme) else ""
         name += "" if asked.reuse == "off" else ", with reuse"
         if name in result:
             result[name]["count"] += 1
@@ -48,7 +48,7 @@ def _here(profile: str, asked: TrainSettings) -> Optional[float]:
     images = TRAINING_IMAGES.get(asked.dataset)
     if images is None:
         images = sum(path.is_file() for path in Path(asked.dataset, "train").glob("*/*"))
-    share = asked.rho if takes_rho(asked.scheme) else 1.0
+    share = asked.rho if schemes.selects(asked.scheme) else 1.0
     steps = images // asked.batch_size * asked.epochs
     return TensorTimings.load(profile).full_ms / 3.6e6 * steps * share
 

@@ -3,7 +3,7 @@
 from typing import Optional
 
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
-from elastictrainer.registry import takes_rho
+from elastictrainer.selection import schemes
 from elastictrainer.steps.rates import RateSchedule
 
 PAPER = 1e-4  # SGD with momentum 0.9, and Adam (MobiSys'23, Sec. 5)
@@ -21,7 +21,7 @@ def learning_rate(settings: CommonSettings) -> float:
         return settings.learning_rate
     scheme = getattr(settings, "scheme", "elastic")
     solved = settings.head_init == "solve"
-    return SELECTED if solved and takes_rho(scheme) and settings.optimizer == "sgd" else PAPER
+    return SELECTED if solved and schemes.selects(scheme) and settings.optimizer == "sgd" else PAPER
 
 
 def rate_schedule(settings: TrainSettings) -> Optional[RateSchedule]:

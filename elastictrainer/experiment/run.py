@@ -208,7 +208,7 @@ def _profile(
     share = dataclasses.replace(settings, batch_size=settings.batch_size // (group.count if group else 1))
     image_shape = (*data.image_size, model.input_shape[-1])
     metadata = profiling.profile_metadata(share, model, image_shape, len(data.class_names))
-    wanted = schemes.create(settings.scheme).importance_metric is not None
+    wanted = schemes.create(settings.scheme).selects
 
     def obtain() -> Optional[TensorTimings]:
         return profiling.obtain_profile(

@@ -7,8 +7,9 @@ from typing import Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings, option_of
-from elastictrainer.registry import MODEL, takes_rho
+from elastictrainer.registry import MODEL
 from elastictrainer.runs.log import LOG
+from elastictrainer.selection import schemes
 
 
 def check_together(settings: TrainSettings) -> None:
@@ -25,7 +26,7 @@ def check_together(settings: TrainSettings) -> None:
     for option, value in (("--time", settings.time), ("--memory", settings.memory)):
         if value and settings.strategy != "none":
             raise UsageError(f"{option} is for one process: leave it out, or --strategy.")
-    if settings.memory and ":" not in settings.scheme and not takes_rho(settings.scheme):
+    if settings.memory and schemes.selects(settings.scheme) is False:
         raise UsageError(
             f"--memory {settings.memory} selects what fits, and {settings.scheme} selects nothing: leave it "
             "out, or take --scheme elastic."

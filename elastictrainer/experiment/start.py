@@ -14,9 +14,10 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.run_settings import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_names
-from elastictrainer.registry import EXPORT_FILES, HF, takes_rho
+from elastictrainer.registry import EXPORT_FILES, HF
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection import schemes
 
 _RUNS = "runs"
 
@@ -115,5 +116,5 @@ def _new_name(settings: TrainSettings) -> str:
     model, scheme = (
         re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (settings.model, settings.scheme)
     )
-    rho = f"_rho{settings.rho:g}" if takes_rho(settings.scheme) else ""
+    rho = f"_rho{settings.rho:g}" if schemes.selects(settings.scheme) else ""
     return f"{_RUNS}/{time.strftime('%Y%m%d-%H%M%S')}_{model}_{scheme}{rho}"

@@ -12,12 +12,13 @@ from elastictrainer.data.pictures import preprocessing
 from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.models import model_file, zoo
 from elastictrainer.models.augmentation import AUGMENTATION
-from elastictrainer.registry import EXPORT, EXPORT_FILES, takes_rho
+from elastictrainer.registry import EXPORT, EXPORT_FILES
 from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, write_text
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
+from elastictrainer.selection import schemes
 from elastictrainer.steps.keras_compat import argmax, compute_in_float32, for_inference, save_for_serving
 
 LABELS = "labels.txt"
@@ -200,7 +201,7 @@ def export_run(
     card = render(
         "model_card.md.j2",
         settings=settings,
-        takes_rho=takes_rho(settings["scheme"]),
+        selects=schemes.selects(settings["scheme"]),
         summary=summary,
         environment=environment,
         names=names,

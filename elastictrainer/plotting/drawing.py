@@ -7,9 +7,9 @@ import matplotlib
 
 from elastictrainer.errors import UsageError
 from elastictrainer.plotting.captions import cut_to
-from elastictrainer.registry import takes_rho
 from elastictrainer.runs.files import atomic_write, write_csv
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection import schemes
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -50,7 +50,7 @@ def save_data(drawing: Drawing, path: Union[str, Path]) -> None:
 def label(run: RunFolder) -> str:
     """Return the scheme of a run; of an elastic scheme also rho."""
     settings = run.config()
-    if not takes_rho(settings["scheme"]):
+    if not schemes.selects(settings["scheme"]):
         return settings["scheme"]
     return f"{settings['scheme']}, rho {settings['rho']:g}"
 

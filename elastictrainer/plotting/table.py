@@ -8,8 +8,8 @@ import numpy as np
 
 from elastictrainer.plotting.captions import time_unit
 from elastictrainer.plotting.replicates import replicates, spread
-from elastictrainer.registry import takes_rho
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection import schemes
 
 _BRIEF = 44  # characters of what tells runs apart, where their names do too
 _NAMES = ("run", "model", "scheme")  # columns that hold names
@@ -30,7 +30,7 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, str]]:
         summaries = [run.summary() for run in members]
         seconds = _values(summaries, "train_seconds") / unit.seconds
         settings = members[0].config()
-        asked = settings["rho"] if takes_rho(settings["scheme"]) else None
+        asked = settings["rho"] if schemes.selects(settings["scheme"]) else None
         scheme = name if asked is None else name.replace(f", rho {asked:g}", "", 1)
         cells.append(
             {

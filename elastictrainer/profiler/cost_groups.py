@@ -99,6 +99,11 @@ class CostGroups:
         """Return the summed amount of the groups that have a member in `mask` (N,) bool."""
         return float(self.amount[self.active_groups(mask)].sum())
 
+    def members_in(self, mask: np.ndarray) -> np.ndarray:
+        """Return (G,) int: how many members of each group are in `mask` (N,) bool."""
+        counts = [block[:, mask].sum(axis=1) for _, block in self._blocks()]
+        return np.concatenate([np.zeros(0, np.int64), *counts])
+
     def groups_per_tensor(self) -> np.ndarray:
         """Return (N,) int: how many groups each tensor is in."""
         return sum((block.sum(axis=0) for _, block in self._blocks()), np.zeros(self.tensors, np.int64))

@@ -9,10 +9,9 @@ import numpy as np
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs import resident
-from elastictrainer.selection.elastic import ElasticPolicy
-from elastictrainer.selection.importance import STATIC, ImportanceEvaluator
+from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.policy import Log, Policy
+from elastictrainer.selection.policy import ElasticPolicy, Log, Policy
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import optimizers
@@ -38,7 +37,7 @@ def make_policy(
         probe: from the number of the interval to the probe minibatches, on which the tensors are scored.
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
         memory: bytes that the process may have resident in its steps; None: any. The graphs of scoring, and
-            those of old selections, are then not kept.
+            those of old selections, are then freed.
 
     Raises:
         UsageError: no profile where one is needed, or that of another model.
@@ -47,7 +46,7 @@ def make_policy(
     tensors = len(model.trainable_variables)
     if timings is not None:
         check_tensors(timings, tensors)
-    if scheme.importance_metric is None:
+    if not scheme.selects:
         at_interval = functools.partial(scheme.at_interval, model, optimizer)
         return Policy(_checked(scheme, model, tensors), plan, timings, at_interval, log)
     if timings is None:
@@ -57,25 +56,23 @@ def make_policy(
     scored = evaluator or evaluator_of(scheme, steps)
     optimizers.prepare_freezing(optimizer, model.trainable_variables)
 
-    def score() -> np.ndarray:
-        free()
-        found = scored(itertools.islice(repeated(probe, policy.interval), settings.importance_batches))
-        free()
-        return found
-
     def free() -> None:
         if memory is not None:
             steps.clear()
             scored.release()
             resident.give_back()
 
-    def restart(mask: np.ndarray) -> None:
-        frozen = [v for v, trains in zip(model.trainable_variables, mask) if not trains]
-        optimizers.reset_slots(optimizer, frozen)
+    def score(interval: int) -> np.ndarray:
+        free()
+        importance = scored(itertools.islice(repeated(probe, interval), settings.importance_batches))
+        free()
+        return importance
 
-    scores, solver = scheme.importance_metric not in STATIC, getattr(scheme, "solver", None) or "dp"
-    policy = ElasticPolicy(timings, plan, score, scores, solver, restart, log, memory)
-    return policy
+    def reset_frozen(mask: np.ndarray) -> None:
+        optimizers.reset_slots(optimizer, list(itertools.compress(model.trainable_variables, ~mask)))
+
+    solver = scheme.solver or "dp"
+    return ElasticPolicy(timings, plan, score, scheme.scores, solver, reset_frozen, log, memory)
 
 
 def evaluator_of(scheme: Scheme, steps: StepCache) -> ImportanceEvaluator:

@@ -1,6 +1,6 @@
 """Tensor importance: how much each tensor's update lowers the loss, and two simpler metrics."""
 
-import contextlib
+import itertools
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
@@ -59,7 +59,6 @@ class ImportanceEvaluator:
         """Free the graphs; the next minibatch builds them again."""
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
-        self._of_gradient = tf.function(self._gradient_sizes, reduce_retracing=True)
         self._of_update = tf.function(self._update_scores, reduce_retracing=True)
 
     def __call__(self, batches: Iterable[Batch]) -> np.ndarray:
@@ -86,23 +85,18 @@ class ImportanceEvaluator:
             sizes[head_mask(self.objective.model)] = sizes.max(initial=0.0)
             return sizes
         build(self.optimizer, variables)
-        total = np.zeros(len(variables))
-        count = 0
-        with contextlib.ExitStack() as stack:
-            for x, y in batches:
-                if not count:
-                    training_state = tf_variables([*variables, *variables_of(self.optimizer)])
-                    stack.enter_context(preserve_variables([*self._changed_by(x, y), *training_state]))
-                    if not self._momentum:
-                        reset_slots(self.optimizer, variables)
-                    before = [variable.read_value() for variable in training_state]
-                else:  # each minibatch is scored from the same weights and slots
-                    for variable, value in zip(training_state, before):
-                        variable.assign(value)
-                total += score(self, x, y, before[: len(variables)])
-                count += 1
-        if not count:
+        batches = iter(batches)
+        first = next(batches, None)
+        if first is None:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
+        state = tf_variables([*variables, *variables_of(self.optimizer)])
+        total = np.zeros(len(variables))
+        with preserve_variables([*self._changed_by(*first), *state]) as restore:
+            for x, y in itertools.chain([first], batches):
+                before = restore(state)  # each minibatch is scored from the same weights and slots
+                if not self._momentum:
+                    reset_slots(self.optimizer, variables)
+                total += score(self, x, y, before[: len(variables)])
         if not np.all(np.isfinite(total)):
             name = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
             raise RunError(
@@ -140,17 +134,11 @@ class ImportanceEvaluator:
         others = full.others() if full is not None else None
         return others.gradients(x, y) if others is not None else None
 
-    # The methods below return one tensor: TensorFlow 2.15 leaks 48 bytes for every tensor that it hands to
-    # Python.
-
-    def _gradient_sizes(self, x: Any, y: Any) -> tf.Tensor:
-        return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._gradients(x, y)])
-
     def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
         # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, and the variables hold w + dw.
         # An update is made when its gradient is there: all of them at once would take as much as the weights.
         # Added up in double precision: the products of a large tensor's elements differ by orders of
-        # magnitude.
+        # magnitude. One tensor is returned: TensorFlow 2.15 leaks 48 bytes for each that it hands to Python.
         scores = []
         for v, w, g in zip(tf_variables(self._variables()), before, self._dense_gradients(x, y)):
             with tf.control_dependencies([g]):
@@ -163,19 +151,12 @@ class ImportanceEvaluator:
         with optimised(0):
             return self._of_update(x, y, before).numpy()
 
-    def _by_gradient(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
-        """Score a minibatch by (N,) the sum of the gradient's absolute values."""
-        return self._of_gradient(x, y).numpy().astype(np.float64)
-
 
 # How each metric scores a minibatch (see `_by_update`); None: it needs none.
 METRICS: Dict[str, Optional[Callable[..., Any]]] = {
     "update": ImportanceEvaluator._by_update,
     "weight-magnitude": None,
-    "grad-magnitude": ImportanceEvaluator._by_gradient,
 }
-
-STATIC = ("weight-magnitude",)  # metrics that say the same whatever the head knows
 
 
 def register(name: str) -> Callable[[Metric], Metric]:
@@ -184,10 +165,15 @@ def register(name: str) -> Callable[[Metric], Metric]:
     A tensor that matters more must score higher. An elastic scheme uses the metric as `Elastic(name)`.
     """
 
-    def keep(metric: Metric) -> Metric:
+    def add(metric: Metric) -> Metric:
         METRICS[name] = lambda self, x, y, before: np.asarray(
             metric(self._gradients(x, y), list(self.objective.model.trainable_variables)), np.float64
         )
         return metric
 
-    return keep
+    return add
+
+
+@register("grad-magnitude")
+def _gradient_sizes(gradients: List[tf.Tensor], variables: List[tf.Variable]) -> tf.Tensor:
+    return tf.stack([tf.reduce_sum(tf.abs(g)) for g in gradients])

@@ -1,12 +1,14 @@
 """The policy of a run: which tensors train in each interval. No TensorFlow."""
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.plan import Plan
+from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, Solver, choose
 
 FULL = "full"  # kinds of steps: one that trains every tensor,
 PLAIN = "plain"  # a selection, from images to update,
@@ -85,3 +87,116 @@ class Policy:
     def restore(self, state: Dict[str, Any]) -> None:
         """Continue from `state`, in a policy made with the same arguments."""
         self.interval = state["interval"]
+
+
+class ElasticPolicy(Policy):
+    """Trains the tensors of the largest importance that a step has time for.
+
+    Attributes:
+        importance: (N,) the latest scores; None: before the first.
+    """
+
+    selects = True
+
+    def __init__(
+        self,
+        timings: TensorTimings,
+        plan: Plan,
+        score: Callable[[int], NDArray[np.float64]],
+        scores: bool = True,
+        solver: Union[str, Solver] = "dp",
+        on_freeze: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
+        log: Log = lambda record: None,
+        memory: Optional[float] = None,
+    ):
+        """
+        Args:
+            timings, plan: see `Policy`.
+            score: makes the (N,) importances of the tensors as they are now, for an interval of this number.
+            scores: whether the importances depend on the state of training, so that the head comes first.
+            solver, memory: see `select`.
+            on_freeze: called with the mask whenever the tensors outside it cease to train.
+            log: takes the record of each selection.
+        """
+        super().__init__(None, plan, timings, log=log)
+        self.scores = scores
+        self.importance: Optional[NDArray[np.float64]] = None
+        self._record: Dict[str, Any] = {}  # of the latest choice, for the log
+        self._timings, self._score, self._solver, self._memory = timings, score, solver, memory
+        self._on_freeze = on_freeze
+
+    def score(self) -> None:
+        """Score the tensors."""
+        self.importance = self._score(self.interval)
+
+    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
+        """Select by the scores; see `Policy.begin`."""
+        self.interval += 1
+        return self._choose(target, cached)
+
+    def without_cache(self, target: float) -> None:
+        """Select again by the same scores."""
+        self._choose(target, cached=False)
+
+    def settle(self, step: int) -> None:
+        """Log the selection, and freeze the other tensors."""
+        assert self.mask is not None
+        self.masks.append(self.mask)
+        self._on_freeze(self.mask)
+        record = self._record
+        self._log({"step": step, **record})
+        remark = ""
+        if record["kept_previous"]:
+            remark = ", as before: no tensor's update promises to lower the loss"
+        elif record["over_budget"]:
+            target = record["rho_target"]
+            remark = f", over the budget of {target:.3f}: no tensor of positive importance costs less"
+        share = record["importance_selected"] / max(record["importance_positive"], 1e-30)
+        LOG.info(
+            f"selected {self.mask.sum()} of {len(self.mask)} tensors, predicted "
+            f"{record['predicted_ratio']:.3f} of a full step, with {100 * share:.0f} % of the importance"
+            f"{remark}"
+        )
+
+    def state(self) -> Dict[str, Any]:
+        """Return the selections and the latest importances, as JSON values."""
+        return {
+            **super().state(),
+            "masks": [np.flatnonzero(mask).tolist() for mask in self.masks],
+            "importance": None if self.importance is None else self.importance.tolist(),
+        }
+
+    def restore(self, state: Dict[str, Any]) -> None:
+        """Continue from `state`; from the beginning if there was time for the head alone, and now is more."""
+        if "masks" not in state:
+            return
+        super().restore(state)
+        tensors = np.arange(len(self._timings))
+        self.masks = [np.isin(tensors, selected) for selected in state["masks"]]
+        self.mask = self.masks[-1] if self.masks else None
+        self.importance = None if state["importance"] is None else np.array(state["importance"])
+
+    def _choose(self, target: float, cached: bool) -> NDArray[np.bool_]:
+        """Choose by the latest importances."""
+        importance, previous = np.asarray(self.importance), self.masks[-1] if self.masks else None
+        possible = self._timings.with_cache if cached else self._timings
+        # A target that no step can meet is no error here: late in a run by the clock little time is left.
+        target = float(np.clip(target, possible.rho_min, 1.0))
+        mask, exception = choose(possible, importance, target, self._solver, previous, self._memory)
+        step_ms = possible.step_time(mask)
+        self.mask = mask
+        self._record = {
+            "selected": np.flatnonzero(mask).tolist(),
+            "rho_target": target,
+            "predicted_ms": step_ms,
+            "predicted_ratio": step_ms / possible.full_ms,
+            "importance": importance.tolist(),
+            "importance_selected": float(importance[mask].sum()),
+            "importance_positive": float(importance[importance > 0].sum()),
+            "kept_previous": exception == UNCHANGED,
+            "over_budget": exception == OVER_BUDGET,
+            "recorded": cached,
+        }
+        if possible.memory is not None:
+            self._record["predicted_bytes"] = possible.memory.total(mask)
+        return mask

@@ -1,4 +1,4 @@
-"""Training schemes: which tensors train now, and what a scheme adds to the loss."""
+"""Training schemes: which tensors train. TensorFlow is loaded by what needs it: plots ask what selects."""
 
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,13 +12,25 @@ from elastictrainer.selection.selector import Solver, freeze_below
 
 
 class Scheme:
-    """A scheme that trains the same tensors from first to last.
+    """A scheme; this one trains every tensor from first to last.
 
     Attributes:
-        importance_metric: name of the metric of each interval; None: the scheme does not select.
+        importance_metric: name of the metric by which a scheme selects at every interval; None: it does not.
+        solver: of a scheme that selects: a name or a function, as for `select`; None: a knapsack.
     """
 
     importance_metric: Optional[str] = None
+    solver: Union[str, Solver, None] = None
+
+    @property
+    def selects(self) -> bool:
+        """Return whether tensors are selected at every interval, by the time that rho allows."""
+        return self.importance_metric is not None
+
+    @property
+    def scores(self) -> bool:
+        """Return whether it selects by what training does, and so needs a head that knows something."""
+        return self.selects and self.importance_metric != "weight-magnitude"
 
     def mask(self, model: Any) -> np.ndarray:
         """Return (N,) bool: which of the N `model.trainable_weights`, in their order, train."""
@@ -39,27 +51,88 @@ class Scheme:
 class Elastic(Scheme):
     """At every interval, the tensors of the largest importance within the budget (paper Sec. 3).
 
-    Attributes:
-        importance_metric: "update" (the paper's, Eq. 6), "grad-magnitude" or "weight-magnitude".
-        solver: a name or a function, as for `select`; None: a knapsack.
+    The metric "update" is the paper's (Eq. 6); others are "grad-magnitude", "weight-magnitude" and a user's.
     """
 
     importance_metric: str = "update"
     solver: Union[str, Solver, None] = None
 
 
-# A factory, or where it is: a module that needs TensorFlow is imported when its scheme is created.
-SCHEMES: Dict[str, Union[str, Callable[[], Scheme]]] = {
+class TraditionalTransferLearning(Scheme):
+    """The last layer only."""
+
+    def mask(self, model: Any) -> np.ndarray:
+        from elastictrainer.steps.tensor_kinds import head_mask
+
+        return head_mask(model)
+
+
+class BnBias(Scheme):
+    """Biases, normalisation tensors and the last layer."""
+
+    def mask(self, model: Any) -> np.ndarray:
+        from elastictrainer.steps.tensor_kinds import bias_and_norm_mask, head_mask
+
+        return head_mask(model) | bias_and_norm_mask(model)
+
+
+class PruneTrain(Scheme):
+    """Full training with a group lasso on the channels of convolutions; channels that fade are pruned.
+
+    After Lym et al. (SC'19): the penalty's weight is set once, such that it makes up a quarter of the loss at
+    the start. Pruned channels are held at zero. The network is not rebuilt with fewer channels, so that a
+    step takes as long as before; the share of pruned channels is logged.
+    """
+
+    RATIO = 0.25  # of the penalty to penalty plus loss at the start: it steers, and the loss prevails
+    THRESHOLD = 1e-4  # no weight of a faded channel is larger: hundreds of times smaller than at the start
+
+    def penalty(self, model: Any) -> Callable[[], Any]:
+        import tensorflow as tf
+
+        from elastictrainer.steps.tensor_kinds import convolution_kernels
+
+        kernels = convolution_kernels(model)
+        if not kernels:
+            return lambda: tf.constant(0.0)
+        classes = model.output_shape[-1]
+
+        def lasso() -> Any:
+            # The norm's gradient at exactly zero is not a number; with 1e-12 it is zero there.
+            groups = [
+                tf.reduce_sum(tf.square(k), axis=axes) for k in kernels for axes in ((0, 1, 2), (0, 1, 3))
+            ]
+            return tf.add_n([tf.reduce_sum(tf.sqrt(g + 1e-12)) for g in groups])
+
+        # ln(classes) is the loss of a head that knows nothing yet: P / (P + loss) = RATIO.
+        weight = float(self.RATIO / (1 - self.RATIO) * np.log(classes) / lasso())
+        return lambda: weight * lasso()
+
+    def at_interval(self, model: Any, optimizer: Any) -> Dict[str, float]:
+        import tensorflow as tf
+
+        from elastictrainer.steps.tensor_kinds import convolution_kernels
+
+        pruned = channels = 0
+        for kernel in convolution_kernels(model):
+            alive = tf.reduce_max(tf.abs(kernel), axis=(0, 1, 2)) >= self.THRESHOLD
+            kernel.assign(tf.where(alive, kernel, tf.zeros_like(kernel)))
+            pruned += int(tf.reduce_sum(tf.cast(~alive, tf.int32)))
+            channels += int(alive.shape[0])
+        return {"pruned_channels": pruned, "channels": channels}
+
+
+SCHEMES: Dict[str, Callable[[], Scheme]] = {
     "elastic": Elastic,
     "elastic-weight-magnitude": lambda: Elastic("weight-magnitude"),
     "elastic-grad-magnitude": lambda: Elastic("grad-magnitude"),
     # The rival that needs no importance: all tensors above a layer, which is as early as the time allows. The
     # metric is the one that costs nothing.
     "freeze-below": lambda: Elastic("weight-magnitude", freeze_below),
-    "full": "elastictrainer.selection.baselines:Full",
-    "traditional-tl": "elastictrainer.selection.baselines:TraditionalTransferLearning",
-    "bn-bias": "elastictrainer.selection.baselines:BnBias",
-    "prunetrain": "elastictrainer.selection.baselines:PruneTrain",
+    "full": Scheme,
+    "traditional-tl": TraditionalTransferLearning,
+    "bn-bias": BnBias,
+    "prunetrain": PruneTrain,
 }
 
 
@@ -70,11 +143,11 @@ def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]
     nothing needs importing.
     """
 
-    def keep(factory: Callable[[], Scheme]) -> Callable[[], Scheme]:
+    def add(factory: Callable[[], Scheme]) -> Callable[[], Scheme]:
         SCHEMES[name] = factory
         return factory
 
-    return keep
+    return add
 
 
 def check_name(name: str) -> None:
@@ -93,15 +166,19 @@ def create(name: str) -> Scheme:
         UsageError: there is none; with the valid names.
     """
     check_name(name)
-    if name not in SCHEMES and ":" not in name:
+    if name in SCHEMES:
+        return SCHEMES[name]()
+    if ":" not in name:
         return _installed()[name].load()()
-    factory = SCHEMES.get(name, name)
-    if not isinstance(factory, str):
-        return factory()
-    made = import_object("--scheme", factory)()
+    made = import_object("--scheme", name)()
     if not isinstance(made, Scheme):
         raise UsageError(f"--scheme {name} gave a {type(made).__name__}, not an elastictrainer.Scheme.")
     return made
+
+
+def selects(name: str) -> Optional[bool]:
+    """Return whether the scheme called `name` selects; None where a user's code would have to be imported."""
+    return SCHEMES[name]().selects if name in SCHEMES else None
 
 
 def _installed() -> Dict[str, Any]:

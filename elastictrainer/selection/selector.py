@@ -8,17 +8,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.selection.knapsack import solve_chain
-from elastictrainer.selection.two_budgets import fits, fitting, solve_both, without_earliest
+from elastictrainer.selection.search import Search
 
-KEPT = "kept"  # the selection is the previous one: no tensor has a positive importance
+UNCHANGED = "unchanged"  # the selection is the previous one: no tensor has a positive importance
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
 # From the profile, the (N,) importances and the ms that a step may take, to the (N,) bool of what trains, all
 # in the order of `model.trainable_weights`.
 Solver = Callable[[TensorTimings, NDArray[Any], float], NDArray[Any]]
 _LARGEST = 1e100  # of an importance: sums and quotients of such numbers stay finite
-_REFINEMENTS = 6  # halvings of what the chain overestimates: the budget is met within a 32nd of it
-_ADDITIONS = 8  # passes that spend the rest of a budget; each starts one more shared group
 
 
 @dataclass(frozen=True)
@@ -54,9 +51,9 @@ def select(
         timings: the profile, N tensors.
         importance: (N,) larger is better, in the order of `model.trainable_weights`.
         rho: requested step time over the full step's, in [timings.rho_min, 1].
-        solver: "dp": one knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of
+        solver: "dp": a knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of
             the budget; the time that the chain overestimates is then spent by the cost groups. Or a `Solver`
-            of one's own, such as `freeze_below`; whether it keeps the budget is not checked.
+            of one's own, such as `freeze_below`; whether it meets the budget is not checked.
         resolution: cells of time of the knapsack.
         cached: the step reads activations that were cached before; only with a profile that has the costs of
             that, as those of et-profile and Trainer.fit do.
@@ -99,26 +96,39 @@ def select(
     # rho_min x full_ms may come out a last digit below what the cheapest selection takes.
     budget = max(rho, rho_min) * timings.full_ms * (1 + 1e-12)
     useful = _useful(timings, importance, memory)
-    if not isinstance(solver, str):
-        mask = timings.as_mask(solver(timings, importance, budget)) & timings.connected
-        if memory is not None:
-            mask = without_earliest(timings, mask, memory)
-    elif timings.step_time(useful) <= budget and fits(timings, useful, memory):
-        mask = useful
+    search = Search(timings, importance, useful, budget, memory)
+    if isinstance(solver, str):
+        mask = search.solve(resolution)
     else:
-        mask = _solve_chain_and_spend_rest(timings, importance, useful, budget, resolution)
-        if memory is not None and timings.memory is not None:
-            held, room = timings.memory.groups, timings.memory.room(memory)
-            both = solve_both(timings, importance, useful, budget, held, room)
-            if not fits(timings, mask, memory) or importance[both].sum() > importance[mask].sum():
-                mask = both
+        mask = timings.as_mask(solver(timings, importance, budget)) & timings.connected
+        for tensor in timings.order[::-1]:
+            if search.fits_memory(mask):
+                break
+            mask[tensor] = False
     return Selection(mask, timings.step_time(mask), float(importance[mask].sum()))
 
 
 def _useful(timings: TensorTimings, importance: NDArray[Any], memory: Optional[float]) -> NDArray[Any]:
-    """Return (N,) bool: the tensors whose training promises something, and fits alone into memory."""
+    """Return (N,) bool: the tensors whose training promises something, and fits alone into memory.
+
+    Raises:
+        UsageError: none fits, or the profile does not say what a step takes.
+    """
     useful = (importance > 0) & timings.connected
-    return useful if memory is None else useful & fitting(timings, memory)
+    if memory is None:
+        return useful
+    if timings.memory is None:
+        raise UsageError(
+            "the profile does not say what a step takes of memory: make a new one with et-profile, on a "
+            "device that trains on its processor."
+        )
+    total = np.where(timings.connected, timings.memory.loaded + timings.memory.alone, np.inf)
+    if total.min() > memory:
+        raise UsageError(
+            f"{memory / 1e9:.2f} GB of memory are too little to train any tensor: the cheapest one takes "
+            f"{total.min() / 1e9:.2f} GB."
+        )
+    return useful & (total <= memory)
 
 
 def choose(
@@ -135,7 +145,7 @@ def choose(
     none, `previous`, the (N,) selection so far.
 
     Returns:
-        (N,) bool; and KEPT or OVER_BUDGET where the mask is not the answer of `select`, else None.
+        (N,) bool; and UNCHANGED or OVER_BUDGET where the mask is not the answer of `select`, else None.
 
     Raises:
         UsageError: as `select`; or no importance is positive, and there is no previous selection.
@@ -151,7 +161,7 @@ def choose(
             "no tensor's update promises to lower the loss. Is the learning rate too high, or the model "
             "trained already? Try a lower --learning-rate or more --importance-batches."
         )
-    return previous, KEPT
+    return previous, UNCHANGED
 
 
 def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float) -> NDArray[Any]:
@@ -165,68 +175,3 @@ def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float
         if timings.step_time(mask) <= budget:  # earlier ones may cost less where they cache less
             best = mask.copy()
     return best
-
-
-def _solve_chain_and_spend_rest(
-    timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], budget: float, resolution: int
-) -> NDArray[Any]:
-    """Solve on the chain; where it charges more than the cost groups, spend the difference."""
-    order = timings.order
-    t_dw, t_shared, at_depth = timings.t_dw[order], timings.t_shared[order], timings.at_depth_ms[order]
-    ranked = np.where(useful, importance, 0.0)[order]
-
-    def chain_mask(backward_ms: float) -> NDArray[Any]:
-        mask = np.zeros(len(timings), bool)
-        mask[order] = solve_chain(t_dw, t_shared, ranked, backward_ms, resolution, at_depth)
-        return mask
-
-    # The chain charges at least a step's time (T_chain(m) >= T(m)): its answer keeps the budget.
-    best = _spend_rest(timings, importance, useful, chain_mask(budget - timings.forward_ms), budget)
-    overcharged = timings.chain_time(best) - timings.step_time(best)
-    if overcharged <= budget / resolution:
-        return best
-    # On parallel blocks the chain charges more than a step takes. Raise its budget by twice as much, then
-    # halve the raise until a step, by the cost groups, stays within the true budget.
-    low, high = 0.0, 2 * overcharged
-    for _ in range(_REFINEMENTS):
-        extra = (low + high) / 2
-        mask = chain_mask(budget - timings.forward_ms + extra)
-        if timings.step_time(mask) > budget:
-            high = extra
-            continue
-        low = extra
-        mask = _spend_rest(timings, importance, useful, mask, budget)
-        if importance[mask].sum() > importance[best].sum():
-            best = mask
-    return best
-
-
-def _spend_rest(
-    timings: TensorTimings, importance: NDArray[Any], useful: NDArray[Any], mask: NDArray[Any], budget: float
-) -> NDArray[Any]:
-    """Add tensors that still fit the budget by the cost groups, most importance per ms first."""
-    mask = mask.copy()
-    for _ in range(_ADDITIONS):
-        # A tensor costs its dW and the shared groups that no selected tensor has started yet.
-        left = budget - timings.step_time(mask)
-        unpaid = timings.shared.time_per_tensor(~timings.shared.active_groups(mask))
-        cost = timings.t_dw + unpaid + timings.earlier_cost_ms(mask)
-        fits = np.flatnonzero(useful & ~mask & (cost <= left))
-        if not len(fits):
-            break
-        density = importance[fits] / np.maximum(cost[fits], 1e-12)
-        # First the tensors whose shared work is paid already, for they leave the costs of the others as they
-        # are; then one that starts a new shared group.
-        starts = (unpaid > 0) | timings.is_earlier(mask)
-        for i in fits[np.lexsort((-density, starts[fits]))]:
-            if cost[i] <= left:
-                mask[i] = True
-                left -= cost[i]
-                if starts[i]:
-                    break
-        else:
-            break
-    while mask.any() and timings.step_time(mask) > budget:  # rounding in the last digit
-        chosen = np.flatnonzero(mask)
-        mask[chosen[np.argmin(importance[chosen])]] = False
-    return mask

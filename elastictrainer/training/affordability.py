@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection import schemes
-from elastictrainer.selection.importance import STATIC
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.training.forecast import GRAPH_STEPS, Forecast, HeadWork, forecast
@@ -65,7 +64,7 @@ def affordable_scheme(
     Without scores the last layers train, as many as the time allows; then the head alone, where it is solved.
     A share of full training's time that is too little for the head alone gives the head all the same.
     """
-    if scheme.importance_metric is None or (state.deadline is None and head is None):
+    if not scheme.selects or (state.deadline is None and head is None):
         return scheme
     seconds = None
     if state.deadline is None and timings is not None:
@@ -78,7 +77,7 @@ def affordable_scheme(
         seconds = (state.rho or 1.0) * full_s - built_s
     for other in (None, "freeze-below"):
         tried = scheme if other is None else schemes.create(other)
-        scores = tried.importance_metric not in STATIC
+        scores = tried.scores
         expected = expected_parts(state, timings, plan, cached, None, scores, head, seconds)
         if expected is None or expected.enough:
             if other:

@@ -103,6 +103,6 @@ def compile_steps(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -
         steps,
         # A graph takes half the time of the ops one by one; a tf.function would look it up at each call.
         tf.function(counted).get_concrete_function(),
-        evaluator_of(scheme, steps) if scheme.importance_metric is not None else None,
+        evaluator_of(scheme, steps) if scheme.selects else None,
         made_from(model, spec),
     )

@@ -97,7 +97,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     if feed.is_full(minibatch):
         feed.remember(minibatch)
     parts, timings, kept = _graphs(state, wanted, kept, minibatch, feed.spec)
-    selects = scheme.importance_metric is not None
+    selects = scheme.selects
     # One epoch would never read its cache, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
     cached, timings = _profile(state, wanted, parts, timings, minibatch, feed.spec, short)
@@ -123,7 +123,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     if by_clock:
         scheme = affordable_scheme(state, scheme, timings, run_plan, cached, head_work)
     # A solved head is the best one for its features: steps would only move it away.
-    state.head_alone = selects and scheme.importance_metric is None
+    state.head_alone = selects and not scheme.selects
     if state.rates is not None and state.head_alone:
         state.rates = dataclasses.replace(state.rates, highest=0.0)
     elif state.rates is not None and by_clock and selects and cached:
@@ -190,7 +190,7 @@ def _profile(
 
     `short`: a run of one epoch, which caches nothing.
     """
-    selects, objective = wanted.scheme.importance_metric is not None, parts.steps.objective
+    selects, objective = wanted.scheme.selects, parts.steps.objective
     if selects and timings is None:
         timings = make_profile(state, objective, minibatch, parts.steps.metrics[0])
     if wanted.reuse.reuse == "off" or (short and selects):

@@ -111,7 +111,7 @@ class Trainer:
         self.selection = SelectionSettings(rho, interval, importance_batches, deterministic)
         if workers is not None and deadline is not None:
             raise UsageError("a deadline is for one process: several end by their steps.")
-        if memory is not None and self.scheme.importance_metric is None:
+        if memory is not None and not self.scheme.selects:
             raise UsageError(
                 f"memory: the scheme {self.scheme_name} selects nothing, so nothing can be left out."
             )
@@ -134,7 +134,7 @@ class Trainer:
         if self.timings is None:
             return
         check_tensors(self.timings, tensors)
-        if self.scheme.importance_metric is not None and self.deadline is None:
+        if self.scheme.selects and self.deadline is None:
             require_reachable(self.selection.rho, self.timings, self.reuse.reuse != "off")
 
     def compile(self, *arguments: Any, **options: Any) -> None:
@@ -169,7 +169,7 @@ class Trainer:
             UsageError: a model or an argument that leaves no room for this, each with what to change.
             RunError: the data cannot be read, and what callbacks raise.
         """
-        selects = self.scheme.importance_metric is not None
+        selects = self.scheme.selects
         compiled.require_supported(self.model, selects)
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
         callbacks = _as_list(given.pop("callbacks", None))

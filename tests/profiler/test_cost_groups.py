@@ -28,6 +28,12 @@ def test_a_group_is_touched_by_a_selected_member(groups):
         assert groups.active_groups(mask).tolist() == [bool(selected & set(members)) for members in SETS]
 
 
+def test_the_members_of_each_group_in_a_mask(groups):
+    mask = np.zeros(10, bool)
+    mask[[0, 2, 9]] = True
+    assert groups.members_in(mask).tolist() == [len({0, 2, 9} & set(members)) for members in SETS]
+
+
 def test_time_and_number_of_groups_per_tensor(groups):
     assert groups.time_per_tensor().tolist() == [10, 12, 12, 0, 0, 0, 0, 0, 0, 8]
     assert groups.time_per_tensor(np.array([True, True, True, False])).tolist() == [2, 4, 4, *[0] * 7]

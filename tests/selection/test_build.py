@@ -5,8 +5,7 @@ import pytest
 
 from builders import ArrayData, quick_profile, small_network
 from elastictrainer import UsageError
-from elastictrainer.selection.elastic import ElasticPolicy
-from elastictrainer.selection.policy import Policy
+from elastictrainer.selection.policy import ElasticPolicy, Policy
 from elastictrainer.selection.schemes import Elastic, Scheme
 from elastictrainer.steps import optimizers
 from policy_run import PolicyRun
@@ -28,6 +27,15 @@ def test_an_elastic_policy_scores_and_selects_for_a_real_model(tf, timings):
 
 def test_a_metric_that_does_not_look_at_training_needs_no_head_first(tf, timings):
     assert not PolicyRun(tf, Elastic("weight-magnitude"), timings).policy.scores
+
+
+def test_a_users_scheme_selects_once_it_has_a_metric(tf, timings):
+    class Mine(Scheme):
+        importance_metric = "grad-magnitude"
+
+    policy = PolicyRun(tf, Mine(), timings).policy
+    policy.score()
+    assert isinstance(policy, ElasticPolicy) and policy.begin(0, 1.0, cached=False).any()
 
 
 def test_the_momentum_of_resting_tensors_is_zeroed(tf, timings):

@@ -1,4 +1,4 @@
-"""Schemes by name: the built-in ones, a user's own, and those of installed packages."""
+"""Schemes: what each trains and says of itself; the built-in ones, a user's, those of installed packages."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,17 @@ from elastictrainer.selection import schemes
 from policy_run import PolicyRun
 
 ELASTIC = [name for name in schemes.SCHEMES if name.startswith("elastic")]
+ALL = {
+    *("stem/kernel", "stem/bias", "stem_bn/gamma", "stem_bn/beta"),
+    *("inner/kernel", "inner/bias", "inner_bn/gamma", "inner_bn/beta"),
+    *("head/kernel", "head/bias"),
+}
+TRAINED = {
+    "full": ALL,
+    "traditional-tl": {"head/kernel", "head/bias"},
+    "bn-bias": ALL - {"stem/kernel", "inner/kernel"},
+    "prunetrain": ALL,
+}
 
 
 @pytest.mark.parametrize("name", ELASTIC)
@@ -68,3 +79,63 @@ def test_an_unknown_scheme_is_refused_with_the_nearest_name():
 def test_what_is_no_scheme_is_refused(name, message):
     with pytest.raises(UsageError, match=message):
         schemes.create(name)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_fixed_scheme_trains_exactly_its_tensors(tf, name):
+    run = PolicyRun(tf, schemes.create(name), None, steps_per_epoch=2)
+    before = weights_of(run.model)
+    run.train(1)
+    assert changed_tensors(run.model, before) == TRAINED[name]
+
+
+def test_a_model_inside_a_model_is_opened(tf):
+    inner = small_network(tf)
+    inputs = tf.keras.Input((8, 8, 3))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(2, name="top")(inner(inputs)))
+    mask = schemes.create("traditional-tl").mask(model)
+    assert [name for name, trains in zip(tensor_names(model), mask) if trains] == ["top/kernel", "top/bias"]
+    assert schemes.create("bn-bias").mask(model).sum() == 6 + 1 + 2
+
+
+def test_prunetrain_adds_a_quarter_of_the_loss_and_prunes_faded_channels(tf):
+    model = small_network(tf, classes=3)
+    scheme = schemes.create("prunetrain")
+    penalty = scheme.penalty(model)
+    assert float(penalty()) / (float(penalty()) + np.log(3)) == pytest.approx(0.25)
+    kernel = model.get_layer("inner").kernel
+    kernel.assign(kernel * [1.0, 1e-6, 1.0, 1.0])
+    assert scheme.at_interval(model, None) == {"pruned_channels": 1, "channels": 8}
+    assert np.all(kernel.numpy()[..., 1] == 0) and np.all(kernel.numpy()[..., 0] != 0)
+
+
+def test_prunetrain_logs_the_pruned_channels_at_every_interval(tf):
+    run = PolicyRun(tf, schemes.create("prunetrain"), None, steps_per_epoch=2).train(2)
+    assert run.records == [{"step": 2, "pruned_channels": 0, "channels": 8}]
+
+
+def test_prunetrain_penalises_nothing_without_a_convolution(tf):
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(2)])
+    scheme = schemes.create("prunetrain")
+    assert float(scheme.penalty(model)()) == 0.0
+    assert scheme.at_interval(model, None) == {"pruned_channels": 0, "channels": 0}
+
+
+def test_a_scheme_says_whether_it_selects_and_whether_by_the_state_of_training():
+    names = {name for name in schemes.SCHEMES if schemes.selects(name)}
+    assert names == {*ELASTIC, "freeze-below"}
+    assert names == {name for name in schemes.SCHEMES if schemes.create(name).selects}
+    assert {name for name in schemes.SCHEMES if schemes.create(name).scores} == {
+        *("elastic", "elastic-grad-magnitude")
+    }
+
+
+def test_a_users_scheme_says_it_by_its_metric_not_by_its_name():
+    class Mine(schemes.Scheme):
+        importance_metric = "update"
+
+    schemes.register("mine")(Mine)
+    schemes.register("elastic-in-name-only")(schemes.Scheme)
+    assert schemes.selects("mine") and schemes.create("mine").scores
+    assert schemes.selects("elastic-in-name-only") is False
+    assert schemes.selects("nowhere:Mine") is None, "it is not imported"

@@ -11,11 +11,10 @@ import pytest
 from builders import ArrayData, invented_timings, small_network, train_classifier
 from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.errors import Interrupted
-from elastictrainer.registry import takes_rho
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Policy
-from elastictrainer.selection.schemes import SCHEMES
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.training.checkpointing import Checkpointing
@@ -99,7 +98,7 @@ QUICK = ("elastic", "prunetrain")  # with selections, and with work of its own a
 
 @pytest.mark.usefixtures("sigint")
 @pytest.mark.parametrize(
-    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.long) for s in SCHEMES]
+    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.long) for s in schemes.SCHEMES]
 )
 def test_resumed_equals_uninterrupted(tf, timings, tmp_path, scheme):
     whole = Run(tf, timings, tmp_path / "whole", scheme)
@@ -120,7 +119,7 @@ def test_resumed_equals_uninterrupted(tf, timings, tmp_path, scheme):
     for value, other in zip(values, others):
         np.testing.assert_array_equal(value, other)
     assert summary["steps"] == STEPS * EPOCHS and summary["epochs"] == EPOCHS
-    assert summary["selections"] == (len(selections) if takes_rho(scheme) else 0)
+    assert summary["selections"] == (len(selections) if schemes.selects(scheme) else 0)
 
 
 @pytest.mark.usefixtures("sigint")

@@ -8,7 +8,7 @@ import pytest
 from builders import ArrayData, bright_images, invented_timings, train_classifier
 from elastictrainer import RunFolder, Trainer, UsageError
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.selection.elastic import ElasticPolicy
+from elastictrainer.selection.policy import ElasticPolicy
 from elastictrainer.steps.losses import SmoothedCrossentropy
 from elastictrainer.training.callback import TrainerCallback
 from log_lines import listen

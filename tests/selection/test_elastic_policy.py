@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from elastictrainer import TensorTimings, UsageError
-from elastictrainer.selection.elastic import ElasticPolicy
 from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.selector import KEPT, OVER_BUDGET, choose
+from elastictrainer.selection.policy import ElasticPolicy
+from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, choose
 from log_lines import listen
 from reuse_builders import reusable_chain
 
@@ -27,7 +27,7 @@ class Run:
         self.policy = ElasticPolicy(
             timings,
             Plan([0.0, 0.5], 2.0, 10),
-            lambda: np.array(next(scores), float),
+            lambda interval: np.array(next(scores), float),
             on_freeze=self.frozen.append,
             log=self.records.append,
         )
@@ -47,7 +47,7 @@ class Run:
         # All tensors of positive importance exceed the budget: the cheapest of them.
         ([5, 1, 1, -1], 0.5, None, [2], OVER_BUDGET),
         ([5, 1, 1, -1], 0.5, PREVIOUS, [2], OVER_BUDGET),
-        ([-1, 0, -2, -1], 0.8, PREVIOUS, [1, 3], KEPT),
+        ([-1, 0, -2, -1], 0.8, PREVIOUS, [1, 3], UNCHANGED),
     ],
 )
 def test_what_is_chosen_from_given_scores(importance, rho, previous, selected, exception):
@@ -127,7 +127,7 @@ def test_a_restored_policy_goes_on_where_it_was():
 
 
 def test_policies_need_no_tensorflow():
-    modules = ("policy", "budget", "plan", "elastic", "selector", "knapsack")
+    modules = ("policy", "budget", "plan", "selector", "knapsack", "search", "schemes")
     imports = "; ".join(f"import elastictrainer.selection.{name}" for name in modules)
     code = f"import sys; {imports}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

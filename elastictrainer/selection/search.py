@@ -1,0 +1,165 @@
+"""A search for the selection of most importance that a step has time and memory for. NumPy only."""
+
+from typing import Any, Iterator, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.selection.knapsack import solve_chain
+
+_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of memory, where it is limited; the rest is that of time
+_BUDGETS = (1.0, 1.3)  # of a knapsack: on parallel blocks the chain charges more than a step takes
+_PASSES = 8  # that fill a budget; each starts one more shared group
+_ROUNDS = 3  # of exchanges at most
+_EFFORT = 200  # exchanges of a round times N: few tensors are exchanged thoroughly
+
+
+class Search:
+    """Looks for selections of much importance that a step has time and memory for.
+
+    What tensors cost is counted in shares of K budgets, time and perhaps memory: 1 is all of one.
+    """
+
+    def __init__(
+        self,
+        timings: TensorTimings,
+        importance: NDArray[Any],
+        useful: NDArray[Any],
+        budget_ms: float,
+        memory: Optional[float] = None,
+    ):
+        """
+        Args:
+            timings: the profile, N tensors.
+            importance: (N,) larger is better.
+            useful: (N,) bool: the tensors that may be selected.
+            budget_ms: of a step.
+            memory: bytes of a process, see `StepMemory.total`; None: any.
+        """
+        self._timings, self._importance, self._useful = timings, importance, useful
+        self._budget_ms, self._memory = budget_ms, memory
+        self._time_ms = max(budget_ms - timings.forward_ms, 1e-9)  # where there is no room, nothing fits
+        parts = [timings.shared.scaled(1 / self._time_ms)]
+        if memory is not None and timings.memory is not None:
+            parts.append(timings.memory.groups.scaled(1 / max(timings.memory.room(memory), 1e-9)))
+        # A group of one tensor is a cost of its own, as its dW work is.
+        several = [part.members_in(np.ones(len(timings), bool)) > 1 for part in parts]
+        self._shared = [part.rows(rows) for part, rows in zip(parts, several)]
+        self._alone = np.stack([part.rows(~rows).time_per_tensor() for part, rows in zip(parts, several)])
+        self._alone[0] += timings.t_dw / self._time_ms
+
+    def solve(self, resolution: int) -> NDArray[Any]:
+        """Return (N,) bool: the selection of most importance that was found; empty where nothing fits.
+
+        A knapsack on the chain is solved for a few weighted sums of the budgets. It overestimates a step on
+        parallel blocks, and knows the sum alone: each answer is cut down to what fits by the cost groups,
+        filled up, and improved by exchanges of single tensors.
+
+        Args:
+            resolution: cells of the knapsack.
+        """
+        if self.fits(self._useful):
+            return self._useful
+        best = np.zeros(len(self._useful), bool)
+        for weight in _WEIGHTS if len(self._shared) > 1 else (0.0,):
+            for start in self._on_chain(np.array([1 - weight, weight][: len(self._shared)]), resolution):
+                found = self._exchanged(self._filled(self._cut_down(start)))
+                best = max(best, found, key=self._worth)
+        return best
+
+    def fits(self, mask: NDArray[Any]) -> bool:
+        """Return whether time and memory suffice for a selection."""
+        return self._timings.step_time(mask) <= self._budget_ms and self.fits_memory(mask)
+
+    def fits_memory(self, mask: NDArray[Any]) -> bool:
+        """Return whether memory suffices for a selection."""
+        memory = self._timings.memory
+        return self._memory is None or memory is None or memory.total(mask) <= self._memory
+
+    def _worth(self, mask: NDArray[Any]) -> float:
+        return float(self._importance[mask].sum())
+
+    def _on_chain(self, weights: NDArray[Any], resolution: int) -> Iterator[NDArray[Any]]:
+        """Yield the knapsack's answers for budgets added with `weights` (K,); they may exceed one."""
+        order = self._timings.order
+        shared = weights @ np.stack([part.time_at_first_member(order) for part in self._shared])
+        to_depth = np.cumsum(shared[order]) + weights[0] * self._timings.at_depth_ms[order] / self._time_ms
+        single, ranked = (weights @ self._alone)[order], np.where(self._useful, self._importance, 0.0)[order]
+        for budget in _BUDGETS:
+            mask = np.zeros(len(order), bool)
+            mask[order] = solve_chain(single, to_depth, ranked, budget, resolution)
+            yield mask.copy()
+            chosen = np.flatnonzero(mask[order])
+            charged = single[chosen].sum() + to_depth[chosen[-1:]].sum()
+            if charged - weights @ self._cost(mask) < 1 / resolution:
+                break  # no step takes less than this chain charges
+
+    def _cost(self, mask: NDArray[Any]) -> NDArray[Any]:
+        """Return (K,) of a selection."""
+        cost = self._alone[:, mask].sum(axis=1) + [part.active_amount(mask) for part in self._shared]
+        cost[0] = (self._timings.step_time(mask) - self._timings.forward_ms) / self._time_ms
+        return np.asarray(cost)
+
+    def _filled(self, mask: NDArray[Any], but: int = -1) -> NDArray[Any]:
+        """Add tensors that fit, most importance for its share of the budgets first; not tensor `but`."""
+        given, mask = mask, mask.copy()
+        allowed = self._useful & (np.arange(len(mask)) != but)
+        for _ in range(_PASSES):
+            # A tensor costs what it takes alone, and the groups that no selected tensor has started yet.
+            new = np.stack([part.rows(~part.active_groups(mask)).time_per_tensor() for part in self._shared])
+            deeper = self._timings.earlier_cost_ms(mask) / self._time_ms
+            adds, starts = self._alone + new, new.any(axis=0) | (deeper != 0)
+            adds[0] += deeper
+            left = 1 - self._cost(mask)
+            fitting = np.flatnonzero(allowed & ~mask & (adds <= left[:, None]).all(axis=0))
+            if not len(fitting):
+                break
+            density = self._importance / np.maximum(adds.sum(axis=0), 1e-12)
+            # First those that leave the costs of the others as they are, then one that does not.
+            for i in fitting[np.lexsort((-density[fitting], starts[fitting]))]:
+                if (adds[:, i] <= left).all():
+                    mask[i] = True
+                    left -= adds[:, i]
+                    if starts[i]:
+                        break
+        while not self.fits(mask) and (mask & ~given).any():  # rounding in the last digit
+            mask[np.argmin(np.where(mask & ~given, self._importance, np.inf))] = False
+        return mask
+
+    def _cut_down(self, mask: NDArray[Any], but: int = -1) -> NDArray[Any]:
+        """Leave out what is worth least for what it frees of an exceeded budget; tensor `but` stays."""
+        while not self.fits(mask) and mask.sum() > (but >= 0):
+            # A group is freed by its last selected member; what is freed beyond the excess does not count.
+            last = [part.rows(part.members_in(mask) == 1).time_per_tensor() for part in self._shared]
+            over = np.maximum(self._cost(mask) - 1, 1e-9)[:, None]
+            freed = np.minimum((self._alone + last) / over, 1.0)[over[:, 0] > 1e-9].sum(axis=0)
+            value = self._importance / np.maximum(freed, 1e-12)
+            value[~mask | (np.arange(len(mask)) == but)] = np.inf
+            mask[np.argmin(value)] = False
+        return mask
+
+    def _exchanged(self, best: NDArray[Any]) -> NDArray[Any]:
+        """Improve a selection: one tensor comes or goes, and then what fits best."""
+        for _ in range(_ROUNDS):
+            better = max(self._exchanges(best), key=self._worth, default=best)
+            if self._worth(better) <= self._worth(best):
+                break
+            best = better
+        return best
+
+    def _exchanges(self, best: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        """Yield selections that differ by one tensor, and what makes room for it or takes its room."""
+        few = _EFFORT // len(best)
+        rising = np.argsort(self._importance)
+        inside, outside = rising[best[rising]], rising[(self._useful & ~best)[rising]]
+        for i in outside[::-1][:few]:
+            mask = best.copy()
+            mask[i] = True
+            mask = self._cut_down(mask, i)
+            if self.fits(mask):
+                yield self._filled(mask)
+        for i in inside[:few]:
+            mask = best.copy()
+            mask[i] = False
+            yield self._filled(self._filled(mask, but=i))
