@@ -2,12 +2,12 @@
 
 from builders import ArrayData, small_network
 from elastictrainer import Objective
-from elastictrainer.selection.build import make_policy
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.objective import classification_loss
+from elastictrainer.training.policies import make_policy
 
 
 class PolicyRun:

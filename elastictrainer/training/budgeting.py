@@ -7,7 +7,6 @@ import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection.build import repeated
 from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.timing import time_steps
@@ -15,6 +14,7 @@ from elastictrainer.training.affordability import expected_parts
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.forecast import HeadWork
 from elastictrainer.training.memory_limit import MemoryLimit
+from elastictrainer.training.policies import repeated
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, FULL_TRACING, TIMING
 

@@ -5,13 +5,13 @@ from typing import Any, Callable, Dict, List, Optional
 
 import tensorflow as tf
 
-from elastictrainer.selection.build import evaluator_of
 from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.keras_compat import compilation, count_step
 from elastictrainer.steps.snapshot import digest
+from elastictrainer.training.policies import evaluator_of
 from elastictrainer.training.state import RunState
 
 

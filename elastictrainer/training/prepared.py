@@ -9,7 +9,6 @@ from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.build import make_policy
 from elastictrainer.selection.plan import PLAIN_INTERVAL, plan, require_reachable
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
@@ -25,6 +24,7 @@ from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
 from elastictrainer.training.kept import Compiled, Kept, compile_steps, is_same, made_from
 from elastictrainer.training.memory_limit import MemoryLimit
+from elastictrainer.training.policies import make_policy
 from elastictrainer.training.run_profile import check_cacheable, make_profile
 from elastictrainer.training.state import RunState
 

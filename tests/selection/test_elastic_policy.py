@@ -9,7 +9,7 @@ import pytest
 
 from elastictrainer import TensorTimings, UsageError
 from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.policy import ElasticPolicy
+from elastictrainer.selection.policy import ElasticPolicy, Policy
 from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, choose
 from log_lines import listen
 from reuse_builders import reusable_chain
@@ -124,6 +124,14 @@ def test_a_restored_policy_goes_on_where_it_was():
     after.policy.restore(json.loads(json.dumps(before.policy.state(), allow_nan=False)))
     assert after.policy.state() == before.policy.state()
     assert (after.policy.mask == before.policy.mask).all() and after.policy.interval == 1
+
+
+def test_a_policy_that_takes_over_from_the_head_alone_begins_at_the_beginning():
+    after = Run(CHAIN, [[9, 1, 2, 3]])
+    alone = Policy(np.array([False, False, False, True]), Plan([0.0], 1.0, 10))
+    alone.begin(0, 1.0, True)
+    after.policy.restore(alone.state())
+    assert after.policy.interval == 0 and after.begin(1, 0.65, cached=False).sum() == 2
 
 
 def test_policies_need_no_tensorflow():
