@@ -3,7 +3,6 @@
 import io
 import os
 import stat
-import warnings
 from typing import Any, BinaryIO, Optional, Tuple, Union
 
 import numpy as np
@@ -15,7 +14,7 @@ _WHITE = (255, 255, 255, 255)
 _SCALED = ("JPEG", "MPO")  # formats that are decoded at a fraction of their scale where that is enough
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82", "GIF": b";"}
 _TAIL = 4096  # bytes in which the end is looked for; some cameras fill up with zeros
-_MOST_PIXELS = 128 * 10**6  # Pillow warns above that, and refuses twice as many: 768 MB decoded
+_MOST_PIXELS = 256 * 10**6  # of a picture: 768 MB where it is no JPEG, which is decoded at a smaller scale
 
 Size = Tuple[int, int]  # height and width
 File = Union[str, os.PathLike]
@@ -72,14 +71,19 @@ def _opened(source: Union[File, bytes]) -> Any:
     """Return Pillow's image, its pixels not decoded; ValueError where it is none to be read here."""
     from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = _MOST_PIXELS
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-    if image.format in _FORMATS and image.mode != "F":
-        return image
-    image.close()
-    raise ValueError("its pixels are not whole numbers" if image.mode == "F" else f"{image.format} inside")
+    Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit is a warning, and lower
+    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    pixels, wrong = image.width * image.height, ""
+    if image.format not in _FORMATS:
+        wrong = f"{image.format} inside"
+    elif image.mode == "F":
+        wrong = "its pixels are not whole numbers"
+    elif pixels > _MOST_PIXELS:
+        wrong = f"{pixels} pixels; at most {_MOST_PIXELS} are read"
+    if wrong:
+        image.close()
+        raise ValueError(wrong)
+    return image
 
 
 def problem(file: File, thorough: bool = False) -> str:
