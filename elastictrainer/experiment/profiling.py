@@ -154,10 +154,10 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     """Return how many examples of `batch` a full step may have; UsageError with the least if none."""
     variables = objective.model.trainable_variables
     optimizers.build(optimizer, variables)
-    copied = bytes_of([*variables, *optimizers.variables_of(optimizer)])
-    memory = predicted(CompiledStep(objective, optimizer, variables), batch, copied)
+    memory = predicted(CompiledStep(objective, optimizer, variables), batch)
     if memory is None:
         return int(batch[0].shape[0])
+    memory = memory.undone()
     every = np.ones(len(variables), bool)
     others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
     # The run comes after the profile: what it needs is said now, not when the profile is made.
@@ -192,9 +192,16 @@ def make_profile(
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
     timings = profile_model(
-        model, objective, batch, optimizer, metrics=(accuracy,), metadata=metadata, **options
+        model,
+        objective,
+        batch,
+        optimizer,
+        metrics=(accuracy,),
+        metadata=metadata,
+        undo=limit is not None,
+        **options,
     )
-    timings = with_reuse_costs(timings, objective, optimizer, batch)
+    timings = with_reuse_costs(timings, objective, optimizer, batch, undo=limit is not None)
     if fitting < examples:
         timings = for_batch(timings, fitting, examples)
     for words, which in {

@@ -59,7 +59,8 @@ def make_policy(
 
     def score() -> np.ndarray:
         free()
-        found = scored(itertools.islice(repeated(probe, policy.interval), settings.importance_batches))
+        minibatches = itertools.islice(repeated(probe, policy.interval), settings.importance_batches)
+        found = scored(minibatches, sparing=memory is not None)
         free()
         return found
 

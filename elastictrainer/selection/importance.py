@@ -57,12 +57,13 @@ class ImportanceEvaluator:
 
     def release(self) -> None:
         """Free the graphs; the next minibatch builds them again."""
+        self._own: Optional[CompiledStep] = None
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
         self._of_gradient = tf.function(self._gradient_sizes, reduce_retracing=True)
         self._of_update = tf.function(self._update_scores, reduce_retracing=True)
 
-    def __call__(self, batches: Iterable[Batch]) -> np.ndarray:
+    def __call__(self, batches: Iterable[Batch], sparing: bool = False) -> np.ndarray:
         """Score each trainable tensor.
 
         Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical
@@ -70,6 +71,8 @@ class ImportanceEvaluator:
 
         Args:
             batches: probe minibatches (inputs, labels), all of as many examples.
+            sparing: make "update"'s steps by a graph of their own, which undoes the optimizer's slots: they
+                would take as much as the weights, or twice as much.
 
         Returns:
             (N,) float64, in the order of `model.trainable_weights`; 0 where the loss does not depend on the
@@ -86,6 +89,11 @@ class ImportanceEvaluator:
             sizes[head_mask(self.objective.model)] = sizes.max(initial=0.0)
             return sizes
         build(self.optimizer, variables)
+        if sparing and self.metric == "update":
+            slots = variables_of(self.optimizer)
+            self._own = CompiledStep(
+                self.objective, self.optimizer, variables, self._steps.metrics, undone=slots
+            )
         total = np.zeros(len(variables))
         count = 0
         with contextlib.ExitStack() as stack:
@@ -114,7 +122,7 @@ class ImportanceEvaluator:
         return list(self.objective.model.trainable_variables)
 
     def _full_step(self) -> CompiledStep:
-        return self._steps.get(np.ones(len(self._variables()), bool))
+        return self._own or self._steps.get(np.ones(len(self._variables()), bool))
 
     def _changed_by(self, x: Any, y: Any) -> List[tf.Variable]:
         """Return every variable that scoring on minibatch (x, y) may change."""
@@ -136,7 +144,7 @@ class ImportanceEvaluator:
     @tf.autograph.experimental.do_not_convert
     def _of_full_step(self, x: Any, y: Any) -> Optional[List[Any]]:
         """Return the gradients that the full step's graph computes; None where there is none yet."""
-        full = self._steps.full()
+        full = self._own or self._steps.full()
         others = full.others() if full is not None else None
         return others.gradients(x, y) if others is not None else None
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.memory_profile import bytes_of
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.profiler.timings import TensorTimings
@@ -51,14 +52,15 @@ class MemoryLimit:
                 "device that trains on its processor."
             )
         memory = _in_this_process(timings.memory)
+        slots = CostGroups.singletons(optimizers.slot_bytes(optimizer, model.trainable_variables))
+        memory = dataclasses.replace(memory, slots=slots)  # an older profile does not have them
         self.timings = dataclasses.replace(timings, memory=memory)
         self._limit = limit
-        copied = bytes_of([*model.trainable_variables, *optimizers.variables_of(optimizer)])
-        updates = bytes_of(model.trainable_variables)  # the gradients at the new weights
+        weights = bytes_of(model.trainable_variables)
         connected = timings.connected
         least = max(
             _cheapest(memory, connected) + self._overhead(memory),
-            to_score(memory, connected, 1, copied + updates),
+            to_score(memory, connected, 1, weights),
         )
         if least > limit:
             raise UsageError(
@@ -66,7 +68,7 @@ class MemoryLimit:
                 f"in training, is {asked(least)}."
             )
         fitting = (
-            n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n, copied + updates) <= limit
+            n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n, weights) <= limit
         )
         self.examples = next(fitting, 1)
         self.scale = memory.batch / self.examples
@@ -118,13 +120,14 @@ def _in_this_process(memory: StepMemory) -> StepMemory:
     return dataclasses.replace(memory, graph=graph, loaded=loaded)
 
 
-def to_score(memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
+def to_score(memory: StepMemory, connected: Any, examples: int, weights: float) -> float:
     """Return the resident memory of a process that scores the tensors `connected` (N,) bool.
 
-    It makes a full step on so many examples, a graph of gradients, and copies of so many bytes.
+    It makes a full step on so many examples, a graph of gradients, and has the weights, of so many bytes, as
+    they were and as the step makes them. Slots are undone (`ImportanceEvaluator`).
     """
     graph = float(memory.graph.amount.sum())
-    return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
+    return memory.undone().for_batch(examples).total(connected) + graph + weights + _BESIDE
 
 
 def auto() -> float:
