@@ -79,7 +79,7 @@ class CompiledStep:
         if part is not None:
             self.loss, self.gradients = part.build(x, y), []
             return self.loss
-        before = [variable.read_value() for variable in self._undone]  # no copy, until the variable is written
+        before = [variable.read_value() for variable in self._undone]  # copied when they are written
         outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
         pairs = [(g, v) for g, v in zip(self.gradients, self.variables) if g is not None]
         if pairs:

@@ -84,13 +84,12 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
         share_zeros(tf_variable(slot))  # at once: all slots of Adam take twice as much as the weights
         return slot
 
+    if not (KERAS_3 or is_legacy(optimizer)):
+        # By itself it has XLA compile updates on a GPU, where the profiler cannot look inside.
+        optimizer.jit_compile = False
+    build = optimizer._create_all_weights if is_legacy(optimizer) else optimizer.build
     with _replaced(optimizer, **{maker: made}):
-        if is_legacy(optimizer):
-            optimizer._create_all_weights(list(variables))
-            return
-        if not KERAS_3:  # by itself it has XLA compile updates on a GPU, where the profiler cannot look inside
-            optimizer.jit_compile = False
-        optimizer.build(list(variables))
+        build(list(variables))
 
 
 def rate_variables(optimizer: Any) -> List[Any]:

@@ -67,9 +67,7 @@ class MemoryLimit:
                 f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with the head alone "
                 f"in training, is {asked(least)}."
             )
-        fitting = (
-            n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n, weights) <= limit
-        )
+        fitting = (n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n, weights) <= limit)
         self.examples = next(fitting, 1)
         self.scale = memory.batch / self.examples
         left = limit - _cheapest(memory, connected) - self._overhead(memory)
