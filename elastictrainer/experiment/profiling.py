@@ -13,7 +13,7 @@ from elastictrainer.experiment.quantities import seconds_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.experiment.settings_checks import require_writable
 from elastictrainer.models import augmentation
-from elastictrainer.profiler.memory_profile import bytes_of, predicted
+from elastictrainer.profiler.memory_profile import predicted
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.scaled import for_batch
 from elastictrainer.profiler.timings import TensorTimings
@@ -161,7 +161,7 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     every = np.ones(len(variables), bool)
     others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
     # The run comes after the profile: what it needs is said now, not when the profile is made.
-    afterwards = to_score(memory, every, 1, bytes_of(variables)) + _LEFT
+    afterwards = to_score(memory, every, 1) + _LEFT
     least = max(memory.for_batch(1).total(every) + others, afterwards)
     if least > limit:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from pathlib import Path
 from typing import Any, Callable, Iterator, Optional
 
 import numpy as np
@@ -29,6 +30,7 @@ def make_policy(
     log: Log,
     evaluator: Optional[ImportanceEvaluator] = None,
     memory: Optional[float] = None,
+    folder: Optional[Path] = None,
 ) -> Policy:
     """Make the policy that `scheme` asks for.
 
@@ -39,6 +41,8 @@ def make_policy(
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
         memory: bytes that the process may have resident in its steps; None: any. The graphs of scoring, and
             those of old selections, are then not kept.
+        folder: of a file that then has the weights while tensors are scored; None: the system's for temporary
+            files.
 
     Raises:
         UsageError: no profile where one is needed, or that of another model.
@@ -60,7 +64,7 @@ def make_policy(
     def score() -> np.ndarray:
         free()
         minibatches = itertools.islice(repeated(probe, policy.interval), settings.importance_batches)
-        found = scored(minibatches, sparing=memory is not None)
+        found = scored(minibatches, sparing=memory is not None, folder=folder)
         free()
         return found
 

@@ -1,6 +1,7 @@
 """Tensor importance: how much each tensor's update lowers the loss, and two simpler metrics."""
 
 import contextlib
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from elastictrainer.steps.graph_part import optimised
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
-from elastictrainer.steps.snapshot import preserve_variables
+from elastictrainer.steps.snapshot import StoredValues, preserve_variables
 from elastictrainer.steps.tensor_kinds import head_mask
 
 Batch = Tuple[Any, Any]
@@ -58,12 +59,15 @@ class ImportanceEvaluator:
     def release(self) -> None:
         """Free the graphs; the next minibatch builds them again."""
         self._own: Optional[CompiledStep] = None
+        self._stored: Optional[StoredValues] = None
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
         self._of_gradient = tf.function(self._gradient_sizes, reduce_retracing=True)
         self._of_update = tf.function(self._update_scores, reduce_retracing=True)
 
-    def __call__(self, batches: Iterable[Batch], sparing: bool = False) -> np.ndarray:
+    def __call__(
+        self, batches: Iterable[Batch], sparing: bool = False, folder: Optional[Path] = None
+    ) -> np.ndarray:
         """Score each trainable tensor.
 
         Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical
@@ -71,8 +75,9 @@ class ImportanceEvaluator:
 
         Args:
             batches: probe minibatches (inputs, labels), all of as many examples.
-            sparing: make "update"'s steps by a graph of their own, which undoes the optimizer's slots: they
-                would take as much as the weights, or twice as much.
+            sparing: take less memory for "update": the steps have a graph of their own, which undoes the
+                optimizer's slots, and the weights as they were go into a file.
+            folder: of that file; None: the system's for temporary files.
 
         Returns:
             (N,) float64, in the order of `model.trainable_weights`; 0 where the loss does not depend on the
@@ -89,7 +94,8 @@ class ImportanceEvaluator:
             sizes[head_mask(self.objective.model)] = sizes.max(initial=0.0)
             return sizes
         build(self.optimizer, variables)
-        if sparing and self.metric == "update":
+        sparing = sparing and self.metric == "update"
+        if sparing:
             slots = variables_of(self.optimizer)
             self._own = CompiledStep(
                 self.objective, self.optimizer, variables, self._steps.metrics, undone=slots
@@ -100,14 +106,25 @@ class ImportanceEvaluator:
             for x, y in batches:
                 if not count:
                     training_state = tf_variables([*variables, *variables_of(self.optimizer)])
-                    stack.enter_context(preserve_variables([*self._changed_by(x, y), *training_state]))
+                    changed = [*self._changed_by(x, y), *training_state]
+                    if sparing:
+                        self._stored = stack.enter_context(
+                            contextlib.closing(StoredValues(variables, folder))
+                        )
+                        stack.callback(self._stored.restore)
+                        weights = {id(v) for v in tf_variables(variables)}
+                        changed = [v for v in changed if id(v) not in weights]
+                        training_state = [v for v in training_state if id(v) not in weights]
+                    stack.enter_context(preserve_variables(changed))
                     if not self._momentum:
                         reset_slots(self.optimizer, variables)
                     before = [variable.read_value() for variable in training_state]
                 else:  # each minibatch is scored from the same weights and slots
                     for variable, value in zip(training_state, before):
                         variable.assign(value)
-                total += score(self, x, y, before[: len(variables)])
+                    if self._stored is not None:
+                        self._stored.restore()
+                total += score(self, x, y, [] if sparing else before[: len(variables)])
                 count += 1
         if not count:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
@@ -155,15 +172,21 @@ class ImportanceEvaluator:
         return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._gradients(x, y)])
 
     def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
-        # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, and the variables hold w + dw.
+        # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, or where that is empty in a file; the
+        # variables hold w + dw.
         # An update is made when its gradient is there: all of them at once would take as much as the weights.
         # Added up in double precision: the products of a large tensor's elements differ by orders of
         # magnitude.
         scores = []
-        for v, w, g in zip(tf_variables(self._variables()), before, self._dense_gradients(x, y)):
+        for k, (v, g) in enumerate(zip(tf_variables(self._variables()), self._dense_gradients(x, y))):
             with tf.control_dependencies([g]):
+                w = before[k] if before else tf.numpy_function(self._weight_before, [k], v.dtype)
                 scores.append(-tf.reduce_sum(tf.cast(g * (v - w), tf.float64)))
         return tf.stack(scores)
+
+    def _weight_before(self, number: int) -> np.ndarray:
+        assert self._stored is not None
+        return self._stored.read(number)
 
     def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
         """Score a minibatch by (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""

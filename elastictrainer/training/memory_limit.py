@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.memory_profile import bytes_of
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
@@ -56,18 +55,17 @@ class MemoryLimit:
         memory = dataclasses.replace(memory, slots=slots)  # an older profile does not have them
         self.timings = dataclasses.replace(timings, memory=memory)
         self._limit = limit
-        weights = bytes_of(model.trainable_variables)
         connected = timings.connected
         least = max(
             _cheapest(memory, connected) + self._overhead(memory),
-            to_score(memory, connected, 1, weights),
+            to_score(memory, connected, 1),
         )
         if least > limit:
             raise UsageError(
                 f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with the head alone "
                 f"in training, is {asked(least)}."
             )
-        fitting = (n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n, weights) <= limit)
+        fitting = (n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n) <= limit)
         self.examples = next(fitting, 1)
         self.scale = memory.batch / self.examples
         left = limit - _cheapest(memory, connected) - self._overhead(memory)
@@ -118,14 +116,14 @@ def _in_this_process(memory: StepMemory) -> StepMemory:
     return dataclasses.replace(memory, graph=graph, loaded=loaded)
 
 
-def to_score(memory: StepMemory, connected: Any, examples: int, weights: float) -> float:
+def to_score(memory: StepMemory, connected: Any, examples: int) -> float:
     """Return the resident memory of a process that scores the tensors `connected` (N,) bool.
 
-    It makes a full step on so many examples, a graph of gradients, and has the weights, of so many bytes, as
-    they were and as the step makes them. Slots are undone (`ImportanceEvaluator`).
+    It makes a full step on so many examples, and a graph of gradients. Slots are undone, and the weights as
+    they were are in a file (`ImportanceEvaluator`).
     """
     graph = float(memory.graph.amount.sum())
-    return memory.undone().for_batch(examples).total(connected) + graph + weights + _BESIDE
+    return memory.undone().for_batch(examples).total(connected) + graph + _BESIDE
 
 
 def auto() -> float:
