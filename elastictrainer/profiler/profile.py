@@ -25,7 +25,7 @@ from elastictrainer.steps.snapshot import preserve_variables
 
 _MEASURED = 2  # steps after the first one, of whose memory the peak is taken
 _MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
-_LEAST_STEPS = 2  # traced on a device so slow that more would take too long
+_LEAST_STEPS = 2  # traced where more would take too long, or too much memory
 _SHARE_OF_CAPTURES = 0.2  # of the time that a profile may take, for one capture
 _SHARE_OF_RUN = 0.1  # that timing may take: at rho 0.5 a run saves five times that
 _AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine differ by 3 % at most
@@ -102,6 +102,8 @@ def profile_model(
             graph_s = time.perf_counter() - began
             for _ in range(_MEASURED):
                 step(*batch).numpy()
+    if undo:
+        steps = min(steps, _LEAST_STEPS)  # the events of a step of ViT take 0.1 GB while they are read
     with preserve_variables([*step.state(), *state]):
         warmed = warm_up(step, batch, warmup)
         if np.isfinite(ends):  # a capture makes each step twice

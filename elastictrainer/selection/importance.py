@@ -172,7 +172,7 @@ class ImportanceEvaluator:
         return tf.stack([tf.reduce_sum(tf.abs(g)) for g in self._gradients(x, y)])
 
     def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
-        # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, or where that is empty in a file; the
+        # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, or in a file if there is none; the
         # variables hold w + dw.
         # An update is made when its gradient is there: all of them at once would take as much as the weights.
         # Added up in double precision: the products of a large tensor's elements differ by orders of
