@@ -13,7 +13,7 @@ from elastictrainer.experiment.quantities import seconds_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.experiment.settings_checks import require_writable
 from elastictrainer.models import augmentation
-from elastictrainer.profiler.memory_profile import bytes_of, predicted
+from elastictrainer.profiler.memory_profile import predicted
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.scaled import for_batch
 from elastictrainer.profiler.timings import TensorTimings
@@ -154,14 +154,14 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     """Return how many examples of `batch` a full step may have; UsageError with the least if none."""
     variables = objective.model.trainable_variables
     optimizers.build(optimizer, variables)
-    copied = bytes_of([*variables, *optimizers.variables_of(optimizer)])
-    memory = predicted(CompiledStep(objective, optimizer, variables), batch, copied)
+    memory = predicted(CompiledStep(objective, optimizer, variables), batch)
     if memory is None:
         return int(batch[0].shape[0])
+    memory = memory.undone()
     every = np.ones(len(variables), bool)
     others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
     # The run comes after the profile: what it needs is said now, not when the profile is made.
-    afterwards = to_score(memory, every, 1, bytes_of(variables)) + _LEFT
+    afterwards = to_score(memory, every, 1) + _LEFT
     least = max(memory.for_batch(1).total(every) + others, afterwards)
     if least > limit:
         raise UsageError(
@@ -192,9 +192,16 @@ def make_profile(
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
     timings = profile_model(
-        model, objective, batch, optimizer, metrics=(accuracy,), metadata=metadata, **options
+        model,
+        objective,
+        batch,
+        optimizer,
+        metrics=(accuracy,),
+        metadata=metadata,
+        undo=limit is not None,
+        **options,
     )
-    timings = with_reuse_costs(timings, objective, optimizer, batch)
+    timings = with_reuse_costs(timings, objective, optimizer, batch, undo=limit is not None)
     if fitting < examples:
         timings = for_batch(timings, fitting, examples)
     for words, which in {

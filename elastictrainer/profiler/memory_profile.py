@@ -15,6 +15,7 @@ from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.runs import resident
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.optimizers import slot_bytes
 
 # Where it cannot be measured, as MobileNetV2 was on x86 with TensorFlow 2.15: of an op's node in a graph, and
 # the memory of a step besides the tensors it holds.
@@ -41,8 +42,7 @@ def measured_steps(copied: float) -> Iterator[Measured]:
     """Measure the memory of the block, which traces a step and runs it a few times.
 
     Args:
-        copied: bytes that `snapshot.preserve_variables` copies while the steps run; they do not count as
-            theirs.
+        copied: bytes that are there twice, or are slots, while the steps run; they do not count as theirs.
     """
     kept = resident.keep_nothing()
     resident.give_back()
@@ -66,17 +66,16 @@ def bytes_of(variables: Any) -> float:
     return float(sum(v.dtype.size * np.prod(v.shape.as_list()) for v in distinct.values()))
 
 
-def predicted(step: CompiledStep, batch: Any, copied: float) -> Optional[StepMemory]:
+def predicted(step: CompiledStep, batch: Any) -> Optional[StepMemory]:
     """Return the memory model of a full step that has not run yet; None on a GPU.
 
     Args:
         step: of all tensors; it is traced for that.
         batch: inputs and labels.
-        copied: bytes that are copied while it runs; they count as loaded.
     """
     step.trace(*batch)
     resident.give_back()
-    return step_memory(step, batch, Measured(resident.resident_bytes() + copied))
+    return step_memory(step, batch, Measured(resident.resident_bytes()))
 
 
 def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[StepMemory]:
@@ -111,4 +110,5 @@ def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[
         batch=examples,
         measured=measured.peak,
         unknown=found.unknown,
+        slots=CostGroups.singletons(slot_bytes(step.optimizer, step.variables)),
     )

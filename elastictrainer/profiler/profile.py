@@ -25,7 +25,7 @@ from elastictrainer.steps.snapshot import preserve_variables
 
 _MEASURED = 2  # steps after the first one, of whose memory the peak is taken
 _MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
-_LEAST_STEPS = 2  # traced on a device so slow that more would take too long
+_LEAST_STEPS = 2  # traced where more would take too long, or too much memory
 _SHARE_OF_CAPTURES = 0.2  # of the time that a profile may take, for one capture
 _SHARE_OF_RUN = 0.1  # that timing may take: at rho 0.5 a run saves five times that
 _AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine differ by 3 % at most
@@ -45,6 +45,7 @@ def profile_model(
     allowed_s: float = np.inf,
     validate: int = 0,
     seed: int = 0,
+    undo: bool = False,
     metadata: Optional[Dict[str, Any]] = None,
 ) -> TensorTimings:
     """Measure how long each trainable tensor's work takes on this device (paper Sec. 3.1 and 5.1).
@@ -68,6 +69,8 @@ def profile_model(
             calibration where they are used up.
         validate: number of random selections to measure against the prediction.
         seed: of the random selections.
+        undo: have each step undo its own updates, tensor by tensor, so that weights and slots are never there
+            twice: for a process whose memory is limited. The steps are a little slower.
         metadata: of model and data, for the profile.
 
     Raises:
@@ -82,9 +85,10 @@ def profile_model(
     optimizer = optimizers.make("sgd") if optimizer is None else optimizer
     optimizers.build(optimizer, variables)
     objective = loss if isinstance(loss, Objective) else Objective(model, loss)
-    step = CompiledStep(objective, optimizer, variables, metrics)
     state = [*variables, *optimizers.variables_of(optimizer)]
-    with measured_steps(copied=bytes_of(state)) as measured:
+    undone = state if undo else []
+    step = CompiledStep(objective, optimizer, variables, metrics, undone=undone)
+    with measured_steps(copied=0 if undo else bytes_of(state)) as measured:
         began = time.perf_counter()
         step.trace(*batch)
         refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
@@ -98,6 +102,8 @@ def profile_model(
             graph_s = time.perf_counter() - began
             for _ in range(_MEASURED):
                 step(*batch).numpy()
+    if undo:
+        steps = min(steps, _LEAST_STEPS)  # the events of a step of ViT take 0.1 GB while they are read
     with preserve_variables([*step.state(), *state]):
         warmed = warm_up(step, batch, warmup)
         if np.isfinite(ends):  # a capture makes each step twice
@@ -121,7 +127,7 @@ def profile_model(
             timings.metadata["calibration_seconds"] = 0.0
             return timings
         timings.metadata["calibration_seconds"] = calibrate_s
-        cache = StepCache(objective, optimizer, metrics, size=3)
+        cache = StepCache(objective, optimizer, metrics, size=3, undone=undone)
         masks = [calibration.cheapest(timings), calibration.earliest(timings)]
         ratios = ratios_to_full(cache.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup)
         timings = calibration.calibrated(timings, *ratios)

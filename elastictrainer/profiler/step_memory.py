@@ -24,8 +24,10 @@ class StepMemory:
             examples.
         loaded: resident memory of the process before its first step: TensorFlow, weights, slots.
         batch: examples of the minibatch.
-        measured: the most that a full step took above `loaded`; None: the allowance is an estimate.
+        measured: the most that a full step took above `loaded` and its slots; None: the allowance is an
+            estimate.
         unknown: held tensors whose size the graph does not tell; the allowance alone has room for them.
+        slots: bytes of the optimizer's slots, by the tensors that have them once they train.
     """
 
     held: CostGroups
@@ -36,11 +38,12 @@ class StepMemory:
     batch: int
     measured: Optional[float] = None
     unknown: int = 0
+    slots: Optional[CostGroups] = None
 
     def step_bytes(self, mask: np.ndarray) -> float:
         """Return the most bytes that a step under `mask` (N,) bool takes above `loaded`."""
         held = self.held.active_amount(mask)
-        return self.always + self.graph.active_amount(mask) + max(self.forward, held)
+        return self.always + self._unscaled.active_amount(mask) + max(self.forward, held)
 
     def total(self, mask: np.ndarray) -> float:
         """Return the resident memory of a process that does nothing but steps under `mask` (N,) bool."""
@@ -50,7 +53,7 @@ class StepMemory:
     def alone(self) -> np.ndarray:
         """Return (N,) bytes that a step takes which trains this tensor only."""
         held = np.maximum(self.forward, self.held.time_per_tensor())
-        return np.asarray(self.always + self.graph.time_per_tensor() + held)
+        return np.asarray(self.always + self._unscaled.time_per_tensor() + held)
 
     def room(self, limit: float) -> float:
         """Return the bytes that `groups` may have in a process of `limit`; 0: no forward pass fits."""
@@ -59,8 +62,17 @@ class StepMemory:
 
     @property
     def groups(self) -> CostGroups:
-        """Return the memory that a selection adds: `held` and `graph` together."""
-        return self.held.joined(self.graph)
+        """Return the memory that a selection adds: `held`, `graph` and `slots` together."""
+        return self.held.joined(self._unscaled)
+
+    @property
+    def _unscaled(self) -> CostGroups:
+        """Return what a selection adds whatever the size of the minibatch."""
+        return self.graph if self.slots is None else self.graph.joined(self.slots)
+
+    def undone(self) -> "StepMemory":
+        """Return the memory of steps that undo their updates, and so leave no slots."""
+        return replace(self, slots=None)
 
     def for_batch(self, batch: int) -> "StepMemory":
         """Return the same for minibatches of so many examples."""
@@ -76,14 +88,17 @@ class StepMemory:
 
     def to_json(self) -> Dict[str, Any]:
         """Return plain JSON values."""
-        groups = {name: getattr(self, name).to_json("bytes") for name in ("held", "graph")}
+        stored = (name for name in _GROUPS if getattr(self, name) is not None)
+        groups = {name: getattr(self, name).to_json("bytes") for name in stored}
         return {**groups, **{name: getattr(self, name) for name in _NUMBERS}}
 
     @classmethod
     def from_json(cls, tensors: int, value: Dict[str, Any]) -> "StepMemory":
         """Read the memory profile that `to_json` wrote, for so many tensors."""
-        held, graph = (CostGroups.from_json(tensors, value[name], "bytes") for name in ("held", "graph"))
-        return cls(held, graph, **{name: value[name] for name in _NUMBERS})
+        stored = (name for name in _GROUPS if name in value)
+        groups: Dict[str, Any] = {n: CostGroups.from_json(tensors, value[n], "bytes") for n in stored}
+        return cls(**groups, **{name: value[name] for name in _NUMBERS})
 
 
+_GROUPS = ("held", "graph", "slots")
 _NUMBERS = ("always", "forward", "loaded", "batch", "measured", "unknown")

@@ -1,6 +1,8 @@
 """Tensor importance: how much each tensor's update lowers the loss, and two simpler metrics."""
 
+import contextlib
 import itertools
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
@@ -12,7 +14,7 @@ from elastictrainer.steps.graph_part import optimised
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
-from elastictrainer.steps.snapshot import preserve_variables
+from elastictrainer.steps.snapshot import StoredValues, preserve_variables
 from elastictrainer.steps.tensor_kinds import head_mask
 
 Batch = Tuple[Any, Any]
@@ -57,11 +59,15 @@ class ImportanceEvaluator:
 
     def release(self) -> None:
         """Free the graphs; the next minibatch builds them again."""
+        self._own: Optional[CompiledStep] = None
+        self._stored: Optional[StoredValues] = None
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
         self._of_update = tf.function(self._update_scores, reduce_retracing=True)
 
-    def __call__(self, batches: Iterable[Batch]) -> np.ndarray:
+    def __call__(
+        self, batches: Iterable[Batch], sparing: bool = False, folder: Optional[Path] = None
+    ) -> np.ndarray:
         """Score each trainable tensor.
 
         Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical
@@ -69,6 +75,9 @@ class ImportanceEvaluator:
 
         Args:
             batches: probe minibatches (inputs, labels), all of as many examples.
+            sparing: take less memory for "update": the steps have a graph of their own, which undoes the
+                optimizer's slots, and the weights as they were go into a file.
+            folder: of that file; None: the system's for temporary files.
 
         Returns:
             (N,) float64, in the order of `model.trainable_weights`; 0 where the loss does not depend on the
@@ -89,14 +98,30 @@ class ImportanceEvaluator:
         first = next(batches, None)
         if first is None:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
+        sparing = sparing and self.metric == "update"
+        if sparing:
+            slots = variables_of(self.optimizer)
+            self._own = CompiledStep(
+                self.objective, self.optimizer, variables, self._steps.metrics, undone=slots
+            )
         state = tf_variables([*variables, *variables_of(self.optimizer)])
+        changed = tf_variables([*self._changed_by(*first), *state])
         total = np.zeros(len(variables))
-        with preserve_variables([*self._changed_by(*first), *state]) as restore:
+        with contextlib.ExitStack() as stack:
+            if sparing:
+                self._stored = stack.enter_context(contextlib.closing(StoredValues(variables, folder)))
+                stack.callback(self._stored.restore)
+                weights = {id(v) for v in tf_variables(variables)}
+                changed = [v for v in changed if id(v) not in weights]
+                state = [v for v in state if id(v) not in weights]
+            restore = stack.enter_context(preserve_variables(changed))
             for x, y in itertools.chain([first], batches):
                 before = restore(state)  # each minibatch is scored from the same weights and slots
+                if self._stored is not None:
+                    self._stored.restore()
                 if not self._momentum:
                     reset_slots(self.optimizer, variables)
-                total += score(self, x, y, before[: len(variables)])
+                total += score(self, x, y, [] if sparing else before[: len(variables)])
         if not np.all(np.isfinite(total)):
             name = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
             raise RunError(
@@ -108,7 +133,7 @@ class ImportanceEvaluator:
         return list(self.objective.model.trainable_variables)
 
     def _full_step(self) -> CompiledStep:
-        return self._steps.get(np.ones(len(self._variables()), bool))
+        return self._own or self._steps.get(np.ones(len(self._variables()), bool))
 
     def _changed_by(self, x: Any, y: Any) -> List[tf.Variable]:
         """Return every variable that scoring on minibatch (x, y) may change."""
@@ -130,20 +155,26 @@ class ImportanceEvaluator:
     @tf.autograph.experimental.do_not_convert
     def _of_full_step(self, x: Any, y: Any) -> Optional[List[Any]]:
         """Return the gradients that the full step's graph computes; None where there is none yet."""
-        full = self._steps.full()
+        full = self._own or self._steps.full()
         others = full.others() if full is not None else None
         return others.gradients(x, y) if others is not None else None
 
     def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
-        # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, and the variables hold w + dw.
+        # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, or in a file if there is none; the
+        # variables hold w + dw.
         # An update is made when its gradient is there: all of them at once would take as much as the weights.
         # Added up in double precision: the products of a large tensor's elements differ by orders of
         # magnitude. One tensor is returned: TensorFlow 2.15 leaks 48 bytes for each that it hands to Python.
         scores = []
-        for v, w, g in zip(tf_variables(self._variables()), before, self._dense_gradients(x, y)):
+        for k, (v, g) in enumerate(zip(tf_variables(self._variables()), self._dense_gradients(x, y))):
             with tf.control_dependencies([g]):
+                w = before[k] if before else tf.numpy_function(self._weight_before, [k], v.dtype)
                 scores.append(-tf.reduce_sum(tf.cast(g * (v - w), tf.float64)))
         return tf.stack(scores)
+
+    def _weight_before(self, number: int) -> np.ndarray:
+        assert self._stored is not None
+        return self._stored.read(number)
 
     def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
         """Score a minibatch by (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""

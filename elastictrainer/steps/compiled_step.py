@@ -45,6 +45,7 @@ class CompiledStep:
         variables: Sequence[tf.Variable],
         metrics: Sequence[tf.keras.metrics.Metric] = (),
         full: Optional["CompiledStep"] = None,
+        undone: Sequence[Any] = (),
     ):
         """
         Args:
@@ -54,6 +55,8 @@ class CompiledStep:
             metrics: updated with (labels, outputs) in the step.
             full: the step of all trainable tensors, with the same arguments. Once it is traced, this one is a
                 part of its graph.
+            undone: variables that the step itself gives the values that they had before it, one by one as
+                soon as they are updated. So it never holds two values of all of them.
         """
         self.objective = objective
         self.optimizer = optimizer
@@ -66,6 +69,7 @@ class CompiledStep:
         self.runs = 0
         # Weakly: the cache of steps decides how long a graph lives.
         self._full = weakref.ref(full) if full is not None else None
+        self._undone = tf_variables(undone)
         self._counts = (0, 0)  # of the tensors of inputs and labels
         self._others: Optional[FullStep] = None
         self._function = tf.function(self._step)
@@ -75,12 +79,15 @@ class CompiledStep:
         if part is not None:
             self.loss, self.gradients = part.build(x, y), []
             return self.loss
+        before = [variable.read_value() for variable in self._undone]  # copied when they are written
         outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
         pairs = [(g, v) for g, v in zip(self.gradients, self.variables) if g is not None]
         if pairs:
             optimizers.apply(self.optimizer, pairs)
         for metric in self.metrics:
             metric.update_state(y, outputs)
+        for variable, value in zip(self._undone, before):
+            variable.assign(value)
         return self.loss
 
     def __call__(self, x: Any, y: Any) -> tf.Tensor:
@@ -145,16 +152,24 @@ class CompiledStep:
 class StepCache:
     """The compiled steps of the latest selections. An old one is freed before memory grows."""
 
-    def __init__(self, objective: Objective, optimizer: Any, metrics: Sequence[Any] = (), size: int = 3):
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: Any,
+        metrics: Sequence[Any] = (),
+        size: int = 3,
+        undone: Sequence[Any] = (),
+    ):
         """
         Args:
-            objective, optimizer, metrics: as for CompiledStep.
+            objective, optimizer, metrics, undone: as for CompiledStep.
             size: number of compiled steps to keep (the full step, this selection and the one before).
         """
         self.objective = objective
         self.optimizer = optimizer
         self.metrics = metrics
         self.size = size
+        self.undone = undone
         self._steps: "OrderedDict[bytes, CompiledStep]" = OrderedDict()
 
     def __len__(self) -> int:
@@ -176,8 +191,9 @@ class StepCache:
     def step(self, mask: np.ndarray) -> CompiledStep:
         """Make the step that trains the tensors of `mask` (N,) bool, which is not kept."""
         variables = [v for v, chosen in zip(self.objective.model.trainable_variables, mask) if chosen]
-        full = None if mask.all() else self.full()
-        return CompiledStep(self.objective, self.optimizer, variables, self.metrics, full)
+        # In the graph of a full step that undoes itself nothing tells which of that is a selection's.
+        full = None if mask.all() or self.undone else self.full()
+        return CompiledStep(self.objective, self.optimizer, variables, self.metrics, full, self.undone)
 
     def get(self, mask: np.ndarray) -> CompiledStep:
         """Return the step that trains the tensors of `mask` (N,) bool. A new one may replace the oldest in

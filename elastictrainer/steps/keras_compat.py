@@ -17,6 +17,8 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.steps.zeros import share_zeros, zeros_like
+
 KERAS_3 = hasattr(tf.keras, "ops")
 # Where Keras defines the helpers that its applications call.
 _HELPERS = {
@@ -73,13 +75,21 @@ def is_legacy(optimizer: Any) -> bool:
 
 
 def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Create the optimizer's counters, and its slots for `variables`."""
-    if is_legacy(optimizer):
-        optimizer._create_all_weights(list(variables))
-        return
-    if not KERAS_3:  # by itself it has XLA compile updates on a GPU, where the profiler cannot look inside
+    """Create the optimizer's counters, and its slots for `variables`, which share their zeros."""
+    maker = "add_slot" if is_legacy(optimizer) else "add_variable_from_reference"
+    make = getattr(optimizer, maker)
+
+    def made(*arguments: Any, **options: Any) -> Any:
+        slot = make(*arguments, **options)
+        share_zeros(tf_variable(slot))  # at once: all slots of Adam take twice as much as the weights
+        return slot
+
+    if not (KERAS_3 or is_legacy(optimizer)):
+        # By itself it has XLA compile updates on a GPU, where the profiler cannot look inside.
         optimizer.jit_compile = False
-    optimizer.build(list(variables))
+    build = optimizer._create_all_weights if is_legacy(optimizer) else optimizer.build
+    with _replaced(optimizer, **{maker: made}):
+        build(list(variables))
 
 
 def rate_variables(optimizer: Any) -> List[Any]:
@@ -204,31 +214,35 @@ def paused_steps(optimizer: Any) -> Optional[tf.Variable]:
     return getattr(optimizer, "_elastictrainer_paused", None)
 
 
-def reset_slots(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Give the slots of `variables` the values that they are made with, and count their steps from zero."""
+def slots(optimizer: Any, variables: Sequence[Any]) -> Iterator[Tuple[str, Any, tf.Variable]]:
+    """Yield the slots of `variables`: its name in the optimizer, the variable it is for, and the slot."""
     if is_legacy(optimizer):
         for name in optimizer.get_slot_names():
             for variable in variables:
-                slot = optimizer.get_slot(variable, name)
-                slot.assign(tf.zeros_like(slot))
+                yield name, variable, optimizer.get_slot(variable, name)
         return
-    chosen = {_index(optimizer, variable): variable for variable in variables}
-    free = getattr(tf.keras.optimizers, "ScheduleFreeAdamW", ())  # of later versions of Keras 3
-    for name, slots in vars(optimizer).items():
-        if not isinstance(slots, list) or len(slots) != _built_for(optimizer) or name in _NO_SLOTS:
+    numbers = [_index(optimizer, variable) for variable in variables]
+    for name, found in list(vars(optimizer).items()):
+        if not isinstance(found, list) or len(found) != _built_for(optimizer) or name in _NO_SLOTS:
             continue
-        for k, variable in chosen.items():
-            if not hasattr(slots[k], "assign"):
-                continue
-            slot = tf_variable(slots[k])
-            if name == "_accumulators":
-                slot.assign(tf.fill(slot.shape, tf.cast(optimizer.initial_accumulator_value, slot.dtype)))
-            elif name == "_momentums" and isinstance(optimizer, free):
-                slot.assign(tf_variable(variable))
-            else:
-                slot.assign(tf.zeros_like(slot))
+        for k, variable in zip(numbers, variables):
+            if hasattr(found[k], "assign"):
+                yield name, variable, tf_variable(found[k])
+
+
+def reset_slots(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Give the slots of `variables` the values that they are made with, and count their steps from zero."""
+    free = getattr(tf.keras.optimizers, "ScheduleFreeAdamW", ())  # of later versions of Keras 3
+    for name, variable, slot in slots(optimizer, variables):
+        if name == "_accumulators" and not is_legacy(optimizer):
+            slot.assign(tf.fill(slot.shape, tf.cast(optimizer.initial_accumulator_value, slot.dtype)))
+        elif name == "_momentums" and isinstance(optimizer, free):
+            slot.assign(tf_variable(variable))
+        else:
+            slot.assign(zeros_like(slot))
     paused = paused_steps(optimizer)
     if paused is not None:  # own steps = iterations - paused: zero for the chosen tensors from here on
+        chosen = {_index(optimizer, variable) for variable in variables}
         again = [k in chosen for k in range(paused.shape[0])]
         paused.assign(tf.where(again, tf_variable(optimizer.iterations), paused))
 

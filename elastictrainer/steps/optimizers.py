@@ -2,7 +2,7 @@
 
 import importlib.util
 import warnings
-from typing import Any, Sequence
+from typing import Any, List, Sequence
 
 import tensorflow as tf
 
@@ -108,6 +108,14 @@ def prepare_freezing(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
     build(optimizer, variables)
     if keras_compat.count_own_steps(optimizer) and int(optimizer.iterations):
         reset_slots(optimizer, variables)
+
+
+def slot_bytes(optimizer: Any, variables: Sequence[Any]) -> List[float]:
+    """Return (N,) the bytes of the slots of each of `variables`, which a tensor has as soon as it trains."""
+    sizes = {id(variable): 0.0 for variable in variables}
+    for _, variable, slot in keras_compat.slots(optimizer, variables):
+        sizes[id(variable)] += slot.dtype.size * slot.shape.num_elements()
+    return list(sizes.values())
 
 
 def reset_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:

@@ -1,10 +1,15 @@
 """Snapshot and restore: run steps on live variables, then give every variable the bits it had."""
 
 import contextlib
+import os
+import tempfile
 import zlib
-from typing import Any, Callable, Iterable, Iterator, List
+from pathlib import Path
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from elastictrainer.steps.keras_compat import tf_variables
 
@@ -30,6 +35,40 @@ def preserve_variables(variables: Iterable[Any]) -> Iterator[Callable[[Iterable[
         yield restore
     finally:
         restore(unique.values())
+
+
+class StoredValues:
+    """The values that variables have now, in an unnamed file, which disappears with the process."""
+
+    def __init__(self, variables: Iterable[Any], folder: Optional[Path] = None):
+        """
+        Args:
+            variables: their values are stored one by one.
+            folder: of the file; None: the system's for temporary files.
+        """
+        self._variables = tf_variables(variables)
+        self._file = tempfile.TemporaryFile(dir=folder)
+        self._places: List[Tuple[int, Any]] = []  # offset in bytes; an example without values
+        for variable in self._variables:
+            value = variable.numpy()
+            self._places.append((self._file.tell(), np.broadcast_to(value.dtype.type(0), value.shape)))
+            self._file.write(value.tobytes())
+        self._file.flush()
+
+    def read(self, number: int) -> NDArray[Any]:
+        """Return the value of the variable of this number."""
+        offset, like = self._places[number]
+        stored = os.pread(self._file.fileno(), like.nbytes, offset)
+        return np.frombuffer(stored, like.dtype).reshape(like.shape)
+
+    def restore(self) -> None:
+        """Give every variable its value, bit for bit."""
+        for number, variable in enumerate(self._variables):
+            variable.assign(self.read(number))
+
+    def close(self) -> None:
+        """Free the file."""
+        self._file.close()
 
 
 def digest(variables: Iterable[Any]) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps import compiled
+from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.affordability import expected_parts
@@ -82,17 +82,20 @@ class Budgeting:
         if state.deadline is not None or (state.progress.full_ms and not again):
             return  # the budget does not depend on it, or is set
         with contextlib.ExitStack() as laps:
-            if policy.selects:
-                full = self._steps.get(np.ones(len(model.trainable_variables), bool))
-                if self._memory is None:
-                    with state.watch.lap(FULL_TRACING):
-                        full.trace(*self._feed.spec)
-                laps.enter_context(state.watch.lap(TIMING))
-            else:
+            variables, metrics = model.trainable_variables, self._steps.metrics
+            if not policy.selects:
                 laps.enter_context(state.watch.lap(CALIBRATION))
                 objective = compiled.CompiledObjective(model, None)
-                variables = model.trainable_variables
-                full = CompiledStep(objective, model.optimizer, variables, self._steps.metrics)
+                full = CompiledStep(objective, model.optimizer, variables, metrics)
+            elif self._memory is None:
+                full = self._steps.get(np.ones(len(variables), bool))
+                with state.watch.lap(FULL_TRACING):
+                    full.trace(*self._feed.spec)
+                laps.enter_context(state.watch.lap(TIMING))
+            else:
+                laps.enter_context(state.watch.lap(TIMING))
+                undone = [*variables, *optimizers.variables_of(model.optimizer)]
+                full = CompiledStep(self._steps.objective, model.optimizer, variables, metrics, undone=undone)
             # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
             probe = self._feed.probe if self._memory is None else self._memory.cut(self._feed.probe)
             scale = 1.0 if self._memory is None else self._memory.scale

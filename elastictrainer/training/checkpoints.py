@@ -12,6 +12,7 @@ from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, remove_unfinished, set_aside, without_wildcards
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.zeros import share_zeros
 
 _KEEP = 2  # the newest, and one more should it be damaged
 _VARIABLES = "variables"
@@ -130,6 +131,8 @@ class Checkpoints:
             try:
                 with without_wildcards(path) as readable:
                     self._checkpoint.read(str(readable / _VARIABLES)).assert_consumed()
+                for variable in self._variables:  # slots of frozen tensors
+                    share_zeros(variable)
                 return int(path.name.split("-")[1]), json.loads(self._state.numpy())
             except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
                 reason = (str(error).splitlines() or [""])[0]

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.memory_profile import bytes_of
+from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
@@ -51,23 +51,21 @@ class MemoryLimit:
                 "device that trains on its processor."
             )
         memory = _in_this_process(timings.memory)
+        slots = CostGroups.singletons(optimizers.slot_bytes(optimizer, model.trainable_variables))
+        memory = dataclasses.replace(memory, slots=slots)  # an older profile does not have them
         self.timings = dataclasses.replace(timings, memory=memory)
         self._limit = limit
-        copied = bytes_of([*model.trainable_variables, *optimizers.variables_of(optimizer)])
-        updates = bytes_of(model.trainable_variables)  # the gradients at the new weights
         connected = timings.connected
         least = max(
             _cheapest(memory, connected) + self._overhead(memory),
-            to_score(memory, connected, 1, copied + updates),
+            to_score(memory, connected, 1),
         )
         if least > limit:
             raise UsageError(
                 f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with the head alone "
                 f"in training, is {asked(least)}."
             )
-        fitting = (
-            n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n, copied + updates) <= limit
-        )
+        fitting = (n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n) <= limit)
         self.examples = next(fitting, 1)
         self.scale = memory.batch / self.examples
         left = limit - _cheapest(memory, connected) - self._overhead(memory)
@@ -118,13 +116,14 @@ def _in_this_process(memory: StepMemory) -> StepMemory:
     return dataclasses.replace(memory, graph=graph, loaded=loaded)
 
 
-def to_score(memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
+def to_score(memory: StepMemory, connected: Any, examples: int) -> float:
     """Return the resident memory of a process that scores the tensors `connected` (N,) bool.
 
-    It makes a full step on so many examples, a graph of gradients, and copies of so many bytes.
+    It makes a full step on so many examples, and a graph of gradients. Slots are undone, and the weights as
+    they were are in a file (`ImportanceEvaluator`).
     """
     graph = float(memory.graph.amount.sum())
-    return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
+    return memory.undone().for_batch(examples).total(connected) + graph + _BESIDE
 
 
 def auto() -> float:

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from pathlib import Path
 from typing import Any, Callable, Iterator, Optional
 
 import numpy as np
@@ -28,6 +29,7 @@ def make_policy(
     log: Log,
     evaluator: Optional[ImportanceEvaluator] = None,
     memory: Optional[float] = None,
+    folder: Optional[Path] = None,
 ) -> Policy:
     """Make the policy that `scheme` asks for.
 
@@ -38,6 +40,8 @@ def make_policy(
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
         memory: bytes that the process may have resident in its steps; None: any. The graphs of scoring, and
             those of old selections, are then freed.
+        folder: of a file that then has the weights while tensors are scored; None: the system's for temporary
+            files.
 
     Raises:
         UsageError: no profile where one is needed, or that of another model.
@@ -64,7 +68,8 @@ def make_policy(
 
     def score(interval: int) -> np.ndarray:
         free()
-        importance = scored(itertools.islice(repeated(probe, interval), settings.importance_batches))
+        minibatches = itertools.islice(repeated(probe, interval), settings.importance_batches)
+        importance = scored(minibatches, sparing=memory is not None, folder=folder)
         free()
         return importance
 

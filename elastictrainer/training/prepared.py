@@ -142,6 +142,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         wanted.on_selection,
         parts.evaluator if scheme is wanted.scheme else None,
         None if limit is None else limit.for_steps,
+        reuse.folder,
     )
     if goes_on:
         state.policy.restore(kept.policy or {})

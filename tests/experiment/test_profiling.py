@@ -67,7 +67,7 @@ def test_tensors_whose_time_is_estimated_are_named(tf, monkeypatch, estimated):
     marked = dataclasses.replace(measured, estimated=np.isin(measured.names, estimated))
     monkeypatch.setattr(profiling, "profile_model", lambda *arguments, **options: marked)
     said = listen()
-    monkeypatch.setattr(profiling, "with_reuse_costs", lambda timings, *arguments: timings)
+    monkeypatch.setattr(profiling, "with_reuse_costs", lambda timings, *arguments, **options: timings)
     assert profiling.make_profile(model, batch(tf), None, {}) is marked
     lines = [line for line in said if "estimated from FLOPs" in line]
     assert [line.split(": ")[-1].split(", ") for line in lines] == ([estimated] if estimated else [])

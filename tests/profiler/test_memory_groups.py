@@ -107,4 +107,6 @@ def test_a_full_step_is_predicted_as_it_was_measured_whatever_stays_afterwards(t
     batch = tf.ones((8, 50)), tf.zeros((8,), tf.int64)
     step = traced_step(tf, dense_chain(tf), batch)
     memory = step_memory(step, batch, Measured(loaded=5e8, peak=1e6, stays=stays))
-    assert memory.step_bytes(np.ones(3, bool)) == pytest.approx(1e6)
+    every, slots = np.ones(3, bool), 4 * (50 * 100 + 100 * 200 + 200 * 3)  # of momentum
+    assert memory.undone().step_bytes(every) == pytest.approx(1e6)
+    assert memory.step_bytes(every) == pytest.approx(1e6 + slots)

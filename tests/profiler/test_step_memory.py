@@ -20,12 +20,13 @@ def memory():
         loaded=5000.0,
         batch=4,
         measured=1140.0,
+        slots=CostGroups.singletons([10.0, 20.0, 30.0]),
     )
 
 
 @pytest.mark.parametrize(
     "selected, expected",
-    [([0], 1000 + 1 + 128), ([0, 2], 1000 + 4 + 128), ([1], 1000 + 2 + 50), ([], 1000 + 50)],
+    [([0], 1000 + 11 + 128), ([0, 2], 1000 + 44 + 128), ([1], 1000 + 22 + 50), ([], 1000 + 50)],
 )
 def test_a_step_holds_what_the_gradients_of_the_selected_need(selected, expected):
     mask = np.isin(np.arange(3), selected)
@@ -34,20 +35,24 @@ def test_a_step_holds_what_the_gradients_of_the_selected_need(selected, expected
 
 
 def test_the_room_is_what_the_groups_may_add_up_to():
-    groups, room = memory().groups, memory().room(6129)
-    assert room == 129
+    groups, room = memory().groups, memory().room(6139)
+    assert room == 139
     mask = np.array([True, False, False])
-    assert groups.amount[groups.active_groups(mask)].sum() == 129
-    assert memory().total(mask) == 6129
+    assert groups.amount[groups.active_groups(mask)].sum() == 139
+    assert memory().total(mask) == 6139
     assert memory().room(6050) == 0, "not even the forward pass fits"
 
 
 def test_activations_scale_with_the_minibatch_and_graphs_do_not():
     mask = np.ones(3, bool)
-    assert memory().for_batch(2).step_bytes(mask) == 1000 + 6 + 64
-    assert memory().largest_batch(mask, 5000 + 1000 + 6 + 96) == 3
-    assert memory().largest_batch(mask, 5000 + 1000 + 6 + 31) == 0
+    assert memory().for_batch(2).step_bytes(mask) == 1000 + 66 + 64
+    assert memory().largest_batch(mask, 5000 + 1000 + 66 + 96) == 3
+    assert memory().largest_batch(mask, 5000 + 1000 + 66 + 31) == 0
     assert memory().largest_batch(mask, 10**9) == 4
+
+
+def test_steps_that_undo_their_updates_have_no_slots():
+    assert memory().undone().step_bytes(np.ones(3, bool)) == 1000 + 6 + 128
 
 
 def test_a_profile_keeps_it(tmp_path):
@@ -57,6 +62,15 @@ def test_a_profile_keeps_it(tmp_path):
     again = TensorTimings.load(tmp_path / "profile.json").memory
     assert again.to_json() == memory().to_json()
     assert again.step_bytes(np.ones(3, bool)) == memory().step_bytes(np.ones(3, bool))
+
+
+def test_a_profile_of_before_slots_were_counted_still_loads(tmp_path):
+    timings = random_timings(np.random.default_rng(0), n=3)
+    timings.memory = memory()
+    value = timings.to_json()
+    del value["memory"]["slots"]
+    (tmp_path / "old.json").write_text(json.dumps(value))
+    assert TensorTimings.load(tmp_path / "old.json").memory.to_json() == memory().undone().to_json()
 
 
 def test_a_profile_of_before_there_was_any_still_loads(tmp_path):

@@ -71,6 +71,21 @@ def test_a_tensor_that_rested_is_scored_as_one_that_trains(tf, name):
     assert scores[0] == pytest.approx(scores[1], rel=0.01)  # AdamW's decay differs by the weight
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_scoring_without_slots_gives_the_same_scores_and_leaves_no_trace(tf, name):
+    model, optimizer = small_network(tf, dropout=0), optimizers.make(name, 0.01)
+    optimizers.prepare_freezing(optimizer, model.trainable_variables)
+    evaluator = ImportanceEvaluator(Objective(model, classification_loss()), optimizer, momentum=False)
+    batches = list(ArrayData(tf).train(0))
+    state = [*model.variables, *optimizers.variables_of(optimizer)]
+    before = [v.numpy() for v in state]
+    expected = evaluator(batches)
+    evaluator.release()
+    np.testing.assert_allclose(evaluator(batches, sparing=True), expected, rtol=1e-6)
+    for variable, value in zip(state, before):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
 def test_magnitudes(tf):
     objective, batch = quadratic(tf, [3.0, -2.0, 0.0])
     sgd = tf.keras.optimizers.SGD(0.1)

@@ -8,7 +8,7 @@ from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import StepCache, exempt_from_collection
+from elastictrainer.steps.compiled_step import CompiledStep, StepCache, exempt_from_collection
 from elastictrainer.steps.keras_compat import random_states, tf_variables
 from elastictrainer.steps.objective import classification_loss
 
@@ -77,3 +77,24 @@ def test_a_step_knows_all_variables_it_touches(tf):
     assert {id(v) for v in tf_variables(model.variables)} <= touched, (
         "weights and the statistics of batch norm"
     )
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_a_step_that_undoes_itself_computes_the_same_and_keeps_no_second_value(tf, name):
+    def address(variable):
+        return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]
+
+    model, optimizer = small_network(tf, dropout=0), optimizers.make(name, 0.1)
+    variables = model.trainable_weights
+    optimizers.build(optimizer, variables)
+    batch = next(ArrayData(tf).train(0))
+    objective = Objective(model, classification_loss())
+    state = tf_variables([*variables, *optimizers.variables_of(optimizer)])
+    undone = CompiledStep(objective, optimizer, variables, undone=state)
+    before, places = [v.numpy() for v in state], [address(v) for v in state]
+    losses = [float(undone(*batch)) for _ in range(3)]
+    for variable, value in zip(state, before):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert [address(v) for v in state] == places
+    assert losses == 3 * [float(CompiledStep(objective, optimizer, variables)(*batch))]
+    assert float(undone(*batch)) != losses[0], "the other step has trained"

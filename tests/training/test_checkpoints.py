@@ -3,6 +3,7 @@
 import os
 import shutil
 
+import numpy as np
 import pytest
 
 from elastictrainer import RunError
@@ -36,6 +37,20 @@ def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
     assert names(checkpoints) == ["step-000000003", "step-000000002"]
     variable.assign(tf.zeros(1000))
     assert restored_silently(checkpoints) == {"step": 3} and variable.numpy()[0] == 3
+
+
+def test_zeros_that_are_restored_take_no_memory_of_their_own(tf, tmp_path):
+    def address(variable):
+        return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]
+
+    slots = [tf.Variable(tf.zeros((16, 16))) for _ in range(3)]
+    slots[2].assign_add(tf.ones((16, 16)))
+    checkpoints = Checkpoints(tmp_path / "checkpoints", slots=slots)
+    checkpoints.save(1, {})
+    slots[0].assign_add(tf.ones((16, 16)))
+    assert restored_silently(checkpoints) == {}
+    assert [slot.numpy().max() for slot in slots] == [0, 0, 1]
+    assert address(slots[0]) == address(slots[1])
 
 
 def test_without_any_nothing_is_restored(tf, tmp_path):
