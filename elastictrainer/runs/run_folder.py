@@ -11,8 +11,8 @@ from typing import IO, Any, Dict, Iterator, List, Optional, Sequence, Union
 
 import yaml
 
-from elastictrainer.errors import UsageError, shortened
-from elastictrainer.runs import flat_yaml, ownership
+from elastictrainer.errors import UsageError
+from elastictrainer.runs import flat_yaml, ownership, schemas
 from elastictrainer.runs.files import (
     append_line,
     atomic_write,
@@ -21,16 +21,6 @@ from elastictrainer.runs.files import (
     write_json,
     write_text,
 )
-
-# The keys that each line of these files, or the file itself, must have.
-_REQUIRED = {
-    "config.yaml": ("scheme",),
-    "metrics.jsonl": ("epoch",),
-    "summary.json": (
-        *("train_seconds", "importance_seconds", "selection_seconds", "trace_seconds"),
-        *("rho_requested", "rho_predicted", "rho_achieved"),
-    ),
-}
 
 
 class RunFolder:
@@ -194,7 +184,9 @@ class RunFolder:
 
     def config(self) -> Dict[str, Any]:
         """Read the resolved configuration; UsageError where it is damaged."""
-        return _checked(self.config_path, flat_yaml.values(self.config_path))
+        config = flat_yaml.values(self.config_path)
+        schemas.check(self.config_path, config)
+        return config
 
     @property
     def resume_command(self) -> str:
@@ -204,7 +196,7 @@ class RunFolder:
     def environment(self) -> Dict[str, Any]:
         """Read environment.json; empty where the file is missing, UsageError where it is damaged."""
         text = _text(self.environment_path)
-        return {} if text is None else _parsed(self.environment_path, text)
+        return {} if text is None else schemas.parse(self.environment_path, text)
 
     def summary(self) -> Dict[str, Any]:
         """Read summary.json; UsageError where the run is not finished."""
@@ -214,7 +206,7 @@ class RunFolder:
                 f"{self.path} has no summary.json: the run did not finish. "
                 f"Go on with it: {self.resume_command}"
             )
-        return _parsed(self.summary_path, text)
+        return schemas.parse(self.summary_path, text)
 
     def metrics(self) -> List[Dict[str, Any]]:
         """Read the lines of `metrics.jsonl`."""
@@ -226,26 +218,8 @@ class RunFolder:
 
 
 def _lines(path: Path) -> List[Dict[str, Any]]:
-    complete = (_text(path) or "").split("\n")[:-1]  # the last one may be torn, see `append_line`
-    return [_parsed(path, line) for line in complete]
-
-
-def _parsed(path: Path, text: str) -> Dict[str, Any]:
-    """Parse `text` of a run's file as JSON; UsageError where it is none, or lacks a key."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is damaged ({shortened(str(error), 120)}): {text.strip()[:40]}") from None
-    return _checked(path, value)
-
-
-def _checked(path: Path, value: Any) -> Dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UsageError(f"{path} is damaged: it does not hold keys and values.")
-    missing = [key for key in _REQUIRED.get(path.name, ()) if key not in value]
-    if missing:
-        raise UsageError(f"{path} is damaged: it has no {missing[0]}.")
-    return value
+    complete = (_text(path) or "").split("\n")[:-1]  # a power failure may have cut the last line short
+    return [schemas.parse(path, line) for line in complete]
 
 
 def _text(path: Path) -> Optional[str]:

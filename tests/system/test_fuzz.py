@@ -18,8 +18,12 @@ from hypothesis import strategies as st
 from elastictrainer import RunError, TensorTimings, UsageError, select
 from elastictrainer.experiment.options import load, parse
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.plotting import table
+from elastictrainer.plotting.replicates import replicates
 from elastictrainer.profiler.storage import to_json
+from elastictrainer.runs.run_folder import RunFolder
 from log_lines import listen
+from run_builders import make_run
 
 EXAMPLES = int(os.environ.get("FUZZ", "50"))  # of each test
 DATA = Path(__file__).parent.parent / "files"
@@ -271,6 +275,28 @@ def test_settings_file(tmp_path, content):
         assert len(str(error)) < 2000
         return
     assert 0.01 <= got.rho <= 1 and got.epochs >= 1 and 0 <= got.seed < 2**32
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "environment.json", "metrics.jsonl", "summary.json"])
+@given(data=st.data())
+@within_a_second
+def test_run_folder(tmp_path, name, data):
+    run = RunFolder(tmp_path / "run")
+    if not run.path.exists():
+        make_run(run.path)
+        for path in run.path.iterdir():
+            path.with_suffix(".sound").write_bytes(path.read_bytes())
+    sound = (run.path / name).with_suffix(".sound").read_bytes()
+    (run.path / name).write_bytes(data.draw(mutated(sound)))
+    try:
+        table.rows([run])
+        replicates([run])
+        run.environment().get("class_names")
+        assert all(np.isfinite(line["epoch"]) for line in run.metrics())
+    except UsageError as error:
+        assert str(run.path / name) in str(error) or "train_seconds" in str(error)
+    finally:
+        (run.path / name).write_bytes(sound)
 
 
 def test_checkpoint_bytes(tf, tmp_path):

@@ -1,0 +1,100 @@
+"""The contents that the files of a run folder must have, checked when they are read."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+import jsonschema
+
+from elastictrainer.errors import UsageError, shortened
+
+_NUMBER = {"type": ["number", "null"], "minimum": -1e300, "maximum": 1e300}  # JSON's 1e999 is infinite
+_REQUIRED_NUMBER = {**_NUMBER, "type": "number"}
+_WORD = {"type": "string", "maxLength": 4096}
+
+
+def _schema(required: Dict[str, Any], optional: Dict[str, Any]) -> Any:
+    return jsonschema.Draft202012Validator(
+        {"type": "object", "required": list(required), "properties": {**required, **optional}}
+    )
+
+
+def _each(keys: str, kind: Any) -> Dict[str, Any]:
+    return dict.fromkeys(keys.split(), kind)
+
+
+_FILES = {
+    "config.yaml": _schema(
+        {"scheme": _WORD},
+        {
+            **_each("model dataset weights optimizer reuse", _WORD),
+            **_each("rho epochs interval seed keep batch_size image_size", _NUMBER),
+        },
+    ),
+    "environment.json": _schema(
+        {},
+        {
+            "class_names": {"type": "array", "items": _WORD, "uniqueItems": True},
+            "versions": {"type": "object"},
+            "device": _WORD,
+            "threads": {"type": "object", "properties": {"processors": {"type": "integer"}}},
+            "directory": _WORD,
+            "data": {
+                "type": "object",
+                "required": ["class_names", "train", "test"],
+                "properties": _each("train val test", {"type": "object", "required": ["count", "contents"]}),
+            },
+        },
+    ),
+    "metrics.jsonl": _schema(
+        {"epoch": _REQUIRED_NUMBER},
+        _each("train_seconds_total test_accuracy test_loss val_accuracy val_loss flops flops_total", _NUMBER),
+    ),
+    "selections.jsonl": _schema(
+        {},
+        {
+            "selected": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            "importance": {"type": "array", "items": _REQUIRED_NUMBER},
+            **_each("epoch step predicted_ratio", _NUMBER),
+        },
+    ),
+    "summary.json": _schema(
+        {
+            **_each("train_seconds importance_seconds selection_seconds trace_seconds", _REQUIRED_NUMBER),
+            **_each("rho_requested rho_predicted rho_achieved", _NUMBER),
+        },
+        {
+            **_each("accuracy_best accuracy_last", _NUMBER),  # of a run that was evaluated
+            **_each("replayed_share recorded_bytes recording_seconds replay_seconds", _NUMBER),
+            **_each("flops_total energy_joules peak_rss_bytes", _NUMBER),
+            **_each("accuracy_old accuracy_new", _NUMBER),
+            **_each("accuracy loss val_accuracy val_loss val_accuracy_last kept_epoch", _NUMBER),
+            "kept_weights": _WORD,
+            "stopped": {**_WORD, "type": ["string", "null"]},
+        },
+    ),
+}
+
+
+def parse(path: Path, text: str) -> Any:
+    """Parse `text` of a run's file as JSON; UsageError where it is none, or of another kind."""
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is damaged ({shortened(str(error), 120)}): {text.strip()[:40]}") from None
+    check(path, value)
+    return value
+
+
+def check(path: Path, value: Any) -> None:
+    """Raise UsageError if `value` does not belong into a run's file of that name."""
+    error = jsonschema.exceptions.best_match(_FILES[path.name].iter_errors(value))
+    if error is not None:
+        place = "/".join(map(str, error.absolute_path))
+        raise UsageError(
+            f"{path} is damaged ({place + ': ' if place else ''}{shortened(error.message, 120)})."
+        )
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is not JSON")
