@@ -19,13 +19,14 @@ def file(tmp_path):
 
 
 def test_words_stand_for_themselves(file):
-    content = "a: off\nb: 010\nc: 1:30\nd: 2024-01-01\ne: 1_000\ng: null\nh: ~\ni:\nj: ä b"
+    content = "a: off\nb: 010\nc: 1:30\nd: 2024-01-01\ne: 1_000\nf: 'null'\ng: null\nh: ~\ni:\nj: ä b"
     assert flat_yaml.texts(file(content)) == {
         "a": "off",
         "b": "010",
         "c": "1:30",
         "d": "2024-01-01",
         "e": "1_000",
+        "f": "null",
         "g": None,
         "h": None,
         "i": None,
@@ -42,9 +43,11 @@ def test_what_was_dumped_is_read(file):
 @pytest.mark.parametrize(
     "content, said",
     [
-        ("a: [1]", "a must be a single value"),
+        ("a: 1\na: 2", "line 2: 'a' is there a second time"),
+        ("a: [1]", "line 1"),
         ("a: {b: 1}", "single value"),
-        ("? [a]\n: 1", "not valid YAML"),
+        ("? [a]\n: 1", "line 1"),
+        ("a: !!binary aGk=", "line 1"),
         ("a: !!python/object/apply:os.getcwd []", "single value"),
         ("text", "key: value"),
         ("a: {", "not valid YAML"),
@@ -55,7 +58,7 @@ def test_what_was_dumped_is_read(file):
     ],
     ids=lambda value: repr(value[:30]),
 )
-def test_all_else_is_refused(file, content, said):
+def test_all_else_is_refused_with_the_line(file, content, said):
     with pytest.raises(UsageError, match="c.yaml") as error:
         flat_yaml.texts(file(content))
     assert said in str(error.value) and len(str(error.value)) < 500
