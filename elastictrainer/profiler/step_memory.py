@@ -96,7 +96,9 @@ class StepMemory:
     def from_json(cls, tensors: int, value: Dict[str, Any]) -> "StepMemory":
         """Read the memory profile that `to_json` wrote, for so many tensors."""
         stored = (name for name in _GROUPS if name in value)
-        groups = {name: CostGroups.from_json(tensors, value[name], "bytes") for name in stored}
+        groups: Dict[str, Any] = {
+            name: CostGroups.from_json(tensors, value[name], "bytes") for name in stored
+        }
         return cls(**groups, **{name: value[name] for name in _NUMBERS})
 
 

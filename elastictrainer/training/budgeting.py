@@ -95,8 +95,8 @@ class Budgeting:
             else:
                 laps.enter_context(state.watch.lap(TIMING))
                 undone = [*variables, *optimizers.variables_of(model.optimizer)]
-                objective, metrics = self._steps.objective, self._steps.metrics
-                full = CompiledStep(objective, model.optimizer, variables, metrics, undone=undone)
+                steps = self._steps
+                full = CompiledStep(steps.objective, model.optimizer, variables, steps.metrics, undone=undone)
             # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
             probe = self._feed.probe if self._memory is None else self._memory.cut(self._feed.probe)
             scale = 1.0 if self._memory is None else self._memory.scale
