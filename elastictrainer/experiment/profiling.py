@@ -23,7 +23,7 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
-from elastictrainer.training.memory_limit import asked, to_score
+from elastictrainer.training.memory_limit import asked, copies, to_score, undoes
 
 PROFILES = Path("profiles")
 _OTHER_STEPS = 2  # compiled steps that are held together with the full one while selections are timed
@@ -157,11 +157,12 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     memory = predicted(CompiledStep(objective, optimizer, variables), batch)
     if memory is None:
         return int(batch[0].shape[0])
-    memory = memory.undone()
+    if undoes(variables):
+        memory = memory.undone()
     every = np.ones(len(variables), bool)
     others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
     # The run comes after the profile: what it needs is said now, not when the profile is made.
-    afterwards = to_score(memory, every, 1) + _LEFT
+    afterwards = to_score(memory, every, 1, copies(variables, optimizer)) + _LEFT
     least = max(memory.for_batch(1).total(every) + others, afterwards)
     if least > limit:
         raise UsageError(
@@ -191,6 +192,7 @@ def make_profile(
     if fitting < examples:
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
+    undo = limit is not None and undoes(model.trainable_variables)
     timings = profile_model(
         model,
         objective,
@@ -198,10 +200,10 @@ def make_profile(
         optimizer,
         metrics=(accuracy,),
         metadata=metadata,
-        undo=limit is not None,
+        undo=undo,
         **options,
     )
-    timings = with_reuse_costs(timings, objective, optimizer, batch, undo=limit is not None)
+    timings = with_reuse_costs(timings, objective, optimizer, batch, undo=undo)
     if fitting < examples:
         timings = for_batch(timings, fitting, examples)
     for words, which in {

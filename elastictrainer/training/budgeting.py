@@ -87,10 +87,11 @@ class Budgeting:
                 laps.enter_context(state.watch.lap(CALIBRATION))
                 objective = compiled.CompiledObjective(model, None)
                 full = CompiledStep(objective, model.optimizer, variables, metrics)
-            elif self._memory is None:
+            elif self._memory is None or not self._memory.undoes:
                 full = self._steps.get(np.ones(len(variables), bool))
-                with state.watch.lap(FULL_TRACING):
-                    full.trace(*self._feed.spec)
+                if self._memory is None:
+                    with state.watch.lap(FULL_TRACING):
+                        full.trace(*self._feed.spec)
                 laps.enter_context(state.watch.lap(TIMING))
             else:
                 laps.enter_context(state.watch.lap(TIMING))

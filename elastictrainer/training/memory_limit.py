@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.memory_profile import bytes_of
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
@@ -21,6 +22,7 @@ _OF_GRAPH = 0.5  # of what stays after the first steps is a graph: 30 to 40 of 8
 _CACHED = 0.25  # of what the cheapest step leaves, for cached activations in memory
 _AUTO = 0.75  # of what is free
 _ROUNDED = 50e6  # a number to ask for is rounded up to this
+_LARGE = 100e6  # of weights: copies of smaller ones take less than a graph that undoes its updates
 
 
 class MemoryLimit:
@@ -28,6 +30,7 @@ class MemoryLimit:
 
     Attributes:
         for_steps: bytes that the process may have resident in steps that select; None: any.
+        undoes: whether full steps that only measure undo themselves; see `undoes`.
         examples: of a minibatch that full steps are timed and tensors are scored on; None: all of it.
         scale: time of a full step over that of one on `examples` examples.
     """
@@ -55,17 +58,19 @@ class MemoryLimit:
         memory = dataclasses.replace(memory, slots=slots)  # an older profile does not have them
         self.timings = dataclasses.replace(timings, memory=memory)
         self._limit = limit
-        connected = timings.connected
+        connected, variables = timings.connected, model.trainable_variables
+        self.undoes = undoes(variables)
+        copied = copies(variables, optimizer)
         least = max(
             _cheapest(memory, connected) + self._overhead(memory),
-            to_score(memory, connected, 1),
+            to_score(memory, connected, 1, copied),
         )
         if least > limit:
             raise UsageError(
                 f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with the head alone "
                 f"in training, is {asked(least)}."
             )
-        fitting = (n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n) <= limit)
+        fitting = (n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n, copied) <= limit)
         self.examples = next(fitting, 1)
         self.scale = memory.batch / self.examples
         left = limit - _cheapest(memory, connected) - self._overhead(memory)
@@ -116,14 +121,33 @@ def _in_this_process(memory: StepMemory) -> StepMemory:
     return dataclasses.replace(memory, graph=graph, loaded=loaded)
 
 
-def to_score(memory: StepMemory, connected: Any, examples: int) -> float:
+def undoes(variables: Any) -> bool:
+    """Return whether full steps that only measure are to undo their updates themselves, tensor by tensor.
+
+    That takes a graph of their own, but no copies of weights and slots.
+    """
+    return bytes_of(variables) > _LARGE
+
+
+def copies(variables: Any, optimizer: Any) -> float:
+    """Return the bytes of copies while tensors are scored: of weights, slots and gradients; 0 where steps
+    undo themselves, with the weights as they were in a file.
+    """
+    return (
+        0.0 if undoes(variables) else 2 * bytes_of(variables) + bytes_of(optimizers.variables_of(optimizer))
+    )
+
+
+def to_score(memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
     """Return the resident memory of a process that scores the tensors `connected` (N,) bool.
 
-    It makes a full step on so many examples, and a graph of gradients. Slots are undone, and the weights as
-    they were are in a file (`ImportanceEvaluator`).
+    It makes a full step on so many examples, a graph of gradients, and copies of so many bytes. Without
+    copies the step has a graph in addition to the run's own, and undoes its slots.
     """
     graph = float(memory.graph.amount.sum())
-    return memory.undone().for_batch(examples).total(connected) + graph + _BESIDE
+    if copied:
+        return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
+    return memory.undone().for_batch(examples).total(connected) + 2 * graph + _BESIDE
 
 
 def auto() -> float:

@@ -40,8 +40,8 @@ def make_policy(
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
         memory: bytes that the process may have resident in its steps; None: any. The graphs of scoring, and
             those of old selections, are then freed.
-        folder: of a file that then has the weights while tensors are scored; None: the system's for temporary
-            files.
+        folder: of a file that has the weights while tensors are scored, by steps that undo their slots; None:
+            copies are made of both.
 
     Raises:
         UsageError: no profile where one is needed, or that of another model.
@@ -69,7 +69,7 @@ def make_policy(
     def score(interval: int) -> np.ndarray:
         free()
         minibatches = itertools.islice(repeated(probe, interval), settings.importance_batches)
-        importance = scored(minibatches, sparing=memory is not None, folder=folder)
+        importance = scored(minibatches, sparing=folder is not None, folder=folder)
         free()
         return importance
 

@@ -1,7 +1,9 @@
 """The parts of a run, made on its first minibatch: profile, plan, policy, compiled steps."""
 
 import dataclasses
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from elastictrainer.errors import UsageError
@@ -142,7 +144,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         wanted.on_selection,
         parts.evaluator if scheme is wanted.scheme else None,
         None if limit is None else limit.for_steps,
-        reuse.folder,
+        Path(reuse.folder or tempfile.gettempdir()) if limit is not None and limit.undoes else None,
     )
     if goes_on:
         state.policy.restore(kept.policy or {})
