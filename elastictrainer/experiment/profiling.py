@@ -193,6 +193,8 @@ def make_profile(
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
     undo = limit is not None and undoes(model.trainable_variables)
+    if undo:  # steps of selections, with slots, would take more than the run: their times are predicted alone
+        options["calibrate_s"] = 0.0
     timings = profile_model(
         model,
         objective,
