@@ -1,5 +1,6 @@
 """The profile to train with: where it is kept, what it must be a profile of, and how it is made."""
 
+import dataclasses
 import hashlib
 import re
 from pathlib import Path
@@ -13,7 +14,7 @@ from elastictrainer.experiment.quantities import seconds_of
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.experiment.settings_checks import require_writable
 from elastictrainer.models import augmentation
-from elastictrainer.profiler.memory_profile import predicted
+from elastictrainer.profiler.memory_profile import bytes_of, predicted
 from elastictrainer.profiler.profile import profile_model
 from elastictrainer.profiler.scaled import for_batch
 from elastictrainer.profiler.timings import TensorTimings
@@ -157,8 +158,8 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     memory = predicted(CompiledStep(objective, optimizer, variables), batch)
     if memory is None:
         return int(batch[0].shape[0])
-    if undoes(variables):
-        memory = memory.undone()
+    if undoes(variables):  # the gradients of all tensors may be there before the first is used
+        memory = dataclasses.replace(memory.undone(), always=memory.always + bytes_of(variables))
     every = np.ones(len(variables), bool)
     others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
     # The run comes after the profile: what it needs is said now, not when the profile is made.
@@ -193,8 +194,6 @@ def make_profile(
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
     undo = limit is not None and undoes(model.trainable_variables)
-    if undo:  # steps of selections, with slots, would take more than the run: their times are predicted alone
-        options["calibrate_s"] = 0.0
     timings = profile_model(
         model,
         objective,

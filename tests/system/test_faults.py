@@ -18,7 +18,7 @@ pytest.importorskip("tensorflow")
 NETWORK = ("--model", "usermodels:residual", "--image-size", "32", "--dataset", "images")
 SMALL = (
     *(*NETWORK, "--profile", "profile.json", "--importance-batches", "2"),
-    *("--rho", "0.35", "--deterministic"),
+    *("--rho", "0.9", "--deterministic"),  # which a profile allows that other work has disturbed
 )
 KILLS = int(os.environ.get("KILLS", "3"))
 
