@@ -70,8 +70,7 @@ def profile_model(
         validate: number of random selections to measure against the prediction.
         seed: of the random selections.
         undo: have each step undo its own updates, tensor by tensor, so that weights and slots are never there
-            twice: for a process whose memory is limited. The steps are a little slower, and selections are not
-            timed.
+            twice: for a process whose memory is limited. Steps are a little slower, and selections not timed.
         metadata: of model and data, for the profile.
 
     Raises:
