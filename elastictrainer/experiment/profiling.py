@@ -158,10 +158,11 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     memory = predicted(CompiledStep(objective, optimizer, variables), batch)
     if memory is None:
         return int(batch[0].shape[0])
-    if undoes(variables):  # the gradients of all tensors may be there before the first is used
-        memory = dataclasses.replace(memory.undone(), always=memory.always + bytes_of(variables))
     every = np.ones(len(variables), bool)
     others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
+    if undoes(variables):  # the gradients of all tensors may be there before the first is used
+        memory = dataclasses.replace(memory.undone(), always=memory.always + bytes_of(variables))
+        others = 0.0  # no selection is timed
     # The run comes after the profile: what it needs is said now, not when the profile is made.
     afterwards = to_score(memory, every, 1, copies(variables, optimizer)) + _LEFT
     least = max(memory.for_batch(1).total(every) + others, afterwards)
