@@ -4,6 +4,7 @@ import csv
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +16,25 @@ from PIL import Image
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "fleet.md"
 SMALL = "model='demo' image-size=24 batch-size=4 rounds=2"
+POISONED = """# What client 1 sends back is not finite.
+import numpy as np
+from flwr.app import Array
+from flwr.clientapp import ClientApp
+
+from elastictrainer.fleet import client_app
+
+app = ClientApp()
+app.query()(client_app.describe)
+
+
+@app.train()
+def train(message, context):
+    reply = client_app.train(message, context)
+    if context.node_config["partition-id"] == 1:
+        for key, array in list(reply.content["arrays"].items()):
+            reply.content["arrays"][key] = Array(np.full_like(array.numpy(), np.nan))
+    return reply
+"""
 COLOURS = {"black": (10, 10, 10), "grey": (120, 120, 120), "white": (240, 240, 240)}
 
 
@@ -39,13 +59,17 @@ def home(tmp_path):
             process.kill()
 
 
-@pytest.mark.slow
-def test_the_page_trains_a_fleet_with_one_command(home):
-    pytest.importorskip("flwr", reason='Flower is not installed: pip install "elastictrainer[flower]"')
+def page_commands():
     block = re.search(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL).group(1)
-    install, run = block.replace("\\\n", "").splitlines()
-    assert install == 'pip install "elastictrainer[flower]"'
-    assert [word for word in shlex.split(run) if "rounds=" in word]
+    return block.replace("\\\n", "").splitlines()
+
+
+def run_small(home, run):
+    """Run the page's `flwr run` with three clients and a small network.
+
+    Returns what it printed, and the rows of rounds.csv.
+    """
+    pytest.importorskip("flwr", reason='Flower is not installed: pip install "elastictrainer[flower]"')
     run = run.replace("model='mobilenetv2' rounds=10", SMALL)
     run = run.replace("num-supernodes=8", "num-supernodes=3 client-resources-num-cpus=1").replace(
         "clients=8", "clients=3 concentration=5.0"
@@ -67,5 +91,26 @@ def test_the_page_trains_a_fleet_with_one_command(home):
     with open(home / "fleet" / "rounds.csv", newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [row["round"] for row in rows] == ["0", "1", "2"], done.stdout[-3000:]
+    return done.stdout, rows
+
+
+@pytest.mark.slow
+def test_the_page_trains_a_fleet_with_one_command(home):
+    install, run = page_commands()
+    assert install == 'pip install "elastictrainer[flower]"'
+    assert [word for word in shlex.split(run) if "rounds=" in word]
+    _, rows = run_small(home, run)
     assert {row["trained"] for row in rows[1:]} == {"3"} and float(rows[0]["accuracy"]) > 0.6
     assert (home / "fleet" / "model.keras").exists()
+
+
+@pytest.mark.long
+def test_a_poisoned_update_is_refused_in_flowers_engine(home):
+    shutil.copytree(PAGE.parents[1] / "elastictrainer" / "fleet" / "app", home / "app")
+    (home / "app" / "elastic_fleet" / "client.py").write_text(POISONED)
+    run = page_commands()[1].replace("$(python -m elastictrainer.fleet)", str(home / "app"))
+    printed, rows = run_small(home, run)
+    assert [(row["trained"], row["refused"]) for row in rows[1:]] == [("2", "1")] * 2
+    refused = re.findall(r"client (\d): refused: tensor \d+ has values that are not finite", printed)
+    assert refused == ["1", "1"]
+    assert float(rows[-1]["loss"]) < 10
