@@ -36,6 +36,7 @@ class CompiledStep:
         gradients: per variable a tensor, an IndexedSlices or None; empty of a part of the full step.
         handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
         runs: number of runs so far.
+        undone: the variables that each run leaves as they were.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class CompiledStep:
         self.runs = 0
         # Weakly: the cache of steps decides how long a graph lives.
         self._full = weakref.ref(full) if full is not None else None
-        self._undone = tf_variables(undone)
+        self.undone = tf_variables(undone)
         self._counts = (0, 0)  # of the tensors of inputs and labels
         self._others: Optional[FullStep] = None
         self._function = tf.function(self._step)
@@ -79,14 +80,14 @@ class CompiledStep:
         if part is not None:
             self.loss, self.gradients = part.build(x, y), []
             return self.loss
-        before = [variable.read_value() for variable in self._undone]  # copied when they are written
+        before = [variable.read_value() for variable in self.undone]  # copied when they are written
         outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
         pairs = [(g, v) for g, v in zip(self.gradients, self.variables) if g is not None]
         if pairs:
             optimizers.apply(self.optimizer, pairs)
         for metric in self.metrics:
             metric.update_state(y, outputs)
-        for variable, value in zip(self._undone, before):
+        for variable, value in zip(self.undone, before):
             variable.assign(value)
         return self.loss
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps import compiled, optimizers
+from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.affordability import expected_parts
@@ -81,22 +81,21 @@ class Budgeting:
             return
         if state.deadline is not None or (state.progress.full_ms and not again):
             return  # the budget does not depend on it, or is set
+        if self._memory is not None and self._memory.undoes:
+            state.progress.full_ms.append(self._memory.timings.full_ms)  # more full steps would take too much
+            return
         with contextlib.ExitStack() as laps:
             variables, metrics = model.trainable_variables, self._steps.metrics
             if not policy.selects:
                 laps.enter_context(state.watch.lap(CALIBRATION))
                 objective = compiled.CompiledObjective(model, None)
                 full = CompiledStep(objective, model.optimizer, variables, metrics)
-            elif self._memory is None or not self._memory.undoes:
+            else:
                 full = self._steps.get(np.ones(len(variables), bool))
                 if self._memory is None:
                     with state.watch.lap(FULL_TRACING):
                         full.trace(*self._feed.spec)
                 laps.enter_context(state.watch.lap(TIMING))
-            else:
-                laps.enter_context(state.watch.lap(TIMING))
-                undone = [*variables, *optimizers.variables_of(model.optimizer)]
-                full = CompiledStep(self._steps.objective, model.optimizer, variables, metrics, undone=undone)
             # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
             probe = self._feed.probe if self._memory is None else self._memory.cut(self._feed.probe)
             scale = 1.0 if self._memory is None else self._memory.scale
