@@ -27,7 +27,7 @@ from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.training.memory_limit import asked, copies, to_score, undoes
 
 PROFILES = Path("profiles")
-_OTHER_STEPS = 3  # compiled steps held together with the full one while selections are timed, and one to spare
+_OTHER_STEPS = 3  # compiled steps held with the full one while selections are timed, and one to spare
 _UNSEEN = 100e6  # bytes that steps of ViT took beyond the sum
 _LEFT = 170e6  # bytes that a profile of MobileNetV2 left resident, or found that a graph takes more
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
