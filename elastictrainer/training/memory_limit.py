@@ -22,6 +22,7 @@ _OF_GRAPH = 0.5  # of what stays after the first steps is a graph: 30 to 40 of 8
 _CACHED = 0.25  # of what the cheapest step leaves, for cached activations in memory
 _AUTO = 0.75  # of what is free
 _ROUNDED = 50e6  # a number to ask for is rounded up to this
+_DIFFERS = 20e6  # between two processes that do the same
 _LARGE = 100e6  # of weights: copies of smaller ones take less than a graph that undoes its updates
 
 
@@ -157,7 +158,7 @@ def auto() -> float:
 
 def asked(size: float) -> str:
     """Format a size to ask for, rounded up: "1.35GB"."""
-    return f"{np.ceil(size / _ROUNDED) * _ROUNDED / 1e9:g}GB"
+    return f"{np.ceil((size + _DIFFERS) / _ROUNDED) * _ROUNDED / 1e9:g}GB"
 
 
 def remark(timings: Optional[TensorTimings]) -> str:
