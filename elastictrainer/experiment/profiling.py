@@ -206,7 +206,7 @@ def make_profile(
         undo=undo,
         **options,
     )
-    timings = with_reuse_costs(timings, objective, optimizer, batch, undo=undo)
+    timings = with_reuse_costs(timings, objective, optimizer, batch)
     if fitting < examples:
         timings = for_batch(timings, fitting, examples)
     for words, which in {

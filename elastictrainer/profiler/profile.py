@@ -128,7 +128,7 @@ def profile_model(
             timings.metadata["calibration_seconds"] = 0.0
             return timings
         timings.metadata["calibration_seconds"] = calibrate_s
-        cache = StepCache(objective, optimizer, metrics, size=3, undone=undone)
+        cache = StepCache(objective, optimizer, metrics, size=3)
         masks = [calibration.cheapest(timings), calibration.earliest(timings)]
         ratios = ratios_to_full(cache.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup)
         timings = calibration.calibrated(timings, *ratios)

@@ -34,7 +34,7 @@ _LEAST_S = 2.0  # to calibrate in: shorter measurements differ by more than they
 
 
 def with_reuse_costs(
-    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any], undo: bool = False
+    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
 ) -> TensorTimings:
     """Add `reuse` to `timings`, measured in a few seconds, and calibrated for half as long as the profile.
 
@@ -43,13 +43,12 @@ def with_reuse_costs(
         objective: of the model.
         optimizer: built for all its trainable tensors.
         batch: inputs and labels of the size to train with.
-        undo: have full steps undo their own updates, see `profile_model`.
     """
     reuse = _measured(timings, objective, optimizer, batch)
     gc.collect()  # the graphs of what was measured are in each other's way otherwise
     timings = dataclasses.replace(timings, reuse=reuse)
     seconds = float(timings.metadata.get("calibration_seconds", 0.0))
-    return _calibrated(timings, objective, optimizer, batch, seconds / 2, undo)
+    return _calibrated(timings, objective, optimizer, batch, seconds / 2)
 
 
 def _measured(
@@ -83,12 +82,7 @@ def _measured(
 
 
 def _calibrated(
-    timings: TensorTimings,
-    objective: Objective,
-    optimizer: Any,
-    batch: Tuple[Any, Any],
-    seconds: float,
-    undo: bool,
+    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any], seconds: float
 ) -> TensorTimings:
     """Correct the `reuse` of `timings` by measuring `middle` and `cheapest` for about so many seconds.
 
@@ -100,7 +94,7 @@ def _calibrated(
     # Timed in turn with the full step: three kinds of steps, and one.
     for mask, kinds, share in ((middle(timings), KINDS, 2 / 3), (cheapest(timings), (CACHE_READ,), 1 / 3)):
         try:
-            steps = StepVariants(timings, mask, objective, optimizer, batch, undo=undo)
+            steps = StepVariants(timings, mask, objective, optimizer, batch)
         except NotCacheable:
             return timings
         found.append(steps.ratios(share * seconds, kinds))

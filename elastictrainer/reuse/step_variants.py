@@ -50,7 +50,6 @@ class StepVariants:
         optimizer: Any,
         batch: Minibatch,
         metrics: Tuple[Any, ...] = (),
-        undo: bool = False,
     ):
         """
         Args:
@@ -58,25 +57,19 @@ class StepVariants:
             mask: (N,) bool: the selection.
             objective, optimizer, metrics: as for CompiledStep.
             batch: inputs and labels; all steps train on it.
-            undo: have the full step undo its own updates, see `profile_model`.
         """
 
-        undone = [*objective.model.trainable_variables, *optimizers.variables_of(optimizer)] if undo else []
-
-        def step_of(
-            chosen: np.ndarray, full: Optional[CompiledStep] = None, undone: Sequence[Any] = ()
-        ) -> CompiledStep:
+        def step_of(chosen: np.ndarray, full: Optional[CompiledStep] = None) -> CompiledStep:
             variables = [v for v, train in zip(objective.model.trainable_variables, chosen) if train]
-            return CompiledStep(objective, optimizer, variables, metrics, full, undone)
+            return CompiledStep(objective, optimizer, variables, metrics, full)
 
         self._batch = batch
         capacity = _WRITTEN * len(tf.nest.flatten(batch[0])[0])
         spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
-        full = step_of(timings.connected, undone=undone)
+        full = step_of(timings.connected)
         full.trace(*batch)
-        whole = None if undo else full  # see `StepCache.step`
-        plain = step_of(mask, whole)
-        forward = ForwardPass(objective, optimizer, batch, whole)
+        plain = step_of(mask, full)
+        forward = ForwardPass(objective, optimizer, batch, full)
         self.cache = ActivationCache(plain, batch, spec, capacity, ReuseSettings(), forward, timings)
         self._places = itertools.count()
         self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.cache.random_states]

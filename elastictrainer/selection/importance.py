@@ -65,9 +65,7 @@ class ImportanceEvaluator:
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
         self._of_update = tf.function(self._update_scores, reduce_retracing=True)
 
-    def __call__(
-        self, batches: Iterable[Batch], sparing: bool = False, folder: Optional[Path] = None
-    ) -> np.ndarray:
+    def __call__(self, batches: Iterable[Batch], folder: Optional[Path] = None) -> np.ndarray:
         """Score each trainable tensor.
 
         Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical
@@ -75,9 +73,9 @@ class ImportanceEvaluator:
 
         Args:
             batches: probe minibatches (inputs, labels), all of as many examples.
-            sparing: take less memory for "update": the steps have a graph of their own, which undoes the
-                optimizer's slots, and the weights as they were go into a file.
-            folder: of that file; None: the system's for temporary files.
+            folder: take less memory for "update": the weights as they were go into a file in this folder, and
+                the steps have graphs of their own, which undo the optimizer's slots and are freed at the end.
+                None: both are copied in memory.
 
         Returns:
             (N,) float64, in the order of `model.trainable_weights`; 0 where the loss does not depend on the
@@ -98,7 +96,7 @@ class ImportanceEvaluator:
         first = next(batches, None)
         if first is None:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
-        sparing = sparing and self.metric == "update"
+        sparing = folder is not None and self.metric == "update"
         if sparing:
             slots = variables_of(self.optimizer)
             self._own = CompiledStep(
@@ -109,6 +107,7 @@ class ImportanceEvaluator:
         total = np.zeros(len(variables))
         with contextlib.ExitStack() as stack:
             if sparing:
+                stack.callback(self.release)
                 self._stored = stack.enter_context(contextlib.closing(StoredValues(variables, folder)))
                 stack.callback(self._stored.restore)
                 weights = {id(v) for v in tf_variables(variables)}

@@ -36,7 +36,6 @@ class CompiledStep:
         gradients: per variable a tensor, an IndexedSlices or None; empty of a part of the full step.
         handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
         runs: number of runs so far.
-        undone: the variables that each run leaves as they were.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class CompiledStep:
         self.runs = 0
         # Weakly: the cache of steps decides how long a graph lives.
         self._full = weakref.ref(full) if full is not None else None
-        self.undone = tf_variables(undone)
+        self._undone = tf_variables(undone)
         self._counts = (0, 0)  # of the tensors of inputs and labels
         self._others: Optional[FullStep] = None
         self._function = tf.function(self._step)
@@ -80,14 +79,14 @@ class CompiledStep:
         if part is not None:
             self.loss, self.gradients = part.build(x, y), []
             return self.loss
-        before = [variable.read_value() for variable in self.undone]  # copied when they are written
+        before = [variable.read_value() for variable in self._undone]  # copied when they are written
         outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
         pairs = [(g, v) for g, v in zip(self.gradients, self.variables) if g is not None]
         if pairs:
             optimizers.apply(self.optimizer, pairs)
         for metric in self.metrics:
             metric.update_state(y, outputs)
-        for variable, value in zip(self.undone, before):
+        for variable, value in zip(self._undone, before):
             variable.assign(value)
         return self.loss
 
@@ -153,24 +152,16 @@ class CompiledStep:
 class StepCache:
     """The compiled steps of the latest selections. An old one is freed before memory grows."""
 
-    def __init__(
-        self,
-        objective: Objective,
-        optimizer: Any,
-        metrics: Sequence[Any] = (),
-        size: int = 3,
-        undone: Sequence[Any] = (),
-    ):
+    def __init__(self, objective: Objective, optimizer: Any, metrics: Sequence[Any] = (), size: int = 3):
         """
         Args:
-            objective, optimizer, metrics, undone: as for CompiledStep.
+            objective, optimizer, metrics: as for CompiledStep.
             size: number of compiled steps to keep (the full step, this selection and the one before).
         """
         self.objective = objective
         self.optimizer = optimizer
         self.metrics = metrics
         self.size = size
-        self.undone = undone
         self._steps: "OrderedDict[bytes, CompiledStep]" = OrderedDict()
 
     def __len__(self) -> int:
@@ -192,9 +183,8 @@ class StepCache:
     def step(self, mask: np.ndarray) -> CompiledStep:
         """Make the step that trains the tensors of `mask` (N,) bool, which is not kept."""
         variables = [v for v, chosen in zip(self.objective.model.trainable_variables, mask) if chosen]
-        # In the graph of a full step that undoes itself nothing tells which of that is a selection's.
-        full = None if mask.all() or self.undone else self.full()
-        return CompiledStep(self.objective, self.optimizer, variables, self.metrics, full, self.undone)
+        full = None if mask.all() else self.full()
+        return CompiledStep(self.objective, self.optimizer, variables, self.metrics, full)
 
     def get(self, mask: np.ndarray) -> CompiledStep:
         """Return the step that trains the tensors of `mask` (N,) bool. A new one may replace the oldest in

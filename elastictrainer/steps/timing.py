@@ -6,7 +6,6 @@ from typing import Any, Iterable, List
 
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.snapshot import preserve_variables
 
 _STEPS = 6  # the noise of their mean is less than half of a step's
@@ -24,9 +23,7 @@ def time_steps(
     repeated = itertools.cycle(itertools.islice(minibatches, 1 + warm_up + count))  # one to trace
     step.trace(*next(repeated))
     times = []
-    undone = {id(variable) for variable in step.undone}  # copies of these would take the memory that it saves
-    changed = tf_variables([*step.state(), *optimizers.variables_of(step.optimizer)])
-    with preserve_variables(variable for variable in changed if id(variable) not in undone):
+    with preserve_variables([*step.state(), *optimizers.variables_of(step.optimizer)]):
         for k in range(warm_up + count):
             start = time.perf_counter()
             float(step(*next(repeated)))

@@ -69,7 +69,7 @@ def make_policy(
     def score(interval: int) -> np.ndarray:
         free()
         minibatches = itertools.islice(repeated(probe, interval), settings.importance_batches)
-        importance = scored(minibatches, sparing=folder is not None, folder=folder)
+        importance = scored(minibatches, folder)
         free()
         return importance
 

@@ -72,7 +72,7 @@ def test_a_tensor_that_rested_is_scored_as_one_that_trains(tf, name):
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
-def test_scoring_without_slots_gives_the_same_scores_and_leaves_no_trace(tf, name):
+def test_scoring_without_slots_gives_the_same_scores_and_leaves_no_trace(tf, tmp_path, name):
     model, optimizer = small_network(tf, dropout=0), optimizers.make(name, 0.01)
     optimizers.prepare_freezing(optimizer, model.trainable_variables)
     evaluator = ImportanceEvaluator(Objective(model, classification_loss()), optimizer, momentum=False)
@@ -81,7 +81,8 @@ def test_scoring_without_slots_gives_the_same_scores_and_leaves_no_trace(tf, nam
     before = [v.numpy() for v in state]
     expected = evaluator(batches)
     evaluator.release()
-    np.testing.assert_allclose(evaluator(batches, sparing=True), expected, rtol=1e-6)
+    np.testing.assert_allclose(evaluator(batches, tmp_path), expected, rtol=1e-6)
+    np.testing.assert_allclose(evaluator(batches), expected, rtol=1e-6)  # nothing of the file is left
     for variable, value in zip(state, before):
         np.testing.assert_array_equal(variable.numpy(), value)
 
