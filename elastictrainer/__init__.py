@@ -5,8 +5,8 @@ import importlib
 __version__ = "0.1.0"
 
 _HOME = {
-    "profile_model": "elastictrainer.profiler.profile",
-    "TensorTimings": "elastictrainer.profiler.timings",
+    "profile_model": "elastictrainer.profiler.profile_model",
+    "Profile": "elastictrainer.profiler.profile",
     "select": "elastictrainer.selection.selector",
     "Selection": "elastictrainer.selection.selector",
     "ImportanceEvaluator": "elastictrainer.selection.importance",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import paper_numbers
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 from elastictrainer.experiment.options import parse
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.selection import schemes
@@ -50,7 +50,7 @@ def _here(profile: str, asked: TrainSettings) -> Optional[float]:
         images = sum(path.is_file() for path in Path(asked.dataset, "train").glob("*/*"))
     share = asked.rho if schemes.selects(asked.scheme) else 1.0
     steps = images // asked.batch_size * asked.epochs
-    return TensorTimings.load(profile).full_ms / 3.6e6 * steps * share
+    return Profile.load(profile).full_ms / 3.6e6 * steps * share
 
 
 def text(figure: str, runs: List[List[str]]) -> str:

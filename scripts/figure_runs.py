@@ -14,7 +14,7 @@ from typing import Dict, List, Sequence, Tuple
 
 import figure_data
 import figure_hours
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 
 SCRIPTS = Path(__file__).resolve().parent
 CONFIGS = SCRIPTS.parent / "configs"
@@ -68,7 +68,7 @@ class Figure:
         path, _ = self.profile(dataset, model)
         if not path.exists():
             return is_set("DRY_RUN")
-        lowest = TensorTimings.load(path).rho_min
+        lowest = Profile.load(path).rho_min
         if float(rho) < lowest:
             print(f"left out: rho {rho} is below what this device can have ({lowest:.3f})")
         return float(rho) >= lowest

@@ -16,24 +16,24 @@ import numpy as np
 
 import layers
 from correlation import read
-from elastictrainer import TensorTimings, select
+from elastictrainer import Profile, select
 
 
-def chosen_by(timings, importance, rho):
+def chosen_by(profile, importance, rho):
     """(L,) bool: the layers that importance per layer chooses; the head, the last one, always is."""
     scores = np.append(importance, importance.max() + np.abs(importance).sum())
-    return select(timings, scores, rho).mask[:-1]
+    return select(profile, scores, rho).mask[:-1]
 
 
-def chosen_from_above(timings, rho):
+def chosen_from_above(profile, rho):
     """(L,) bool: all layers down to the deepest one that the time allows."""
-    count, best = len(timings), None
+    count, best = len(profile), None
     for deepest in range(count - 1, -1, -1):
         mask = np.arange(count) >= deepest
-        if timings.step_time(mask) <= rho * timings.full_ms:
+        if profile.step_time(mask) <= rho * profile.full_ms:
             best = mask
     if best is None:
-        raise SystemExit(f"not even the head fits rho {rho:g}; the lowest is {timings.rho_min:.3f}")
+        raise SystemExit(f"not even the head fits rho {rho:g}; the lowest is {profile.rho_min:.3f}")
     return best[:-1]
 
 
@@ -45,8 +45,8 @@ def main():
     parser.add_argument("--profile", required=True, help="of the same network")
     parser.add_argument("--rho", type=float, nargs="+", default=[0.25, 0.5])
     options = parser.parse_args()
-    tensors = TensorTimings.load(options.profile)
-    timings = layers.merged(tensors, layers.of(tensors.names, tensors.shapes)).with_cache
+    tensors = Profile.load(options.profile)
+    profile = layers.merged(tensors, layers.of(tensors.names, tensors.shapes)).with_cache
     ((name, points),) = read([options.truth]).items()
     print(f"{name}: after {', '.join(map(str, points))} epochs of full training")
     metrics = [m for m in next(iter(points.values())) if not m.startswith("gain")]
@@ -55,11 +55,11 @@ def main():
         for columns in points.values():
             # The file begins with the layer nearest the head.
             gains = columns["gain_0"][::-1], columns["gain_1"][::-1]
-            masks = {metric: chosen_by(timings, columns[metric][::-1], rho) for metric in metrics}
-            masks["freeze-below"] = chosen_from_above(timings, rho)
+            masks = {metric: chosen_by(profile, columns[metric][::-1], rho) for metric in metrics}
+            masks["freeze-below"] = chosen_from_above(profile, rho)
             for rule, mask in masks.items():
                 found.setdefault(rule, []).append(np.mean([gain[mask].sum() for gain in gains]))
-            known = [gain[chosen_by(timings, other, rho)].sum() for gain, other in (gains, gains[::-1])]
+            known = [gain[chosen_by(profile, other, rho)].sum() for gain, other in (gains, gains[::-1])]
             found.setdefault("known", []).append(np.mean(known))
         best = sum(found["known"])
         for rule, brought in sorted(found.items(), key=lambda item: -sum(item[1])):

@@ -19,14 +19,14 @@ def of(names, shapes):
     return layers
 
 
-def merged(timings, layers):
+def merged(profile, layers):
     """A profile with the `layers`, from `of`, for tensors: work runs when any tensor of a layer trains."""
     from elastictrainer.profiler.cost_groups import CostGroups
 
-    layer_of = np.zeros(len(timings), int)
+    layer_of = np.zeros(len(profile), int)
     for number, tensors in enumerate(layers.values()):
         layer_of[tensors] = number
-    depth = np.argsort(timings.order)  # 0: nearest the output
+    depth = np.argsort(profile.order)  # 0: nearest the output
     deepest = [max(tensors, key=lambda k: depth[k]) for tensors in layers.values()]
 
     def by_layer(groups):
@@ -37,41 +37,41 @@ def merged(timings, layers):
     def of_each(combine, values):
         return np.array([combine(values[tensors]) for tensors in layers.values()])
 
-    reuse = timings.reuse and replace(
-        timings.reuse,
-        once=by_layer(timings.reuse.once),
-        once_flops=by_layer(timings.reuse.once_flops),
-        cut_mb=timings.reuse.cut_mb[deepest],
-        recompute_ms=timings.reuse.recompute_ms[deepest],
+    reuse = profile.reuse and replace(
+        profile.reuse,
+        once=by_layer(profile.reuse.once),
+        once_flops=by_layer(profile.reuse.once_flops),
+        cut_mb=profile.reuse.cut_mb[deepest],
+        recompute_ms=profile.reuse.recompute_ms[deepest],
     )
     return replace(
-        timings,
+        profile,
         names=tuple(layers),
         shapes=((),) * len(layers),
-        dw=by_layer(timings.dw),
-        dy=by_layer(timings.dy),
-        forward=by_layer(timings.forward),
+        dw=by_layer(profile.dw),
+        dy=by_layer(profile.dy),
+        forward=by_layer(profile.forward),
         flops=None,
-        t_update=of_each(np.sum, timings.t_update),
-        connected=of_each(np.any, timings.connected),
-        estimated=of_each(np.any, timings.estimated),
+        t_update=of_each(np.sum, profile.t_update),
+        connected=of_each(np.any, profile.connected),
+        estimated=of_each(np.any, profile.estimated),
         reuse=reuse,
         validation=[],
     )
 
 
-def select_layers(timings, importance, budget):
+def select_layers(profile, importance, budget):
     """A `Solver`: the layers of the largest summed importance within the budget, each trained whole.
 
     Where no whole layer fits the budget of ms, it is raised to what the cheapest one takes.
     """
     from elastictrainer import select
 
-    layers = of(timings.names, timings.shapes)
-    by_layer = merged(timings, layers)
+    layers = of(profile.names, profile.shapes)
+    by_layer = merged(profile, layers)
     summed = np.array([importance[tensors].sum() for tensors in layers.values()])
     rho = min(1.0, max(budget / by_layer.full_ms, by_layer.rho_min))
-    mask = np.zeros(len(timings), bool)
+    mask = np.zeros(len(profile), bool)
     for chosen, tensors in zip(select(by_layer, summed, rho).mask, layers.values()):
         mask[tensors] = chosen
-    return mask & timings.connected
+    return mask & profile.connected

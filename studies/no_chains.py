@@ -84,9 +84,9 @@ def fine_tuned(network, weights, train, test, options, seed, **how):
     for layer, values in weights.items():
         model.get_layer(layer).set_weights(values)
     compiled(model, epochs * (len(train[1]) // options.batch_size), options.learning_rate)
-    trainer = Trainer(model, timings=options.timings, **how)
+    trainer = Trainer(model, profile=options.profile, **how)
     history = trainer.fit(*train, batch_size=options.batch_size, epochs=epochs, verbose=0)
-    options.timings = trainer.timings  # the first run that needs a profile makes it
+    options.profile = trainer.profile  # the first run that needs a profile makes it
     figures = history.elastic
     return {
         "accuracy": 100 * model.evaluate(*test, verbose=0)[1],
@@ -137,7 +137,7 @@ def main():
         weights = pretrained(network, encode, options)
         train, test = python_functions.load(AFTER, options.most, encode)
         print(f"{name}: {len(train[1])} functions to train on, {len(test[1])} to test")
-        options.timings = None
+        options.profile = None
         for seed in options.seeds:
             for run, how in runs.items():
                 row = fine_tuned(network, weights, train, test, options, seed, **how)

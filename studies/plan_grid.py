@@ -35,7 +35,7 @@ def train(plan_name, options, folder):
 
     rule = prepared.plan
 
-    def fixed(timings, steps_per_epoch, *others, **more):
+    def fixed(profile, steps_per_epoch, *others, **more):
         intervals, passes = map(int, plan_name.split("x"))
         return Plan([k / intervals for k in range(intervals)], float(passes), steps_per_epoch)
 

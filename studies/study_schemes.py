@@ -47,13 +47,13 @@ class _Averaging:
     def __init__(self):
         self._found = []
 
-    def __call__(self, timings, importance, budget_ms):
+    def __call__(self, profile, importance, budget_ms):
         scaled = importance / max(np.abs(importance).max(), np.finfo(float).tiny)
         # A correction comes with the importances of the selection that it corrects.
         if not self._found or not any(np.array_equal(scaled, found) for found in self._found):
             self._found.append(scaled)
         return select(
-            timings, np.mean(self._found, axis=0), max(timings.rho_min, budget_ms / timings.full_ms)
+            profile, np.mean(self._found, axis=0), max(profile.rho_min, budget_ms / profile.full_ms)
         ).mask
 
 

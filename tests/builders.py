@@ -134,28 +134,28 @@ def quick_profile(model, batch, loss=None, optimizer=None, **options):
     return profile_model(model, loss or classification_loss(), batch, optimizer, **options)
 
 
-def invented_timings(model):
+def invented_profile(model):
     """An invented profile of `model`, under which selections differ more than in so short steps measured."""
-    from elastictrainer import TensorTimings
+    from elastictrainer import Profile
 
     names = tensor_names(model)
-    return TensorTimings.from_chain(names, 1.0, [0.2] * len(names), [0.1] * len(names))
+    return Profile.from_chain(names, 1.0, [0.2] * len(names), [0.1] * len(names))
 
 
-def random_timings(random, n=9, groups=12, frozen_saving=0.0):
+def random_profile(random, n=9, groups=12, frozen_saving=0.0):
     """A random profile of `n` tensors, whose dy groups need not be nested.
 
     Args:
         random: NumPy's generator.
         groups: dy groups at most; of each drawn set, those with one member at most are left out.
     """
-    from elastictrainer import TensorTimings
+    from elastictrainer import Profile
     from elastictrainer.profiler.cost_groups import CostGroups
 
     sets = [np.flatnonzero(random.random(n) < 0.5) for _ in range(groups)]
     sets = [s for s in sets if len(s) > 1]
     forward = [(), *(np.arange(k) for k in range(1, n))]
-    return TensorTimings(
+    return Profile(
         names=tuple(f"w{i}" for i in range(n)),
         shapes=((2, 3),) * n,
         dw=CostGroups.singletons(random.random(n)),
@@ -171,11 +171,11 @@ def random_timings(random, n=9, groups=12, frozen_saving=0.0):
     )
 
 
-def best_by_brute_force(timings, importance, rho):
+def best_by_brute_force(profile, importance, rho):
     """The largest importance that any of the 2^N selections reaches within `rho` of the full step."""
-    masks = np.array(list(itertools.product([False, True], repeat=len(timings))))
-    budget = rho * timings.full_ms * (1 + 1e-12)
-    return max(importance[m].sum() for m in masks if timings.step_time(m) <= budget)
+    masks = np.array(list(itertools.product([False, True], repeat=len(profile))))
+    budget = rho * profile.full_ms * (1 + 1e-12)
+    return max(importance[m].sum() for m in masks if profile.step_time(m) <= budget)
 
 
 def small_network(tf, classes=3, dropout=0.2):

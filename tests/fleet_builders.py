@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from builders import invented_timings
+from builders import invented_profile
 
 CLASSES = 3
 
@@ -36,5 +36,5 @@ def fleet_settings(folder, **options):
         from elastictrainer.fleet.local_training import LocalTraining
 
         model = LocalTraining(replace(settings, profile=""), CLASSES).model
-        invented_timings(model).save(folder / "profile.json")
+        invented_profile(model).save(folder / "profile.json")
     return settings

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 
 
 def solve_groups(
-    timings: TensorTimings,
+    profile: Profile,
     importance: NDArray[Any],
     useful: NDArray[Any],
     budget: float,
@@ -19,7 +19,7 @@ def solve_groups(
     """The exact optimum on the cost groups, by SciPy's HiGHS.
 
     Args:
-        timings: the profile, N tensors.
+        profile: the profile, N tensors.
         importance: (N,) larger is better.
         useful: (N,) bool: the tensors that may be selected, at least one.
         budget: ms that a step may take.
@@ -38,19 +38,19 @@ def solve_groups(
     n = len(items)
     place = {int(item): k for k, item in enumerate(items)}
     merged: Dict[FrozenSet[int], float] = {}
-    for tensors, ms in [*timings.dw.sets(), *timings.shared.sets()]:
+    for tensors, ms in [*profile.dw.sets(), *profile.shared.sets()]:
         members = frozenset(place[i] for i in tensors if i in place)
         if members and ms > 0:
             merged[members] = merged.get(members, 0.0) + ms
     taken: Dict[FrozenSet[int], float] = {}
     if memory is not None:
-        assert timings.memory is not None
-        for members, size in timings.memory.groups.sets():
+        assert profile.memory is not None
+        for members, size in profile.memory.groups.sets():
             inside = frozenset(place[i] for i in members if i in place)
             if inside:
                 taken[inside] = taken.get(inside, 0.0) + size
                 merged.setdefault(inside, 0.0)
-    cost = timings.t_update[items].copy()
+    cost = profile.t_update[items].copy()
     for members in [m for m in merged if len(m) == 1]:
         cost[next(iter(members))] += merged.pop(members)
     size_alone = np.array([taken.get(frozenset([i]), 0.0) for i in range(n)])
@@ -78,8 +78,8 @@ def solve_groups(
             implies(i, g)
 
     # Exactly one tensor may be the deepest: it is selected, and all that are selected are no deeper.
-    depth = np.argsort(timings.order)[items]
-    at_depth = timings.at_depth_ms[items] if timings.at_depth_ms.any() else np.zeros(0)
+    depth = np.argsort(profile.order)[items]
+    at_depth = profile.at_depth_ms[items] if profile.at_depth_ms.any() else np.zeros(0)
     base = n + len(sets)
     row = len(rows) // 2
     for i in range(len(at_depth)):
@@ -98,13 +98,13 @@ def solve_groups(
     scale = importance[items].max()
     objective = np.concatenate([-importance[items] / scale, np.zeros(len(sets) + len(at_depth))])
     weights = np.concatenate([cost, [merged[m] for m in sets], at_depth])
-    room = budget - timings.forward_ms
+    room = budget - profile.forward_ms
     for tighten in (0.0, 1e-7, 1e-6, 1e-5):  # HiGHS may exceed a constraint by its tolerance of 1e-6
         constraints = [LinearConstraint(weights[None, :] / room, -np.inf, 1 - tighten)]
         if memory is not None:
-            assert timings.memory is not None
+            assert profile.memory is not None
             sizes = np.concatenate([size_alone, [taken.get(m, 0.0) for m in sets], np.zeros(len(at_depth))])
-            left = timings.memory.room(memory)
+            left = profile.memory.room(memory)
             constraints.append(LinearConstraint(sizes[None, :] / left, -np.inf, 1 - tighten))
         if rows:
             matrix = csr_matrix((values, (rows, columns)), shape=(row, len(weights)))
@@ -118,15 +118,15 @@ def solve_groups(
         )
         if result.x is None:
             raise UsageError(f"the exact solver found no selection: {result.message}")
-        mask = np.zeros(len(timings), bool)
+        mask = np.zeros(len(profile), bool)
         mask[items[result.x[:n] > 0.5]] = True
-        fits = memory is None or timings.memory.total(mask) <= memory
-        if timings.step_time(mask) <= budget and fits:
+        fits = memory is None or profile.memory.total(mask) <= memory
+        if profile.step_time(mask) <= budget and fits:
             return mask
     raise UsageError("the exact solver exceeded the budget; use solver='dp'.")
 
 
-def milp(timings: TensorTimings, importance: NDArray[Any], budget: float) -> NDArray[Any]:
+def milp(profile: Profile, importance: NDArray[Any], budget: float) -> NDArray[Any]:
     """A `Solver`: the exact one; a model of its own makes it slower than a run could bear."""
-    useful = (importance > 0) & timings.connected
-    return solve_groups(timings, importance, useful, budget) if useful.any() else useful
+    useful = (importance > 0) & profile.connected
+    return solve_groups(profile, importance, useful, budget) if useful.any() else useful

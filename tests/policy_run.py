@@ -17,7 +17,7 @@ class PolicyRun:
         records: what the policy logged.
     """
 
-    def __init__(self, tf, scheme, timings, epochs=2, steps_per_epoch=8, rho=0.5, probe=None):
+    def __init__(self, tf, scheme, profile, epochs=2, steps_per_epoch=8, rho=0.5, probe=None):
         tf.keras.utils.set_random_seed(0)
         self.model = small_network(tf)
         self.optimizer = optimizers.make("sgd", 0.05)
@@ -29,7 +29,7 @@ class PolicyRun:
         self.policy = make_policy(
             scheme,
             SelectionSettings(importance_batches=2),
-            timings,
+            profile,
             Plan([k / epochs for k in range(epochs)], 1.0, steps_per_epoch),
             self.steps,
             probe or self.data.probe,

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 
-def with_reuse(timings, random=None, once=1.0):
-    """`timings` with costs of recording and replaying.
+def with_reuse(profile, random=None, once=1.0):
+    """`profile` with costs of recording and replaying.
 
     Args:
         random: NumPy's generator, of the sizes and of what is computed again; None: one MB, nothing.
@@ -14,10 +14,10 @@ def with_reuse(timings, random=None, once=1.0):
     """
     from elastictrainer.profiler.reuse_costs import ReuseCosts
 
-    n = len(timings)
+    n = len(profile)
     costs = ReuseCosts(
-        once=timings.forward.scaled(once),
-        once_flops=timings.forward,
+        once=profile.forward.scaled(once),
+        once_flops=profile.forward,
         cut_mb=np.ones(n) if random is None else random.random(n),
         recompute_ms=np.zeros(n) if random is None else random.random(n) / 10,
         write_ms=0.02,
@@ -25,15 +25,15 @@ def with_reuse(timings, random=None, once=1.0):
         read_ms=0.01,
         read_ms_per_mb=0.03,
     )
-    return dataclasses.replace(timings, reuse=costs)
+    return dataclasses.replace(profile, reuse=costs)
 
 
-def reusable_chain(timings, once=0.95):
+def reusable_chain(profile, once=0.95):
     """A chain whose forward work depends on the tensors nearer the input, and on these alone."""
     from elastictrainer.profiler.cost_groups import CostGroups
 
-    n = len(timings)
-    always, rest = timings.forward_ms / 6, timings.forward_ms * 5 / 6
+    n = len(profile)
+    always, rest = profile.forward_ms / 6, profile.forward_ms * 5 / 6
     groups = [(), *(range(k + 1) for k in range(n))]
     forward = CostGroups.from_sets(n, groups, [always, *np.full(n, rest / n)])
-    return with_reuse(dataclasses.replace(timings, forward=forward), once=once)
+    return with_reuse(dataclasses.replace(profile, forward=forward), once=once)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 from elastictrainer.runs.run_folder import RunFolder
 
 NAMES = [f"block_{i}/kernel" for i in range(12)]
@@ -10,14 +10,14 @@ NAMES = [f"block_{i}/kernel" for i in range(12)]
 
 def make_profile(validated=True):
     """A profile of twelve tensors: forward 10 ms, dW 1 ms and dy 0.5 ms each."""
-    timings = TensorTimings.from_chain(NAMES, 10.0, np.full(12, 1.0), np.full(12, 0.5))
-    timings.metadata = {"model": "tiny <b>&", "device": "abacus"}
+    profile = Profile.from_chain(NAMES, 10.0, np.full(12, 1.0), np.full(12, 0.5))
+    profile.metadata = {"model": "tiny <b>&", "device": "abacus"}
     if validated:
-        timings.validation = [
+        profile.validation = [
             {"selected": [11], "predicted_ms": 12.0, "measured_ms": 12.5},
             {"selected": [0, 11], "predicted_ms": 18.0, "measured_ms": 17.0},
         ]
-    return timings
+    return profile
 
 
 def make_run(folder, scheme="elastic", seconds=100.0, accuracy=0.8):

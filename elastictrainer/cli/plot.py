@@ -88,7 +88,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 def _draw(options: argparse.Namespace) -> Any:
     """Make the drawing that `options.what` and `options.paths` name."""
     from elastictrainer.plotting import profiles, selections, training
-    from elastictrainer.profiler.timings import TensorTimings
+    from elastictrainer.profiler.profile import Profile
     from elastictrainer.runs.run_folder import find_runs
 
     if options.what == "curves":
@@ -107,7 +107,7 @@ def _draw(options: argparse.Namespace) -> Any:
 
         return preview.data(preview.preview_settings(options.paths[0], options.trust_run))
     if options.what == "timings":
-        return profiles.timings(TensorTimings.load(options.paths[0]))
+        return profiles.by_layer(Profile.load(options.paths[0]))
     return selections.selection(find_runs(options.paths)[0])
 
 

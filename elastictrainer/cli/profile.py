@@ -43,7 +43,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     memory.require_enough(model, settings.batch_size)
     pixels = tf.random.uniform((settings.batch_size, *shape), 0, 255)
     labels = tf.random.uniform((settings.batch_size,), 0, classes, tf.int64)
-    timings = profiling.make_profile(
+    profile = profiling.make_profile(
         model,
         (pixels, labels),
         assembly.make_optimizer(settings),
@@ -54,8 +54,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         validate=settings.validate,
         seed=settings.seed,
     )
-    print(table(timings))
-    timings.save(path)
+    print(table(profile))
+    profile.save(path)
     print(f"profile: {path}")
 
 

@@ -4,72 +4,72 @@ from typing import List
 
 import numpy as np
 
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 
 _COSTLIEST = 10  # tensors listed
 _NAME_WIDTH = 54  # characters of a tensor's name
 
 
-def _flops(timings: TensorTimings) -> List[str]:
+def _flops(profile: Profile) -> List[str]:
     """Return a line with the FLOPs of a step; nothing if the profile holds no count."""
-    full = timings.step_flops(np.ones(len(timings), bool))
-    forward = timings.step_flops(np.zeros(len(timings), bool))
+    full = profile.step_flops(np.ones(len(profile), bool))
+    forward = profile.step_flops(np.zeros(len(profile), bool))
     if not full or forward is None:
         return []
     return [f"FLOPs         {full / 1e9:9.2f} G    a full step; {100 * forward / full:.1f} % of them forward"]
 
 
-def _memory(timings: TensorTimings) -> List[str]:
+def _memory(profile: Profile) -> List[str]:
     """Return a line with the memory of a step; nothing in a profile that was not measured for that."""
-    memory = timings.memory
+    memory = profile.memory
     if memory is None:
         return []
-    full, least = memory.step_bytes(timings.connected), memory.alone[timings.connected].min()
+    full, least = memory.step_bytes(profile.connected), memory.alone[profile.connected].min()
     return [
         f"memory        {full / 1e6:9.0f} MB    a full step, above the {memory.loaded / 1e6:.0f} MB of the "
         f"loaded model; {least / 1e6:.0f} MB the cheapest selection"
     ]
 
 
-def table(timings: TensorTimings) -> str:
+def table(profile: Profile) -> str:
     """Return full step, forward share, overlap, FLOPs, memory, coverage, rho_min, and the costliest tensors.
 
     A profile with measured selections (`et-profile --validate`) also gets their predicted and measured step
     times. Times are in ms. Tensors are in the order of dW plus dy time, the largest first.
     """
-    metadata = timings.metadata
+    metadata = profile.metadata
     input_shape = "x".join(map(str, metadata.get("input_shape", [])))
     lines = [
-        f"{metadata.get('model', 'model')}: {len(timings)} trainable tensors, "
+        f"{metadata.get('model', 'model')}: {len(profile)} trainable tensors, "
         f"batch {metadata.get('batch_size')}, input {input_shape}, {metadata['device']}, "
         f"{metadata['threads']['processors']} processor(s)",
-        f"full step     {timings.full_ms:9.1f} ms",
-        f"forward       {100 * timings.forward_share:9.1f} %   of the full step; "
-        f"{100 * timings.frozen_saving:.0f} % less where it is frozen",
-        f"overlap       {100 * timings.overlap:9.1f} %   of the dW time of an unselected tensor is not saved "
+        f"full step     {profile.full_ms:9.1f} ms",
+        f"forward       {100 * profile.forward_share:9.1f} %   of the full step; "
+        f"{100 * profile.frozen_saving:.0f} % less where it is frozen",
+        f"overlap       {100 * profile.overlap:9.1f} %   of the dW time of an unselected tensor is not saved "
         "(below 0: more than that time is saved)",
-        *_flops(timings),
-        *_memory(timings),
+        *_flops(profile),
+        *_memory(profile),
         f"coverage      {100 * metadata['coverage']:9.1f} %   of the busy time is attributed",
-        f"rho_min       {timings.rho_min:9.3f}     the smallest --rho with --reuse off"
-        + ("" if timings.reuse is None else f"; {timings.with_cache.rho_min:.3f} for a cached step"),
+        f"rho_min       {profile.rho_min:9.3f}     the smallest --rho with --reuse off"
+        + ("" if profile.reuse is None else f"; {profile.with_cache.rho_min:.3f} for a cached step"),
     ]
     lines += [f"  unattributed: {op['op']} {op['ms']:.2f} ms" for op in metadata["unattributed"][:3]]
     lines += ["", f"{'costliest tensors':<56}{'forward':>9}{'dW':>9}{'dy':>9}   ms"]
-    for i in np.argsort(-(timings.t_dw + timings.t_dy), kind="stable")[:_COSTLIEST]:
-        mark = " estimated" if timings.estimated[i] else ""
-        name = timings.names[i]
+    for i in np.argsort(-(profile.t_dw + profile.t_dy), kind="stable")[:_COSTLIEST]:
+        mark = " estimated" if profile.estimated[i] else ""
+        name = profile.names[i]
         if len(name) > _NAME_WIDTH:
             name = "..." + name[3 - _NAME_WIDTH :]
         lines.append(
-            f"{name:<56}{timings.t_forward[i]:9.2f}{timings.t_dw[i]:9.2f}{timings.t_dy[i]:9.2f}{mark}"
+            f"{name:<56}{profile.t_forward[i]:9.2f}{profile.t_dw[i]:9.2f}{profile.t_dy[i]:9.2f}{mark}"
         )
-    if timings.validation:
+    if profile.validation:
         lines += ["", f"{'random selection':<24}{'predicted ms':>14}{'measured ms':>14}{'error':>9}"]
-        errors = timings.validation_errors
-        for result, error in zip(timings.validation, errors):
+        errors = profile.validation_errors
+        for result, error in zip(profile.validation, errors):
             lines.append(
-                f"{len(result['selected']):>5} of {len(timings)} tensors   ".ljust(24)
+                f"{len(result['selected']):>5} of {len(profile)} tensors   ".ljust(24)
                 + f"{result['predicted_ms']:14.1f}{result['measured_ms']:14.1f}{100 * error:8.1f}%"
             )
         lines.append(

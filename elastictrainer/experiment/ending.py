@@ -5,7 +5,7 @@ from typing import Optional, Union
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.experiment.quantities import seconds_of
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.evaluation import Evaluation
@@ -19,11 +19,11 @@ _LEAVING_S = 1.0  # to print the summary and to leave Python: half of it measure
 _EXPORT_S = 15.0  # for each format
 
 
-def evaluating_s(settings: TrainSettings, timings: Optional[TensorTimings]) -> float:
+def evaluating_s(settings: TrainSettings, profile: Optional[Profile]) -> float:
     """Return the expected seconds of evaluating an image; 0 without a profile."""
-    if timings is None:
+    if profile is None:
         return 0.0
-    return _EVALUATION * 1e-3 / settings.batch_size * timings.full_ms * timings.forward_share
+    return _EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
 
 
 def deadline(

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.quantities import bytes_of
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs import resident
 from elastictrainer.runs.environment import memory_bytes
 from elastictrainer.runs.log import LOG
@@ -38,9 +38,9 @@ def limit(asked: Optional[str]) -> Optional[float]:
     return memory_limit.auto() if asked == "auto" else bytes_of(asked)
 
 
-def note_if_short(timings: Optional[TensorTimings], limited: Optional[float]) -> None:
+def note_if_short(profile: Optional[Profile], limited: Optional[float]) -> None:
     """Note where a run without a limit will not fit into what is free, and what to ask for."""
-    remark = "" if limited is not None else memory_limit.remark(timings)
+    remark = "" if limited is not None else memory_limit.remark(profile)
     if remark:
         LOG.info(remark)
 

@@ -15,9 +15,9 @@ from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.experiment.settings_checks import require_writable
 from elastictrainer.models import augmentation
 from elastictrainer.profiler.memory_profile import bytes_of, predicted
-from elastictrainer.profiler.profile import profile_model
+from elastictrainer.profiler.profile import Profile
+from elastictrainer.profiler.profile_model import profile_model
 from elastictrainer.profiler.scaled import for_batch
-from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs import environment
 from elastictrainer.runs.log import LOG
@@ -59,31 +59,31 @@ def profile_path(metadata: Dict[str, Any]) -> Path:
     return PROFILES / f"{model}_{data}_{metadata['optimizer']}_{short}.json"
 
 
-def differences(timings: TensorTimings, model: tf.keras.Model, metadata: Dict[str, Any]) -> List[str]:
+def differences(profile: Profile, model: tf.keras.Model, metadata: Dict[str, Any]) -> List[str]:
     """List in which of model, data shape, optimizer and device a profile differs; empty where it fits."""
     wanted = {**metadata, "device": environment.device(), "threads": environment.threads()}
-    found = timings.metadata
+    found = profile.metadata
     differing = [
         f"{key}: profile {found.get(key)}, here {value}"
         for key, value in wanted.items()
         if found.get(key) != value
     ]
     shapes = tuple(tuple(int(d) for d in v.shape) for v in model.trainable_weights)
-    if shapes != timings.shapes:
-        differing.append(f"trainable tensors: profile {len(timings)}, here {len(shapes)}, or of other shapes")
+    if shapes != profile.shapes:
+        differing.append(f"trainable tensors: profile {len(profile)}, here {len(shapes)}, or of other shapes")
     return differing
 
 
-def _load(path: Path, model: tf.keras.Model, metadata: Dict[str, Any]) -> Tuple[Optional[TensorTimings], str]:
+def _load(path: Path, model: tf.keras.Model, metadata: Dict[str, Any]) -> Tuple[Optional[Profile], str]:
     """Load a profile; None where it cannot be used, and why."""
     try:
-        timings = TensorTimings.load(path)
+        profile = Profile.load(path)
     except UsageError as error:
         return None, str(error).rstrip(".")
-    differing = differences(timings, model, metadata)
+    differing = differences(profile, model, metadata)
     if differing:
         return None, f"{path} is a profile of something else ({'; '.join(differing)})"
-    return timings, ""
+    return profile, ""
 
 
 def obtain_profile(
@@ -95,7 +95,7 @@ def obtain_profile(
     wanted: bool,
     kept: Optional[Path] = None,
     limit: Optional[float] = None,
-) -> Optional[TensorTimings]:
+) -> Optional[Profile]:
     """Load the profile to train with, or make and write it.
 
     Args:
@@ -112,12 +112,12 @@ def obtain_profile(
     """
     path = kept or Path(settings.profile or profile_path(metadata))
     named = kept is None and settings.profile is not None
-    timings, why = None, "no profile of this model, shape, batch and device yet"
+    profile, why = None, "no profile of this model, shape, batch and device yet"
     if named or path.exists():
-        timings, why = _load(path, model, metadata)
-        if timings is None and (named or wanted and kept is None):
+        profile, why = _load(path, model, metadata)
+        if profile is None and (named or wanted and kept is None):
             raise UsageError(f"{why}. Leave --profile out, or run et-profile with the same options.")
-    if timings is not None:
+    if profile is not None:
         LOG.info(f"profile: {path}")
     elif wanted:
         options = effort(settings)
@@ -125,14 +125,14 @@ def obtain_profile(
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
             require_writable_profile(path)
-        timings = make_profile(model, batch(), optimizer, metadata, limit, **options)
+        profile = make_profile(model, batch(), optimizer, metadata, limit, **options)
         # A device may be too slow to calibrate in the time that there is.
-        short |= bool(settings.calibration_seconds and not timings.metadata["calibration_seconds"])
+        short |= bool(settings.calibration_seconds and not profile.metadata["calibration_seconds"])
         if not short:
-            timings.save(path)
+            profile.save(path)
         where = "for this run alone" if short else str(path)
-        LOG.info(f"profile: {where} (full step {timings.full_ms:.1f} ms, rho_min {timings.rho_min:.3f})")
-    return timings
+        LOG.info(f"profile: {where} (full step {profile.full_ms:.1f} ms, rho_min {profile.rho_min:.3f})")
+    return profile
 
 
 def effort(settings: TrainSettings) -> Dict[str, Any]:
@@ -182,7 +182,7 @@ def make_profile(
     metadata: Dict[str, Any],
     limit: Optional[float] = None,
     **options: Any,
-) -> TensorTimings:
+) -> Profile:
     """Profile `model` as it will be trained, and say what could not be measured.
 
     Where a full step would have this process exceed `limit` bytes, on fewer examples; times are scaled then.
@@ -196,7 +196,7 @@ def make_profile(
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
     undo = limit is not None and undoes(model.trainable_variables)
-    timings = profile_model(
+    profile = profile_model(
         model,
         objective,
         batch,
@@ -206,14 +206,14 @@ def make_profile(
         undo=undo,
         **options,
     )
-    timings = with_reuse_costs(timings, objective, optimizer, batch)
+    profile = with_reuse_costs(profile, objective, optimizer, batch)
     if fitting < examples:
-        timings = for_batch(timings, fitting, examples)
+        profile = for_batch(profile, fitting, examples)
     for words, which in {
-        "the loss does not depend on these tensors; they cannot be trained": ~timings.connected,
-        "no op could be charged to these tensors; their time is estimated from FLOPs": timings.estimated,
+        "the loss does not depend on these tensors; they cannot be trained": ~profile.connected,
+        "no op could be charged to these tensors; their time is estimated from FLOPs": profile.estimated,
     }.items():
-        names = [name for name, marked in zip(timings.names, which) if marked]
+        names = [name for name, marked in zip(profile.names, which) if marked]
         if names:
             LOG.info(f"note: {words}: {', '.join(names)}")
-    return timings
+    return profile

@@ -24,7 +24,7 @@ from elastictrainer.experiment.settings_checks import check_together, require_wr
 from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
 from elastictrainer.models.solved_head import hold
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment
 from elastictrainer.runs.log import printed
@@ -85,8 +85,8 @@ def _train(
     keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
     kept = run.profile_path if resume and run.profile_path.exists() else None
     limit = memory.limit(settings.memory)
-    timings = _profile(settings, kept, data, model, optimizer, group, limit)
-    memory.note_if_short(timings, limit)
+    profile = _profile(settings, kept, data, model, optimizer, group, limit)
+    memory.note_if_short(profile, limit)
     sensor, source = energy.find_sensor()
     print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 
@@ -94,17 +94,17 @@ def _train(
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     if limit is not None:  # a forward pass of training fits; one of the usual 32 images may not
         data = dataclasses.replace(data, evaluated=min(data.evaluated, settings.batch_size))
-    image_s = ending.evaluating_s(settings, timings)
+    image_s = ending.evaluating_s(settings, profile)
     one_of = 1
     if settings.time and data.val_split is None:
         evaluation_s = data.evaluated_count("test") * image_s
         one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * seconds_of(settings.time))))
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
     deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, more)
-    trainer = _trainer(settings, run, data, model, optimizer, timings, group, rates, deadline, limit)
+    trainer = _trainer(settings, run, data, model, optimizer, profile, group, rates, deadline, limit)
     rising = RisingLoss(len(data.class_names))
     callbacks = [EnergyMetering(sensor), evaluation, record, rising, *users, checkpointing]
-    _begin(settings, run, resume, timings, inputs)
+    _begin(settings, run, resume, profile, inputs)
     exempt_from_collection()
     try:
         history = trainer.fit(
@@ -131,7 +131,7 @@ def _trainer(
     data: ImageData,
     model: tf.keras.Model,
     optimizer: Any,
-    timings: Optional[TensorTimings],
+    profile: Optional[Profile],
     group: Optional[Workers],
     rates: Optional[RateSchedule],
     deadline: Optional[Deadline],
@@ -141,7 +141,7 @@ def _trainer(
     trainer = Trainer(
         model,
         scheme=settings.scheme,
-        timings=timings,
+        profile=profile,
         probe=data.probe,
         workers=group,
         reuse=ReuseSettings(
@@ -203,14 +203,14 @@ def _profile(
     optimizer: Any,
     group: Optional[Workers],
     limit: Optional[float] = None,
-) -> Optional[TensorTimings]:
+) -> Optional[Profile]:
     """Obtain the profile of one process' work, see `profiling.obtain_profile`; the same for all processes."""
     share = dataclasses.replace(settings, batch_size=settings.batch_size // (group.count if group else 1))
     image_shape = (*data.image_size, model.input_shape[-1])
     metadata = profiling.profile_metadata(share, model, image_shape, len(data.class_names))
     wanted = schemes.create(settings.scheme).selects
 
-    def obtain() -> Optional[TensorTimings]:
+    def obtain() -> Optional[Profile]:
         return profiling.obtain_profile(
             settings, model, metadata, lambda: next(data.train(0)), optimizer, wanted, kept, limit
         )
@@ -219,19 +219,19 @@ def _profile(
         return obtain()
 
     def as_json() -> Any:
-        timings = obtain()
-        return timings and timings.to_json()
+        profile = obtain()
+        return profile and profile.to_json()
 
     # One profile for all, or they would select differently.
     received = group.broadcast(as_json)
-    return TensorTimings.from_json(received) if received else None
+    return Profile.from_json(received) if received else None
 
 
 def _begin(
     settings: TrainSettings,
     run: RunFolder,
     resume: bool,
-    timings: Optional[TensorTimings],
+    profile: Optional[Profile],
     inputs: Inputs,
 ) -> None:
     """Write the settings that a run is resumed by, and its environment."""
@@ -241,8 +241,8 @@ def _begin(
         run.write_config({**dataclasses.asdict(settings), "overwrite": False})
     if inputs.kept is not None and not run.kept_path.exists():
         inputs.kept.save(run.kept_path)
-    if timings is not None and not run.profile_path.exists():
-        timings.save(run.profile_path)
+    if profile is not None and not run.profile_path.exists():
+        profile.save(run.profile_path)
     if not run.environment_path.exists():
         started = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd()}
         run.write_environment({**environment.describe(), **started, **inputs.about})

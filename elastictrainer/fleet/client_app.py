@@ -90,7 +90,7 @@ def _prepared(message: Message, context: Context) -> Tuple[LocalTraining, ImageD
             "(weights) and seed."
         )
     profile = str(config.get("profile", settings.profile))
-    return training, data, Device(training.timings(data, profile), slow_down)
+    return training, data, Device(training.profile(data, profile), slow_down)
 
 
 @app.query()
@@ -98,7 +98,7 @@ def describe(message: Message, context: Context) -> Message:
     """Reply with the statistics of the client's images, and with what a round of full training takes."""
     training, data, device = _prepared(message, context)
     full_s = device.full_seconds(data.steps_per_epoch)
-    figures = {"full-seconds": full_s, "pass-seconds": device.timings.forward_share * full_s}
+    figures = {"full-seconds": full_s, "pass-seconds": device.profile.forward_share * full_s}
     return _reply(message, context, training.statistics(data).arrays(), figures)
 
 

@@ -17,7 +17,7 @@ from elastictrainer.fleet.feature_statistics import FeatureStatistics
 from elastictrainer.fleet.round_work import Device, RoundWork
 from elastictrainer.fleet.settings import FleetSettings
 from elastictrainer.models.solved_head import SolvableHead
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.selection.plan import PLAIN_INTERVAL
 from elastictrainer.selection.settings import check_tensors
 from elastictrainer.steps import optimizers
@@ -71,27 +71,27 @@ class LocalTraining:
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         self.model.compile(self.optimizer, classification_loss(), metrics=[accuracy], jit_compile=False)
         optimizers.build(self.optimizer, self.model.trainable_variables)
-        self._timings: Optional[TensorTimings] = None
+        self._profile: Optional[Profile] = None
         self._trainers: Dict[str, Trainer] = {}
         self._head: Optional[SolvableHead] = None
 
-    def timings(self, data: ImageData, file: str = "") -> TensorTimings:
+    def profile(self, data: ImageData, file: str = "") -> Profile:
         """Return the model's profile on this device: of `file`, or made on a minibatch and kept there.
 
         Raises:
             UsageError: the file holds no profile, or that of another model.
         """
-        if self._timings is None and file and Path(file).exists():
-            self._timings = TensorTimings.load(file)
-            check_tensors(self._timings, len(self._initial))
-        if self._timings is None:
+        if self._profile is None and file and Path(file).exists():
+            self._profile = Profile.load(file)
+            check_tensors(self._profile, len(self._initial))
+        if self._profile is None:
             batch = next(iter(data.train(0)))
             shape = tuple(int(size) for size in batch[0].shape[1:])
             metadata = profile_metadata(self._training, self.model, shape, self.classes)
-            self._timings = make_profile(self.model, batch, self.optimizer, metadata, **_PROFILE)
+            self._profile = make_profile(self.model, batch, self.optimizer, metadata, **_PROFILE)
             if file:
-                self._timings.save(file)
-        return self._timings
+                self._profile.save(file)
+        return self._profile
 
     def statistics(self, data: ImageData) -> FeatureStatistics:
         """Return the statistics of the features of all images, by the network that every client starts from.
@@ -140,16 +140,16 @@ class LocalTraining:
         work = device.work(settings.rule, seconds, data.steps_per_epoch, settings.least_rho, scored)
         if not work.steps:
             return Trained({}, 0, 0.0), kept
-        mask = np.ones(len(device.timings), bool)
+        mask = np.ones(len(device.profile), bool)
         if work.rho is None:
-            self._fit(self._trainer("full", device.timings), work, data, number)
+            self._fit(self._trainer("full", device.profile), work, data, number)
         else:
             scheme = state["scheme"] if holds else "elastic" if work.scored else "freeze-below"
-            trainer = self._trainer(scheme, device.timings, work)
+            trainer = self._trainer(scheme, device.profile, work)
             # The head is solved: no full steps come before the first selection, and none is timed.
-            fresh = {"policy": None, "steps": 1, "full_ms": [device.timings.full_ms]}
+            fresh = {"policy": None, "steps": 1, "full_ms": [device.profile.full_ms]}
             before = state["trainer"] if holds else fresh
-            trainer.restore({**before, "timings": None, "weights": digest(self.model.variables)})
+            trainer.restore({**before, "profile": None, "weights": digest(self.model.variables)})
             self._fit(trainer, work, data, number)
             trainer.keep_steps(_STEPS_KEPT)
             policy = trainer.state()["policy"]
@@ -167,13 +167,13 @@ class LocalTraining:
         for index, variable in enumerate(tf_variables(self.model.trainable_weights)):
             variable.assign(tensors.get(index, self._initial[index]))
 
-    def _trainer(self, scheme: str, timings: TensorTimings, work: Optional[RoundWork] = None) -> Trainer:
+    def _trainer(self, scheme: str, profile: Profile, work: Optional[RoundWork] = None) -> Trainer:
         """Return the trainer of a scheme, set to a round's work; its graphs serve every round."""
         if scheme not in self._trainers:
             self._trainers[scheme] = Trainer(
                 self.model,
                 scheme=scheme,
-                timings=timings,
+                profile=profile,
                 reuse="off",  # the next round has other weights: nothing is frozen for longer than an epoch
                 rho=1.0,
                 deterministic=True,  # the profile says how long steps take, not this process' clock

@@ -6,7 +6,7 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 
 RULES = ("elastic", "full", "drop")
 # A minibatch that tensors are scored on takes a full step and another gradient: two full steps at most.
@@ -37,20 +37,20 @@ class Device:
     """A client's device, by its profile.
 
     Attributes:
-        timings: the profile.
+        profile: the profile.
         slow_down: how many times as long every step is counted to take: 1 but in a simulation.
     """
 
-    timings: TensorTimings
+    profile: Profile
     slow_down: float = 1.0
 
     def seconds(self, steps: float, mask: NDArray[Any]) -> float:
         """Return how long so many steps under `mask` (N,) bool take."""
-        return 1e-3 * self.slow_down * steps * self.timings.step_time(mask)
+        return 1e-3 * self.slow_down * steps * self.profile.step_time(mask)
 
     def full_seconds(self, steps: float) -> float:
         """Return how long so many full steps take."""
-        return 1e-3 * self.slow_down * steps * self.timings.full_ms
+        return 1e-3 * self.slow_down * steps * self.profile.full_ms
 
     def work(self, rule: str, seconds: float, steps: int, least_rho: float, scored: int) -> RoundWork:
         """Return what the client does in a round.
@@ -72,7 +72,7 @@ class Device:
             return RoundWork(None, steps)
         if rule == "drop":
             return RoundWork(None, 0)
-        lowest = max(least_rho, self.timings.rho_min)
+        lowest = max(least_rho, self.profile.rho_min)
         if lowest >= 1:
             return RoundWork(None, int(steps * seconds / full_s))
         each_s = self.full_seconds(SCORING_STEPS)

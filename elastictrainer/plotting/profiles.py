@@ -6,7 +6,7 @@ import numpy as np
 
 from elastictrainer.plotting import captions
 from elastictrainer.plotting.drawing import Drawing, layer_of, layer_ticks, pyplot
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 
 # Of no scheme: these stand for kinds of work.
 _PARTS = {
@@ -16,7 +16,7 @@ _PARTS = {
 }
 
 
-def timings(profile: TensorTimings) -> Drawing:
+def by_layer(profile: Profile) -> Drawing:
     """Draw each layer's part of a step's time (above), and the time of training from a layer on (below).
 
     Layers are in the order of the model, from the input (left) to the output. The dy time of a layer is the
@@ -69,7 +69,7 @@ def timings(profile: TensorTimings) -> Drawing:
     return Drawing(figure, rows)
 
 
-def _layers(profile: TensorTimings) -> Dict[str, List[int]]:
+def _layers(profile: Profile) -> Dict[str, List[int]]:
     """Return the tensors of each layer, layers from the input to the output."""
     layers: Dict[str, List[int]] = {}
     for i in profile.order:
@@ -78,7 +78,7 @@ def _layers(profile: TensorTimings) -> Dict[str, List[int]]:
 
 
 def _from_each_layer(
-    layers: Dict[str, List[int]], profile: TensorTimings, cost: Callable[[np.ndarray], float]
+    layers: Dict[str, List[int]], profile: Profile, cost: Callable[[np.ndarray], float]
 ) -> np.ndarray:
     """Return (layers,): the cost of a step that trains that layer and all after it."""
     mask, costs = np.zeros(len(profile), bool), []

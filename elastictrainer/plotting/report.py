@@ -9,7 +9,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.plotting import captions, profiles, selections, table, training
 from elastictrainer.plotting.drawing import Drawing, label, pyplot
 from elastictrainer.plotting.tradeoff import tradeoff
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.files import write_text
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
@@ -48,7 +48,7 @@ def _about(run: RunFolder) -> Dict[str, Any]:
     if any("selected" in record for record in run.selections()):
         figures["Selected tensors"] = _picture(selections.selection(run))
     if run.profile_path.exists():
-        figures["Profile"] = _picture(profiles.timings(TensorTimings.load(run.profile_path)))
+        figures["Profile"] = _picture(profiles.by_layer(Profile.load(run.profile_path)))
     environment = {key: value for key, value in run.environment().items() if key not in _LONG}
     tables = {"Result": run.summary(), "Settings": run.config(), "Environment": environment}
     return {

@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 from elastictrainer.errors import UsageError
 from elastictrainer.plotting import captions
 from elastictrainer.plotting.drawing import Drawing, label, layer_of, layer_ticks, pyplot
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.run_folder import RunFolder
 
 _UNSELECTED = "#dddddd"
@@ -26,7 +26,7 @@ def selection(run: RunFolder) -> Drawing:
     records = [r for r in run.selections() if "selected" in r]
     if not records:
         raise UsageError(f"{run.path} has no selection to draw: its scheme does not select.")
-    profile = TensorTimings.load(run.profile_path)
+    profile = Profile.load(run.profile_path)
     share = 100 * profile.t_dw / profile.full_ms
     cells = np.full((len(records), len(profile)), np.nan)  # NaN is grey
     for row, record in zip(cells, records):

@@ -6,25 +6,25 @@ from typing import Tuple
 import numpy as np
 
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 
 _MOST = 0.9  # share of a traced time that a correction may move: measured noise must leave no time at zero
 
 
-def cheapest(timings: TensorTimings) -> np.ndarray:
+def cheapest(profile: Profile) -> np.ndarray:
     """Select the tensor that costs least, alone, (N,) bool; nearly all forward work is frozen then."""
-    return _only(timings, int(np.argmin(timings.alone_ms)))
+    return _only(profile, int(np.argmin(profile.alone_ms)))
 
 
-def earliest(timings: TensorTimings) -> np.ndarray:
+def earliest(profile: Profile) -> np.ndarray:
     """Select one tensor, (N,) bool, that needs nearly all activation gradients (dy) and has little dW work
     itself.
     """
-    dy = timings.dy.time_per_tensor() - timings.t_dw
-    return _only(timings, int(np.argmax(np.where(timings.connected, dy, -np.inf))))
+    dy = profile.dy.time_per_tensor() - profile.t_dw
+    return _only(profile, int(np.argmax(np.where(profile.connected, dy, -np.inf))))
 
 
-def calibrated(timings: TensorTimings, cheapest_ratio: float, earliest_ratio: float) -> TensorTimings:
+def calibrated(profile: Profile, cheapest_ratio: float, earliest_ratio: float) -> Profile:
     """Correct a profile so that it predicts the measured times of `cheapest` and `earliest`; the full step
     stays.
 
@@ -34,46 +34,46 @@ def calibrated(timings: TensorTimings, cheapest_ratio: float, earliest_ratio: fl
     it is not the share of time that the dW has in a full step (`overlap`).
 
     Args:
-        timings: from a trace, without either figure.
-        cheapest_ratio: measured step time of `cheapest(timings)` over the full step's.
-        earliest_ratio: of `earliest(timings)`.
+        profile: from a trace, without either figure.
+        cheapest_ratio: measured step time of `cheapest(profile)` over the full step's.
+        earliest_ratio: of `earliest(profile)`.
     """
-    full_ms = timings.step_time(timings.connected)
-    dw_ms, dy_ms = _dw_ms(timings), float(timings.dy.amount.sum())
+    full_ms = profile.step_time(profile.connected)
+    dw_ms, dy_ms = _dw_ms(profile), float(profile.dy.amount.sum())
 
     def terms(mask: np.ndarray, ratio: float) -> Tuple[float, float, float]:
         """Return ms: what the prediction lacks, what an overlap of 1 would add, and frozen forward work."""
-        forward = timings.forward
+        forward = profile.forward
         frozen = forward.has_members() & ~forward.active_groups(mask)
-        moved_ms = dw_ms * timings.dy.active_amount(mask) / dy_ms if dy_ms else 0.0
-        by_overlap_ms = moved_ms - timings.dw.active_amount(mask) - float(timings.t_update[mask].sum())
-        return ratio * full_ms - timings.step_time(mask), by_overlap_ms, float(forward.amount[frozen].sum())
+        moved_ms = dw_ms * profile.dy.active_amount(mask) / dy_ms if dy_ms else 0.0
+        by_overlap_ms = moved_ms - profile.dw.active_amount(mask) - float(profile.t_update[mask].sum())
+        return ratio * full_ms - profile.step_time(mask), by_overlap_ms, float(forward.amount[frozen].sum())
 
     # Two unknowns, two measured steps: for each, missing = overlap * by_overlap - saving * frozen.
-    missing_ms, by_overlap_ms, frozen_ms = terms(cheapest(timings), cheapest_ratio)
-    long_missing_ms, long_by_overlap_ms, long_frozen_ms = terms(earliest(timings), earliest_ratio)
+    missing_ms, by_overlap_ms, frozen_ms = terms(cheapest(profile), cheapest_ratio)
+    long_missing_ms, long_by_overlap_ms, long_frozen_ms = terms(earliest(profile), earliest_ratio)
     share = long_frozen_ms / frozen_ms if frozen_ms else 0.0
     by_overlap = long_by_overlap_ms - share * by_overlap_ms
     if by_overlap > 0.1 * dw_ms:  # else the two steps differ by too little to tell
-        timings = with_overlap(timings, (long_missing_ms - share * missing_ms) / by_overlap)
-    saved_ms = timings.overlap * by_overlap_ms - missing_ms
+        profile = with_overlap(profile, (long_missing_ms - share * missing_ms) / by_overlap)
+    saved_ms = profile.overlap * by_overlap_ms - missing_ms
     saving = float(np.clip(saved_ms / frozen_ms, 0.0, _MOST)) if frozen_ms else 0.0
-    return dataclasses.replace(timings, frozen_saving=saving)
+    return dataclasses.replace(profile, frozen_saving=saving)
 
 
-def middle(timings: TensorTimings) -> np.ndarray:
+def middle(profile: Profile) -> np.ndarray:
     """Select the tensor, (N,) bool, that has as many before it as behind it, alone."""
-    order = timings.order[timings.connected[timings.order]]
-    return _only(timings, int(order[len(order) // 2]))
+    order = profile.order[profile.connected[profile.order]]
+    return _only(profile, int(order[len(order) // 2]))
 
 
 def with_calibrated_reuse(
-    timings: TensorTimings,
+    profile: Profile,
     plain_ratio: float,
     write_ratio: float,
     cached_ratio: float,
     cheapest_cached_ratio: float,
-) -> TensorTimings:
+) -> Profile:
     """Correct a profile so that it predicts the measured times of cache writes and of cached steps.
 
     A step in two parts begins its second part with cold caches, which no trace of a whole step shows: that
@@ -82,19 +82,19 @@ def with_calibrated_reuse(
     step, whatever trains).
 
     Args:
-        timings: with its `reuse`, which has the times of writing and reading.
-        plain_ratio: measured time of a step of `middle(timings)`, computed as a whole, over the full step's.
+        profile: with its `reuse`, which has the times of writing and reading.
+        plain_ratio: measured time of a step of `middle(profile)`, computed as a whole, over the full step's.
         write_ratio: of writing a minibatch to the cache.
         cached_ratio: of a cached step.
-        cheapest_cached_ratio: of a cached step of `cheapest(timings)`.
+        cheapest_cached_ratio: of a cached step of `cheapest(profile)`.
     """
-    assert timings.reuse is not None
-    reuse, full_ms = timings.reuse, timings.full_ms
-    inside, short = middle(timings), cheapest(timings)
-    reading_ms = timings.with_cache.at_depth_ms
-    plain_ms, inside_ms = timings.step_time(inside), timings.cached_step_time(inside)
-    short_ms = timings.cached_step_time(short)
-    writing_ms = write_ratio * full_ms - timings.cache_write_time(inside)
+    assert profile.reuse is not None
+    reuse, full_ms = profile.reuse, profile.full_ms
+    inside, short = middle(profile), cheapest(profile)
+    reading_ms = profile.with_cache.at_depth_ms
+    plain_ms, inside_ms = profile.step_time(inside), profile.cached_step_time(inside)
+    short_ms = profile.cached_step_time(short)
+    writing_ms = write_ratio * full_ms - profile.cache_write_time(inside)
 
     # An error of the prediction of the whole step of `inside` is not the cache's: the change from that step
     # to the cached one counts. A cached step of `short` has hardly any work left: its own time counts.
@@ -107,39 +107,39 @@ def with_calibrated_reuse(
     # Where reading would take less than nothing, calling the step takes less than calling a full one; what is
     # spared is not slower either.
     read_ms = reuse.read_ms + missing_ms - slower * short_work_ms
-    most_ms = max(0.0, timings.forward.always - reuse.once.always)
+    most_ms = max(0.0, profile.forward.always - reuse.once.always)
     spared_ms = min(most_ms, max(0.0, -read_ms) / (1 + slower))
     reuse = dataclasses.replace(
         reuse,
-        once=reuse.once.joined(CostGroups.from_sets(len(timings), [()], [spared_ms])),
+        once=reuse.once.joined(CostGroups.from_sets(len(profile), [()], [spared_ms])),
         write_ms=max(0.0, reuse.write_ms + writing_ms),
         read_ms=max(0.0, read_ms),
         slower=slower,
     )
-    return dataclasses.replace(timings, reuse=reuse)
+    return dataclasses.replace(profile, reuse=reuse)
 
 
-def with_overlap(timings: TensorTimings, overlap: float) -> TensorTimings:
-    """Return `timings` from a trace, with the share `overlap` of the dW work charged to the dy work.
+def with_overlap(profile: Profile, overlap: float) -> Profile:
+    """Return `profile` from a trace, with the share `overlap` of the dW work charged to the dy work.
 
     An overlap that would leave less than a tenth of either is cut down to that.
     """
-    dw_ms, dy_ms = _dw_ms(timings), float(timings.dy.amount.sum())
+    dw_ms, dy_ms = _dw_ms(profile), float(profile.dy.amount.sum())
     if not dw_ms or not dy_ms:
-        return timings
+        return profile
     overlap = float(np.clip(overlap, -_MOST * min(1.0, dy_ms / dw_ms), _MOST))
     return dataclasses.replace(
-        timings,
-        dw=timings.dw.scaled(1 - overlap),
-        t_update=timings.t_update * (1 - overlap),
-        dy=timings.dy.scaled(1 + overlap * dw_ms / dy_ms),
+        profile,
+        dw=profile.dw.scaled(1 - overlap),
+        t_update=profile.t_update * (1 - overlap),
+        dy=profile.dy.scaled(1 + overlap * dw_ms / dy_ms),
         overlap=overlap,
     )
 
 
-def _dw_ms(timings: TensorTimings) -> float:
-    return float(timings.dw.amount.sum() + timings.t_update.sum())
+def _dw_ms(profile: Profile) -> float:
+    return float(profile.dw.amount.sum() + profile.t_update.sum())
 
 
-def _only(timings: TensorTimings, tensor: int) -> np.ndarray:
-    return np.arange(len(timings)) == tensor
+def _only(profile: Profile, tensor: int) -> np.ndarray:
+    return np.arange(len(profile)) == tensor

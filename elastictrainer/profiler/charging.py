@@ -8,13 +8,13 @@ from elastictrainer.profiler.attribution import BACKWARD, FORWARD, NEVER, UPDATE
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.function_bodies import bodies_of, charge_calls
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.xplane import Trace, charge_to, wall_shares
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat import name_of
 
 
-def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> TensorTimings:
+def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Profile:
     """Charge the traced ops to groups and put the groups on the scale of the untraced step.
 
     Args:
@@ -66,7 +66,7 @@ def timings_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Tens
     forward[0] = forward.get(0, 0.0) + always_ms * scale
     counted = _sums((0 if c.kind == FORWARD else c.members, count) for c, count in flops.items())
     lost = {trace.ops[c]: float(np.median(shares[:, c])) for c in np.flatnonzero(target < 0)}
-    return TensorTimings(
+    return Profile(
         names=tuple(name_of(v) for v in step.variables),
         shapes=tuple(tuple(int(d) for d in v.shape) for v in step.variables),
         dw=CostGroups.singletons(dw),

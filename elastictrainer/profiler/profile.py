@@ -1,156 +1,310 @@
-"""Profile a model: one full training step, traced and charged to its tensors."""
+"""The time model: what a training step costs under a selection of tensors. NumPy only."""
 
-import time
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
-import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler import calibration
-from elastictrainer.profiler.capture import SETTLED, capture, step_ms, warm_up
-from elastictrainer.profiler.charging import timings_from_trace
-from elastictrainer.profiler.interleaved import ratios_to_full
-from elastictrainer.profiler.memory_profile import bytes_of, measured_steps, step_memory
-from elastictrainer.profiler.timings import TensorTimings
-from elastictrainer.profiler.validation import validate_timings
-from elastictrainer.profiler.xla import refuse_compiled
-from elastictrainer.profiler.xplane import Trace
-from elastictrainer.runs import environment
-from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import CompiledStep, StepCache
-from elastictrainer.steps.keras_compat import name_of
-from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.snapshot import preserve_variables
+from elastictrainer.profiler import storage
+from elastictrainer.profiler.cost_groups import Amounts, CostGroups
+from elastictrainer.profiler.reuse_costs import ReuseCosts
+from elastictrainer.profiler.step_memory import StepMemory
 
-_MEASURED = 2  # steps after the first one, of whose memory the peak is taken
-_MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
-_LEAST_STEPS = 2  # traced where more would take too long, or too much memory
-_SHARE_OF_CAPTURES = 0.2  # of the time that a profile may take, for one capture
-_SHARE_OF_RUN = 0.1  # that timing may take: at rho 0.5 a run saves five times that
-_AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine differ by 3 % at most
+_LONGEST_STEP_MS = 1e9  # no step takes eleven days; such sums come from a damaged file
+
+Mask = Union[Sequence[bool], np.ndarray]  # (N,): True for a selected tensor
 
 
-def profile_model(
-    model: tf.Module,
-    loss: Union[Callable[[tf.Tensor, tf.Tensor], tf.Tensor], Objective],
-    batch: Tuple[Any, Any],
-    optimizer: Any = None,
-    *,
-    metrics: Tuple[Any, ...] = (),
-    warmup: int = SETTLED,
-    steps: int = 8,
-    calibrate_s: float = 40.0,
-    training_steps: Optional[int] = None,
-    allowed_s: float = np.inf,
-    validate: int = 0,
-    seed: int = 0,
-    undo: bool = False,
-    metadata: Optional[Dict[str, Any]] = None,
-) -> TensorTimings:
-    """Measure how long each trainable tensor's work takes on this device (paper Sec. 3.1 and 5.1).
+@dataclass
+class Profile:
+    """The profile: the time of each tensor's work on one device.
 
-    Works for any Keras model, and for a plain tf.Module that is called with inputs: ops are charged by what
-    depends on them in the graph, never by layer names. The model and the optimizer are left as they were.
+    All arrays are in the order of `model.trainable_weights`; all times are wall-clock ms of a step.
 
-    Args:
-        model: N trainable tensors.
-        loss: takes labels and outputs, returns a scalar; or an Objective of the model.
-        batch: inputs and labels of the size to train with.
-        optimizer: the one to train with; None: the paper's SGD.
-        metrics: Keras metrics that the training step updates.
-        warmup: steps before a measurement, of the full step and of each selection; five seconds at most.
-        steps: traced steps; times are medians over them.
-        calibrate_s: about how many seconds to time the two selections of `calibration` and the full step, in
-            turn.
-        training_steps: of the run that the profile is for. Timing takes a tenth of what they take at most, so
-            that a short run does not wait longer for its profile than it saves.
-        allowed_s: about how many seconds all may take: a slow device makes fewer steps, two at least, and no
-            calibration where they are used up.
-        validate: number of random selections to measure against the prediction.
-        seed: of the random selections.
-        undo: have each step undo its own updates, tensor by tensor, so that weights and slots are never there
-            twice: for a process whose memory is limited. Steps are a little slower, and selections not timed.
-        metadata: of model and data, for the profile.
-
-    Raises:
-        UsageError: the model has no trainable tensor, the loss depends on none, or XLA hides the ops.
+    Attributes:
+        names: N tensor names.
+        shapes: N tensor shapes.
+        dw: groups of weight gradient work (dW), one tensor each.
+        dy: groups of activation gradient work (dy), for one or more tensors.
+        forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
+        flops: groups of floating point operations of a step, next to the times; those of no member are the
+            forward pass and run in every step. None in a profile that was not counted.
+        frozen_saving: share of its time in 0..1 that forward work saves while no tensor it depends on is
+            selected.
+        overlap: share of the dW work that is charged to `dy`, because a step without the dW work does not
+            save it; negative where such a step saves more. `dw`, `dy` and `t_update` include it.
+        t_update: (N,) the optimizer's work for each tensor.
+        connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be
+            trained.
+        estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
+        reuse: the costs of cached activations; None where they were not measured.
+        memory: the memory of a step; None in a profile without that.
+        uses_cache: activations were cached before, and a step begins by reading them. All times of selections
+            are then those of such a cached step.
+        metadata: model, device, and the share of the time that could be attributed.
+        validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """
-    ends = time.perf_counter() + allowed_s
-    variables = model.trainable_variables
-    if not variables:
-        raise UsageError(
-            "the model has no trainable tensor: nothing to profile. Set `trainable = True` on a layer."
-        )
-    optimizer = optimizers.make("sgd") if optimizer is None else optimizer
-    optimizers.build(optimizer, variables)
-    objective = loss if isinstance(loss, Objective) else Objective(model, loss)
-    state = [*variables, *optimizers.variables_of(optimizer)]
-    undone = state if undo else []
-    step = CompiledStep(objective, optimizer, variables, metrics, undone=undone)
-    with measured_steps(copied=0 if undo else bytes_of(state)) as measured:
-        began = time.perf_counter()
-        step.trace(*batch)
-        refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
-        connected = np.array([g is not None for g in step.gradients])
-        if not connected.any():
+
+    names: Tuple[str, ...]
+    shapes: Tuple[Tuple[int, ...], ...]
+    dw: CostGroups
+    dy: CostGroups
+    forward: CostGroups
+    t_update: np.ndarray
+    connected: np.ndarray
+    estimated: np.ndarray
+    frozen_saving: float = 0.0
+    overlap: float = 0.0
+    flops: Optional[CostGroups] = None
+    reuse: Optional[ReuseCosts] = None
+    memory: Optional[StepMemory] = None
+    uses_cache: bool = False
+    metadata: Dict[str, Any] = field(default_factory=dict)
+    validation: List[Dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def from_chain(cls, names: Sequence[str], forward_ms: float, t_dw: Amounts, t_dy: Amounts) -> "Profile":
+        """Make the profile of a plain chain of tensors (the paper's model, Sec. 3.3).
+
+        Args:
+            names: N names; tensor 0 is nearest the input.
+            forward_ms: the forward pass, in ms.
+            t_dw: (N,) ms, paid when the tensor is selected.
+            t_dy: (N,) ms; tensor k's is paid when any of the tensors 0..k is selected.
+
+        Raises:
+            UsageError: lengths differ, or a time is negative or not finite.
+        """
+        n = len(names)
+        times = np.concatenate([[forward_ms], np.ravel(t_dw), np.ravel(t_dy)]).astype(np.float64)
+        if np.size(t_dw) != n or np.size(t_dy) != n:
             raise UsageError(
-                "the loss depends on no trainable tensor of the model: there is no gradient to profile."
+                f"{n} names, {np.size(t_dw)} values of t_dw, {np.size(t_dy)} of t_dy: they must agree."
             )
-        with preserve_variables([*step.state(), *state]):
-            step(*batch).numpy()
-            graph_s = time.perf_counter() - began
-            for _ in range(_MEASURED):
-                step(*batch).numpy()
-    if undo:
-        steps = min(steps, _LEAST_STEPS)  # the events of a step of ViT take 0.1 GB while they are read
-    with preserve_variables([*step.state(), *state]):
-        warmed = warm_up(step, batch, warmup)
-        if np.isfinite(ends):  # a capture makes each step twice
-            fitting = _SHARE_OF_CAPTURES * (ends - time.perf_counter()) / (2e-3 * step_ms(step, batch, 1)[0])
-            steps = int(np.clip(fitting, _LEAST_STEPS, steps))
-        trace, untraced = _quietest_capture(step, batch, steps, ends)
-        timings = timings_from_trace(step, trace, float(np.median(untraced)))
-        timings.memory = step_memory(step, batch, measured)
-        timings.metadata = {
-            **(metadata or {}),
-            **timings.metadata,
-            **environment.describe(),
-            "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "graph_ms": 1e3 * graph_s,  # to build the full step and to run it for the first time
-            "warmup_steps": warmed,
-            "traced_steps": steps,
-        }
-        if training_steps is not None:
-            calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * timings.full_ms)
-        # Steps of selections have slots: where steps are to undo theirs, there is no memory to time others.
-        if undo or time.perf_counter() > ends:
-            timings.metadata["calibration_seconds"] = 0.0
-            return timings
-        timings.metadata["calibration_seconds"] = calibrate_s
-        cache = StepCache(objective, optimizer, metrics, size=3)
-        masks = [calibration.cheapest(timings), calibration.earliest(timings)]
-        ratios = ratios_to_full(cache.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup)
-        timings = calibration.calibrated(timings, *ratios)
-        if validate:
-            timings.validation = validate_timings(
-                timings, objective, optimizer, batch, metrics, validate, seed
-            )
-    return timings
+        return cls(
+            names=tuple(names),
+            shapes=tuple(() for _ in names),
+            dw=CostGroups.singletons(times[1 : n + 1]),
+            dy=CostGroups.prefixes(times[n + 1 :]),
+            forward=CostGroups.from_sets(n, [()], [times[0]]),
+            t_update=np.zeros(n),
+            connected=np.ones(n, bool),
+            estimated=np.zeros(n, bool),
+        )
 
+    def __post_init__(self) -> None:
+        times = np.concatenate([self.dw.amount, self.dy.amount, self.forward.amount, self.t_update])
+        if not np.all(np.isfinite(times)) or np.any(times < 0):
+            raise UsageError("a time is negative or infinite.")
+        total = np.minimum(times, _LONGEST_STEP_MS).sum()
+        if not 0 < total < _LONGEST_STEP_MS:
+            raise UsageError(f"the times add up to {total:g} ms: that is no training step.")
 
-def _quietest_capture(
-    step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float
-) -> Tuple[Trace, np.ndarray]:
-    """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds
-    time.
+    def __len__(self) -> int:
+        return len(self.names)
 
-    `ends`: when no other one is begun, by time.perf_counter.
-    """
-    captures = [capture(step, batch, steps)]
-    while len(captures) < _MOST_CAPTURES and time.perf_counter() < ends:
-        captures.append(capture(step, batch, steps))
-        medians = sorted(float(np.median(untraced)) for _, untraced in captures)
-        if medians[1] <= _AGREEMENT * medians[0]:
-            break
-    return min(captures, key=lambda captured: float(np.median(captured[1])))
+    @cached_property
+    def with_cache(self) -> "Profile":
+        """Return the same profile for cached steps; as it is without `reuse`."""
+        return replace(self, uses_cache=True) if self.reuse else self
+
+    @cached_property
+    def _unfreeze_cost(self) -> CostGroups:
+        """Return by how much each forward group costs more while a member is selected."""
+        unfreeze_cost = self.forward.rows(self.forward.has_members()).scaled(self.frozen_saving)
+        if self.reuse is None or not self.uses_cache:
+            return unfreeze_cost
+        once = self.reuse.once.rows(self.reuse.once.has_members())
+        return unfreeze_cost.joined(once.scaled(1 - self.frozen_saving))
+
+    @cached_property
+    def saved_ms(self) -> np.ndarray:
+        """Return (N,) ms of forward work that a cached step saves where this tensor is the earliest that
+        trains.
+        """
+        assert self.reuse is not None
+        once = self.reuse.once
+        # With tensor d as the earliest that trains, a group is frozen unless its member nearest the output is
+        # d or nearer the output: what is left of the sum behind d.
+        passed = once.time_at_first_member(self.order)[self.order].cumsum()
+        shared = once.amount[once.has_members()].sum()
+        saved = np.empty(len(self))
+        saved[self.order] = (shared - passed) * (1 - self.frozen_saving)
+        return saved + once.always
+
+    @cached_property
+    def at_depth_ms(self) -> np.ndarray:
+        """Return (N,) ms that reading the cache costs a step whose earliest tensor is this one.
+
+        No more than it saves: work that does not pay is done in every step.
+        """
+        if self.reuse is None or not self.uses_cache:
+            return np.zeros(len(self))
+        # The rest of a step, behind the cut, runs with cold caches: longer by the share `slower`.
+        saved = self.saved_ms
+        alone_ms = np.where(self.connected, replace(self, uses_cache=False).alone_ms, saved)
+        slower_ms = self.reuse.slower * np.maximum(0.0, alone_ms - saved)
+        return np.minimum(self.reuse.cache_read_ms + slower_ms, saved)
+
+    @cached_property
+    def shared(self) -> CostGroups:
+        """Return the groups that tensors have in common: dy work, and forward work that unfreezing adds."""
+        return self.dy.joined(self._unfreeze_cost)
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """Return (N,) indices from the output inwards: fewest dy groups first; among equals, later tensors
+        first.
+        """
+        depth = self.dy.groups_per_tensor()
+        return np.lexsort((-np.arange(len(self)), depth))
+
+    @cached_property
+    def _place(self) -> np.ndarray:
+        """Return (N,): each tensor's place in `order`."""
+        return np.argsort(self.order)
+
+    @cached_property
+    def t_dw(self) -> np.ndarray:
+        """Return (N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1)."""
+        return self.dw.time_per_tensor() + self.t_update
+
+    @cached_property
+    def t_dy(self) -> np.ndarray:
+        """Return (N,) ms: dy groups whose member nearest the output is the tensor (paper Sec. 5.1)."""
+        return self.dy.time_at_first_member(self.order)
+
+    @cached_property
+    def t_forward(self) -> np.ndarray:
+        """Return (N,) ms: forward groups whose member nearest the output is the tensor."""
+        return self.forward.time_at_first_member(self.order)
+
+    @cached_property
+    def t_shared(self) -> np.ndarray:
+        """Return (N,) ms: t_dy, and the unfreeze cost of forward work whose member nearest the output is the
+        tensor.
+        """
+        return self.shared.time_at_first_member(self.order)
+
+    @cached_property
+    def forward_ms(self) -> float:
+        """Return the ms of every step, whatever is selected: the forward pass with all of it frozen."""
+        done_ms = self.reuse.once.always if self.reuse is not None and self.uses_cache else 0.0
+        return float(self.forward.amount.sum() - self._unfreeze_cost.amount.sum() - done_ms)
+
+    @property
+    def forward_share(self) -> float:
+        """Return the forward pass' share of a step that trains every tensor."""
+        return float(self.forward.amount.sum()) / self.full_ms
+
+    @cached_property
+    def full_ms(self) -> float:
+        """Return a step that trains every tensor, in ms."""
+        return float(
+            self.forward.amount.sum() + self.dw.amount.sum() + self.dy.amount.sum() + self.t_update.sum()
+        )
+
+    @cached_property
+    def alone_ms(self) -> np.ndarray:
+        """Return (N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
+        alone = self.forward_ms + self.t_dw + self.shared.time_per_tensor() + self.at_depth_ms
+        return np.where(self.connected, alone, np.inf)
+
+    @property
+    def rho_min(self) -> float:
+        """Return the cost of the cheapest non-empty selection over the full step."""
+        return min(1.0, float(self.alone_ms.min() / self.full_ms))  # a sum's last digit depends on its order
+
+    @property
+    def validation_errors(self) -> np.ndarray:
+        """Return (K,) relative errors of the predictions of measured selections: positive where too long."""
+        return np.array([v["predicted_ms"] / v["measured_ms"] - 1 for v in self.validation])
+
+    def as_mask(self, mask: Mask) -> np.ndarray:
+        """Return `mask` as (N,) bool; UsageError when its shape is another."""
+        array = np.asarray(mask)
+        if array.shape != (len(self),):
+            raise UsageError(f"a selection mask must have shape ({len(self)},), not {array.shape}.")
+        return array.astype(bool)
+
+    def step_time(self, mask: Mask) -> float:
+        """Predict the ms of a step under `mask` (N,) bool, by cost groups."""
+        mask = self.as_mask(mask)
+        # T(m) = T_fwd + sum of t_g over the groups g with a member in m + sum of t_update[i] over i in m:
+        # TensorFlow runs a backward op exactly when the gradient of one of its tensors is wanted.
+        return (
+            self.forward_ms
+            + self.dw.active_amount(mask)
+            + self.shared.active_amount(mask)
+            + float(self.t_update[mask].sum())
+            + self._depth_ms(mask)
+        )
+
+    def _earliest(self, mask: np.ndarray) -> int:
+        """Return the index of the tensor of `mask` (N,) bool that is nearest the input."""
+        return int(self.order[self._place[mask].max()])
+
+    def _depth_ms(self, mask: np.ndarray) -> float:
+        """Return `at_depth_ms` of the earliest tensor of `mask` (N,) bool; 0 where it is empty."""
+        return float(self.at_depth_ms[self._earliest(mask)]) if mask.any() else 0.0
+
+    def is_earlier(self, mask: np.ndarray) -> np.ndarray:
+        """Return (N,) bool: the tensors nearer the input than all of `mask` (N,) bool."""
+        return np.asarray(self._place > self._place[mask].max(initial=-1))
+
+    def earlier_cost_ms(self, mask: np.ndarray) -> np.ndarray:
+        """Return (N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
+        return np.where(self.is_earlier(mask), self.at_depth_ms - self._depth_ms(mask), 0.0)
+
+    def cache_write_time(self, mask: Mask) -> float:
+        """Predict the ms to compute and cache a minibatch's activations under `mask`; needs `reuse`."""
+        assert self.reuse is not None
+        earliest = self._earliest(self.as_mask(mask))
+        return float(self.saved_ms[earliest] + self.reuse.cache_write_ms[earliest])
+
+    def cached_step_time(self, mask: Mask) -> float:
+        """Predict the ms of a cached step under `mask`; needs `reuse`."""
+        return self.with_cache.step_time(mask)
+
+    def cached_step_flops(self, mask: Mask) -> Optional[float]:
+        """Predict the floating point operations of a cached step; None where the profile has no count."""
+        assert self.reuse is not None
+        once, flops = self.reuse.once_flops, self.step_flops(mask)
+        return flops and flops - float(once.amount.sum()) + once.active_amount(self.as_mask(mask))
+
+    def step_flops(self, mask: Mask) -> Optional[float]:
+        """Predict the floating point operations of a step under `mask` (N,) bool; None where the profile has
+        no count.
+        """
+        if self.flops is None:
+            return None
+        return self.flops.always + self.flops.active_amount(self.as_mask(mask))
+
+    def chain_time(self, mask: Mask) -> float:
+        """Predict the ms of a step under `mask` by the paper's chain: never less than `step_time`."""
+        mask = self.as_mask(mask)
+        # t_dy up to and with the earliest selected tensor, as in the worked example of the paper's Sec. 3.3;
+        # its Eq. 7 leaves that tensor's own t_dy out.
+        shared_ms = self.t_shared[~self.is_earlier(mask)].sum()
+        return self.forward_ms + float(shared_ms + self.t_dw[mask].sum()) + self._depth_ms(mask)
+
+    def to_json(self) -> Dict[str, Any]:
+        """Return the profile as plain JSON values."""
+        return storage.to_json(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Profile":
+        """Read the profile that `to_json` wrote; UsageError where `value` is none."""
+        return cls(**storage.fields(value))
+
+    def save(self, path: Union[str, Path]) -> None:
+        """Write the profile as JSON, completely or not at all."""
+        storage.write(self, path)
+
+    @classmethod
+    def load(cls, path: Union[str, Path]) -> "Profile":
+        """Read a profile; UsageError, naming the file, where it is missing, no profile, or damaged."""
+        return storage.read(path, cls.from_json)

@@ -20,9 +20,9 @@ VERSION = 1  # raised by a change after which an older program would misread a f
 _Profile = TypeVar("_Profile")
 
 
-def write(timings: Any, path: Union[str, Path]) -> None:
-    """Write a profile (TensorTimings), completely or not at all."""
-    write_json(path, to_json(timings))
+def write(profile: Any, path: Union[str, Path]) -> None:
+    """Write a profile (Profile), completely or not at all."""
+    write_json(path, to_json(profile))
 
 
 def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:
@@ -43,42 +43,42 @@ def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:
     raise UsageError(f"cannot read the profile {path}: {problem} {again}")
 
 
-def to_json(timings: Any) -> Dict[str, Any]:
-    """Return a profile (TensorTimings) as plain JSON values. Derived times are for people; `fields` ignores
+def to_json(profile: Any) -> Dict[str, Any]:
+    """Return a profile (Profile) as plain JSON values. Derived times are for people; `fields` ignores
     them.
     """
     return {
         "format": FORMAT,
         "version": VERSION,
-        "metadata": timings.metadata,
-        "full_ms": timings.full_ms,
-        "forward_ms": timings.forward_ms,
-        "frozen_saving": timings.frozen_saving,
-        "overlap": timings.overlap,
-        "rho_min": timings.rho_min,
+        "metadata": profile.metadata,
+        "full_ms": profile.full_ms,
+        "forward_ms": profile.forward_ms,
+        "frozen_saving": profile.frozen_saving,
+        "overlap": profile.overlap,
+        "rho_min": profile.rho_min,
         "tensors": [
             {
                 "name": name,
                 "shape": list(shape),
-                "t_forward": float(timings.t_forward[i]),
-                "t_dw": float(timings.t_dw[i]),
-                "t_dy": float(timings.t_dy[i]),
-                "t_update": float(timings.t_update[i]),
-                "connected": bool(timings.connected[i]),
-                "estimated": bool(timings.estimated[i]),
+                "t_forward": float(profile.t_forward[i]),
+                "t_dw": float(profile.t_dw[i]),
+                "t_dy": float(profile.t_dy[i]),
+                "t_update": float(profile.t_update[i]),
+                "connected": bool(profile.connected[i]),
+                "estimated": bool(profile.estimated[i]),
             }
-            for i, (name, shape) in enumerate(zip(timings.names, timings.shapes))
+            for i, (name, shape) in enumerate(zip(profile.names, profile.shapes))
         ],
-        "groups": {key: getattr(timings, key).to_json() for key in ("dw", "dy", "forward")},
-        "flops": None if timings.flops is None else timings.flops.to_json("flops"),
-        "reuse": timings.reuse and timings.reuse.to_json(),
-        "memory": timings.memory and timings.memory.to_json(),
-        "validation": timings.validation,
+        "groups": {key: getattr(profile, key).to_json() for key in ("dw", "dy", "forward")},
+        "flops": None if profile.flops is None else profile.flops.to_json("flops"),
+        "reuse": profile.reuse and profile.reuse.to_json(),
+        "memory": profile.memory and profile.memory.to_json(),
+        "validation": profile.validation,
     }
 
 
 def fields(value: Any) -> Dict[str, Any]:
-    """Read the fields of the TensorTimings that `to_json` wrote; UsageError where the schema refuses it."""
+    """Read the fields of the Profile that `to_json` wrote; UsageError where the schema refuses it."""
     import jsonschema
 
     if not isinstance(value, dict) or value.get("format") != FORMAT:

@@ -5,31 +5,31 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 
 from elastictrainer.profiler.interleaved import ratios_to_full
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.compiled_step import StepCache
 from elastictrainer.steps.objective import Objective
 
 _SECONDS = 3.0  # of each selection
 
 
-def random_masks(timings: TensorTimings, count: int, seed: int) -> List[np.ndarray]:
+def random_masks(profile: Profile, count: int, seed: int) -> List[np.ndarray]:
     """Return `count` non-empty selections (N,) bool: a random depth, and a random share of the tensors above
     it.
     """
     random = np.random.default_rng(seed)
-    order = timings.order[timings.connected[timings.order]]
+    order = profile.order[profile.connected[profile.order]]
     masks = []
     for _ in range(count):
         earliest = random.integers(len(order))
-        mask = np.zeros(len(timings), bool)
+        mask = np.zeros(len(profile), bool)
         mask[order[: earliest + 1]] = random.random(earliest + 1) < random.uniform(0.1, 1.0)
         mask[order[earliest]] = True
         masks.append(mask)
     return masks
 
 
-def validate_timings(
-    timings: TensorTimings,
+def validate_profile(
+    profile: Profile,
     objective: Objective,
     optimizer: Any,
     batch: Tuple[Any, Any],
@@ -47,13 +47,13 @@ def validate_timings(
     """
     cache = StepCache(objective, optimizer, metrics, size=2)
     rows = []
-    for mask in random_masks(timings, count, seed):
-        (ratio,) = ratios_to_full(cache.get, [mask], timings.connected, batch, _SECONDS).tolist()
+    for mask in random_masks(profile, count, seed):
+        (ratio,) = ratios_to_full(cache.get, [mask], profile.connected, batch, _SECONDS).tolist()
         rows.append(
             {
                 "selected": np.flatnonzero(mask).tolist(),
-                "predicted_ms": timings.step_time(mask),
-                "measured_ms": ratio * timings.step_time(timings.connected),
+                "predicted_ms": profile.step_time(mask),
+                "measured_ms": ratio * profile.step_time(profile.connected),
             }
         )
     return rows

@@ -9,7 +9,7 @@ from typing import Any, Callable, List, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.cache_reader import CacheReader
 from elastictrainer.reuse.cache_storage import CacheError, CacheStorage, Column
 from elastictrainer.reuse.forward_pass import ForwardPass
@@ -47,7 +47,7 @@ class ActivationCache:
         capacity: int,
         settings: ReuseSettings,
         forward: ForwardPass,
-        timings: Optional[TensorTimings] = None,
+        profile: Optional[Profile] = None,
         features: Optional[str] = None,
     ):
         """
@@ -58,7 +58,7 @@ class ActivationCache:
             capacity: examples at most.
             settings: of the cache.
             forward: the model's.
-            timings: its profile; None: what to store is decided by FLOPs.
+            profile: its profile; None: what to store is decided by FLOPs.
             features: name of a tensor that `write` also computes, though nobody stores it.
 
         Raises:
@@ -69,8 +69,8 @@ class ActivationCache:
         self._states = random_states(step.objective.model)
         traced = TracedStep(step.part(*spec), self._states)
         traced.stop_where_examples_mix(minibatch, forward.examples)
-        op_cost = forward.op_costs(timings)
-        reuse = timings and timings.reuse
+        op_cost = forward.op_costs(profile)
+        reuse = profile and profile.reuse
         self._ms_per_mb = reuse.read_ms_per_mb if reuse else TYPICAL_MS_PER_MB
         self._split, folder = self._choose(traced, capacity, op_cost)
         once, frozen = (

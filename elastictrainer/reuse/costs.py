@@ -12,8 +12,8 @@ import tensorflow as tf
 from elastictrainer.profiler.calibration import cheapest, middle, with_calibrated_reuse
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.reuse_costs import ReuseCosts
-from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.cache_reader import CacheReader
 from elastictrainer.reuse.cache_storage import CacheStorage, Column
 from elastictrainer.reuse.cut import least_cost_cut
@@ -34,41 +34,39 @@ _LEAST_S = 2.0  # to calibrate in: shorter measurements differ by more than they
 
 
 def with_reuse_costs(
-    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
-) -> TensorTimings:
-    """Add `reuse` to `timings`, measured in a few seconds, and calibrated for half as long as the profile.
+    profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
+) -> Profile:
+    """Add `reuse` to `profile`, measured in a few seconds, and calibrated for half as long as the profile.
 
     Args:
-        timings: the model's profile.
+        profile: the model's profile.
         objective: of the model.
         optimizer: built for all its trainable tensors.
         batch: inputs and labels of the size to train with.
     """
-    reuse = _measured(timings, objective, optimizer, batch)
+    reuse = _measured(profile, objective, optimizer, batch)
     gc.collect()  # the graphs of what was measured are in each other's way otherwise
-    timings = dataclasses.replace(timings, reuse=reuse)
-    seconds = float(timings.metadata.get("calibration_seconds", 0.0))
-    return _calibrated(timings, objective, optimizer, batch, seconds / 2)
+    profile = dataclasses.replace(profile, reuse=reuse)
+    seconds = float(profile.metadata.get("calibration_seconds", 0.0))
+    return _calibrated(profile, objective, optimizer, batch, seconds / 2)
 
 
-def _measured(
-    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
-) -> ReuseCosts:
+def _measured(profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]) -> ReuseCosts:
     """Measure the costs of cached activations, as far as one step tells."""
     forward = ForwardPass(objective, optimizer, batch)
-    traced, members, op_cost = forward.traced, forward.members, forward.op_costs(timings)
+    traced, members, op_cost = forward.traced, forward.members, forward.op_costs(profile)
     operations, frozen = traced.ops.operations, traced.ops.frozen
     # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
     # no tensor: their share of it is measured by itself.
-    once = {0: min(_input_ms(traced, members, batch), timings.forward.always)}
+    once = {0: min(_input_ms(traced, members, batch), profile.forward.always)}
     flops, counted = flops_of(operations), {0: 0.0}
     for k in frozen:
         if members[k]:
             once[members[k]] = once.get(members[k], 0.0) + op_cost(operations[k])
         counted[members[k]] = counted.get(members[k], 0.0) + flops[k]
     (write_ms, write_ms_per_mb), (read_ms, read_ms_per_mb) = _transfer_ms(len(tf.nest.flatten(batch[0])[0]))
-    cut_mb, recompute_ms = _cuts(timings, traced, members, op_cost, read_ms_per_mb, batch)
-    n = len(timings)
+    cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, read_ms_per_mb, batch)
+    n = len(profile)
     return ReuseCosts(
         CostGroups.from_bits(n, once),
         CostGroups.from_bits(n, counted),
@@ -82,26 +80,26 @@ def _measured(
 
 
 def _calibrated(
-    timings: TensorTimings, objective: Objective, optimizer: Any, batch: Tuple[Any, Any], seconds: float
-) -> TensorTimings:
-    """Correct the `reuse` of `timings` by measuring `middle` and `cheapest` for about so many seconds.
+    profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any], seconds: float
+) -> Profile:
+    """Correct the `reuse` of `profile` by measuring `middle` and `cheapest` for about so many seconds.
 
     As it was where that is too short a time, or nothing can be done once.
     """
     if seconds < _LEAST_S:
-        return timings
+        return profile
     found = []
     # Timed in turn with the full step: three kinds of steps, and one.
-    for mask, kinds, share in ((middle(timings), KINDS, 2 / 3), (cheapest(timings), (CACHE_READ,), 1 / 3)):
+    for mask, kinds, share in ((middle(profile), KINDS, 2 / 3), (cheapest(profile), (CACHE_READ,), 1 / 3)):
         try:
-            steps = StepVariants(timings, mask, objective, optimizer, batch)
+            steps = StepVariants(profile, mask, objective, optimizer, batch)
         except NotCacheable:
-            return timings
+            return profile
         found.append(steps.ratios(share * seconds, kinds))
         steps.close()
     inside, short = found
     return with_calibrated_reuse(
-        timings, inside[PLAIN], inside[CACHE_WRITE], inside[CACHE_READ], short[CACHE_READ]
+        profile, inside[PLAIN], inside[CACHE_WRITE], inside[CACHE_READ], short[CACHE_READ]
     )
 
 
@@ -118,7 +116,7 @@ def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]
 
 
 def _cuts(
-    timings: TensorTimings,
+    profile: Profile,
     traced: TracedStep,
     members: Sequence[int],
     op_cost: OpCosts,
@@ -133,12 +131,12 @@ def _cuts(
 
     found: Dict[int, Tuple[float, float]] = {}
     at_depth, above = [], 0
-    depths = timings.order
+    depths = profile.order
     asked = set(np.linspace(0, len(depths) - 1, min(len(depths), _MOST_CUTS)).astype(int).tolist())
     for place, tensor in enumerate(depths):
         above |= 1 << int(tensor)
         frozen = {k for k in traced.ops.frozen if not members[k] & above}
-        # Tensors of `timings.order` up to this one train: the ops that depend on none of them are frozen.
+        # Tensors of `profile.order` up to this one train: the ops that depend on none of them are frozen.
         if place in asked and len(frozen) not in found:  # the sets are nested: their sizes tell them apart
             ops = dataclasses.replace(traced.ops, frozen=frozen)
             cut = least_cost_cut(ops, traced.needed(frozen), op_cost, lambda t: ms_per_mb * mb(t))
@@ -147,7 +145,7 @@ def _cuts(
         at_depth.append(len(frozen))
     sizes = np.array(sorted(found))
     nearest = [found[sizes[np.searchsorted(sizes, count, side="right") - 1]] for count in at_depth]
-    cut_mb, again_ms = np.zeros(len(timings)), np.zeros(len(timings))
+    cut_mb, again_ms = np.zeros(len(profile)), np.zeros(len(profile))
     cut_mb[depths], again_ms[depths] = np.array(nearest).T
     return np.where(np.isfinite(cut_mb), cut_mb, _UNSTORABLE_MB), again_ms
 

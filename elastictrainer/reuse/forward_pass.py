@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Optional, Tuple
 
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.op_costs import OpCosts, weights_of
 from elastictrainer.reuse.split import TracedStep
 from elastictrainer.steps.compiled_step import CompiledStep
@@ -55,6 +55,6 @@ class ForwardPass:
         tensor = self.traced.input_of(kernel)
         return None if tensor is None or tensor.shape.rank != 2 else tensor.name
 
-    def op_costs(self, timings: Optional[TensorTimings]) -> OpCosts:
+    def op_costs(self, profile: Optional[Profile]) -> OpCosts:
         """Return the cost of each op by a profile."""
-        return OpCosts(timings, self.traced.ops.operations, self._weights, self.members)
+        return OpCosts(profile, self.traced.ops.operations, self._weights, self.members)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.function_bodies import CALLS, LOOPS
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 
 TYPICAL_MS_PER_MB = 0.2  # to read, on a laptop's processor; only its ratio to the next one decides anything
 _TYPICAL_FLOPS_PER_MS = 2e7  # the same for computing
@@ -20,23 +20,23 @@ class OpCosts:
 
     def __init__(
         self,
-        timings: Optional[TensorTimings],
+        profile: Optional[Profile],
         operations: Sequence[Any],
         weights: Sequence[float],
         members: Sequence[int],
     ):
         """
         Args:
-            timings: the profile; None: typical times by FLOPs alone.
+            profile: the profile; None: typical times by FLOPs alone.
             operations: of the graph of a step.
             weights: of each, see `weights_of`.
             members: of each, the tensors that it depends on, as bits.
         """
         names = [op.name for op in operations]
-        if timings is None:
+        if profile is None:
             self._ms = {name: w / _TYPICAL_FLOPS_PER_MS for name, w in zip(names, weights)}
             return
-        group_ms = {sum(1 << i for i in group): ms for group, ms in timings.forward.sets()}
+        group_ms = {sum(1 << i for i in group): ms for group, ms in profile.forward.sets()}
         # A convolution that runs fused with the bias behind it is measured with that: the profile has no
         # group for it alone, and it shares the time of the least group that has all its tensors.
         sizes = sorted((bin(group).count("1"), group) for group in group_ms)
@@ -45,7 +45,7 @@ class OpCosts:
         by_group: Dict[int, float] = {}
         for bits, weight in zip(members, weights):
             by_group[bits] = by_group.get(bits, 0.0) + weight
-        mean = timings.forward.amount.sum() / max(1e-30, sum(weights))
+        mean = profile.forward.amount.sum() / max(1e-30, sum(weights))
         rates = {
             bits: group_ms[bits] / max(1e-30, weight) if bits in group_ms else mean
             for bits, weight in by_group.items()

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.profiler.interleaved import ratios_to_full
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.activation_cache import ActivationCache
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.settings import ReuseSettings
@@ -44,7 +44,7 @@ class StepVariants:
 
     def __init__(
         self,
-        timings: TensorTimings,
+        profile: Profile,
         mask: np.ndarray,
         objective: Objective,
         optimizer: Any,
@@ -53,7 +53,7 @@ class StepVariants:
     ):
         """
         Args:
-            timings: the profile, with its `reuse`.
+            profile: the profile, with its `reuse`.
             mask: (N,) bool: the selection.
             objective, optimizer, metrics: as for CompiledStep.
             batch: inputs and labels; all steps train on it.
@@ -66,11 +66,11 @@ class StepVariants:
         self._batch = batch
         capacity = _WRITTEN * len(tf.nest.flatten(batch[0])[0])
         spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
-        full = step_of(timings.connected)
+        full = step_of(profile.connected)
         full.trace(*batch)
         plain = step_of(mask, full)
         forward = ForwardPass(objective, optimizer, batch, full)
-        self.cache = ActivationCache(plain, batch, spec, capacity, ReuseSettings(), forward, timings)
+        self.cache = ActivationCache(plain, batch, spec, capacity, ReuseSettings(), forward, profile)
         self._places = itertools.count()
         self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.cache.random_states]
         with preserve_variables(self._variables):

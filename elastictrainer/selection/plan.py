@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import List, Optional
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 
 FEWEST, MOST = 1.0, 12.0  # epochs of an interval: more than the most add nothing
 _MOST_INTERVALS = 4
@@ -41,7 +41,7 @@ class Plan:
 
 
 def plan(
-    timings: Optional[TensorTimings],
+    profile: Optional[Profile],
     steps_per_epoch: int,
     epochs: int,
     full_epochs: float,
@@ -58,41 +58,41 @@ def plan(
     what was learned and whose cache holds the images augmented in another way.
 
     Args:
-        timings: the profile; needed where activations are cached.
+        profile: the profile; needed where activations are cached.
         steps_per_epoch, epochs: of the run; a run by the clock decides itself how many epochs it makes.
         full_epochs: the run's time, in epochs of full training.
         cached: whether activations are cached.
         interval: epochs between two selections, as the user asks; None: by the rule above.
         by_clock: the clock ends the run, and `epochs` does not count.
     """
-    if not cached or timings is None:
+    if not cached or profile is None:
         count = max(1, round(epochs / (interval or PLAIN_INTERVAL)))
     elif interval:
         count = max(1, round(epochs / interval))
     else:
         # An epoch costs about a forward pass, by the rule above: this many fit into the run's time.
-        count = max(1, min(_MOST_INTERVALS, round(full_epochs / timings.forward_share / MOST)))
+        count = max(1, min(_MOST_INTERVALS, round(full_epochs / profile.forward_share / MOST)))
         if not by_clock:
             count = min(count, max(1, epochs // 2))  # one epoch would never read its cache
     passes = epochs / count
     if by_clock:
-        fitting = full_epochs / timings.forward_share / count if timings is not None else MOST
+        fitting = full_epochs / profile.forward_share / count if profile is not None else MOST
         passes = min(MOST, max(FEWEST, fitting))
     return Plan([k / count for k in range(count)], passes, steps_per_epoch)
 
 
-def require_reachable(rho: float, timings: TensorTimings, cached: bool) -> None:
+def require_reachable(rho: float, profile: Profile, cached: bool) -> None:
     """Refuse a time in which not even the cheapest selection can train.
 
     Args:
         rho: the time asked for, over full training's.
-        timings: the profile.
+        profile: the profile.
         cached: whether activations are cached and read.
 
     Raises:
         UsageError: `rho` is too low; the message has the lowest.
     """
-    lowest = timings.with_cache.rho_min if cached else timings.rho_min
+    lowest = profile.with_cache.rho_min if cached else profile.rho_min
     if not lowest <= rho <= 1:
         more = "" if cached else " A lower one needs --reuse auto."
         raise UsageError(f"rho {rho:g} is not achievable on this device. Valid: {lowest:.3f} to 1.{more}")

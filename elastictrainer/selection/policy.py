@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, Optional, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, Solver, choose
@@ -23,7 +23,7 @@ class Policy:
 
     Attributes:
         plan: when the intervals begin.
-        timings: the model's profile; None: nothing is predicted.
+        profile: the model's profile; None: nothing is predicted.
         mask: (N,) bool, in the order of `model.trainable_weights`: what trains; None: before the first.
         masks: every selection so far; empty where the scheme does not select.
         interval: number of intervals begun.
@@ -38,17 +38,17 @@ class Policy:
         self,
         mask: Optional[NDArray[np.bool_]],
         plan: Plan,
-        timings: Optional[TensorTimings] = None,
+        profile: Optional[Profile] = None,
         at_interval: Callable[[], Dict[str, Any]] = dict,
         log: Log = lambda record: None,
     ):
         """
         Args:
-            mask, plan, timings: see above.
+            mask, plan, profile: see above.
             at_interval: called at the start of every interval but the first; returns figures for the log.
             log: takes the figures, together with the step's number.
         """
-        self.mask, self.plan, self.timings = mask, plan, timings
+        self.mask, self.plan, self.profile = mask, plan, profile
         self.masks: List[NDArray[np.bool_]] = []
         self.interval = 0
         self._at_interval, self._log = at_interval, log
@@ -100,7 +100,7 @@ class ElasticPolicy(Policy):
 
     def __init__(
         self,
-        timings: TensorTimings,
+        profile: Profile,
         plan: Plan,
         score: Callable[[int], NDArray[np.float64]],
         scores: bool = True,
@@ -111,18 +111,18 @@ class ElasticPolicy(Policy):
     ):
         """
         Args:
-            timings, plan: see `Policy`.
+            profile, plan: see `Policy`.
             score: makes the (N,) importances of the tensors as they are now, for an interval of this number.
             scores: whether the importances depend on the state of training, so that the head comes first.
             solver, memory: see `select`.
             on_freeze: called with the mask whenever the tensors outside it cease to train.
             log: takes the record of each selection.
         """
-        super().__init__(None, plan, timings, log=log)
+        super().__init__(None, plan, profile, log=log)
         self.scores = scores
         self.importance: Optional[NDArray[np.float64]] = None
         self._record: Dict[str, Any] = {}  # of the latest choice, for the log
-        self._timings, self._score, self._solver, self._memory = timings, score, solver, memory
+        self._profile, self._score, self._solver, self._memory = profile, score, solver, memory
         self._on_freeze = on_freeze
 
     def score(self) -> None:
@@ -171,7 +171,7 @@ class ElasticPolicy(Policy):
         if "masks" not in state:
             return
         super().restore(state)
-        tensors = np.arange(len(self._timings))
+        tensors = np.arange(len(self._profile))
         self.masks = [np.isin(tensors, selected) for selected in state["masks"]]
         self.mask = self.masks[-1] if self.masks else None
         self.importance = None if state["importance"] is None else np.array(state["importance"])
@@ -179,7 +179,7 @@ class ElasticPolicy(Policy):
     def _choose(self, target: float, cached: bool) -> NDArray[np.bool_]:
         """Choose by the latest importances."""
         importance, previous = np.asarray(self.importance), self.masks[-1] if self.masks else None
-        possible = self._timings.with_cache if cached else self._timings
+        possible = self._profile.with_cache if cached else self._profile
         # A target that no step can meet is no error here: late in a run by the clock little time is left.
         target = float(np.clip(target, possible.rho_min, 1.0))
         mask, exception = choose(possible, importance, target, self._solver, previous, self._memory)

@@ -5,7 +5,7 @@ from typing import Any, Iterator, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.selection.knapsack import solve_chain
 
 _WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of memory, where it is limited; the rest is that of time
@@ -23,7 +23,7 @@ class Search:
 
     def __init__(
         self,
-        timings: TensorTimings,
+        profile: Profile,
         importance: NDArray[Any],
         useful: NDArray[Any],
         budget_ms: float,
@@ -31,23 +31,23 @@ class Search:
     ):
         """
         Args:
-            timings: the profile, N tensors.
+            profile: the profile, N tensors.
             importance: (N,) larger is better.
             useful: (N,) bool: the tensors that may be selected.
             budget_ms: of a step.
             memory: bytes of a process, see `StepMemory.total`; None: any.
         """
-        self._timings, self._importance, self._useful = timings, importance, useful
+        self._profile, self._importance, self._useful = profile, importance, useful
         self._budget_ms, self._memory = budget_ms, memory
-        self._time_ms = max(budget_ms - timings.forward_ms, 1e-9)  # where there is no room, nothing fits
-        parts = [timings.shared.scaled(1 / self._time_ms)]
-        if memory is not None and timings.memory is not None:
-            parts.append(timings.memory.groups.scaled(1 / max(timings.memory.room(memory), 1e-9)))
+        self._time_ms = max(budget_ms - profile.forward_ms, 1e-9)  # where there is no room, nothing fits
+        parts = [profile.shared.scaled(1 / self._time_ms)]
+        if memory is not None and profile.memory is not None:
+            parts.append(profile.memory.groups.scaled(1 / max(profile.memory.room(memory), 1e-9)))
         # A group of one tensor is a cost of its own, as its dW work is.
-        several = [part.members_in(np.ones(len(timings), bool)) > 1 for part in parts]
+        several = [part.members_in(np.ones(len(profile), bool)) > 1 for part in parts]
         self._shared = [part.rows(rows) for part, rows in zip(parts, several)]
         self._alone = np.stack([part.rows(~rows).time_per_tensor() for part, rows in zip(parts, several)])
-        self._alone[0] += timings.t_dw / self._time_ms
+        self._alone[0] += profile.t_dw / self._time_ms
 
     def solve(self, resolution: int) -> NDArray[Any]:
         """Return (N,) bool: the selection of most importance that was found; empty where nothing fits.
@@ -70,11 +70,11 @@ class Search:
 
     def fits(self, mask: NDArray[Any]) -> bool:
         """Return whether time and memory suffice for a selection."""
-        return self._timings.step_time(mask) <= self._budget_ms and self.fits_memory(mask)
+        return self._profile.step_time(mask) <= self._budget_ms and self.fits_memory(mask)
 
     def fits_memory(self, mask: NDArray[Any]) -> bool:
         """Return whether memory suffices for a selection."""
-        memory = self._timings.memory
+        memory = self._profile.memory
         return self._memory is None or memory is None or memory.total(mask) <= self._memory
 
     def _worth(self, mask: NDArray[Any]) -> float:
@@ -82,9 +82,9 @@ class Search:
 
     def _on_chain(self, weights: NDArray[Any], resolution: int) -> Iterator[NDArray[Any]]:
         """Yield the knapsack's answers for budgets added with `weights` (K,); they may exceed one."""
-        order = self._timings.order
+        order = self._profile.order
         shared = weights @ np.stack([part.time_at_first_member(order) for part in self._shared])
-        to_depth = np.cumsum(shared[order]) + weights[0] * self._timings.at_depth_ms[order] / self._time_ms
+        to_depth = np.cumsum(shared[order]) + weights[0] * self._profile.at_depth_ms[order] / self._time_ms
         single, ranked = (weights @ self._alone)[order], np.where(self._useful, self._importance, 0.0)[order]
         for budget in _BUDGETS:
             mask = np.zeros(len(order), bool)
@@ -98,7 +98,7 @@ class Search:
     def _cost(self, mask: NDArray[Any]) -> NDArray[Any]:
         """Return (K,) of a selection."""
         cost = self._alone[:, mask].sum(axis=1) + [part.active_amount(mask) for part in self._shared]
-        cost[0] = (self._timings.step_time(mask) - self._timings.forward_ms) / self._time_ms
+        cost[0] = (self._profile.step_time(mask) - self._profile.forward_ms) / self._time_ms
         return np.asarray(cost)
 
     def _filled(self, mask: NDArray[Any], but: int = -1) -> NDArray[Any]:
@@ -108,7 +108,7 @@ class Search:
         for _ in range(_PASSES):
             # A tensor costs what it takes alone, and the groups that no selected tensor has started yet.
             new = np.stack([part.rows(~part.active_groups(mask)).time_per_tensor() for part in self._shared])
-            deeper = self._timings.earlier_cost_ms(mask) / self._time_ms
+            deeper = self._profile.earlier_cost_ms(mask) / self._time_ms
             adds, starts = self._alone + new, new.any(axis=0) | (deeper != 0)
             adds[0] += deeper
             left = 1 - self._cost(mask)

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elastictrainer.errors import UsageError, unknown
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.selection.search import Search
 
 UNCHANGED = "unchanged"  # the selection is the previous one: no tensor has a positive importance
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
 # From the profile, the (N,) importances and the ms that a step may take, to the (N,) bool of what trains, all
 # in the order of `model.trainable_weights`.
-Solver = Callable[[TensorTimings, NDArray[Any], float], NDArray[Any]]
+Solver = Callable[[Profile, NDArray[Any], float], NDArray[Any]]
 _LARGEST = 1e100  # of an importance: sums and quotients of such numbers stay finite
 
 
@@ -34,7 +34,7 @@ class Selection:
 
 
 def select(
-    timings: TensorTimings,
+    profile: Profile,
     importance: ArrayLike,
     rho: float,
     solver: Union[str, Solver] = "dp",
@@ -44,13 +44,13 @@ def select(
 ) -> Selection:
     """Choose the tensors with the largest summed importance whose step takes at most `rho` of the full step.
 
-    Maximises sum(importance[i] for selected i) subject to `timings.step_time(mask) <= rho * timings.full_ms`
+    Maximises sum(importance[i] for selected i) subject to `profile.step_time(mask) <= rho * profile.full_ms`
     (paper Sec. 3.3). Tensors of importance zero or less are never selected.
 
     Args:
-        timings: the profile, N tensors.
+        profile: the profile, N tensors.
         importance: (N,) larger is better, in the order of `model.trainable_weights`.
-        rho: requested step time over the full step's, in [timings.rho_min, 1].
+        rho: requested step time over the full step's, in [profile.rho_min, 1].
         solver: "dp": a knapsack on the chain model, exact there up to costs rounded up to 1 / resolution of
             the budget; the time that the chain overestimates is then spent by the cost groups. Or a `Solver`
             of one's own, such as `freeze_below`; whether it meets the budget is not checked.
@@ -68,21 +68,21 @@ def select(
             or too little memory for any tensor.
     """
     importance = np.asarray(importance, np.float64)
-    if importance.shape != (len(timings),):
-        raise UsageError(f"importance must have shape ({len(timings)},), not {importance.shape}.")
+    if importance.shape != (len(profile),):
+        raise UsageError(f"importance must have shape ({len(profile)},), not {importance.shape}.")
     beyond = np.flatnonzero(~(np.abs(importance) < _LARGEST))
     if len(beyond):
         raise UsageError(
-            f"the importance of {timings.names[beyond[0]]} is {importance[beyond[0]]:g}: the loss diverged. "
+            f"the importance of {profile.names[beyond[0]]} is {importance[beyond[0]]:g}: the loss diverged. "
             "Lower the learning rate, or check the data."
         )
-    if cached and not timings.reuse:
+    if cached and not profile.reuse:
         raise UsageError(
             "the profile does not have the costs of cached steps, which `cached` needs: take one that "
             "et-profile or Trainer.fit made."
         )
-    timings = timings.with_cache if cached else timings
-    rho_min = timings.rho_min
+    profile = profile.with_cache if cached else profile
+    rho_min = profile.rho_min
     if not rho_min * (1 - 1e-9) <= rho <= 1:
         raise UsageError(
             f"rho {rho:g} is not achievable: the cheapest selection takes {rho_min:.3f} of the full step. "
@@ -94,35 +94,35 @@ def select(
         raise UsageError(f"resolution must be at least 1, not {resolution}.")
 
     # rho_min x full_ms may come out a last digit below what the cheapest selection takes.
-    budget = max(rho, rho_min) * timings.full_ms * (1 + 1e-12)
-    useful = _useful(timings, importance, memory)
-    search = Search(timings, importance, useful, budget, memory)
+    budget = max(rho, rho_min) * profile.full_ms * (1 + 1e-12)
+    useful = _useful(profile, importance, memory)
+    search = Search(profile, importance, useful, budget, memory)
     if isinstance(solver, str):
         mask = search.solve(resolution)
     else:
-        mask = timings.as_mask(solver(timings, importance, budget)) & timings.connected
-        for tensor in timings.order[::-1]:
+        mask = profile.as_mask(solver(profile, importance, budget)) & profile.connected
+        for tensor in profile.order[::-1]:
             if search.fits_memory(mask):
                 break
             mask[tensor] = False
-    return Selection(mask, timings.step_time(mask), float(importance[mask].sum()))
+    return Selection(mask, profile.step_time(mask), float(importance[mask].sum()))
 
 
-def _useful(timings: TensorTimings, importance: NDArray[Any], memory: Optional[float]) -> NDArray[Any]:
+def _useful(profile: Profile, importance: NDArray[Any], memory: Optional[float]) -> NDArray[Any]:
     """Return (N,) bool: the tensors whose training promises something, and fits alone into memory.
 
     Raises:
         UsageError: none fits, or the profile does not say what a step takes.
     """
-    useful = (importance > 0) & timings.connected
+    useful = (importance > 0) & profile.connected
     if memory is None:
         return useful
-    if timings.memory is None:
+    if profile.memory is None:
         raise UsageError(
             "the profile does not say what a step takes of memory: make a new one with et-profile, on a "
             "device that trains on its processor."
         )
-    total = np.where(timings.connected, timings.memory.loaded + timings.memory.alone, np.inf)
+    total = np.where(profile.connected, profile.memory.loaded + profile.memory.alone, np.inf)
     if total.min() > memory:
         raise UsageError(
             f"{memory / 1e9:.2f} GB of memory are too little to train any tensor: the cheapest one takes "
@@ -132,7 +132,7 @@ def _useful(timings: TensorTimings, importance: NDArray[Any], memory: Optional[f
 
 
 def choose(
-    timings: TensorTimings,
+    profile: Profile,
     importance: NDArray[Any],
     rho: float,
     solver: Union[str, Solver] = "dp",
@@ -150,12 +150,12 @@ def choose(
     Raises:
         UsageError: as `select`; or no importance is positive, and there is no previous selection.
     """
-    mask = select(timings, importance, rho, solver=solver, memory=memory).mask
+    mask = select(profile, importance, rho, solver=solver, memory=memory).mask
     if mask.any():
         return mask, None
-    useful = _useful(timings, importance, memory)
+    useful = _useful(profile, importance, memory)
     if useful.any():
-        return np.arange(len(timings)) == np.argmin(np.where(useful, timings.alone_ms, np.inf)), OVER_BUDGET
+        return np.arange(len(profile)) == np.argmin(np.where(useful, profile.alone_ms, np.inf)), OVER_BUDGET
     if previous is None:
         raise UsageError(
             "no tensor's update promises to lower the loss. Is the learning rate too high, or the model "
@@ -164,14 +164,14 @@ def choose(
     return previous, UNCHANGED
 
 
-def freeze_below(timings: TensorTimings, importance: NDArray[Any], budget: float) -> NDArray[Any]:
+def freeze_below(profile: Profile, importance: NDArray[Any], budget: float) -> NDArray[Any]:
     """Select all tensors from the output inwards that the budget allows; importance does not count. A
     `Solver`.
     """
-    best = np.zeros(len(timings), bool)
+    best = np.zeros(len(profile), bool)
     mask = best.copy()
-    for tensor in timings.order[timings.connected[timings.order]]:
+    for tensor in profile.order[profile.connected[profile.order]]:
         mask[tensor] = True
-        if timings.step_time(mask) <= budget:  # earlier ones may cost less where they cache less
+        if profile.step_time(mask) <= budget:  # earlier ones may cost less where they cache less
             best = mask.copy()
     return best

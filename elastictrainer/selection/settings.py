@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SelectionSettings:
             raise UsageError(f"rho must be above 0 and at most 1, not {self.rho:g}.")
 
 
-def check_tensors(timings: TensorTimings, tensors: int) -> None:
+def check_tensors(profile: Profile, tensors: int) -> None:
     """Refuse, with a UsageError, a profile that has another number of tensors."""
-    if len(timings) != tensors:
-        raise UsageError(f"the profile has {len(timings)} tensors, the model {tensors}: profile this model.")
+    if len(profile) != tensors:
+        raise UsageError(f"the profile has {len(profile)} tensors, the model {tensors}: profile this model.")

@@ -5,7 +5,7 @@ from typing import Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import Plan
@@ -19,7 +19,7 @@ _WORTH_S = 30.0
 
 def expected_parts(
     state: RunState,
-    timings: Optional[TensorTimings],
+    profile: Optional[Profile],
     plan: Plan,
     cached: bool,
     mask: Optional[NDArray[np.bool_]],
@@ -37,7 +37,7 @@ def expected_parts(
         assert deadline is not None
         seconds = deadline.for_training_s()
     return forecast(
-        timings,
+        profile,
         plan,
         state.full_step_ms(),
         cached,
@@ -54,7 +54,7 @@ def expected_parts(
 def affordable_scheme(
     state: RunState,
     scheme: Scheme,
-    timings: Optional[TensorTimings],
+    profile: Optional[Profile],
     plan: Plan,
     cached: bool,
     head: Optional[HeadWork],
@@ -67,9 +67,9 @@ def affordable_scheme(
     if not scheme.selects or (state.deadline is None and head is None):
         return scheme
     seconds = None
-    if state.deadline is None and timings is not None:
+    if state.deadline is None and profile is not None:
         # The full step is built and timed first; in full training it is built as well.
-        step_s = 1e-3 * timings.full_ms
+        step_s = 1e-3 * profile.full_ms
         built_s = GRAPH_STEPS * step_s
         full_s = state.epochs * state.steps_per_epoch * step_s + built_s
         if full_s < _WORTH_S:
@@ -78,14 +78,14 @@ def affordable_scheme(
     for other in (None, "freeze-below"):
         tried = scheme if other is None else schemes.create(other)
         scores = tried.scores
-        expected = expected_parts(state, timings, plan, cached, None, scores, head, seconds)
+        expected = expected_parts(state, profile, plan, cached, None, scores, head, seconds)
         if expected is None or expected.enough:
             if other:
                 LOG.info("there is no time to score tensors: the last layers train")
             return tried
     assert expected is not None
     alone = schemes.create("traditional-tl")
-    parts = expected_parts(state, timings, plan, cached, alone.mask(state.model), False, head, seconds)
+    parts = expected_parts(state, profile, plan, cached, alone.mask(state.model), False, head, seconds)
     if head is None or parts is None or not (parts.enough or state.deadline is None):
         return scheme
     if seconds is None:

@@ -5,7 +5,7 @@ from typing import Optional
 
 import numpy as np
 
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledStep, StepCache
@@ -19,12 +19,12 @@ from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, FULL_TRACING, TIMING
 
 
-def full_epochs(state: RunState, timings: Optional[TensorTimings]) -> float:
+def full_epochs(state: RunState, profile: Optional[Profile]) -> float:
     """Return a run's time in epochs of full training, as far as it is known before any step."""
-    if state.deadline is None or timings is None:
+    if state.deadline is None or profile is None:
         return state.epochs * (1.0 if state.rho is None else state.rho)
     left_s = state.deadline.for_training_s() - state.spent_s()
-    return left_s / (1e-3 * timings.full_ms * state.steps_per_epoch)
+    return left_s / (1e-3 * profile.full_ms * state.steps_per_epoch)
 
 
 class Budgeting:
@@ -82,7 +82,7 @@ class Budgeting:
         if state.deadline is not None or (state.progress.full_ms and not again):
             return  # the budget does not depend on it, or is set
         if self._memory is not None and self._memory.undoes:
-            state.progress.full_ms.append(self._memory.timings.full_ms)  # more full steps would take too much
+            state.progress.full_ms.append(self._memory.profile.full_ms)  # more full steps would take too much
             return
         with contextlib.ExitStack() as laps:
             variables, metrics = model.trainable_variables, self._steps.metrics
@@ -107,7 +107,7 @@ class Budgeting:
         assert policy is not None
         mask = None if policy.selects else policy.mask
         expected = expected_parts(
-            state, policy.timings, policy.plan, self._cached, mask, policy.scores, self._head, seconds
+            state, policy.profile, policy.plan, self._cached, mask, policy.scores, self._head, seconds
         )
         if expected is None:
             return

@@ -176,7 +176,7 @@ class CachedStepRunner:
         if self._forward is None:
             self._forward = ForwardPass(steps.objective, steps.optimizer, minibatch, steps.full())
         features = self._forward.features(head.head.kernel) if head else None
-        timings = None if state.policy is None else state.policy.timings
+        profile = None if state.policy is None else state.policy.profile
         capacity = len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch
         return ActivationCache(
             steps.step(mask),
@@ -185,6 +185,6 @@ class CachedStepRunner:
             capacity,
             self._settings,
             self._forward,
-            timings,
+            profile,
             features,
         )

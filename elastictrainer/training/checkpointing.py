@@ -27,7 +27,7 @@ _STEPS_BETWEEN_AGREEMENTS = 5  # of processes that train together: an exchange t
 class Checkpointing(TrainerCallback):
     """Writes a run's checkpoints, and lets it go on from the newest one.
 
-    The result is that of an uninterrupted run to the bit, where the profile is given (`timings`) and the
+    The result is that of an uninterrupted run to the bit, where the profile is given (`profile`) and the
     clock decides nothing (`deterministic=True`).
 
     SIGINT, SIGTERM and SIGHUP finish the step, write one more checkpoint, and raise Interrupted; a second one

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.selection.plan import FEWEST, Plan
 
 # What a selection takes, in full steps: to build its graphs; to score the tensors as well. Measured with
@@ -96,7 +96,7 @@ class Forecast:
 
 
 def forecast(
-    timings: Optional[TensorTimings],
+    profile: Optional[Profile],
     plan: Plan,
     full_ms: Optional[float],
     cached: bool,
@@ -111,7 +111,7 @@ def forecast(
     """Estimate the parts of a run by the clock; None without a profile.
 
     Args:
-        timings: the profile.
+        profile: the profile.
         plan: the run's intervals.
         full_ms: of a full step now; None: the profile's.
         cached: whether activations are cached.
@@ -120,21 +120,21 @@ def forecast(
         head: of solving it; None: it stays.
         budget_s, spent_s, ending_s, check_s: see `Forecast`.
     """
-    if timings is None:
+    if profile is None:
         return None
-    full_s = 1e-3 * (full_ms or timings.full_ms)
+    full_s = 1e-3 * (full_ms or profile.full_ms)
     intervals = len(plan.starts)
-    pass_s = plan.steps_per_epoch * full_s * timings.forward_share
+    pass_s = plan.steps_per_epoch * full_s * profile.forward_share
     selects = mask is None
     passes_s = pass_s * (intervals if cached and selects else head is not None)
     if head is not None:
-        passes_s += head.solving_s + full_s * timings.forward_share * head.sample * scores
-    cheapest = timings.with_cache if cached and selects else timings
+        passes_s += head.solving_s + full_s * profile.forward_share * head.sample * scores
+    cheapest = profile.with_cache if cached and selects else profile
     # An epoch of the cheapest selection, in epochs of full training. After a solved head that gains nothing:
     # the head is worth its time alone, and the least is an epoch as the plan has it.
     least = cheapest.rho_min if selects else 0.0 if head is not None else 1.0
     if selects and cached and head is not None:
-        least = FEWEST * max(least, timings.forward_share)
+        least = FEWEST * max(least, profile.forward_share)
     return Forecast(
         budget_s,
         spent_s,

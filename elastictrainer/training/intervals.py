@@ -117,27 +117,27 @@ class Intervals:
         step that does all work: the share of full training's time that was asked for.
         """
         state, policy = self._state, self._policy
-        plan, timings = policy.plan, policy.timings
+        plan, profile = policy.plan, policy.profile
         rho = 1.0 if state.rho is None else state.rho
-        if not cached or timings is None:
+        if not cached or profile is None:
             return rho
         # With W the time to build graphs and to write the cache, the steps of the interval have the rest of
         # its time: target = (time left to its end - W) / steps, over a full step.
         steps = plan.passes * plan.steps_per_epoch
         left_s = state.budget.seconds_until(plan.end(policy.interval), state.spent_s())
-        full_s = 1e-3 * (state.full_step_ms() or timings.full_ms)
+        full_s = 1e-3 * (state.full_step_ms() or profile.full_ms)
         if left_s is None:  # the steps end the run: the profile alone decides
-            full_s = 1e-3 * timings.full_ms
+            full_s = 1e-3 * profile.full_ms
             left_s = rho * full_s * steps
         else:
             left_s -= self._graphs_s(full_s)
             if self._head and not policy.interval:
                 left_s -= self._head.solving_s + (state.deadline.check_s if state.deadline else 0.0)
         # Caching a minibatch takes a forward pass, and writing the cut of the middle tensor.
-        cache_write_ms = float(timings.forward.amount.sum())
-        if timings.reuse is not None:
-            cache_write_ms += float(np.median(timings.reuse.cache_write_ms))
-        cache_write_s = plan.steps_per_epoch * full_s * cache_write_ms / timings.full_ms
+        cache_write_ms = float(profile.forward.amount.sum())
+        if profile.reuse is not None:
+            cache_write_ms += float(np.median(profile.reuse.cache_write_ms))
+        cache_write_s = plan.steps_per_epoch * full_s * cache_write_ms / profile.full_ms
         return (left_s - cache_write_s) / steps / full_s
 
     def _graphs_s(self, full_s: float) -> float:

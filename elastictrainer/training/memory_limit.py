@@ -9,8 +9,8 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.memory_profile import bytes_of
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.step_memory import StepMemory
-from elastictrainer.profiler.timings import TensorTimings
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
@@ -36,11 +36,11 @@ class MemoryLimit:
         scale: time of a full step over that of one on `examples` examples.
     """
 
-    def __init__(self, limit: float, timings: TensorTimings, model: Any, optimizer: Any):
+    def __init__(self, limit: float, profile: Profile, model: Any, optimizer: Any):
         """
         Args:
             limit: bytes.
-            timings: the model's profile.
+            profile: the model's profile.
             model, optimizer: of the run, built.
 
         Raises:
@@ -49,17 +49,17 @@ class MemoryLimit:
         """
         resident.keep_nothing()
         resident.give_back()
-        if timings.memory is None:
+        if profile.memory is None:
             raise UsageError(
                 "memory: the profile does not say what a step takes. Make a new one with et-profile, on a "
                 "device that trains on its processor."
             )
-        memory = _in_this_process(timings.memory)
+        memory = _in_this_process(profile.memory)
         slots = CostGroups.singletons(optimizers.slot_bytes(optimizer, model.trainable_variables))
         memory = dataclasses.replace(memory, slots=slots)  # an older profile does not have them
-        self.timings = dataclasses.replace(timings, memory=memory)
+        self.profile = dataclasses.replace(profile, memory=memory)
         self._limit = limit
-        connected, variables = timings.connected, model.trainable_variables
+        connected, variables = profile.connected, model.trainable_variables
         self.undoes = undoes(variables)
         copied = copies(variables, optimizer)
         least = max(
@@ -96,11 +96,11 @@ class MemoryLimit:
 
     def lines(self) -> Iterator[str]:
         """Yield lines on how the memory is divided."""
-        memory = self.timings.memory
+        memory = self.profile.memory
         assert memory is not None
         yield (
             f"memory: at most {self._limit / 1e9:.2f} GB, of which {memory.loaded / 1e9:.2f} GB are taken; a "
-            f"full step takes {memory.step_bytes(self.timings.connected) / 1e9:.2f} GB, cached activations "
+            f"full step takes {memory.step_bytes(self.profile.connected) / 1e9:.2f} GB, cached activations "
             f"have {self.cache_bytes / 1e9:.2f} GB"
         )
         if self.examples < memory.batch:
@@ -161,14 +161,14 @@ def asked(size: float) -> str:
     return f"{np.ceil((size + _DIFFERS) / _ROUNDED) * _ROUNDED / 1e9:g}GB"
 
 
-def remark(timings: Optional[TensorTimings]) -> str:
+def remark(profile: Optional[Profile]) -> str:
     """Return a note if a run's full steps do not fit into what is free, and what to ask for; else an empty
     string.
     """
-    if timings is None or timings.memory is None:
+    if profile is None or profile.memory is None:
         return ""
     free = resident.available_bytes() + resident.resident_bytes()
-    needed = resident.resident_bytes() + timings.memory.step_bytes(timings.connected)
+    needed = resident.resident_bytes() + profile.memory.step_bytes(profile.connected)
     if needed <= free:
         return ""
     return (

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator, Optional
 import numpy as np
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs import resident
 from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.selection.plan import Plan
@@ -22,7 +22,7 @@ from elastictrainer.steps.compiled_step import StepCache
 def make_policy(
     scheme: Scheme,
     settings: SelectionSettings,
-    timings: Optional[TensorTimings],
+    profile: Optional[Profile],
     plan: Plan,
     steps: StepCache,
     probe: Callable[[int], Iterator[Any]],
@@ -34,7 +34,7 @@ def make_policy(
     """Make the policy that `scheme` asks for.
 
     Args:
-        timings: the model's profile; None only where the scheme does not select.
+        profile: the model's profile; None only where the scheme does not select.
         steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
         probe: from the number of the interval to the probe minibatches, on which the tensors are scored.
         evaluator: scores the tensors, by the scheme's metric; None: one is made.
@@ -48,14 +48,14 @@ def make_policy(
     """
     model, optimizer = steps.objective.model, steps.optimizer
     tensors = len(model.trainable_variables)
-    if timings is not None:
-        check_tensors(timings, tensors)
+    if profile is not None:
+        check_tensors(profile, tensors)
     if not scheme.selects:
         at_interval = functools.partial(scheme.at_interval, model, optimizer)
-        return Policy(_checked(scheme, model, tensors), plan, timings, at_interval, log)
-    if timings is None:
+        return Policy(_checked(scheme, model, tensors), plan, profile, at_interval, log)
+    if profile is None:
         raise UsageError(
-            "an elastic scheme needs the model's profile: pass timings, from profile_model or et-profile."
+            "an elastic scheme needs the model's profile: pass profile, from profile_model or et-profile."
         )
     scored = evaluator or evaluator_of(scheme, steps)
     optimizers.prepare_freezing(optimizer, model.trainable_variables)
@@ -77,7 +77,7 @@ def make_policy(
         optimizers.reset_slots(optimizer, list(itertools.compress(model.trainable_variables, ~mask)))
 
     solver = scheme.solver or "dp"
-    return ElasticPolicy(timings, plan, score, scheme.scores, solver, reset_frozen, log, memory)
+    return ElasticPolicy(profile, plan, score, scheme.scores, solver, reset_frozen, log, memory)
 
 
 def evaluator_of(scheme: Scheme, steps: StepCache) -> ImportanceEvaluator:

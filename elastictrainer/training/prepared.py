@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.budget import Budget
@@ -39,17 +39,17 @@ class Wanted:
 
     Attributes:
         scheme, selection: choose the tensors to train.
-        timings: the model's profile; None: it is made where the scheme selects.
+        profile: the model's profile; None: it is made where the scheme selects.
         reuse: settings of the activation cache.
         head: "solve" or "keep"; see Trainer.
         on_selection, on_head: take the record of each selection, and what is known of the solved head.
-        profiles: whether `timings` were made by an earlier call, and are made again for another model.
+        profiles: whether `profile` were made by an earlier call, and are made again for another model.
         memory: bytes that the process may have resident; None: any.
     """
 
     scheme: Scheme
     selection: SelectionSettings
-    timings: Optional[TensorTimings]
+    profile: Optional[Profile]
     reuse: ReuseSettings
     head: str
     on_selection: Callable[[Dict[str, Any]], None]
@@ -63,7 +63,7 @@ class Prepared:
     """The parts that a run trains with.
 
     Attributes:
-        timings: the model's profile.
+        profile: the model's profile.
         compiled: graphs, which the next run may use.
         source: gives the minibatches.
         cached_steps: writes and reads the activation cache.
@@ -75,7 +75,7 @@ class Prepared:
         goes_on: whether the selection of an earlier run is trained on.
     """
 
-    timings: Optional[TensorTimings]
+    profile: Optional[Profile]
     compiled: Compiled
     source: BatchSource
     cached_steps: CachedStepRunner
@@ -98,22 +98,22 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     scheme, minibatch = wanted.scheme, feed.peek()
     if feed.is_full(minibatch):
         feed.remember(minibatch)
-    parts, timings, kept = _graphs(state, wanted, kept, minibatch, feed.spec)
+    parts, profile, kept = _graphs(state, wanted, kept, minibatch, feed.spec)
     selects = scheme.selects
     # One epoch would never read its cache, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
-    cached, timings = _profile(state, wanted, parts, timings, minibatch, feed.spec, short)
+    cached, profile = _profile(state, wanted, parts, profile, minibatch, feed.spec, short)
     head = _head_pass(state, feed) if wanted.head == "solve" and kept.compiled is None else None
     steered = selects and not wanted.selection.deterministic and not state.workers
     by_clock = state.deadline is not None or (steered and cached)
-    if state.rho is not None and timings is not None:
-        require_reachable(state.rho, timings, cached)
-    limit, timings, reuse = _within_memory(state, wanted, timings)
+    if state.rho is not None and profile is not None:
+        require_reachable(state.rho, profile, cached)
+    limit, profile, reuse = _within_memory(state, wanted, profile)
     run_plan = plan(
-        timings,
+        profile,
         state.steps_per_epoch,
         state.epochs,
-        full_epochs(state, timings),
+        full_epochs(state, profile),
         cached and selects,  # others have intervals for what they do by themselves, such as pruning
         wanted.selection.interval,
         by_clock,
@@ -123,7 +123,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         run_plan = dataclasses.replace(run_plan, starts=[])
     head_work = HeadWork(head.sampled, head.solving_s) if head is not None else None
     if by_clock:
-        scheme = affordable_scheme(state, scheme, timings, run_plan, cached, head_work)
+        scheme = affordable_scheme(state, scheme, profile, run_plan, cached, head_work)
     # A solved head is the best one for its features: steps would only move it away.
     state.head_alone = selects and not scheme.selects
     if state.rates is not None and state.head_alone:
@@ -137,7 +137,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     state.policy = make_policy(
         scheme,
         wanted.selection,
-        timings,
+        profile,
         run_plan,
         parts.steps,
         feed.probe if limit is None else limit.cut(feed.probe),
@@ -153,7 +153,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         opening = max(1, min(_OPENING, state.steps_per_epoch // 4))
     cached_steps = CachedStepRunner(state, feed, parts.steps, reuse)
     return Prepared(
-        timings,
+        profile,
         parts,
         BatchSource(state, feed, cached_steps, parts.steps),
         cached_steps,
@@ -167,50 +167,50 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
 
 def _graphs(
     state: RunState, wanted: Wanted, kept: Kept, minibatch: Minibatch, spec: Any
-) -> Tuple[Compiled, Optional[TensorTimings], Kept]:
+) -> Tuple[Compiled, Optional[Profile], Kept]:
     """Return the run's graphs, its profile so far, and the state of the earlier run that still holds."""
     parts = kept.compiled
     if parts is not None and is_same(made_from(state.model, spec), parts.made_from):
         state.progress.full_ms = list(kept.full_ms)
-        return parts, wanted.timings, kept
-    timings = wanted.timings
+        return parts, wanted.profile, kept
+    profile = wanted.profile
     if parts is not None:
         LOG.info("the model, its optimizer, its loss or the shape of the data has changed: compiling again")
-        kept, timings = Kept(), None if wanted.profiles else timings
-    return _compiled(state, wanted.scheme, minibatch, spec), timings, kept
+        kept, profile = Kept(), None if wanted.profiles else profile
+    return _compiled(state, wanted.scheme, minibatch, spec), profile, kept
 
 
 def _profile(
     state: RunState,
     wanted: Wanted,
     parts: Compiled,
-    timings: Optional[TensorTimings],
+    profile: Optional[Profile],
     minibatch: Minibatch,
     spec: Any,
     short: bool,
-) -> Tuple[bool, Optional[TensorTimings]]:
+) -> Tuple[bool, Optional[Profile]]:
     """Return whether activations are cached, and the profile, which is made where the scheme selects.
 
     `short`: a run of one epoch, which caches nothing.
     """
     selects, objective = wanted.scheme.selects, parts.steps.objective
-    if selects and timings is None:
-        timings = make_profile(state, objective, minibatch, parts.steps.metrics[0])
+    if selects and profile is None:
+        profile = make_profile(state, objective, minibatch, parts.steps.metrics[0])
     if wanted.reuse.reuse == "off" or (short and selects):
-        return False, timings
-    return check_cacheable(state, timings, objective, minibatch, spec, wanted.selection.deterministic)
+        return False, profile
+    return check_cacheable(state, profile, objective, minibatch, spec, wanted.selection.deterministic)
 
 
 def _within_memory(
-    state: RunState, wanted: Wanted, timings: Optional[TensorTimings]
-) -> Tuple[Optional[MemoryLimit], Optional[TensorTimings], ReuseSettings]:
+    state: RunState, wanted: Wanted, profile: Optional[Profile]
+) -> Tuple[Optional[MemoryLimit], Optional[Profile], ReuseSettings]:
     """Return the limit of memory, with the profile and the settings of the cache that it leaves."""
-    if wanted.memory is None or timings is None:
-        return None, timings, wanted.reuse
-    limit = MemoryLimit(wanted.memory, timings, state.model, state.model.optimizer)
+    if wanted.memory is None or profile is None:
+        return None, profile, wanted.reuse
+    limit = MemoryLimit(wanted.memory, profile, state.model, state.model.optimizer)
     for line in limit.lines():
         LOG.info(line)
-    return limit, limit.timings, limit.reuse(wanted.reuse)
+    return limit, limit.profile, limit.reuse(wanted.reuse)
 
 
 def _compiled(state: RunState, scheme: Scheme, minibatch: Minibatch, spec: Any) -> Compiled:

@@ -183,7 +183,7 @@ class RunState:
         steps, flops = progress.step, progress.flops or None
         full_s, train_s = self.full_training_s(), watch.training()
         predicted = 1.0 if self.scheme == "full" else None
-        if policy is not None and policy.timings is not None and steps and not self.by_clock:
+        if policy is not None and policy.profile is not None and steps and not self.by_clock:
             predicted = progress.predicted_ratio / steps
         return {
             "scheme": self.scheme,

@@ -121,13 +121,13 @@ class Stepping:
     def _predict(self, mask: NDArray[np.bool_], kind: str) -> None:
         """Add up what the profile says of a step."""
         policy, progress = self._state.policy, self._state.progress
-        if policy is None or policy.timings is None:
+        if policy is None or policy.profile is None:
             return
         step = (kind, mask.tobytes())
         if step != self._predicted_step:
-            timings = policy.timings
-            time_ms = timings.cached_step_time(mask) if kind == CACHE_READ else timings.step_time(mask)
-            flops = timings.cached_step_flops(mask) if kind == CACHE_READ else timings.step_flops(mask)
-            self._predicted_step, self._predicted = step, (time_ms / timings.full_ms, flops or 0.0)
+            profile = policy.profile
+            time_ms = profile.cached_step_time(mask) if kind == CACHE_READ else profile.step_time(mask)
+            flops = profile.cached_step_flops(mask) if kind == CACHE_READ else profile.step_flops(mask)
+            self._predicted_step, self._predicted = step, (time_ms / profile.full_ms, flops or 0.0)
         progress.predicted_ratio += self._predicted[0]
         progress.flops += self._predicted[1]

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Union
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.registry import HEAD
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs.log import LOG, printed
@@ -53,7 +53,7 @@ class Trainer:
         model: tf.keras.Model,
         *,
         scheme: Union[str, schemes.Scheme] = "elastic",
-        timings: Optional[TensorTimings] = None,
+        profile: Optional[Profile] = None,
         probe: Optional[Probe] = None,
         workers: Optional[Workers] = None,
         reuse: Union[str, ReuseSettings] = "auto",
@@ -70,7 +70,7 @@ class Trainer:
         Args:
             model: any Keras model that is trained with the default `train_step`; frozen layers stay frozen.
             scheme: a name that `et-train --scheme` takes, or a `Scheme`.
-            timings: the model's profile, from `profile_model` or an earlier `fit` (`trainer.timings`); None:
+            profile: the model's profile, from `profile_model` or an earlier `fit` (`trainer.profile`); None:
                 made at the first minibatch, which takes a minute or more (a tenth of a short run at most).
             probe: from the number of an interval to the minibatches that tensors are scored on and full steps
                 timed with; None: the first ones of the data.
@@ -91,7 +91,7 @@ class Trainer:
                 and a cache beyond its share goes into a file. Malloc then gives large blocks back
                 at once for as long as the process lasts. On x86 set TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 in the
                 environment: TensorFlow's own pool never gives back what the largest step took. Making a
-                profile counts for nothing: pass `timings`.
+                profile counts for nothing: pass `profile`.
             rho: training time asked for, over that of full training of the `epochs` given to `fit`; how many
                 epochs the run makes in it is a result.
             interval: epochs between two selections; None: as the time allows.
@@ -106,8 +106,8 @@ class Trainer:
         self.model = model
         self.scheme = schemes.create(scheme) if isinstance(scheme, str) else scheme
         self.scheme_name = scheme if isinstance(scheme, str) else type(scheme).__name__
-        self.timings = timings
-        self._profiles = timings is None  # `fit` makes the profile
+        self.profile = profile
+        self._profiles = profile is None  # `fit` makes the profile
         self.selection = SelectionSettings(rho, interval, importance_batches, deterministic)
         if workers is not None and deadline is not None:
             raise UsageError("a deadline is for one process: several end by their steps.")
@@ -131,11 +131,11 @@ class Trainer:
         tensors = len(self.model.trainable_variables)
         if not tensors:
             raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
-        if self.timings is None:
+        if self.profile is None:
             return
-        check_tensors(self.timings, tensors)
+        check_tensors(self.profile, tensors)
         if self.scheme.selects and self.deadline is None:
-            require_reachable(self.selection.rho, self.timings, self.reuse.reuse != "off")
+            require_reachable(self.selection.rho, self.profile, self.reuse.reuse != "off")
 
     def compile(self, *arguments: Any, **options: Any) -> None:
         """Compile as `Model.compile` does, without XLA unless asked for; a compiled model need not be
@@ -144,7 +144,7 @@ class Trainer:
         A profile that an earlier `fit` made is forgotten: other layers may train now, or another optimizer.
         """
         if self._profiles:
-            self.timings = None
+            self.profile = None
         self._kept = Kept()
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
@@ -205,7 +205,7 @@ class Trainer:
             wanted = Wanted(
                 self.scheme,
                 self.selection,
-                self.timings,
+                self.profile,
                 reuse,
                 self.head,
                 functools.partial(_note_selection, state),
@@ -234,7 +234,7 @@ class Trainer:
             for callback in ours:
                 callback.on_fit_end(results)
         history.elastic, history.selections = results, state.selections
-        self.timings = prepared.timings or self.timings
+        self.profile = prepared.profile or self.profile
         self._kept = Kept.after(prepared.compiled, state, self._kept)
         return history
 
@@ -244,7 +244,7 @@ class Trainer:
         Weights and optimizer are not in it: save the model.
         """
         kept = dataclasses.replace(self._kept, compiled=None)
-        return {"timings": self.timings and self.timings.to_json(), **dataclasses.asdict(kept)}
+        return {"profile": self.profile and self.profile.to_json(), **dataclasses.asdict(kept)}
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Go on from `state` of another trainer, of the same model with the same weights, compiled alike.
@@ -252,8 +252,8 @@ class Trainer:
         With other weights tensors are scored again by the next `fit`. Graphs of this trainer stay.
         """
         values = {**state, "compiled": self._kept.compiled}
-        timings = values.pop("timings")
-        self.timings = TensorTimings.from_json(timings) if timings else self.timings
+        profile = values.pop("profile")
+        self.profile = Profile.from_json(profile) if profile else self.profile
         self._kept = Kept(**values)
 
     def keep_steps(self, count: int) -> None:

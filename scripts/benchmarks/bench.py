@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import psutil
 
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 from elastictrainer.runs import environment
 from elastictrainer.runs.files import write_json
 
@@ -77,7 +77,7 @@ class Bench:
     optimizer: Any
     objective: Any
     data: Any
-    timings: TensorTimings
+    profile: Profile
     steps: Any
 
     def minibatches(self) -> Iterator[Tuple[Any, Any]]:
@@ -125,17 +125,17 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     steps = StepCache(objective, optimizer, [tf.keras.metrics.SparseCategoricalAccuracy()])
     path = Path(options.profiles, f"{name}_b{options.batch_size}.json")
     if path.exists():
-        timings = TensorTimings.load(path)
+        profile = Profile.load(path)
     else:
         about = {"model": name, "batch_size": options.batch_size}
-        timings = profile_model(
+        profile = profile_model(
             model, classification_loss(), next(iter(data.train(0))), optimizer, metadata=about
         )
         path.parent.mkdir(parents=True, exist_ok=True)
-        timings.save(path)
-    made = Bench(name, model, optimizer, objective, data, timings, steps)
+        profile.save(path)
+    made = Bench(name, model, optimizer, objective, data, profile, steps)
     batches = made.minibatches()
-    full = steps.get(timings.connected)
+    full = steps.get(profile.connected)
     if warm is None:
         warm = options.warm or (400 if settings.head_init == "zeros" else 12)
     for _ in range(warm):

@@ -29,11 +29,11 @@ from elastictrainer.runs.files import write_json
 def peak(options, name: str, rho: float) -> dict:
     """Bytes of this process before any step, and at the peak of the steps at `rho` (1: full)."""
     made = bench.prepare(name, options, warm=0)
-    mask = made.timings.connected
+    mask = made.profile.connected
     if rho < 1:
         # Which tensors are selected matters less than how deep they are: random importances will do.
-        importance = np.random.default_rng(0).lognormal(0, 2, len(made.timings))
-        mask = select(made.timings, importance, rho).mask
+        importance = np.random.default_rng(0).lognormal(0, 2, len(made.profile))
+        mask = select(made.profile, importance, rho).mask
     before = psutil.Process().memory_info().rss
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
     batches = made.minibatches()
@@ -76,8 +76,8 @@ def hundred(options, name: str, count: int) -> list:
     for k in range(count):
         importance = evaluator(itertools.islice(made.data.probe(k), 1))
         importance = np.abs(importance) * np.random.default_rng(k).lognormal(0, 1, len(importance))
-        mask = select(made.timings, importance, 0.5).mask
-        for step in (made.timings.connected, mask, mask, mask):
+        mask = select(made.profile, importance, 0.5).mask
+        for step in (made.profile.connected, mask, mask, mask):
             float(made.steps.get(step)(*next(batches)))
         sizes.append((psutil.Process().memory_info().rss, allocated()))
     return sizes

@@ -18,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 import bench
-from elastictrainer import TensorTimings, profile_model, select
+from elastictrainer import Profile, profile_model, select
 from elastictrainer.runs import resident
 from elastictrainer.runs.files import write_json
 
@@ -99,33 +99,33 @@ def _made(name: str, options: Any) -> Any:
     return model, Objective(model, classification_loss()), optimizer, metrics, batch
 
 
-def profile(name: str, options: Any) -> Dict[str, Any]:
+def profiled(name: str, options: Any) -> Dict[str, Any]:
     """Profile a model in this process: its memory exactly, its times roughly."""
     _, objective, optimizer, metrics, batch = _made(name, options)
-    timings = profile_model(
+    profile = profile_model(
         objective.model, objective, batch, optimizer, metrics=metrics, warmup=1, steps=2, calibrate_s=0
     )
-    return timings.to_json()
+    return profile.to_json()
 
 
-def chosen(timings: TensorTimings, which: str) -> np.ndarray:
+def chosen(profile: Profile, which: str) -> np.ndarray:
     """(N,) bool: a selection of random importances; see SELECTIONS."""
-    random, memory = np.random.default_rng(0), timings.memory
+    random, memory = np.random.default_rng(0), profile.memory
     if which == "full":
-        return timings.connected
+        return profile.connected
     if which == "random":
-        return timings.connected & (random.random(len(timings)) < 0.3)
-    least, most = memory.alone[timings.connected].min(), memory.step_bytes(timings.connected)
+        return profile.connected & (random.random(len(profile)) < 0.3)
+    least, most = memory.alone[profile.connected].min(), memory.step_bytes(profile.connected)
     limit = memory.loaded + least + float(which) * (most - least)
-    return select(timings, random.lognormal(0, 2, len(timings)), 1.0, memory=limit).mask
+    return select(profile, random.lognormal(0, 2, len(profile)), 1.0, memory=limit).mask
 
 
 def peak(name: str, options: Any) -> Dict[str, Any]:
     """Bytes that a few steps of a selection take in this process, and the prediction."""
     from elastictrainer.steps.compiled_step import CompiledStep
 
-    timings = TensorTimings.from_json(json.loads(Path(options.profile).read_text())["result"])
-    mask = chosen(timings, options.selection)
+    profile = Profile.from_json(json.loads(Path(options.profile).read_text())["result"])
+    mask = chosen(profile, options.selection)
     model, objective, optimizer, metrics, batch = _made(name, options)
     resident.keep_nothing()
     resident.give_back()
@@ -137,7 +137,7 @@ def peak(name: str, options: Any) -> Dict[str, Any]:
     for _ in range(_STEPS):
         float(step(*batch))
     above = resident.peak_bytes() - before
-    predicted = timings.memory.step_bytes(mask)
+    predicted = profile.memory.step_bytes(mask)
     return {"tensors": int(mask.sum()), "before": before, "measured": above, "predicted": predicted}
 
 
@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--profile", help="the profile that --here predicts by")
     options = parser.parse_args()
     if options.here:
-        result = (profile if options.here == "profile" else peak)(options.models[0], options)
+        result = (profiled if options.here == "profile" else peak)(options.models[0], options)
         write_json(options.output, {"result": result})
         return
     rows = predictions(options)

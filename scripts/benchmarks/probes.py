@@ -28,12 +28,12 @@ def main() -> None:
         batches = made.data.probe(0)
         scores = np.array([evaluator([next(batches)]) for _ in range(2 * REFERENCE)])
         reference = scores[:REFERENCE].sum(axis=0)
-        best = select(made.timings, reference, options.rho).importance
+        best = select(made.profile, reference, options.rho).importance
         for count in COUNTS:
             used = REFERENCE // count * count
             draws = scores[REFERENCE:][:used].reshape(-1, count, scores.shape[1]).sum(axis=1)
             reached = [
-                float(reference[select(made.timings, draw, options.rho).mask].sum() / best) for draw in draws
+                float(reference[select(made.profile, draw, options.rho).mask].sum() / best) for draw in draws
             ]
             results.add({"model": name, "probes": count, "reached": reached})
             print(

@@ -56,14 +56,14 @@ def prepared(name: str, options: Any) -> Dict[str, Any]:
         optimizer = optimizers.make("sgd")
         optimizers.build(optimizer, model.trainable_variables)
         objective = Objective(model, classification_loss())
-        timings = profile_model(model, objective, minibatch(), optimizer)
+        profile = profile_model(model, objective, minibatch(), optimizer)
         made = {"minibatches": iter(minibatch, None), "steps": StepCache(objective, optimizer)}
     else:
         ready = bench.prepare(name, options, warm=4)
-        objective, optimizer, timings = ready.objective, ready.optimizer, ready.timings
+        objective, optimizer, profile = ready.objective, ready.optimizer, ready.profile
         made = {"minibatches": ready.minibatches(), "steps": ready.steps}
     batch = next(made["minibatches"])
-    return {**made, "batch": batch, "timings": with_reuse_costs(timings, objective, optimizer, batch)}
+    return {**made, "batch": batch, "profile": with_reuse_costs(profile, objective, optimizer, batch)}
 
 
 def selections_of(folders: List[str], tensors: int) -> List[np.ndarray]:
@@ -82,23 +82,23 @@ def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
     from elastictrainer.reuse.split import NotCacheable
     from elastictrainer.reuse.step_variants import StepVariants
 
-    cache, timings = ready["steps"], ready["timings"]
+    cache, profile = ready["steps"], ready["profile"]
     try:
-        steps = StepVariants(timings, mask, cache.objective, cache.optimizer, ready["batch"], cache.metrics)
+        steps = StepVariants(profile, mask, cache.objective, cache.optimizer, ready["batch"], cache.metrics)
     except NotCacheable as error:
         return {"selected": int(mask.sum()), "unusable": str(error)}
     passes = [steps.ratios(SECONDS) for _ in range(PASSES)]
     steps.close()
     predicted = {
-        PLAIN: timings.step_time(mask),
-        CACHE_WRITE: timings.cache_write_time(mask),
-        CACHE_READ: timings.cached_step_time(mask),
+        PLAIN: profile.step_time(mask),
+        CACHE_WRITE: profile.cache_write_time(mask),
+        CACHE_READ: profile.cached_step_time(mask),
     }
     return {
         "selected": int(mask.sum()),
-        "mb": float(timings.reuse.cut_mb[timings.order[mask[timings.order]][-1]]),
+        "mb": float(profile.reuse.cut_mb[profile.order[mask[profile.order]][-1]]),
         **{kind: float(np.median([found[kind] for found in passes])) for kind in predicted},
-        **{f"{kind}_predicted": ms / timings.full_ms for kind, ms in predicted.items()},
+        **{f"{kind}_predicted": ms / profile.full_ms for kind, ms in predicted.items()},
     }
 
 
@@ -114,11 +114,11 @@ def main() -> None:
     )
     for name in options.models:
         ready = prepared(name, options)
-        timings = ready["timings"]
+        profile = ready["profile"]
         masks = (
-            selections_of(options.runs, len(timings))
+            selections_of(options.runs, len(profile))
             if options.runs
-            else random_masks(timings, options.selections, seed=0)
+            else random_masks(profile, options.selections, seed=0)
         )
         rows = [measured(ready, mask) for mask in masks]
         usable = [row for row in rows if CACHE_READ in row]
@@ -130,7 +130,7 @@ def main() -> None:
             found = np.median(size), np.quantile(size, 0.9), error.mean()
             summary.update(zip((f"{kind}_median", f"{kind}_p90", f"{kind}_mean"), map(float, found)))
             line += "{:>17.1f} %{:>6.1f}{:>7.1f}".format(*(100 * np.array(found)))
-        results.add({"model": name, **summary, "selections": rows, "reuse": timings.reuse.to_json()})
+        results.add({"model": name, **summary, "selections": rows, "reuse": profile.reuse.to_json()})
         print(line, flush=True)
 
 

@@ -20,18 +20,18 @@ def measure(made: bench.Bench, rhos: list, batches: int, seconds: float) -> list
     """A row for each scheme and ratio of one model."""
     from elastictrainer.selection import schemes
 
-    timings = made.timings
+    profile = made.profile
     importance = made.evaluator()(itertools.islice(made.minibatches(), batches))
-    masks = {"full": timings.connected}
+    masks = {"full": profile.connected}
     masks.update(
         {
-            f"elastic, rho {rho:g}": select(timings, importance, rho).mask
+            f"elastic, rho {rho:g}": select(profile, importance, rho).mask
             for rho in rhos
-            if rho >= timings.rho_min
+            if rho >= profile.rho_min
         }
     )
     for name in SCHEMES:
-        mask = schemes.create(name).mask(made.model) & timings.connected
+        mask = schemes.create(name).mask(made.model) & profile.connected
         if mask.any():
             masks[name] = mask
     batch = next(made.minibatches())
@@ -39,16 +39,16 @@ def measure(made: bench.Bench, rhos: list, batches: int, seconds: float) -> list
     for name, mask in masks.items():
         ratio = 1.0
         if name != "full":
-            (ratio,) = ratios_to_full(made.steps.get, [mask], timings.connected, batch, seconds).tolist()
+            (ratio,) = ratios_to_full(made.steps.get, [mask], profile.connected, batch, seconds).tolist()
         rows.append(
             {
                 "model": made.name,
                 "scheme": name,
                 "tensors": int(mask.sum()),
                 "ratio": ratio,
-                "ms": ratio * timings.full_ms,
-                "predicted": timings.step_time(mask) / timings.full_ms,
-                "gflops": timings.step_flops(mask) / 1e9,
+                "ms": ratio * profile.full_ms,
+                "predicted": profile.step_time(mask) / profile.full_ms,
+                "gflops": profile.step_flops(mask) / 1e9,
             }
         )
     return rows

@@ -15,40 +15,40 @@ from typing import Callable, Dict
 import numpy as np
 
 import bench
-from elastictrainer import TensorTimings, select
+from elastictrainer import Profile, select
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 from milp_oracle import milp  # the exact solver is a test's
 
 
 def first_that_fit(
-    timings: TensorTimings, importance: np.ndarray, order: np.ndarray, budget_ms: float
+    profile: Profile, importance: np.ndarray, order: np.ndarray, budget_ms: float
 ) -> np.ndarray:
     """Take the tensors in `order`, each if the step still fits the budget with it."""
-    mask = np.zeros(len(timings), bool)
+    mask = np.zeros(len(profile), bool)
     for i in order:
-        if importance[i] > 0 and timings.connected[i]:
+        if importance[i] > 0 and profile.connected[i]:
             mask[i] = True
-            if timings.step_time(mask) > budget_ms:
+            if profile.step_time(mask) > budget_ms:
                 mask[i] = False
     return mask
 
 
-def by_density(timings: TensorTimings, importance: np.ndarray, budget_ms: float) -> np.ndarray:
+def by_density(profile: Profile, importance: np.ndarray, budget_ms: float) -> np.ndarray:
     """Again and again the tensor with the most importance for the time that it adds."""
-    mask = np.zeros(len(timings), bool)
-    left = set(np.flatnonzero((importance > 0) & timings.connected))
-    now = timings.step_time(mask)
+    mask = np.zeros(len(profile), bool)
+    left = set(np.flatnonzero((importance > 0) & profile.connected))
+    now = profile.step_time(mask)
     while left:
-        unpaid = timings.shared.time_per_tensor(~timings.shared.active_groups(mask))
-        cost = timings.t_dw + unpaid
+        unpaid = profile.shared.time_per_tensor(~profile.shared.active_groups(mask))
+        cost = profile.t_dw + unpaid
         left = {i for i in left if now + cost[i] <= budget_ms}
         if not left:
             break
         best = max(left, key=lambda i: importance[i] / max(cost[i], 1e-9))
         mask[best] = True
         left.remove(best)
-        now = timings.step_time(mask)
+        now = profile.step_time(mask)
     return mask
 
 
@@ -78,17 +78,17 @@ def main() -> None:
             for k in range(options.draws)
         ]
         for rho in options.rho:
-            if rho < made.timings.rho_min:
+            if rho < made.profile.rho_min:
                 continue
             reached, took = [], []
             for importance in draws:
                 start = time.perf_counter()
-                dp = select(made.timings, importance, rho)
+                dp = select(made.profile, importance, rho)
                 middle = time.perf_counter()
-                best = select(made.timings, importance, rho, solver=milp).importance
+                best = select(made.profile, importance, rho, solver=milp).importance
                 took.append([1e3 * (middle - start), 1e3 * (time.perf_counter() - middle)])
                 others = [
-                    importance[rule(made.timings, importance, rho * made.timings.full_ms)].sum()
+                    importance[rule(made.profile, importance, rho * made.profile.full_ms)].sum()
                     for rule in RULES.values()
                 ]
                 reached.append(np.array([dp.importance, *others]) / best)

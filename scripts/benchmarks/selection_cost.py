@@ -57,12 +57,12 @@ class Measured:
         made = self._made = bench.prepare(name, options)
         self._options, self._cached, self._batches = options, cached, made.minibatches()
         x, y = self._minibatch = next(self._batches)
-        self._timings = made.timings
-        if cached and self._timings.reuse is None:
-            self._timings = with_reuse_costs(self._timings, made.objective, made.optimizer, (x, y))
+        self._profile = made.profile
+        if cached and self._profile.reuse is None:
+            self._profile = with_reuse_costs(self._profile, made.objective, made.optimizer, (x, y))
         self._spec = tf.TensorSpec((None, *x.shape[1:]), x.dtype), tf.TensorSpec((None,), y.dtype)
         made.steps.clear()
-        full = made.steps.get(np.ones(len(self._timings), bool))
+        full = made.steps.get(np.ones(len(self._profile), bool))
         full.trace(*self._spec)
         self.full_s = float(np.median(times(lambda: float(full(*next(self._batches))))[1:]))
         self._evaluator = ImportanceEvaluator(
@@ -78,7 +78,7 @@ class Measured:
             importance = self._evaluator(batches)
         with timed(seconds, "solving"):
             rho = self._options.rho * (1 if self._cached else 2)
-            mask = select(self._timings, importance, rho, cached=self._cached).mask
+            mask = select(self._profile, importance, rho, cached=self._cached).mask
         (self._with_cache if self._cached else self._without)(mask, seconds)
         return seconds
 
@@ -107,7 +107,7 @@ class Measured:
                 RUNS * len(self._minibatch[0]),
                 ReuseSettings(),
                 self._forward,
-                self._timings,
+                self._profile,
             )
         seconds["first runs"] += first(lambda: cache.write(self._minibatch))
         numbers = iter(range(RUNS))

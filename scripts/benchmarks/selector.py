@@ -14,7 +14,7 @@ import tracemalloc
 
 import numpy as np
 
-from elastictrainer import TensorTimings, select
+from elastictrainer import Profile, select
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.runs.files import write_json
@@ -35,10 +35,10 @@ def measure(tensors: int, resolution: int, repeats: int) -> dict:
     t_dw, t_dy = random.random(tensors), random.random(tensors)
     seconds = []
     for _ in range(repeats):
-        timings = TensorTimings.from_chain([str(i) for i in range(tensors)], 0.3 * tensors, t_dw, t_dy)
+        profile = Profile.from_chain([str(i) for i in range(tensors)], 0.3 * tensors, t_dw, t_dy)
         importance = random.lognormal(0, 2, tensors)
         start = time.perf_counter()
-        select(timings, importance, 0.5, resolution=resolution)
+        select(profile, importance, 0.5, resolution=resolution)
         seconds.append(time.perf_counter() - start)
     tracemalloc.start()
     solve_chain(t_dw[::-1], np.cumsum(t_dy[::-1]), importance, 0.35 * tensors, resolution)
@@ -53,14 +53,14 @@ def measure_two_budgets(tensors: int, repeats: int) -> dict:
     seconds = []
     for _ in range(repeats):
         times = random.random((2, tensors))
-        timings = TensorTimings.from_chain([str(i) for i in range(tensors)], 0.3 * tensors, *times)
+        profile = Profile.from_chain([str(i) for i in range(tensors)], 0.3 * tensors, *times)
         held = CostGroups.singletons(random.lognormal(0, 1, tensors))
         held = held.joined(CostGroups.prefixes(random.lognormal(0, 1, tensors)))
-        timings.memory = StepMemory(held, CostGroups.singletons(np.zeros(tensors)), 0, 0, 0, 4)
+        profile.memory = StepMemory(held, CostGroups.singletons(np.zeros(tensors)), 0, 0, 0, 4)
         limit = random.uniform(0.3, 0.7) * held.amount.sum()
         importance = random.lognormal(0, 2, tensors)
         start = time.process_time()
-        select(timings, importance, random.uniform(0.4, 0.8), memory=limit)
+        select(profile, importance, random.uniform(0.4, 0.8), memory=limit)
         seconds.append(time.process_time() - start)
     return {"seconds": statistics.median(seconds), "worst_seconds": max(seconds)}
 

@@ -28,7 +28,7 @@ import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 from elastictrainer.runs import environment
 from elastictrainer.runs.files import write_json
 
@@ -40,19 +40,19 @@ _FULL = 6  # full steps in a row before each pass
 _PATIENCE = 30  # times as many rounds as needed, to find enough from which the host took nothing
 
 
-def masks(timings: TensorTimings, count: int, seed: int = 0) -> List[Tuple[str, np.ndarray]]:
+def masks(profile: Profile, count: int, seed: int = 0) -> List[Tuple[str, np.ndarray]]:
     """(kind, (N,) bool) selections, the kinds in turn; a kind that a model has no tensor for is left out."""
     random = np.random.default_rng(seed)
-    n = len(timings)
-    order = timings.order[timings.connected[timings.order]]
-    last = np.array([name.split("/")[-1].split(":")[0] for name in timings.names])
+    n = len(profile)
+    order = profile.order[profile.connected[profile.order]]
+    last = np.array([name.split("/")[-1].split(":")[0] for name in profile.names])
     norm = np.isin(last, ("gamma", "beta"))
     bias = last == "bias"
 
     def of(indices: Any) -> np.ndarray:
         mask = np.zeros(n, bool)
         mask[indices] = True
-        return mask & timings.connected
+        return mask & profile.connected
 
     kinds = {
         "near the output": lambda: of(order[: random.integers(1, len(order) + 1)]),
@@ -60,7 +60,7 @@ def masks(timings: TensorTimings, count: int, seed: int = 0) -> List[Tuple[str, 
         "single deep": lambda: of([order[random.integers(len(order) // 2, len(order))]]),
         "bias only": lambda: of(np.flatnonzero(bias & (random.random(n) < 0.7))),
         "norm only": lambda: of(np.flatnonzero(norm & (random.random(n) < 0.7))),
-        "all": lambda: timings.connected.copy(),
+        "all": lambda: profile.connected.copy(),
     }
     chosen: List[Tuple[str, np.ndarray]] = []
     everything = False
@@ -94,26 +94,26 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     configure(seed=0)
     model, loss, batch = ZOO[name](batch_size)
     optimizer = optimizers.make("sgd")
-    profiles: List[Tuple[float, TensorTimings]] = []
+    profiles: List[Tuple[float, Profile]] = []
     while len(profiles) < _PROFILES and not (profiles and profiles[-1][0] <= _STOLEN):
         start, before = time.perf_counter(), stolen_seconds()
-        timings = profile_model(model, loss, batch, optimizer)
+        profile = profile_model(model, loss, batch, optimizer)
         processor_s = (time.perf_counter() - start) * (os.cpu_count() or 1)
-        profiles.append(((stolen_seconds() - before) / processor_s, timings))
-    stolen, timings = min(profiles, key=lambda profile: profile[0])
-    chosen = masks(timings, count)
-    every = [timings.connected] * _NOISE + [mask for _, mask in chosen]
+        profiles.append(((stolen_seconds() - before) / processor_s, profile))
+    stolen, profile = min(profiles, key=lambda profile: profile[0])
+    chosen = masks(profile, count)
+    every = [profile.connected] * _NOISE + [mask for _, mask in chosen]
     cache = StepCache(Objective(model, loss), optimizer, size=len(every) + 1)
     random = np.random.default_rng(0)
     passes = np.empty((_PASSES, len(every)))
     later_ms: List[float] = []
     for one in passes:
-        later_ms.extend(step_ms(cache.get(timings.connected), batch, 1 + _FULL)[1:])
+        later_ms.extend(step_ms(cache.get(profile.connected), batch, 1 + _FULL)[1:])
         for k in random.permutation(len(every)):
             (one[k],) = ratios_to_full(
                 cache.get,
                 [every[k]],
-                timings.connected,
+                profile.connected,
                 batch,
                 seconds,
                 rounds=1,
@@ -121,12 +121,12 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
             )
     noise, ratios = np.split(np.median(passes, axis=0), [_NOISE])
     noise = np.abs(noise - 1)
-    full_ms = timings.step_time(timings.connected)
+    full_ms = profile.step_time(profile.connected)
     rows = [
         {
             "kind": kind,
             "selected": np.flatnonzero(mask).tolist(),
-            "predicted_ms": timings.step_time(mask),
+            "predicted_ms": profile.step_time(mask),
             "measured_ms": ratio * full_ms,
         }
         for (kind, mask), ratio in zip(chosen, ratios)
@@ -136,13 +136,13 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
         "model": name,
         "batch": batch_size,
         "inter_op": inter_op,
-        "tensors": len(timings),
-        "full_ms": timings.full_ms,
-        "later": float(np.median(later_ms)) / timings.full_ms,
-        "rho_min": timings.rho_min,
-        "frozen_saving": timings.frozen_saving,
-        "overlap": timings.overlap,
-        "coverage": timings.metadata["coverage"],
+        "tensors": len(profile),
+        "full_ms": profile.full_ms,
+        "later": float(np.median(later_ms)) / profile.full_ms,
+        "rho_min": profile.rho_min,
+        "frozen_saving": profile.frozen_saving,
+        "overlap": profile.overlap,
+        "coverage": profile.metadata["coverage"],
         "stolen": stolen,
         "median_error": float(np.median(off)),
         "p90_error": float(np.quantile(off, 0.9)),

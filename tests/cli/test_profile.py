@@ -1,6 +1,6 @@
 """et-profile: what it prints and writes."""
 
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 from elastictrainer.cli import profile
 
 QUICK = "--image-size 16 --warmup 1 --steps 2 --calibration-seconds 1".split()
@@ -19,9 +19,9 @@ def test_a_profile_is_printed_and_written(tf, tmp_path, monkeypatch, capsys):
         "profile: p.json",
     ):
         assert words in printed
-    timings = TensorTimings.load("p.json")
-    assert len(timings) == 6 and len(timings.validation) == 2
-    assert timings.metadata["model"] == "usermodels:good" and timings.metadata["classes"] == 2
+    made = Profile.load("p.json")
+    assert len(made) == 6 and len(made.validation) == 2
+    assert made.metadata["model"] == "usermodels:good" and made.metadata["classes"] == 2
 
 
 def test_a_model_or_data_set_that_does_not_exist_is_refused(capsys):
@@ -36,7 +36,7 @@ def test_the_number_of_classes_alone_is_enough(tf, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ["--model", "usermodels:good", "--classes", "7", "--output", "p.json"]
     assert profile.main([*small, *QUICK]) == 0
-    assert TensorTimings.load("p.json").metadata["classes"] == 7
+    assert Profile.load("p.json").metadata["classes"] == 7
     (tmp_path / "c.yaml").write_text("classes: 6\n")
     assert profile.main([*small[:2], "--config", "c.yaml", "--output", "q.json", *QUICK]) == 0
-    assert TensorTimings.load("q.json").metadata["classes"] == 6
+    assert Profile.load("q.json").metadata["classes"] == 6

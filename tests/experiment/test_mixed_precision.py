@@ -80,13 +80,13 @@ def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
     images, labels = tf.zeros((4, 16, 16, 3)), tf.constant([0, 1, 0, 1])
     options = {"warmup": 1, "steps": 1, "calibrate_s": 0}
     optimizer = assembly.make_optimizer(settings)
-    timings = profiling.make_profile(model, (images, labels), optimizer, metadata, **options)
-    assert not profiling.differences(timings, model, metadata)
+    profile = profiling.make_profile(model, (images, labels), optimizer, metadata, **options)
+    assert not profiling.differences(profile, model, metadata)
     plain = profiling.profile_metadata(
         dataclasses.replace(settings, mixed_precision=False), model, (16, 16, 3), 2
     )
     assert profiling.profile_path(plain) != profiling.profile_path(metadata)
-    (said,) = profiling.differences(timings, model, plain)
+    (said,) = profiling.differences(profile, model, plain)
     assert re.fullmatch("precision: .*mixed_bfloat16.*float32", said)
 
 

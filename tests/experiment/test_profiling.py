@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import usermodels
-from builders import invented_timings, small_network
+from builders import invented_profile, small_network
 from elastictrainer import UsageError
 from elastictrainer.experiment import profiling
 from elastictrainer.experiment.quantities import bytes_of
@@ -23,7 +23,7 @@ def batch(tf):
 
 def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
     said = listen()
-    timings = profiling.make_profile(
+    profile = profiling.make_profile(
         usermodels.unconnected((8, 8, 3), 2),
         batch(tf),
         tf.keras.optimizers.SGD(0.1),
@@ -32,9 +32,9 @@ def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
         steps=2,
         calibrate_s=0.1,
     )
-    assert timings.metadata["model"] == "mine" and not timings.estimated.any()
+    assert profile.metadata["model"] == "mine" and not profile.estimated.any()
     (line,) = said
-    (unused,) = [name for name in timings.names if "unused" in name]
+    (unused,) = [name for name in profile.names if "unused" in name]
     assert line.endswith(f": {unused}")
 
 
@@ -42,20 +42,20 @@ def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf
     model, optimizer = small_network(tf), optimizers.make("sgd")
     images = tf.zeros((4, 8, 8, 3)), tf.zeros((4,), tf.int64)
 
-    def profile(limit):
+    def limited(limit):
         resident.keep_nothing()
-        timings = profiling.make_profile(
+        profile = profiling.make_profile(
             model, images, optimizer, {}, limit, warmup=1, steps=2, calibrate_s=0
         )
-        return MemoryLimit(limit, timings, model, optimizer)
+        return MemoryLimit(limit, profile, model, optimizer)
 
     try:
         with pytest.raises(UsageError, match="too little for this model") as refused:
-            profile(1e6)
+            limited(1e6)
         least = bytes_of(re.search(r"The least, .*, is (.*)\.$", str(refused.value))[1])
-        assert profile(least).examples >= 1
+        assert limited(least).examples >= 1
         with pytest.raises(UsageError, match="too little for this model"):
-            profile(least - 100e6)
+            limited(least - 100e6)
     finally:
         resident.keep_as_usual()
 
@@ -63,11 +63,11 @@ def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf
 @pytest.mark.parametrize("estimated", [["second/kernel"], ["first/bias", "head/kernel"], []])
 def test_tensors_whose_time_is_estimated_are_named(tf, monkeypatch, estimated):
     model = usermodels.good((8, 8, 3), 2)
-    measured = invented_timings(model)
+    measured = invented_profile(model)
     marked = dataclasses.replace(measured, estimated=np.isin(measured.names, estimated))
     monkeypatch.setattr(profiling, "profile_model", lambda *arguments, **options: marked)
     said = listen()
-    monkeypatch.setattr(profiling, "with_reuse_costs", lambda timings, *arguments, **options: timings)
+    monkeypatch.setattr(profiling, "with_reuse_costs", lambda profile, *arguments, **options: profile)
     assert profiling.make_profile(model, batch(tf), None, {}) is marked
     lines = [line for line in said if "estimated from FLOPs" in line]
     assert [line.split(": ")[-1].split(", ") for line in lines] == ([estimated] if estimated else [])

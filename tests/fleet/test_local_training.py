@@ -18,7 +18,7 @@ def client(tf, tmp_path_factory):
     settings = fleet_settings(tmp_path_factory.mktemp("fleet"))
     training = LocalTraining(settings, CLASSES)
     data = assembly.load_data(settings.for_training())
-    return training, data, training.timings(data, settings.profile)
+    return training, data, training.profile(data, settings.profile)
 
 
 def changed(training, tensors):
@@ -31,10 +31,10 @@ def changed(training, tensors):
 def test_with_time_for_all_every_tensor_trains_and_is_sent(client):
     from elastictrainer.fleet.round_work import Device
 
-    training, data, timings = client
-    device = Device(timings)
+    training, data, profile = client
+    device = Device(profile)
     trained, kept = training.train({}, data, device, 1e6, 1)
-    assert set(trained.tensors) == changed(training, {}) == set(range(len(timings)))
+    assert set(trained.tensors) == changed(training, {}) == set(range(len(profile)))
     assert trained.examples == 4 * data.steps_per_epoch and kept == ""
     assert trained.seconds == pytest.approx(device.full_seconds(data.steps_per_epoch))
 
@@ -42,11 +42,11 @@ def test_with_time_for_all_every_tensor_trains_and_is_sent(client):
 def test_a_slow_client_trains_what_the_time_allows_and_sends_only_that(client):
     from elastictrainer.fleet.round_work import Device
 
-    training, data, timings = client
-    slow = Device(timings, 4.0)
+    training, data, profile = client
+    slow = Device(profile, 4.0)
     seconds = 0.3 * slow.full_seconds(data.steps_per_epoch)
     trained, kept = training.train({}, data, slow, seconds, 1)
-    assert 0 < len(trained.tensors) < len(timings)
+    assert 0 < len(trained.tensors) < len(profile)
     assert set(trained.tensors) == changed(training, {})
     assert 0 < trained.seconds <= seconds
     again, later = training.train(trained.tensors, data, slow, seconds, 2, kept)
@@ -59,8 +59,8 @@ def test_a_slow_client_trains_what_the_time_allows_and_sends_only_that(client):
 def test_after_as_many_rounds_as_an_interval_has_tensors_are_scored_again(client):
     from elastictrainer.fleet.round_work import Device
 
-    training, data, timings = client
-    slow = Device(timings, 4.0)
+    training, data, profile = client
+    slow = Device(profile, 4.0)
     seconds, kept, examples = 0.3 * slow.full_seconds(data.steps_per_epoch), "", []
     for number in range(1, 6):
         trained, kept = training.train({}, data, slow, seconds, number, kept)
@@ -71,10 +71,10 @@ def test_after_as_many_rounds_as_an_interval_has_tensors_are_scored_again(client
 def test_another_clients_round_leaves_no_trace(client):
     from elastictrainer.fleet.round_work import Device
 
-    training, data, timings = client
+    training, data, profile = client
     other = replace(data, train_split=data.train_split.subset(data.train_split.labels == 0))
     start = [v.copy() for v in training._initial]
-    training.train({}, other, Device(timings), 1e6, 1)
+    training.train({}, other, Device(profile), 1e6, 1)
     training._assign({})
     for value, before in zip(training.model.trainable_weights, start):
         np.testing.assert_array_equal(value.numpy(), before)
@@ -83,10 +83,10 @@ def test_another_clients_round_leaves_no_trace(client):
 def test_drop_leaves_a_slow_client_out(client):
     from elastictrainer.fleet.round_work import Device
 
-    training, data, timings = client
+    training, data, profile = client
     whole, training.settings = training.settings, replace(training.settings, rule="drop")
     try:
-        trained, _ = training.train({}, data, Device(timings, 4.0), 1e-3, 1)
+        trained, _ = training.train({}, data, Device(profile, 4.0), 1e-3, 1)
     finally:
         training.settings = whole
     assert trained.tensors == {} and trained.examples == 0

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from elastictrainer.fleet.round_work import Device
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 
 # Forward 30 ms; each of four tensors 10 (dW) and 7.5 (dy).
-TIMINGS = TensorTimings.from_chain(list("abcd"), 30.0, [10.0] * 4, [7.5] * 4)
+TIMINGS = Profile.from_chain(list("abcd"), 30.0, [10.0] * 4, [7.5] * 4)
 
 
 def test_a_full_step_of_the_profile_is_what_these_tests_assume():

@@ -9,16 +9,16 @@ from elastictrainer.profiler.step_memory import StepMemory
 from run_builders import NAMES, make_profile
 
 
-def test_timings_add_up_to_the_step():
-    rows = profiles.timings(make_profile()).rows
+def test_times_add_up_to_the_step():
+    rows = profiles.by_layer(make_profile()).rows
     assert [row["tensor"] for row in rows] == NAMES[::-1]
     assert sum(row["t_dy_ms"] + row["t_dw_ms"] for row in rows) == pytest.approx(18)
 
 
-def test_timings_are_drawn_by_layer_from_the_input_to_the_output():
+def test_a_profile_is_drawn_by_layer_from_the_input_to_the_output():
     profile = make_profile()
     profile.names = tuple(f"layer_{i // 2}/{('kernel', 'bias')[i % 2]}" for i in range(12))
-    drawn = profiles.timings(profile)
+    drawn = profiles.by_layer(profile)
     bars, from_here = drawn.figure.axes
     assert [text.get_text() for text in from_here.get_xticklabels()] == [f"layer_{k}" for k in range(6)]
     dw_bars = bars.containers[2]
@@ -39,6 +39,6 @@ def test_memory_is_drawn_beside_time_where_the_profile_has_it():
     profile = make_profile()
     held = CostGroups.prefixes(np.ones(12))  # the first tensor holds all, the last one what is its own
     profile.memory = StepMemory(held, CostGroups.singletons(np.zeros(12)), 12.0, 0.0, 99.0, 4)
-    time, memory = profiles.timings(profile).figure.axes[1].get_lines()
+    time, memory = profiles.by_layer(profile).figure.axes[1].get_lines()
     assert (time.get_label(), memory.get_label()) == ("time", "memory")
     np.testing.assert_allclose(memory.get_ydata()[[0, -1]], [100, 100 * 13 / 24])

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from builders import random_timings
+from builders import random_profile
 from elastictrainer.profiler.calibration import (
     calibrated,
     cheapest,
@@ -14,28 +14,28 @@ from elastictrainer.profiler.calibration import (
     with_calibrated_reuse,
     with_overlap,
 )
-from elastictrainer.profiler.timings import TensorTimings
+from elastictrainer.profiler.profile import Profile
 from reuse_builders import reusable_chain, with_reuse
 
 
 def traced(seed):
     """A profile as a trace gives it: dy work along a chain from the output to the input, and in branches."""
-    timings = random_timings(np.random.default_rng(seed), n=9)
-    chain = TensorTimings.from_chain(timings.names, 1.0, np.ones(9), np.linspace(1, 3, 9))
-    return dataclasses.replace(timings, dy=timings.dy.scaled(0.2).joined(chain.dy), overlap=0.0)
+    profile = random_profile(np.random.default_rng(seed), n=9)
+    chain = Profile.from_chain(profile.names, 1.0, np.ones(9), np.linspace(1, 3, 9))
+    return dataclasses.replace(profile, dy=profile.dy.scaled(0.2).joined(chain.dy), overlap=0.0)
 
 
-def measured(true, timings):
+def measured(true, profile):
     """The two ratios that a device would show on which `true` holds."""
-    return [true.step_time(mask) / true.full_ms for mask in (cheapest(timings), earliest(timings))]
+    return [true.step_time(mask) / true.full_ms for mask in (cheapest(profile), earliest(profile))]
 
 
 @pytest.mark.parametrize("overlap", [-0.3, 0.0, 0.4])
 @pytest.mark.parametrize("seed", range(2))
 def test_two_selections_tell_overlap_and_frozen_saving(overlap, seed):
-    timings = traced(seed)
-    true = dataclasses.replace(with_overlap(timings, overlap), frozen_saving=0.3)
-    corrected = calibrated(timings, *measured(true, timings))
+    profile = traced(seed)
+    true = dataclasses.replace(with_overlap(profile, overlap), frozen_saving=0.3)
+    corrected = calibrated(profile, *measured(true, profile))
     assert corrected.overlap == pytest.approx(overlap, abs=1e-3) and corrected.frozen_saving == pytest.approx(
         0.3, abs=1e-3
     )
@@ -44,16 +44,16 @@ def test_two_selections_tell_overlap_and_frozen_saving(overlap, seed):
 
 
 def test_the_full_step_takes_what_it_took(tmp_path):
-    timings = traced(0)
-    corrected = calibrated(timings, 0.3, 0.8)
-    assert corrected.overlap and corrected.full_ms == pytest.approx(timings.full_ms)
-    assert corrected.step_time(np.ones(9, bool)) == pytest.approx(timings.full_ms)
+    profile = traced(0)
+    corrected = calibrated(profile, 0.3, 0.8)
+    assert corrected.overlap and corrected.full_ms == pytest.approx(profile.full_ms)
+    assert corrected.step_time(np.ones(9, bool)) == pytest.approx(profile.full_ms)
     corrected.save(tmp_path / "profile.json")
-    assert TensorTimings.load(tmp_path / "profile.json").overlap == corrected.overlap
+    assert Profile.load(tmp_path / "profile.json").overlap == corrected.overlap
 
 
 def test_the_deepest_tensor_needs_most_of_the_way_and_is_no_large_one():
-    chain = TensorTimings.from_chain(list("abcd"), 1.0, [9.0, 0.1, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0])
+    chain = Profile.from_chain(list("abcd"), 1.0, [9.0, 0.1, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0])
     # b needs 1 ms of dy less than a, and 8.9 ms of dW less.
     assert earliest(chain).tolist() == [False, True, False, False]
     assert cheapest(chain).tolist() == [False, False, False, True]
@@ -73,31 +73,31 @@ def test_a_clock_that_says_nonsense_leaves_no_time_negative(ratios):
 
 
 def test_one_tensor_has_no_overlap():
-    alone = TensorTimings.from_chain(["a"], 1.0, [1.0], [1.0])
+    alone = Profile.from_chain(["a"], 1.0, [1.0], [1.0])
     assert calibrated(alone, 1.0, 1.0).overlap == 0.0
 
 
-def kinds_of(timings, mask):
+def kinds_of(profile, mask):
     """The ratios that the profile predicts of a whole step, a cache write and a cached step."""
-    times = timings.step_time(mask), timings.cache_write_time(mask), timings.cached_step_time(mask)
-    return [ms / timings.full_ms for ms in times]
+    times = profile.step_time(mask), profile.cache_write_time(mask), profile.cached_step_time(mask)
+    return [ms / profile.full_ms for ms in times]
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
-    chain = TensorTimings.from_chain("abcdefg", 3.0, *np.random.default_rng(seed).random((2, 7)))
-    timings = reusable_chain(chain)
+    chain = Profile.from_chain("abcdefg", 3.0, *np.random.default_rng(seed).random((2, 7)))
+    profile = reusable_chain(chain)
     costs = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 1e-3)
-    reuse = dataclasses.replace(timings.reuse, **costs)
-    timings = dataclasses.replace(timings, reuse=reuse)
-    mask = middle(timings)
-    slower = 0.4 * (1 - timings.cached_step_time(mask) / timings.step_time(mask))  # it is worth while still
-    true = dataclasses.replace(timings, reuse=dataclasses.replace(reuse, write_ms=0.011, slower=slower))
-    assert timings.cached_step_time(mask) < true.cached_step_time(mask) < timings.step_time(mask)
+    reuse = dataclasses.replace(profile.reuse, **costs)
+    profile = dataclasses.replace(profile, reuse=reuse)
+    mask = middle(profile)
+    slower = 0.4 * (1 - profile.cached_step_time(mask) / profile.step_time(mask))  # it is worth while still
+    true = dataclasses.replace(profile, reuse=dataclasses.replace(reuse, write_ms=0.011, slower=slower))
+    assert profile.cached_step_time(mask) < true.cached_step_time(mask) < profile.step_time(mask)
     plain, recording, replay = kinds_of(true, mask)
     ratios = plain + 0.1, recording, replay + 0.1
-    short = true.cached_step_time(cheapest(timings)) / true.full_ms
-    found = with_calibrated_reuse(timings, *ratios, short).reuse
+    short = true.cached_step_time(cheapest(profile)) / true.full_ms
+    found = with_calibrated_reuse(profile, *ratios, short).reuse
     assert (found.write_ms, found.slower, found.read_ms) == pytest.approx((0.011, slower, 1e-3))
 
 
@@ -105,39 +105,39 @@ def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
 @pytest.mark.parametrize("slower", [0.0, 0.1])
 def test_replayed_steps_of_any_depth_are_predicted_from_two(called_ms, slower):
     """A constant per step, and a share that grows with the tensors that train."""
-    timings = with_reuse(reusable_chain(TensorTimings.from_chain("abcdef", 6.0, np.ones(6), np.ones(6))))
-    assert next(timings.forward.sets()) == ([], 1.0), "what each step has, and a replayed one has less of"
-    once = timings.forward.rows(timings.forward.has_members())
-    timings = dataclasses.replace(timings, reuse=dataclasses.replace(timings.reuse, once=once))
+    profile = with_reuse(reusable_chain(Profile.from_chain("abcdef", 6.0, np.ones(6), np.ones(6))))
+    assert next(profile.forward.sets()) == ([], 1.0), "what each step has, and a replayed one has less of"
+    once = profile.forward.rows(profile.forward.has_members())
+    profile = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, once=once))
 
     def replayed_ms(mask):
-        reading = timings.with_cache.at_depth_ms[mask.argmax()]
-        ms = timings.cached_step_time(mask) - called_ms + slower * (timings.cached_step_time(mask) - reading)
-        return min(ms, timings.step_time(mask))  # what does not pay is done in every step
+        reading = profile.with_cache.at_depth_ms[mask.argmax()]
+        ms = profile.cached_step_time(mask) - called_ms + slower * (profile.cached_step_time(mask) - reading)
+        return min(ms, profile.step_time(mask))  # what does not pay is done in every step
 
-    inside, short = middle(timings), cheapest(timings)
-    plain, recording, _ = kinds_of(timings, inside)
-    measured_ratios = plain, recording, replayed_ms(inside) / timings.full_ms
-    found = with_calibrated_reuse(timings, *measured_ratios, replayed_ms(short) / timings.full_ms)
+    inside, short = middle(profile), cheapest(profile)
+    plain, recording, _ = kinds_of(profile, inside)
+    measured_ratios = plain, recording, replayed_ms(inside) / profile.full_ms
+    found = with_calibrated_reuse(profile, *measured_ratios, replayed_ms(short) / profile.full_ms)
     for k in range(1, 6):  # at depth 0 nothing is left to be done once
         mask = np.arange(6) == k
         assert found.cached_step_time(mask) == pytest.approx(replayed_ms(mask)), k
-        assert found.step_time(mask) == pytest.approx(timings.step_time(mask))
-    assert found.reuse.read_ms >= 0 and found.full_ms == timings.full_ms
+        assert found.step_time(mask) == pytest.approx(profile.step_time(mask))
+    assert found.reuse.read_ms >= 0 and found.full_ms == profile.full_ms
 
 
 def test_the_second_part_is_slower_by_a_share_of_its_own_work():
-    chain = TensorTimings.from_chain("abcd", 1.0, [1.0, 1.0, 1.0, 1.0], [0.0, 2.0, 2.0, 0.0])
-    timings = with_reuse(chain)
-    slower = dataclasses.replace(timings, reuse=dataclasses.replace(timings.reuse, slower=0.1))
+    chain = Profile.from_chain("abcd", 1.0, [1.0, 1.0, 1.0, 1.0], [0.0, 2.0, 2.0, 0.0])
+    profile = with_reuse(chain)
+    slower = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, slower=0.1))
     for k, work in enumerate((5.0, 5.0, 3.0, 1.0)):
         mask = np.arange(4) == k
-        assert slower.cached_step_time(mask) - timings.cached_step_time(mask) == pytest.approx(0.1 * work)
-        assert slower.cache_write_time(mask) == timings.cache_write_time(mask)
+        assert slower.cached_step_time(mask) - profile.cached_step_time(mask) == pytest.approx(0.1 * work)
+        assert slower.cache_write_time(mask) == profile.cache_write_time(mask)
 
 
 def test_a_cost_is_never_negative():
-    timings = with_reuse(random_timings(np.random.default_rng(0)))
-    plain, _, _ = kinds_of(timings, middle(timings))
-    found = with_calibrated_reuse(timings, plain, 0.0, 0.0, 0.0)
+    profile = with_reuse(random_profile(np.random.default_rng(0)))
+    plain, _, _ = kinds_of(profile, middle(profile))
+    found = with_calibrated_reuse(profile, plain, 0.0, 0.0, 0.0)
     assert found.reuse.write_ms == found.reuse.read_ms == 0 and found.with_cache.forward_ms > -1e-9

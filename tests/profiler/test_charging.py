@@ -6,7 +6,7 @@ import pytest
 from builders import image_batch, small_network, tensor_names, traced_step
 from elastictrainer.profiler.attribution import FORWARD, attribute
 from elastictrainer.profiler.capture import capture
-from elastictrainer.profiler.charging import timings_from_trace
+from elastictrainer.profiler.charging import profile_from_trace
 from elastictrainer.profiler.xplane import Trace, charge_to
 
 
@@ -32,18 +32,18 @@ def without(trace, hidden):
 
 
 def test_all_work_is_on_the_scale_of_the_untraced_step(step, trace):
-    timings = timings_from_trace(step, trace, 8.0)
-    assert timings.full_ms == pytest.approx(8.0) and timings.names == tuple(
+    profile = profile_from_trace(step, trace, 8.0)
+    assert profile.full_ms == pytest.approx(8.0) and profile.names == tuple(
         tensor_names(step.objective.model)
     )
-    assert np.all(timings.t_dw > 0) and not timings.estimated.any() and timings.metadata["coverage"] > 0.9
+    assert np.all(profile.t_dw > 0) and not profile.estimated.any() and profile.metadata["coverage"] > 0.9
 
 
 def test_a_trace_without_ops_is_estimated_and_marked(step):
     empty = Trace(np.array([[0.0, 8e6], [8e6, 16e6]]), (), [])
-    timings = timings_from_trace(step, empty, 8.0)
-    assert timings.estimated.all() and timings.metadata["coverage"] == 0
-    assert timings.full_ms == pytest.approx(8.0) and np.all(timings.t_dw > 0)
+    profile = profile_from_trace(step, empty, 8.0)
+    assert profile.estimated.all() and profile.metadata["coverage"] == 0
+    assert profile.full_ms == pytest.approx(8.0) and np.all(profile.t_dw > 0)
 
 
 def test_a_tensor_without_events_gets_an_estimate_and_is_marked(step, trace):
@@ -52,6 +52,6 @@ def test_a_tensor_without_events_gets_an_estimate_and_is_marked(step, trace):
     names, charges = attribute(operations, step.loss, step.gradients, step.handles)
     its_work = np.array([c.kind != FORWARD and c.members == 1 << kernel for c in charges])
     charged = charge_to(trace.ops, names)
-    timings = timings_from_trace(step, without(trace, (charged >= 0) & its_work[charged]), 8.0)
-    assert [n for n, e in zip(timings.names, timings.estimated) if e] == ["inner/kernel"]
-    assert timings.t_dw[kernel] > 0
+    profile = profile_from_trace(step, without(trace, (charged >= 0) & its_work[charged]), 8.0)
+    assert [n for n, e in zip(profile.names, profile.estimated) if e] == ["inner/kernel"]
+    assert profile.t_dw[kernel] > 0

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from builders import image_batch, quick_profile, traced_step
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 
 BATCH = 4
 
@@ -66,12 +66,12 @@ def test_depthwise_gradients_are_counted(tf):
 
 def test_the_count_is_saved(counted, tmp_path):
     counted.save(tmp_path / "p.json")
-    loaded = TensorTimings.load(tmp_path / "p.json")
+    loaded = Profile.load(tmp_path / "p.json")
     assert loaded.step_flops([True, False]) == counted.step_flops([True, False])
 
 
 def test_a_profile_without_a_count_says_so():
-    assert TensorTimings.from_chain(["a"], 1.0, [1.0], [1.0]).step_flops([True]) is None
+    assert Profile.from_chain(["a"], 1.0, [1.0], [1.0]).step_flops([True]) is None
 
 
 def test_flops_of_a_convolution_and_a_dense_layer_by_hand(tf):

@@ -1,88 +1,158 @@
-"""Profiles of real models on this machine."""
+import dataclasses
 
 import numpy as np
 import pytest
 
-from builders import ArrayData, quick_profile, small_network, tensor_names
-from elastictrainer import UsageError
-from elastictrainer.profiler.validation import random_masks
+from builders import random_profile
+from elastictrainer import Profile, UsageError, select
+from elastictrainer.profiler.cost_groups import CostGroups
+from reuse_builders import with_reuse
 
 
-def test_profile_of_a_small_network(tf):
-    model = small_network(tf)
-    batch = next(ArrayData(tf).train(0))
-    before = [v.numpy() for v in model.variables]
-    timings = quick_profile(model, batch, warmup=2, steps=4, validate=3, metadata={"model": "small"})
-    assert timings.names == tuple(tensor_names(model))
-    assert timings.metadata["coverage"] > 0.95 and timings.metadata["model"] == "small"
-    assert timings.full_ms == pytest.approx(timings.metadata["step_ms"])
-    assert np.all(timings.t_dw > 0) and not timings.estimated.any() and timings.connected.all()
-    assert 0 < timings.rho_min < 1 and 0 < timings.forward_share < 1
-    # From the output inwards: the head, then the inner convolution, then the stem.
-    depth = {name.split("/")[0]: k for k, name in enumerate(timings.names[i] for i in timings.order)}
-    assert depth["head"] < depth["inner_bn"] < depth["inner"] < depth["stem_bn"] < depth["stem"]
-    assert len(timings.validation) == 3 and np.all(np.isfinite(timings.validation_errors))
-    for variable, value in zip(model.variables, before):
-        np.testing.assert_array_equal(variable.numpy(), value)
+def chain(t_dw=(1.0, 2.0, 4.0), t_dy=(0.5, 0.25, 0.125), forward_ms=3.0):
+    return Profile.from_chain([f"w{i}" for i in range(len(t_dw))], forward_ms, t_dw, t_dy)
 
 
-def test_a_short_run_does_not_wait_long_for_its_profile(tf):
-    model, batch = small_network(tf), next(ArrayData(tf).train(0))
-    short = quick_profile(model, batch, calibrate_s=60.0, training_steps=20)
-    assert short.metadata["calibration_seconds"] == pytest.approx(2e-3 * short.metadata["step_ms"])
-    long = quick_profile(model, batch, calibrate_s=0.1, training_steps=10**9)
-    assert long.metadata["calibration_seconds"] == 0.1
+def test_chain_pays_dy_of_every_tensor_from_the_output_down_to_the_deepest_selected():
+    profile = chain()
+    assert profile.step_time([False, False, False]) == 3.0
+    assert profile.step_time([False, False, True]) == 3.0 + 0.125 + 4.0
+    assert profile.step_time([False, True, False]) == 3.0 + 0.125 + 0.25 + 2.0
+    assert profile.step_time([True, False, True]) == 3.0 + 0.125 + 0.25 + 0.5 + 1.0 + 4.0
+    assert profile.full_ms == profile.step_time([True] * 3) == 3.0 + 7.0 + 0.875
 
 
-def test_a_slow_device_makes_a_profile_of_few_steps(tf):
-    model, batch = small_network(tf), next(ArrayData(tf).train(0))
-    timings = quick_profile(model, batch, steps=8, calibrate_s=5.0, allowed_s=0.0)
-    assert timings.metadata["traced_steps"] == 2 and timings.metadata["calibration_seconds"] == 0
-    assert timings.full_ms > 0 and timings.dw.amount.sum() > 0
+def test_chain_keeps_the_arrays_it_was_made_from():
+    profile = chain()
+    np.testing.assert_array_equal(profile.t_dw, [1.0, 2.0, 4.0])
+    np.testing.assert_array_equal(profile.t_dy, [0.5, 0.25, 0.125])
+    np.testing.assert_array_equal(profile.order, [2, 1, 0])
+    assert profile.forward_ms == 3.0
 
 
-def test_any_keras_model_token_classifier_with_a_gru_and_an_unused_tensor(tf):
-    class Classifier(tf.keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.embedding = tf.keras.layers.Embedding(50, 8)
-            self.gru = tf.keras.layers.GRU(8)
-            self.head = tf.keras.layers.Dense(3)
-            self.unused = self.add_weight(name="unused", shape=(4,))
+def test_rho_min_is_the_cheapest_single_tensor():
+    profile = chain()
+    singles = [profile.step_time(np.arange(3) == i) for i in range(3)]
+    assert profile.rho_min == min(singles) / profile.full_ms
 
-        def call(self, tokens, training=False):
-            return self.head(self.gru(self.embedding(tokens), training=training))
 
-    model = Classifier()
-    tokens = tf.random.uniform((4, 10), 0, 50, tf.int32)
-    model(tokens)
-    timings = quick_profile(model, (tokens, tf.constant([0, 1, 2, 0])))
-    unused = [name for name, connected in zip(timings.names, timings.connected) if not connected]
-    assert len(unused) == 1 and "unused" in unused[0]
-    assert np.all(timings.t_dw[timings.connected] > 0)
-    assert np.isinf(timings.alone_ms[~timings.connected]).all() and timings.rho_min < 1
-    assert all(
-        mask[timings.connected].any() and not mask[~timings.connected].any()
-        for mask in random_masks(timings, 5, 0)
+@pytest.mark.parametrize(
+    "t_dw, t_dy", [([1.0], [1.0, 2.0]), ([1.0, -1.0], [0.0, 0.0]), ([1.0, np.inf], [0.0, 0.0])]
+)
+def test_chain_refuses_malformed_times(t_dw, t_dy):
+    with pytest.raises(UsageError):
+        Profile.from_chain(["a", "b"], 1.0, t_dw, t_dy)
+
+
+@pytest.mark.parametrize("frozen_saving", [0.0, 0.3])
+def test_step_time_is_the_forward_pass_plus_groups_with_a_selected_member(frozen_saving):
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        profile = random_profile(random, frozen_saving=frozen_saving)
+        mask = random.random(9) < 0.4
+        selected = set(np.flatnonzero(mask))
+        groups = [*profile.dw.sets(), *profile.shared.sets()]
+        expected = profile.forward_ms + sum(ms for members, ms in groups if selected & set(members))
+        assert profile.step_time(mask) == pytest.approx(expected + profile.t_update[mask].sum())
+
+
+def test_frozen_forward_work_is_cheaper_and_the_full_step_is_not():
+    random_a, random_b = np.random.default_rng(1), np.random.default_rng(1)
+    plain, frozen = random_profile(random_a), random_profile(random_b, frozen_saving=0.5)
+    assert frozen.full_ms == pytest.approx(plain.full_ms) == pytest.approx(frozen.step_time(np.ones(9, bool)))
+    nothing = np.zeros(9, bool)
+    without_members = plain.forward.amount[0]
+    assert frozen.step_time(nothing) == pytest.approx(
+        without_members + 0.5 * (plain.step_time(nothing) - without_members)
     )
+    np.testing.assert_allclose(plain.t_dy, frozen.t_dy)
 
 
-def test_model_with_nothing_to_train_is_refused(tf):
-    model = small_network(tf)
-    model.trainable = False
-    with pytest.raises(UsageError, match="no trainable tensor"):
-        quick_profile(model, next(ArrayData(tf).train(0)))
+@pytest.mark.parametrize("frozen_saving", [0.0, 0.4])
+def test_chain_never_promises_less_time_than_the_groups(frozen_saving):
+    random = np.random.default_rng(2)
+    for _ in range(100):
+        profile = random_profile(random, frozen_saving=frozen_saving)
+        mask = random.random(9) < random.random()
+        assert profile.chain_time(mask) >= profile.step_time(mask) - 1e-12
+    assert profile.chain_time(np.ones(9, bool)) == pytest.approx(profile.full_ms)
 
 
-def test_a_plain_module_is_profiled(tf):
-    class Linear(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.kernel = tf.Variable(tf.random.normal((192, 3)), name="kernel")
-            self.bias = tf.Variable(tf.zeros(3), name="bias")
+def test_mask_of_another_length_is_refused():
+    with pytest.raises(UsageError, match=r"\(3,\)"):
+        chain().step_time([True])
 
-        def __call__(self, x):
-            return tf.reshape(x, (-1, 192)) @ self.kernel + self.bias
 
-    timings = quick_profile(Linear(), next(ArrayData(tf).train(0)))
-    assert set(timings.names) == {"kernel", "bias"} and timings.full_ms > 0
+def test_core_and_plots_import_no_tensorflow():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from elastictrainer import Profile, select; "
+        "import elastictrainer.plotting.report, elastictrainer.profiler.storage, "
+        "elastictrainer.profiler.attribution, elastictrainer.profiler.xplane, "
+        "elastictrainer.selection.budget; "
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_smallest_ratio_is_never_above_one():
+    """With one tensor the cheapest selection is the full step, whichever way the sums are rounded."""
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        chain = Profile.from_chain(["only"], 1.0, [random.random()], [random.random()])
+        forward = CostGroups.from_sets(1, [(), (0,)], random.random(2))
+        profile = dataclasses.replace(
+            chain, forward=forward, frozen_saving=random.random(), t_update=random.random(1)
+        )
+        assert profile.rho_min <= 1
+        assert select(profile, [1.0], 1.0).mask.all()
+
+
+class TestFrozenWorkDoneOnce:
+    """The mean step of an interval that writes the cache in its first epoch, and reads it in the others."""
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_a_replayed_step_leaves_out_what_was_recorded_unless_reading_takes_longer(self, seed):
+        random = np.random.default_rng(seed)
+        profile = with_reuse(random_profile(random, frozen_saving=0.2), random, 0.8)
+        mask = random.random(len(profile)) < 0.4
+        mask[profile.order[0]] = True
+        earliest = profile.order[mask[profile.order]][-1]
+        reading_ms = min(profile.reuse.cache_read_ms[earliest], profile.saved_ms[earliest])
+        once = profile.reuse.once
+        done = ~once.active_groups(mask) & once.has_members()
+        done_ms = (1 - profile.frozen_saving) * once.amount[done].sum() + once.amount[
+            ~once.has_members()
+        ].sum()
+        assert profile.cached_step_time(mask) == pytest.approx(profile.step_time(mask) - done_ms + reading_ms)
+        cache_write_ms = profile.saved_ms[earliest] + profile.reuse.cache_write_ms[earliest]
+        assert profile.cache_write_time(mask) == pytest.approx(cache_write_ms)
+
+    def test_by_hand(self):
+        profile = with_reuse(Profile.from_chain("abc", 6.0, [1, 1, 1], [1, 1, 1]))
+        profile = dataclasses.replace(
+            profile,
+            forward=CostGroups.from_sets(3, [(), (0,), (0, 1), (0, 1, 2)], [1.0, 2.0, 2.0, 1.0]),
+            reuse=dataclasses.replace(
+                profile.reuse, once=CostGroups.from_sets(3, [(), (0,), (0, 1)], [0.5, 2.0, 2.0])
+            ),
+        )
+        last = [False, False, True]
+        # A step: 6 forward, dW 1, dy 1. Replay: without 4.5 of the forward pass; 0.01 + 0.03 to read 1 MB.
+        assert profile.step_time(last) == pytest.approx(8)
+        assert profile.cached_step_time(last) == pytest.approx(8 - 4.5 + 0.04)
+        assert profile.cache_write_time(last) == pytest.approx(4.5 + 0.07)
+        middle = [False, True, True]
+        assert profile.cached_step_time(middle) == pytest.approx(6 + 2 + 2 - 2.5 + 0.04)
+
+    def test_a_profile_without_costs_of_recording_stays_as_it_is(self):
+        profile = random_profile(np.random.default_rng(3), frozen_saving=0.2)
+        assert profile.with_cache is profile
+
+    def test_replaying_lowers_the_floor(self):
+        random = np.random.default_rng(0)
+        profile = with_reuse(random_profile(random), random)
+        assert profile.with_cache.rho_min < profile.rho_min
+        assert profile.with_cache.full_ms == profile.full_ms

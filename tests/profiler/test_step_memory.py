@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from builders import random_timings
-from elastictrainer import TensorTimings
+from builders import random_profile
+from elastictrainer import Profile
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
 
@@ -56,25 +56,25 @@ def test_steps_that_undo_their_updates_have_no_slots():
 
 
 def test_a_profile_keeps_it(tmp_path):
-    timings = random_timings(np.random.default_rng(0), n=3)
-    timings.memory = memory()
-    timings.save(tmp_path / "profile.json")
-    again = TensorTimings.load(tmp_path / "profile.json").memory
+    profile = random_profile(np.random.default_rng(0), n=3)
+    profile.memory = memory()
+    profile.save(tmp_path / "profile.json")
+    again = Profile.load(tmp_path / "profile.json").memory
     assert again.to_json() == memory().to_json()
     assert again.step_bytes(np.ones(3, bool)) == memory().step_bytes(np.ones(3, bool))
 
 
 def test_a_profile_of_before_slots_were_counted_still_loads(tmp_path):
-    timings = random_timings(np.random.default_rng(0), n=3)
-    timings.memory = memory()
-    value = timings.to_json()
+    profile = random_profile(np.random.default_rng(0), n=3)
+    profile.memory = memory()
+    value = profile.to_json()
     del value["memory"]["slots"]
     (tmp_path / "old.json").write_text(json.dumps(value))
-    assert TensorTimings.load(tmp_path / "old.json").memory.to_json() == memory().undone().to_json()
+    assert Profile.load(tmp_path / "old.json").memory.to_json() == memory().undone().to_json()
 
 
 def test_a_profile_of_before_there_was_any_still_loads(tmp_path):
-    value = random_timings(np.random.default_rng(0), n=3).to_json()
+    value = random_profile(np.random.default_rng(0), n=3).to_json()
     del value["memory"]
     (tmp_path / "old.json").write_text(json.dumps(value))
-    assert TensorTimings.load(tmp_path / "old.json").memory is None
+    assert Profile.load(tmp_path / "old.json").memory is None

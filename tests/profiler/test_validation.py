@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 
 
 @pytest.fixture(scope="module")
@@ -15,13 +15,13 @@ def random_masks(tf):
     return random_masks
 
 
-TIMINGS = TensorTimings.from_chain([f"w{k}" for k in range(12)], 1.0, np.ones(12), np.ones(12))
+TIMINGS = Profile.from_chain([f"w{k}" for k in range(12)], 1.0, np.ones(12), np.ones(12))
 
 
 def test_every_selection_trains_a_tensor_that_can_be_trained(random_masks):
     connected = np.arange(12) % 3 > 0
-    timings = dataclasses.replace(TIMINGS, connected=connected)
-    for mask in random_masks(timings, 50, seed=0):
+    profile = dataclasses.replace(TIMINGS, connected=connected)
+    for mask in random_masks(profile, 50, seed=0):
         assert mask.any() and not mask[~connected].any()
 
 

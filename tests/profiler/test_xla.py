@@ -73,15 +73,15 @@ def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     assert compiled_functions(step.graph.as_graph_def().library), (
         "nothing is compiled: this test shows nothing"
     )
-    timings = quick_profile(model, batch, warmup=2, steps=4)
-    assert timings.metadata["coverage"] > 0.98, timings.metadata["unattributed"]
-    grouped, plain = ([word in name for name in timings.names] for word in ("grouped", "plain"))
-    assert not any("frozen" in name for name in timings.names)
+    profile = quick_profile(model, batch, warmup=2, steps=4)
+    assert profile.metadata["coverage"] > 0.98, profile.metadata["unattributed"]
+    grouped, plain = ([word in name for name in profile.names] for word in ("grouped", "plain"))
+    assert not any("frozen" in name for name in profile.names)
     # Its gradient is one op, for it alone; what lies between the loss and both is shared by both.
-    assert timings.step_time(grouped) > timings.step_time(plain) and not timings.estimated.any()
-    assert timings.dw.time_per_tensor()[grouped] > 10 * timings.t_update.max(), "XLA's time stands elsewhere"
+    assert profile.step_time(grouped) > profile.step_time(plain) and not profile.estimated.any()
+    assert profile.dw.time_per_tensor()[grouped] > 10 * profile.t_update.max(), "XLA's time stands elsewhere"
     both = np.flatnonzero(np.array(grouped) | np.array(plain)).tolist()
-    assert any(members == both and ms > 0 for members, ms in timings.dy.sets())
+    assert any(members == both and ms > 0 for members, ms in profile.dy.sets())
 
 
 def test_auto_clustering_is_refused(tf):

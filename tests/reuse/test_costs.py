@@ -21,22 +21,22 @@ def profiled(tf):
         shape = tuple(model.input_shape[1:])
         batch = tf.random.uniform((4, *shape)), tf.constant([0, 1, 2, 0], tf.int64)
         before = [v.numpy() for v in model.variables]
-        timings = quick_profile(model, batch, optimizer=optimizer)
+        profile = quick_profile(model, batch, optimizer=optimizer)
         objective = Objective(model, classification_loss())
-        with_costs = with_reuse_costs(timings, objective, optimizer, batch)
+        with_costs = with_reuse_costs(profile, objective, optimizer, batch)
         for value, variable in zip(before, model.variables):
             np.testing.assert_array_equal(value, variable.numpy())
-        return timings, with_costs
+        return profile, with_costs
 
     return make
 
 
 def test_most_forward_work_can_be_done_once(tf, profiled):
-    timings, costs = profiled(residual(tf))
-    forward, once = timings.forward, costs.reuse.once.amount.sum()
+    profile, costs = profiled(residual(tf))
+    forward, once = profile.forward, costs.reuse.once.amount.sum()
     of_tensors_ms = forward.amount[forward.has_members()].sum()  # the rest is mostly waiting here
     assert 0.3 * of_tensors_ms < once <= forward.amount.sum() * (1 + 1e-9)
-    assert costs.with_cache.rho_min <= timings.rho_min * (1 + 1e-9)
+    assert costs.with_cache.rho_min <= profile.rho_min * (1 + 1e-9)
 
 
 def test_behind_a_wide_layer_less_is_stored(tf, profiled):
@@ -59,11 +59,11 @@ def test_augmentation_is_done_once_whatever_trains(tf, profiled):
 
 
 def test_costs_survive_a_file(tf, profiled, tmp_path):
-    from elastictrainer import TensorTimings
+    from elastictrainer import Profile
 
     _, costs = profiled(small_network(tf))
     costs.save(tmp_path / "profile.json")
-    read = TensorTimings.load(tmp_path / "profile.json")
+    read = Profile.load(tmp_path / "profile.json")
     mask = np.arange(len(costs)) > len(costs) // 2
     assert read.with_cache.step_time(mask) == pytest.approx(costs.with_cache.step_time(mask))
     assert read.cache_write_time(mask) == pytest.approx(costs.cache_write_time(mask))
@@ -74,11 +74,11 @@ def test_no_more_can_be_done_once_than_a_step_does_forward(tf, profiled):
     convolution = functools.partial(tf.keras.layers.Conv2D, 32, 3, padding="same", activation="relu")
     layers = [convolution(input_shape=(24, 24, 3)), *(convolution() for _ in range(3))]
     head = [tf.keras.layers.GlobalAveragePooling2D(), tf.keras.layers.Dense(3)]
-    _, timings = profiled(tf.keras.Sequential([*layers, *head]))
-    assert 0 < timings.reuse.once.amount.sum() <= 1.001 * timings.forward.amount.sum()
+    _, profile = profiled(tf.keras.Sequential([*layers, *head]))
+    assert 0 < profile.reuse.once.amount.sum() <= 1.001 * profile.forward.amount.sum()
     free = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 0.0)
-    timings = dataclasses.replace(timings, reuse=dataclasses.replace(timings.reuse, **free))
-    assert 0 < timings.with_cache.rho_min < timings.rho_min
+    profile = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, **free))
+    assert 0 < profile.with_cache.rho_min < profile.rho_min
 
 
 def test_a_recurrent_layers_loop_has_the_time_of_its_layer(tf, profiled):
@@ -86,10 +86,10 @@ def test_a_recurrent_layers_loop_has_the_time_of_its_layer(tf, profiled):
     layers = tf.keras.layers
     inputs = tf.keras.Input((24, 8))
     x = layers.GRU(16, name="outer")(layers.GRU(16, return_sequences=True, name="inner")(inputs))
-    timings, costs = profiled(tf.keras.Model(inputs, layers.Dense(3, name="head")(x)))
+    profile, costs = profiled(tf.keras.Model(inputs, layers.Dense(3, name="head")(x)))
     for layer in (range(3), range(3, 6)):  # kernel, recurrent kernel and bias
         forward_ms, saved_ms = (
             sum(ms for members, ms in groups.sets() if members and max(members) in layer)
-            for groups in (timings.forward, costs.reuse.once)
+            for groups in (profile.forward, costs.reuse.once)
         )
         assert saved_ms == pytest.approx(forward_ms, rel=0.1)

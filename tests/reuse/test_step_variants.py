@@ -23,11 +23,11 @@ def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
     optimizers.build(optimizer, model.trainable_variables)
     batch = tf.random.uniform((4, *model.input_shape[1:])), tf.constant([0, 1, 2, 0], tf.int64)
     objective = Objective(model, classification_loss())
-    timings = with_reuse_costs(quick_profile(model, batch, optimizer=optimizer), objective, optimizer, batch)
+    profile = with_reuse_costs(quick_profile(model, batch, optimizer=optimizer), objective, optimizer, batch)
     # On a busy machine reading seems to take longer than these few layers do.
-    timings = replace(timings, reuse=replace(timings.reuse, read_ms_per_mb=0.0))
+    profile = replace(profile, reuse=replace(profile.reuse, read_ms_per_mb=0.0))
     before = [v.numpy() for v in [*model.variables, *optimizers.variables_of(optimizer)]]
-    steps = StepVariants(timings, middle(timings), objective, optimizer, batch)
+    steps = StepVariants(profile, middle(profile), objective, optimizer, batch)
     found = steps.ratios(0.1, warmup=20)  # more than fit into the recording: it begins anew
     assert all(steps.get(kind).runs >= 20 for kind in (FULL, PLAIN, CACHE_WRITE, CACHE_READ))
     assert found.keys() == {PLAIN, CACHE_WRITE, CACHE_READ} and min(found.values()) > 0

@@ -7,25 +7,25 @@ import sys
 import numpy as np
 import pytest
 
-from elastictrainer import TensorTimings, UsageError
+from elastictrainer import Profile, UsageError
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import ElasticPolicy, Policy
 from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, choose
 from log_lines import listen
 from reuse_builders import reusable_chain
 
-CHAIN = TensorTimings.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
+CHAIN = Profile.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
 PREVIOUS = np.array([False, True, False, True])
 
 
 class Run:
-    """A policy on `timings`, and what it logged, said and froze."""
+    """A policy on `profile`, and what it logged, said and froze."""
 
-    def __init__(self, timings, importances):
+    def __init__(self, profile, importances):
         self.records, self.said, self.frozen = [], listen(), []
         scores = iter(importances)
         self.policy = ElasticPolicy(
-            timings,
+            profile,
             Plan([0.0, 0.5], 2.0, 10),
             lambda interval: np.array(next(scores), float),
             on_freeze=self.frozen.append,
@@ -84,16 +84,16 @@ def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
 
 
 def test_a_recorded_interval_selects_by_what_replaying_takes():
-    timings = reusable_chain(CHAIN)
-    replayed = Run(timings, [[1, 1, 1, 1]]).begin(0, 0.6, cached=True)
-    plain = Run(timings, [[1, 1, 1, 1]]).begin(0, 0.6, cached=False)
+    profile = reusable_chain(CHAIN)
+    replayed = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=True)
+    plain = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=False)
     assert replayed.sum() > plain.sum()
-    assert timings.cached_step_time(replayed) <= 0.6 * timings.full_ms < timings.step_time(replayed)
+    assert profile.cached_step_time(replayed) <= 0.6 * profile.full_ms < profile.step_time(replayed)
 
 
 def test_where_nothing_can_be_recorded_the_same_scores_choose_again():
-    timings = reusable_chain(CHAIN)
-    run = Run(timings, [[1, 1, 1, 1]])
+    profile = reusable_chain(CHAIN)
+    run = Run(profile, [[1, 1, 1, 1]])
     run.policy.score()
     cached = run.policy.begin(0, 0.6, cached=True)
     run.policy.without_cache(0.6)

@@ -4,13 +4,11 @@ import dataclasses
 
 import pytest
 
-from elastictrainer import TensorTimings, UsageError
+from elastictrainer import Profile, UsageError
 from elastictrainer.selection.plan import Plan, plan, require_reachable
 from reuse_builders import reusable_chain
 
-CHAIN = reusable_chain(
-    TensorTimings.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4)
-)  # a full step: 100 ms
+CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))  # a full step: 100 ms
 
 
 def intervals(**changes):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from builders import changed_tensors, invented_timings, small_network, tensor_names, weights_of
+from builders import changed_tensors, invented_profile, small_network, tensor_names, weights_of
 from elastictrainer import UsageError
 from elastictrainer.selection import schemes
 from policy_run import PolicyRun
@@ -24,12 +24,12 @@ TRAINED = {
 
 @pytest.mark.parametrize("name", ELASTIC)
 def test_an_elastic_scheme_trains_exactly_its_selection(tf, name):
-    timings = invented_timings(small_network(tf))
-    run = PolicyRun(tf, schemes.create(name), timings, epochs=1, steps_per_epoch=6, rho=0.7)
+    profile = invented_profile(small_network(tf))
+    run = PolicyRun(tf, schemes.create(name), profile, epochs=1, steps_per_epoch=6, rho=0.7)
     before = weights_of(run.model)
     run.train(1)
     selected = {name for name, trains in zip(tensor_names(run.model), run.policy.mask) if trains}
-    assert 0 < len(selected) < len(timings)
+    assert 0 < len(selected) < len(profile)
     assert changed_tensors(run.model, before) == selected
 
 
@@ -45,8 +45,8 @@ def test_a_users_own_metric_scores_the_tensors(tf):
 
     scheme = schemes.create("by-largest-gradient")
     assert isinstance(scheme, userschemes.ByLargestGradient)
-    timings = invented_timings(small_network(tf))
-    run = PolicyRun(tf, scheme, timings, epochs=1, steps_per_epoch=16, rho=0.9).train(1)
+    profile = invented_profile(small_network(tf))
+    run = PolicyRun(tf, scheme, profile, epochs=1, steps_per_epoch=16, rho=0.9).train(1)
     assert len(run.policy.masks) == 1 and np.all(run.policy.importance >= 0)
 
 

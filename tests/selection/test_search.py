@@ -5,17 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from builders import random_timings
-from elastictrainer import TensorTimings, UsageError, select
+from builders import random_profile
+from elastictrainer import Profile, UsageError, select
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.selection.selector import choose, freeze_below
 from milp_oracle import solve_groups
 
 
-def with_memory(timings, random):
+def with_memory(profile, random):
     """Each tensor holds something of its own, and something for all that lie deeper, with exceptions."""
-    n, place = len(timings), np.argsort(timings.order)
+    n, place = len(profile), np.argsort(profile.order)
     sets = [[i] for i in range(n)]
     for k in range(n):
         earlier = np.flatnonzero(place >= k)
@@ -25,7 +25,7 @@ def with_memory(timings, random):
     sets = [members for members in sets if len(members)]
     held = CostGroups.from_sets(n, sets, random.lognormal(0, 1, len(sets)))
     graph = CostGroups.singletons(random.random(n) / 10)
-    return dataclasses.replace(timings, memory=StepMemory(held, graph, 3.0, 0.1, 20.0, 4))
+    return dataclasses.replace(profile, memory=StepMemory(held, graph, 3.0, 0.1, 20.0, 4))
 
 
 def random_case(seed):
@@ -33,28 +33,28 @@ def random_case(seed):
     random = np.random.default_rng(seed)
     n = int(random.integers(5, 25))
     if seed % 2:
-        timings = random_timings(random, n=n, groups=n, frozen_saving=0.2 * (seed % 3))
+        profile = random_profile(random, n=n, groups=n, frozen_saving=0.2 * (seed % 3))
     else:
         times = random.random((2, n))
-        timings = TensorTimings.from_chain(list(map(str, range(n))), random.random() * n / 2, *times)
-    timings = with_memory(timings, random)
-    memory = timings.memory
+        profile = Profile.from_chain(list(map(str, range(n))), random.random() * n / 2, *times)
+    profile = with_memory(profile, random)
+    memory = profile.memory
     least, most = memory.loaded + memory.alone.min(), memory.total(np.ones(n, bool))
     importance = random.normal(0.7, 1, n)
     importance[0] = abs(importance[0])
-    return timings, importance, random.uniform(timings.rho_min, 1), random.uniform(least, most)
+    return profile, importance, random.uniform(profile.rho_min, 1), random.uniform(least, most)
 
 
 def test_200_random_cases_are_within_both_budgets_and_close_to_the_optimum():
     shares = []
     for seed in range(200):
-        timings, importance, rho, memory = random_case(seed)
-        selection = select(timings, importance, rho, memory=memory)
-        budget = rho * timings.full_ms * (1 + 1e-12)
-        assert timings.step_time(selection.mask) <= budget * (1 + 1e-11)
-        assert timings.memory.total(selection.mask) <= memory * (1 + 1e-11)
-        useful = (importance > 0) & timings.connected
-        exact = importance[solve_groups(timings, importance, useful, budget, memory)].sum()
+        profile, importance, rho, memory = random_case(seed)
+        selection = select(profile, importance, rho, memory=memory)
+        budget = rho * profile.full_ms * (1 + 1e-12)
+        assert profile.step_time(selection.mask) <= budget * (1 + 1e-11)
+        assert profile.memory.total(selection.mask) <= memory * (1 + 1e-11)
+        useful = (importance > 0) & profile.connected
+        exact = importance[solve_groups(profile, importance, useful, budget, memory)].sum()
         if exact > 0:
             shares.append(selection.importance / exact)
     assert len(shares) > 150
@@ -63,9 +63,9 @@ def test_200_random_cases_are_within_both_budgets_and_close_to_the_optimum():
 
 def case():
     """Two tensors of which the first, the deeper one, is worth more and holds more."""
-    timings = TensorTimings.from_chain(["deep", "near"], 1.0, [1.0, 1.0], [1.0, 1.0])
+    profile = Profile.from_chain(["deep", "near"], 1.0, [1.0, 1.0], [1.0, 1.0])
     held = CostGroups.from_sets(2, [[0], [0, 1]], [100.0, 10.0])
-    return dataclasses.replace(timings, memory=StepMemory(held, CostGroups.singletons([0, 0]), 5, 1, 1000, 4))
+    return dataclasses.replace(profile, memory=StepMemory(held, CostGroups.singletons([0, 0]), 5, 1, 1000, 4))
 
 
 def test_what_does_not_fit_is_not_selected():
@@ -80,9 +80,9 @@ def test_too_little_for_any_tensor_is_told_with_the_least():
 
 
 def test_a_profile_without_memory_is_told_how_to_get_one():
-    timings = dataclasses.replace(case(), memory=None)
+    profile = dataclasses.replace(case(), memory=None)
     with pytest.raises(UsageError, match="et-profile"):
-        select(timings, [9.0, 1.0], 1.0, memory=10**9)
+        select(profile, [9.0, 1.0], 1.0, memory=10**9)
 
 
 def test_a_solver_of_ones_own_is_cut_from_below():
@@ -91,10 +91,10 @@ def test_a_solver_of_ones_own_is_cut_from_below():
 
 
 def test_where_the_time_is_too_short_for_what_is_useful_it_must_still_fit():
-    timings = case()
-    mask, remark = choose(timings, np.array([-1.0, 3.0]), timings.rho_min, memory=1020)
+    profile = case()
+    mask, remark = choose(profile, np.array([-1.0, 3.0]), profile.rho_min, memory=1020)
     assert mask.tolist() == [False, True] and remark is None
     with pytest.raises(UsageError, match="no tensor's update"):
-        choose(timings, np.array([3.0, -1.0]), 1.0, memory=1020)
-    mask, _ = choose(timings, np.array([3.0, -1.0]), 1.0, previous=np.array([False, True]), memory=1020)
+        choose(profile, np.array([3.0, -1.0]), 1.0, memory=1020)
+    mask, _ = choose(profile, np.array([3.0, -1.0]), 1.0, previous=np.array([False, True]), memory=1020)
     assert mask.tolist() == [False, True]

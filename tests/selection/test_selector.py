@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from builders import best_by_brute_force, random_timings
-from elastictrainer import TensorTimings, UsageError, select
+from builders import best_by_brute_force, random_profile
+from elastictrainer import Profile, UsageError, select
 from elastictrainer.selection.selector import freeze_below
 from milp_oracle import milp
 from reuse_builders import reusable_chain, with_reuse
@@ -16,31 +16,29 @@ PROFILES = sorted((Path(__file__).parent.parent / "files" / "profiles").glob("*.
 
 
 def random_chain(random, n):
-    return TensorTimings.from_chain(
-        list(map(str, range(n))), random.random(), random.random(n), random.random(n)
-    )
+    return Profile.from_chain(list(map(str, range(n))), random.random(), random.random(n), random.random(n))
 
 
 def test_dp_is_exact_on_500_random_chains():
     random = np.random.default_rng(0)
     for _ in range(500):
-        timings = random_chain(random, int(random.integers(1, 9)))
-        importance = random.normal(1, 1, len(timings))
-        rho = random.uniform(timings.rho_min, 1)
-        selection = select(timings, importance, rho)
-        assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-        assert selection.importance == pytest.approx(best_by_brute_force(timings, importance, rho))
+        profile = random_chain(random, int(random.integers(1, 9)))
+        importance = random.normal(1, 1, len(profile))
+        rho = random.uniform(profile.rho_min, 1)
+        selection = select(profile, importance, rho)
+        assert selection.step_ms <= rho * profile.full_ms * (1 + 1e-11)
+        assert selection.importance == pytest.approx(best_by_brute_force(profile, importance, rho))
 
 
 def test_dp_keeps_the_group_budget_and_comes_close_to_milp_where_groups_are_no_chain():
     random, shares = np.random.default_rng(3), []
     for _ in range(200):
-        timings = random_timings(random, n=8, groups=6)
+        profile = random_profile(random, n=8, groups=6)
         importance = random.normal(0.5, 1, 8)
-        rho = random.uniform(timings.rho_min, 1)
-        selection = select(timings, importance, rho)
-        assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-        exact = select(timings, importance, rho, solver=milp).importance
+        rho = random.uniform(profile.rho_min, 1)
+        selection = select(profile, importance, rho)
+        assert selection.step_ms <= rho * profile.full_ms * (1 + 1e-11)
+        exact = select(profile, importance, rho, solver=milp).importance
         assert selection.importance <= exact + 1e-9
         shares.append(selection.importance / exact if exact else 1.0)
     assert np.mean(shares) >= 0.99
@@ -49,24 +47,24 @@ def test_dp_keeps_the_group_budget_and_comes_close_to_milp_where_groups_are_no_c
 @pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.stem)
 @pytest.mark.parametrize("rho", [0.4, 0.5, 0.7])
 def test_on_real_profiles_dp_keeps_the_budget_and_comes_close_to_milp(path, rho):
-    timings = TensorTimings.load(path)
-    if rho < timings.rho_min:
-        pytest.skip(f"rho_min is {timings.rho_min:.3f}")
-    sizes = np.array([np.prod(shape) for shape in timings.shapes])
-    importance = np.random.default_rng(4).lognormal(0, 2, len(timings)) * np.sqrt(sizes)
-    dp, exact = (select(timings, importance, rho, solver=solver) for solver in ("dp", milp))
+    profile = Profile.load(path)
+    if rho < profile.rho_min:
+        pytest.skip(f"rho_min is {profile.rho_min:.3f}")
+    sizes = np.array([np.prod(shape) for shape in profile.shapes])
+    importance = np.random.default_rng(4).lognormal(0, 2, len(profile)) * np.sqrt(sizes)
+    dp, exact = (select(profile, importance, rho, solver=solver) for solver in ("dp", milp))
     for selection in (dp, exact):
-        assert selection.step_ms == timings.step_time(selection.mask) <= rho * timings.full_ms * (1 + 1e-11)
+        assert selection.step_ms == profile.step_time(selection.mask) <= rho * profile.full_ms * (1 + 1e-11)
     assert 0.97 * exact.importance <= dp.importance <= exact.importance * (1 + 1e-6)
 
 
 def test_there_is_a_real_profile_of_each_of_the_four_models():
-    models = {TensorTimings.load(path).metadata["model"] for path in PROFILES}
+    models = {Profile.load(path).metadata["model"] for path in PROFILES}
     assert models == {"resnet50", "vgg16", "mobilenetv2", "vit"}
 
 
 def chain(n=4):
-    return TensorTimings.from_chain(list("abcdefgh"[:n]), 1.0, np.ones(n), np.ones(n))
+    return Profile.from_chain(list("abcdefgh"[:n]), 1.0, np.ones(n), np.ones(n))
 
 
 def test_all_tensors_at_rho_one():
@@ -79,10 +77,10 @@ def test_nothing_where_no_importance_is_positive():
 
 
 def test_unconnected_tensor_is_never_selected():
-    timings = chain()
-    timings.connected[2] = False
+    profile = chain()
+    profile.connected[2] = False
     for solver in ("dp", milp):
-        assert not select(timings, [1.0, 1.0, 9.0, 1.0], 0.9, solver=solver).mask[2]
+        assert not select(profile, [1.0, 1.0, 9.0, 1.0], 0.9, solver=solver).mask[2]
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.1, 1.01, float("nan")])
@@ -109,69 +107,69 @@ class TestFrozenWorkDoneOnce:
     def test_dp_is_exact_on_chains_and_milp_on_all(self, seed):
         random = np.random.default_rng(seed)
         chain = with_reuse(reusable_chain(random_chain(random, int(random.integers(2, 8)))), random, 0.9)
-        groups = with_reuse(random_timings(random, n=7, groups=5, frozen_saving=0.2), random, 0.8)
-        for timings, solvers in ((chain, ("dp", milp)), (groups, (milp,))):
-            importance = random.normal(0.5, 1, len(timings))
-            with_cache = timings.with_cache
+        groups = with_reuse(random_profile(random, n=7, groups=5, frozen_saving=0.2), random, 0.8)
+        for profile, solvers in ((chain, ("dp", milp)), (groups, (milp,))):
+            importance = random.normal(0.5, 1, len(profile))
+            with_cache = profile.with_cache
             rho = random.uniform(with_cache.rho_min, 1)
             best = max(best_by_brute_force(with_cache, importance, rho), 0.0)
             for solver in solvers:
-                selection = select(timings, importance, rho, solver, cached=True)
-                assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-9)
+                selection = select(profile, importance, rho, solver, cached=True)
+                assert selection.step_ms <= rho * profile.full_ms * (1 + 1e-9)
                 assert selection.importance == pytest.approx(best, abs=1e-9)
 
     def test_dp_keeps_the_budget_where_groups_are_no_chain(self):
         random = np.random.default_rng(4)
         for _ in range(100):
-            timings = with_reuse(random_timings(random, n=8, groups=6), random, 0.9)
+            profile = with_reuse(random_profile(random, n=8, groups=6), random, 0.9)
             importance = random.normal(0.5, 1, 8)
-            with_cache = timings.with_cache
+            with_cache = profile.with_cache
             rho = random.uniform(with_cache.rho_min, 1)
-            selection = select(timings, importance, rho, cached=True)
-            assert selection.step_ms <= rho * timings.full_ms * (1 + 1e-11)
-            exact = select(timings, importance, rho, milp, cached=True)
+            selection = select(profile, importance, rho, cached=True)
+            assert selection.step_ms <= rho * profile.full_ms * (1 + 1e-11)
+            exact = select(profile, importance, rho, milp, cached=True)
             assert selection.importance <= exact.importance + 1e-9
 
     def test_a_ratio_below_the_forward_pass_can_be_had(self):
-        timings = reusable_chain(TensorTimings.from_chain(list("abcdef"), 6.0, [1.0] * 6, [1.0] * 6))
-        assert timings.rho_min > 0.4
+        profile = reusable_chain(Profile.from_chain(list("abcdef"), 6.0, [1.0] * 6, [1.0] * 6))
+        assert profile.rho_min > 0.4
         with pytest.raises(UsageError, match="cheapest selection"):
-            select(timings, np.ones(6), 0.3)
-        assert select(timings, np.ones(6), 0.3, cached=True).mask.any()
+            select(profile, np.ones(6), 0.3)
+        assert select(profile, np.ones(6), 0.3, cached=True).mask.any()
 
 
 def test_freeze_below_takes_all_from_the_output_inwards():
-    timings = TensorTimings.from_chain(list("abcd"), 1.0, [1.0] * 4, [1.0] * 4)
+    profile = Profile.from_chain(list("abcd"), 1.0, [1.0] * 4, [1.0] * 4)
     importance = np.array([9.0, 1.0, 1.0, 1.0])
-    selection = select(timings, importance, 5.5 / 9, freeze_below)
+    selection = select(profile, importance, 5.5 / 9, freeze_below)
     assert selection.mask.tolist() == [False, False, True, True]
-    assert select(timings, importance, 1.0, freeze_below).mask.all()
+    assert select(profile, importance, 1.0, freeze_below).mask.all()
 
 
 def test_a_solver_of_ones_own_chooses_and_what_is_no_mask_is_refused():
-    timings = TensorTimings.from_chain(list("abcd"), 1.0, [1.0] * 4, [1.0] * 4)
+    profile = Profile.from_chain(list("abcd"), 1.0, [1.0] * 4, [1.0] * 4)
     asked = []
 
-    def last(timings, importance, budget):
-        asked.append((len(timings), importance.tolist(), budget))
+    def last(profile, importance, budget):
+        asked.append((len(profile), importance.tolist(), budget))
         return [0, 0, 0, 1]
 
-    selection = select(timings, [4.0, 3.0, 2.0, 1.0], 0.5, last)
+    selection = select(profile, [4.0, 3.0, 2.0, 1.0], 0.5, last)
     assert selection.mask.tolist() == [False, False, False, True] and selection.importance == 1
     assert asked == [(4, [4.0, 3.0, 2.0, 1.0], pytest.approx(4.5))]
     with pytest.raises(UsageError, match=r"mask .*\(4,\), not \(2,\)"):
-        select(timings, [4.0, 3.0, 2.0, 1.0], 0.5, lambda *given: [True, False])
+        select(profile, [4.0, 3.0, 2.0, 1.0], 0.5, lambda *given: [True, False])
 
 
 def test_a_profile_that_does_not_know_recording_cannot_tell_what_replaying_takes():
-    timings = random_chain(np.random.default_rng(0), 4)
+    profile = random_chain(np.random.default_rng(0), 4)
     with pytest.raises(UsageError, match="cached steps"):
-        select(timings, np.ones(4), 1.0, cached=True)
+        select(profile, np.ones(4), 1.0, cached=True)
 
 
 def test_a_solver_of_ones_own_trains_nothing_that_the_loss_does_not_depend_on():
-    timings = dataclasses.replace(
+    profile = dataclasses.replace(
         random_chain(np.random.default_rng(0), 4), connected=np.array([True, True, False, True])
     )
-    mask = select(timings, np.ones(4), 1.0, solver=lambda *asked: np.ones(4, bool)).mask
+    mask = select(profile, np.ones(4), 1.0, solver=lambda *asked: np.ones(4, bool)).mask
     assert mask.tolist() == [True, True, False, True]

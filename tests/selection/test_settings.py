@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastictrainer import TensorTimings, UsageError
+from elastictrainer import Profile, UsageError
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 
 
@@ -21,7 +21,7 @@ def test_a_value_out_of_range_is_refused(values, message):
 
 
 def test_a_profile_of_another_number_of_tensors_is_refused():
-    timings = TensorTimings.from_chain(list("abc"), 1.0, [1.0] * 3, [1.0] * 3)
-    check_tensors(timings, 3)
+    profile = Profile.from_chain(list("abc"), 1.0, [1.0] * 3, [1.0] * 3)
+    check_tensors(profile, 3)
     with pytest.raises(UsageError, match="profile has 3 .*model 12"):
-        check_tensors(timings, 12)
+        check_tensors(profile, 12)

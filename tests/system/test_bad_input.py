@@ -21,10 +21,10 @@ MODEL = ("--dataset", "images", "--image-size", "16", "--scheme", "full", "--epo
 
 def _lowest_of_endless_intervals():
     """A ratio that this profile allows, but for intervals longer than any that a run of twelve epochs has."""
-    from elastictrainer import TensorTimings
+    from elastictrainer import Profile
 
-    timings = TensorTimings.load("profile.json")
-    return timings.with_cache.rho_min / 2
+    profile = Profile.load("profile.json")
+    return profile.with_cache.rho_min / 2
 
 
 def call(capsys, name, *arguments):

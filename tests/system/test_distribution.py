@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from builders import make_images
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 from processes import Process, finished
 
 SHARED = (
@@ -84,10 +84,10 @@ def workshop(tmp_path_factory):
             )
         ]
     )
-    measured = TensorTimings.load(folder / "measured.json")
+    measured = Profile.load(folder / "measured.json")
     n = len(measured)
     for name, batch in (("share", 2), ("alone", 4)):
-        chain = TensorTimings.from_chain(list(measured.names), 10.0, np.arange(1.0, n + 1), np.full(n, 2.0))
+        chain = Profile.from_chain(list(measured.names), 10.0, np.arange(1.0, n + 1), np.full(n, 2.0))
         chain.shapes, chain.metadata = measured.shapes, {**measured.metadata, "batch_size": batch}
         chain.save(folder / f"{name}.json")
     return folder

@@ -15,7 +15,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elastictrainer import RunError, TensorTimings, UsageError, select
+from elastictrainer import Profile, RunError, UsageError, select
 from elastictrainer.experiment.options import load, parse
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.plotting import table
@@ -71,8 +71,8 @@ def chains(draw):
 def test_selector(chain, rho, resolution):
     forward, t_dw, t_dy, importance = chain
     try:
-        timings = TensorTimings.from_chain([f"t{i}" for i in range(len(t_dw))], forward, t_dw, t_dy)
-        selection = select(timings, importance, rho, resolution=resolution)
+        profile = Profile.from_chain([f"t{i}" for i in range(len(t_dw))], forward, t_dw, t_dy)
+        selection = select(profile, importance, rho, resolution=resolution)
     except UsageError as error:
         assert str(error).endswith(".")
         return
@@ -80,7 +80,7 @@ def test_selector(chain, rho, resolution):
     assert np.all(np.asarray(importance)[selection.mask] > 0)
     assert np.isfinite(selection.step_ms)
     if selection.mask.any():
-        assert selection.step_ms <= max(rho, timings.rho_min) * timings.full_ms * (1 + 1e-9)
+        assert selection.step_ms <= max(rho, profile.rho_min) * profile.full_ms * (1 + 1e-9)
 
 
 @st.composite
@@ -103,9 +103,7 @@ def mutated(draw, content):
     return bytes(data)
 
 
-PROFILE = json.dumps(
-    to_json(TensorTimings.from_chain(["a", "b", "c"], 2.0, [1.0, 2.0, 3.0], [0.5, 0.25, 0.125]))
-)
+PROFILE = json.dumps(to_json(Profile.from_chain(["a", "b", "c"], 2.0, [1.0, 2.0, 3.0], [0.5, 0.25, 0.125])))
 
 
 @given(mutated(PROFILE.encode()))
@@ -114,12 +112,12 @@ def test_profile(tmp_path, content):
     path = tmp_path / "p.json"
     path.write_bytes(content)
     try:
-        timings = TensorTimings.load(path)
+        profile = Profile.load(path)
     except UsageError as error:
         assert "p.json" in str(error) and "et-profile" in str(error)
         return
-    assert np.isfinite(timings.full_ms) and timings.full_ms >= 0
-    assert timings.step_time(np.zeros(len(timings), bool)) <= timings.full_ms * (1 + 1e-9)
+    assert np.isfinite(profile.full_ms) and profile.full_ms >= 0
+    assert profile.step_time(np.zeros(len(profile), bool)) <= profile.full_ms * (1 + 1e-9)
 
 
 @given(
@@ -138,7 +136,7 @@ def test_profile(tmp_path, content):
 @within_a_second
 def test_any_json_as_a_profile(value):
     with pytest.raises(UsageError):
-        TensorTimings.from_json(value)
+        Profile.from_json(value)
 
 
 TRACE = gzip.decompress((DATA / "small_network.xplane.pb.gz").read_bytes())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from builders import small_network, tensor_names
-from elastictrainer import ImportanceEvaluator, Objective, TensorTimings, select
+from elastictrainer import ImportanceEvaluator, Objective, Profile, select
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.objective import classification_loss
 
@@ -57,8 +57,8 @@ def test_importance_and_selection(fixed):
     scores = ImportanceEvaluator(Objective(model, classification_loss()), optimizer)(batches)
     np.testing.assert_allclose(scores, IMPORTANCE, rtol=1e-3, atol=1e-7)
     n = len(scores)
-    timings = TensorTimings.from_chain(tensor_names(model), 5.0, np.arange(1.0, n + 1), np.full(n, 0.7))
-    assert [np.flatnonzero(select(timings, scores, rho).mask).tolist() for rho in (0.4, 0.5, 0.7)] == SELECTED
+    profile = Profile.from_chain(tensor_names(model), 5.0, np.arange(1.0, n + 1), np.full(n, 0.7))
+    assert [np.flatnonzero(select(profile, scores, rho).mask).tolist() for rho in (0.4, 0.5, 0.7)] == SELECTED
 
 
 def test_one_step_of_training(fixed, tf):

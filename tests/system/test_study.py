@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from builders import ArrayData, small_network
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 from elastictrainer.steps.keras_compat import name_of
 from reuse_builders import reusable_chain
 
@@ -64,24 +64,24 @@ def test_a_selection_of_layers_is_the_best_of_all_that_the_budget_allows(script,
     n, layers = 12, {"a": [0, 1], "b": [2, 3, 4], "c": [5], "d": [6, 7], "e": [8, 9], "f": [10, 11]}
     names = [f"{layer}/{k}" for layer, tensors in layers.items() for k in tensors]
     shapes = [(2, 2) if k == tensors[0] else (2,) for tensors in layers.values() for k in tensors]
-    chain = TensorTimings.from_chain(names, 5.0, random.random(n), random.random(n))
-    timings = dataclasses.replace(reusable_chain(chain), shapes=tuple(shapes), uses_cache=uses_cache)
-    importance, budget = random.random(n), 0.6 * timings.full_ms
-    assert script("layers").of(timings.names, timings.shapes) == layers
-    mask = script("layers").select_layers(timings, importance, budget)
+    chain = Profile.from_chain(names, 5.0, random.random(n), random.random(n))
+    profile = dataclasses.replace(reusable_chain(chain), shapes=tuple(shapes), uses_cache=uses_cache)
+    importance, budget = random.random(n), 0.6 * profile.full_ms
+    assert script("layers").of(profile.names, profile.shapes) == layers
+    mask = script("layers").select_layers(profile, importance, budget)
     best = 0.0
     for chosen in itertools.product([False, True], repeat=len(layers)):
         tried = np.repeat(chosen, [len(tensors) for tensors in layers.values()])
-        if timings.step_time(tried) <= budget:
+        if profile.step_time(tried) <= budget:
             best = max(best, importance[tried].sum())
-    assert timings.step_time(mask) <= budget and importance[mask].sum() == pytest.approx(best)
+    assert profile.step_time(mask) <= budget and importance[mask].sum() == pytest.approx(best)
     assert all(len(set(mask[tensors])) == 1 for tensors in layers.values())
 
 
 def test_what_a_selection_brings_is_what_its_layers_brought(script, tmp_path, monkeypatch, capsys):
     """Five layers of one cost; the time is enough for the head and two, or for the two nearest it."""
     names = [f"{layer}/kernel" for layer in ["a", "b", "c", "d", "head"]]
-    chain = TensorTimings.from_chain(names, 1.0, [10.0] * 5, [1e-6] * 5)
+    chain = Profile.from_chain(names, 1.0, [10.0] * 5, [1e-6] * 5)
     dataclasses.replace(reusable_chain(chain), shapes=((2, 2),) * 5).save(tmp_path / "profile.json")
     right, wrong = [1.0, 2.0, 0.5, 4.0], [4.0, 3.0, 2.0, 1.0]  # of d, c, b, a
     table = {"data": ["birds"] * 4, "model": ["net"] * 4, "epoch": [3] * 4, "layer": list("dcba")}
@@ -165,7 +165,7 @@ def test_the_studys_schemes_select_by_their_metrics(tf, script):
 
 def test_averaged_selects_by_the_mean_of_all_importances_so_far(tf, script):
     solver = script("study_schemes").Averaged().solver
-    one_of_two = TensorTimings.from_chain(["inner", "outer"], 1.0, [1.0, 1.0], [0.0, 0.0])
+    one_of_two = Profile.from_chain(["inner", "outer"], 1.0, [1.0, 1.0], [0.0, 0.0])
     first, second = np.array([1.0, 0.2]), np.array([50.0, 100.0])
     assert solver(one_of_two, first, 2.0).tolist() == [True, False]
     assert solver(one_of_two, second, 2.0).tolist() == [True, False], "(1 + 0.5) / 2 against (0.2 + 1) / 2"

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import Plan
 from elastictrainer.training.affordability import affordable_scheme
@@ -15,7 +15,7 @@ from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30: a pass over 1,000 minibatches 30 s. A selection takes 70 full
 # steps, or 30 without scores: 7 or 3 s.
-CHAIN = reusable_chain(TensorTimings.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
+CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
 PLAN = Plan([0.0], 6.0, 1000)
 
 

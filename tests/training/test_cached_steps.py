@@ -12,7 +12,7 @@ from builders import (
     ArrayData,
     bright_images,
     compiled_trainer,
-    invented_timings,
+    invented_profile,
     train_classifier,
     weights_of,
 )
@@ -31,13 +31,13 @@ EXACT = ReuseSettings(dtype="float32")
 
 def profile_of(model):
     """An invented profile under which much of a step is forward work that can be done once."""
-    timings = with_reuse(invented_timings(model))
-    n = len(timings)
+    profile = with_reuse(invented_profile(model))
+    n = len(profile)
     forward = CostGroups.from_sets(n, [(), *(range(k + 1) for k in range(n))], [0.2] + [0.3] * n)
     times = ("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb")
     cheap = {"cut_mb": np.full(n, 0.01), **dict.fromkeys(times, 1e-3)}
     return dataclasses.replace(
-        timings, forward=forward, reuse=dataclasses.replace(timings.reuse, once=forward, **cheap)
+        profile, forward=forward, reuse=dataclasses.replace(profile.reuse, once=forward, **cheap)
     )
 
 
@@ -48,7 +48,7 @@ def run_of(tf, network=residual, data=None, seed=1, **options):
     options = {
         "reuse": EXACT,
         "epochs": 8,
-        "timings": profile_of(model),
+        "profile": profile_of(model),
         "rho": 0.4,
         "interval": 4,
         "deterministic": True,
@@ -63,7 +63,7 @@ def trainer_of(tf, **options):
     """A trainer of the residual network, always the same."""
     tf.keras.utils.set_random_seed(1)
     model = residual(tf)
-    options = {"timings": profile_of(model), "rho": 0.4, "interval": 3, "reuse": EXACT, **options}
+    options = {"profile": profile_of(model), "rho": 0.4, "interval": 3, "reuse": EXACT, **options}
     return compiled_trainer(tf, model, deterministic=True, **options)
 
 
@@ -78,7 +78,7 @@ def test_most_steps_of_a_run_replay(tf):
 
 
 def test_each_interval_is_recorded_where_the_same_tensors_train_in_all_of_them(tf):
-    _, history, said = run_of(tf, scheme="traditional-tl", timings=None)
+    _, history, said = run_of(tf, scheme="traditional-tl", profile=None)
     assert [line.split(":")[0] for line in said if "cached activations" in line] == ["cached activations"] * 2
     assert history.elastic["replayed_share"] == 1.0
 

@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from elastictrainer import TensorTimings, Trainer
+from elastictrainer import Profile, Trainer
 from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
@@ -53,8 +53,8 @@ def train(tf, run, resume=False, stop_at=None):
     model = tf.keras.Sequential(
         [tf.keras.Input((4,)), layers.Dense(16, activation="relu"), layers.Dropout(0.1), layers.Dense(1)]
     )
-    timings = TensorTimings.from_chain(["a", "b", "c", "d"], 1.0, [1.0] * 4, [1.0] * 4)
-    trainer = Trainer(model, rho=0.8, timings=timings, interval=1, importance_batches=2, deterministic=True)
+    profile = Profile.from_chain(["a", "b", "c", "d"], 1.0, [1.0] * 4, [1.0] * 4)
+    trainer = Trainer(model, rho=0.8, profile=profile, interval=1, importance_batches=2, deterministic=True)
     trainer.compile(tf.keras.optimizers.Adam(0.01), "mse")
     steps = itertools.count(1)
 
@@ -138,9 +138,9 @@ def test_a_callback_of_ones_own_sees_the_run(tf):
             self.end = results
 
     mine = Mine()
-    timings = TensorTimings.from_chain(["a", "b"], 1.0, [1.0] * 2, [1.0] * 2)
+    profile = Profile.from_chain(["a", "b"], 1.0, [1.0] * 2, [1.0] * 2)
     model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(1)])
-    trainer = Trainer(model, rho=0.9, timings=timings, importance_batches=2, deterministic=True)
+    trainer = Trainer(model, rho=0.9, profile=profile, importance_batches=2, deterministic=True)
     trainer.compile("sgd", "mse")
     history = trainer.fit(
         minibatches(tf), steps_per_epoch=STEPS, initial_epoch=2, epochs=3, callbacks=mine, verbose=0

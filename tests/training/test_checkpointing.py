@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_timings, small_network, train_classifier
+from builders import ArrayData, invented_profile, small_network, train_classifier
 from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
@@ -48,16 +48,16 @@ class InterruptedData(ArrayData):
 
 
 @pytest.fixture(scope="module")
-def timings(tf):
-    return invented_timings(small_network(tf))
+def profile(tf):
+    return invented_profile(small_network(tf))
 
 
 class Run:
     """A model to train into a folder; every one made alike."""
 
-    def __init__(self, tf, timings, folder, scheme):
+    def __init__(self, tf, profile, folder, scheme):
         tf.keras.utils.set_random_seed(3)
-        self._tf, self._timings, self._scheme = tf, timings, scheme
+        self._tf, self._profile, self._scheme = tf, profile, scheme
         self.model = small_network(tf)
         self.folder = RunFolder(folder)
         folder.mkdir(exist_ok=True)
@@ -71,7 +71,7 @@ class Run:
             data,
             self.optimizer,
             scheme=self._scheme,
-            timings=self._timings,
+            profile=self._profile,
             rho=0.9,
             epochs=EPOCHS,
             interval=1,
@@ -100,12 +100,12 @@ QUICK = ("elastic", "prunetrain")  # with selections, and with work of its own a
 @pytest.mark.parametrize(
     "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.long) for s in schemes.SCHEMES]
 )
-def test_resumed_equals_uninterrupted(tf, timings, tmp_path, scheme):
-    whole = Run(tf, timings, tmp_path / "whole", scheme)
+def test_resumed_equals_uninterrupted(tf, profile, tmp_path, scheme):
+    whole = Run(tf, profile, tmp_path / "whole", scheme)
     whole.fit(ArrayData(tf, steps=STEPS))
     # In the middle of an epoch, at the last step of one, and while one is evaluated: each time a new model.
     for resume, when in enumerate((("train", 0, 9), ("train", 1, STEPS - 1), ("test", 2), None)):
-        parts = Run(tf, timings, tmp_path / "parts", scheme)
+        parts = Run(tf, profile, tmp_path / "parts", scheme)
         data = InterruptedData(tf, when)
         if when:
             with pytest.raises(Interrupted, match="et-train --resume"):
@@ -188,7 +188,7 @@ def test_checkpoints_hold_the_random_states(tf):
 @pytest.mark.parametrize(
     "when, message", [("before", "test loss is nan"), ("after", r"head/bias is not finite")]
 )
-def test_what_is_not_finite_is_not_saved(tf, timings, tmp_path, when, message):
+def test_what_is_not_finite_is_not_saved(tf, profile, tmp_path, when, message):
     """A weight turns into NaN before or after the second evaluation."""
 
     class Poisoned(ArrayData):
@@ -207,10 +207,10 @@ def test_what_is_not_finite_is_not_saved(tf, timings, tmp_path, when, message):
             bias = poisoned.model.trainable_weights[-1]
             bias.assign(tf.fill(bias.shape, np.nan))
 
-    poisoned = Run(tf, timings, tmp_path / "run", "full")
+    poisoned = Run(tf, profile, tmp_path / "run", "full")
     with pytest.raises(RunError, match=rf"{message} at step {2 * STEPS}.*learning-rate.*step-0000000{STEPS}"):
         poisoned.fit(Poisoned(tf, steps=STEPS))
-    again = Run(tf, timings, tmp_path / "run", "full")
+    again = Run(tf, profile, tmp_path / "run", "full")
     assert again.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["steps"] == STEPS * EPOCHS
 
 
@@ -220,8 +220,8 @@ def test_divergence_stops_the_run_and_says_where(tf, tmp_path):
         train_classifier(tf, small_network(tf), ArrayData(tf, steps=6), sgd, scheme="full", run=run)
 
 
-def test_a_run_without_a_checkpoint_starts_anew(tf, timings, tmp_path):
-    fresh = Run(tf, timings, tmp_path / "run", "full")
+def test_a_run_without_a_checkpoint_starts_anew(tf, profile, tmp_path):
+    fresh = Run(tf, profile, tmp_path / "run", "full")
     fresh.folder.add_metrics({"epoch": 1})  # what a killed process may have left
     assert fresh.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["epochs"] == EPOCHS
     assert [record["epoch"] for record in fresh.folder.metrics()] == [1, 2, 3, 4]

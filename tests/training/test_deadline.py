@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_timings, train_classifier
+from builders import ArrayData, invented_profile, train_classifier
 from elastictrainer.training.deadline import Deadline, process_age_s
 from networks import residual
 from reuse_builders import with_reuse
@@ -42,7 +42,7 @@ def test_a_run_ends_when_its_time_is_used_up(tf, scheme):
 
     tf.keras.utils.set_random_seed(1)
     model = residual(tf)
-    timings = with_reuse(invented_timings(model))
+    profile = with_reuse(invented_profile(model))
     deadline = Deadline(60.0, age_s=age_s)
     rates = []
 
@@ -58,7 +58,7 @@ def test_a_run_ends_when_its_time_is_used_up(tf, scheme):
         ArrayData(tf, steps=10),
         tf.keras.optimizers.SGD(0.05),
         scheme=scheme,
-        timings=timings,
+        profile=profile,
         deadline=deadline,
         rates=RateSchedule(0.05),
         callbacks=[Watch()],

@@ -6,13 +6,13 @@ import re
 import numpy as np
 import pytest
 
-from elastictrainer import TensorTimings, UsageError
+from elastictrainer import Profile, UsageError
 from elastictrainer.selection.plan import Plan
 from elastictrainer.training.forecast import HeadWork, forecast
 from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30.
-CHAIN = reusable_chain(TensorTimings.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
+CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
 ALL = np.ones(4, bool)
 
 

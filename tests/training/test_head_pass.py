@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from builders import ArrayData, bright_images, invented_timings, train_classifier
+from builders import ArrayData, bright_images, invented_profile, train_classifier
 from elastictrainer import RunFolder, Trainer, UsageError
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.selection.policy import ElasticPolicy
@@ -33,7 +33,7 @@ def run_of(tf, seed=1, data=None, **options):
     model, said, noting = residual(tf), listen(), Noting()
     options = {
         "head": "solve",
-        "timings": with_reuse(invented_timings(model)),
+        "profile": with_reuse(invented_profile(model)),
         "rho": 0.5,
         "deterministic": True,
         "epochs": 4,
@@ -95,7 +95,7 @@ def test_replayed_steps_use_the_solved_head_also_where_its_kernel_does_not_train
 
     def bias_alone(self, target, cached):
         choose(self, target, cached)
-        self.mask = np.arange(len(self.timings.names)) == len(self.timings.names) - 1
+        self.mask = np.arange(len(self.profile.names)) == len(self.profile.names) - 1
         return self.mask
 
     monkeypatch.setattr(ElasticPolicy, "_choose", bias_alone)

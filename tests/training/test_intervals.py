@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 from elastictrainer.selection.plan import Plan
 from elastictrainer.training.forecast import GRAPH_STEPS
 from elastictrainer.training.intervals import Intervals
@@ -13,7 +13,7 @@ from elastictrainer.training.stopwatch import IMPORTANCE, TRACING, Stopwatch
 from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30; an epoch has 1,000.
-CHAIN = reusable_chain(TensorTimings.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
+CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
 WRITING_S = 30.0 + float(np.median(CHAIN.reuse.cache_write_ms))
 STEPS = 4000
 
@@ -21,7 +21,7 @@ STEPS = 4000
 class Policy:
     """Notes the target; its scores take 8 s. Two intervals, of four epochs each."""
 
-    plan, timings, interval, scores = Plan([0.0, 0.5], 4.0, 1000), CHAIN, 0, False
+    plan, profile, interval, scores = Plan([0.0, 0.5], 4.0, 1000), CHAIN, 0, False
 
     def __init__(self, now):
         self.now, self.targets = now, []

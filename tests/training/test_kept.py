@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from builders import bright_images, compiled_trainer, invented_timings
+from builders import bright_images, compiled_trainer, invented_profile
 from elastictrainer import Elastic
 from log_lines import listen
 from networks import residual
@@ -16,7 +16,7 @@ from networks import residual
 def trainer_of(tf, model=None, **options):
     tf.keras.utils.set_random_seed(1)
     model = model or residual(tf)
-    options = {"rho": 0.8, "timings": invented_timings(model), "importance_batches": 1, **options}
+    options = {"rho": 0.8, "profile": invented_profile(model), "importance_batches": 1, **options}
     return compiled_trainer(tf, model, tf.keras.optimizers.SGD(0.01, momentum=0.9), **options)
 
 
@@ -62,7 +62,7 @@ def test_what_has_changed_is_noticed_and_told(tf, change):
     data = bright_images(32, 1)
     if change == "frozen":
         model.layers[1].trainable = False
-        trainer.timings = invented_timings(model)
+        trainer.profile = invented_profile(model)
     elif change == "loss":
         model.compile(model.optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     elif change == "batch shape":
@@ -83,12 +83,12 @@ def test_a_selection_outlives_the_process(tf, tmp_path):
     (record,) = fit(trainer)[1]
     saved = json.loads(json.dumps(trainer.state()))
     weights = trainer.model.get_weights()
-    other = trainer_of(tf, timings=None)
+    other = trainer_of(tf, profile=None)
     other.restore(saved)
-    assert len(other.timings) == len(trainer.timings)
+    assert len(other.profile) == len(trainer.profile)
     fit_other = other.fit(*bright_images(32, 1), batch_size=8, epochs=1, verbose=0)
     assert len(fit_other.selections) == 1, "other weights: scored again"
-    third = trainer_of(tf, timings=None)
+    third = trainer_of(tf, profile=None)
     third.model.set_weights(weights)
     third.restore(saved)
     history = third.fit(*bright_images(32, 1), batch_size=8, epochs=1, verbose=0)
@@ -101,9 +101,9 @@ def test_calls_that_select_anew_leave_no_graph_and_no_function_of_earlier_ones(t
 
     turn = itertools.count()
 
-    def another(timings, importance, budget_ms):
+    def another(profile, importance, budget_ms):
         # Which tensors are chosen depends neither on the machine's speed nor on the weights.
-        return np.arange(len(timings)) == next(turn) % len(timings)
+        return np.arange(len(profile)) == next(turn) % len(profile)
 
     trainer, selected, kept = trainer_of(tf, scheme=Elastic("update", another)), set(), []
     random = np.random.default_rng(0)

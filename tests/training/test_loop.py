@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_timings, small_network, train_classifier
+from builders import ArrayData, invented_profile, small_network, train_classifier
 from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.errors import DataError
 from elastictrainer.reuse.settings import ReuseSettings
@@ -133,7 +133,7 @@ def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
             yield from super().train(epoch, first)
 
     model, data = small_network(tf), Slow(tf, steps=12)
-    options = {"scheme": scheme, "timings": invented_timings(model), "rho": 0.9, "interval": 4}
+    options = {"scheme": scheme, "profile": invented_profile(model), "rho": 0.9, "interval": 4}
     summary = train_classifier(tf, model, data, epochs=3, reuse="off", **options).elastic
     laps = summary["seconds"]
     # TensorFlow fetches a minibatch ahead: part of the wait is beside validation.
@@ -156,7 +156,7 @@ def test_one_seed_and_profile_give_one_result(tf):
         data = ArrayData(tf, steps=10)
         options = {"rho": 0.9, "interval": 1, "deterministic": True}
         sgd = optimizers.make("sgd", 0.05)
-        train_classifier(tf, model, data, sgd, timings=invented_timings(model), epochs=2, **options)
+        train_classifier(tf, model, data, sgd, profile=invented_profile(model), epochs=2, **options)
         results.append([v.numpy() for v in model.variables])
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tensorflow")
-from builders import ArrayData, image_batch, invented_timings, small_network, train_classifier
+from builders import ArrayData, image_batch, invented_profile, small_network, train_classifier
 from elastictrainer import Trainer, UsageError
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
@@ -19,13 +19,13 @@ from elastictrainer.training.memory_limit import MemoryLimit
 _MB = 1e6
 
 
-def with_memory(timings, held=400 * _MB):
+def with_memory(profile, held=400 * _MB):
     """A profile under which every tensor holds the same, the rest of a step nothing."""
-    n = len(timings)
+    n = len(profile)
     each = StepMemory(
         CostGroups.singletons(np.full(n, held / n)), CostGroups.singletons(np.zeros(n)), 0.0, 0.0, 1.0, 4
     )
-    return dataclasses.replace(timings, memory=each)
+    return dataclasses.replace(profile, memory=each)
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +44,13 @@ def limit_of(model, above, **options):
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_variables)
     resident.give_back()
-    timings = with_memory(invented_timings(model), **options)
-    return MemoryLimit(resident.resident_bytes() + above, timings, model, optimizer)
+    profile = with_memory(invented_profile(model), **options)
+    return MemoryLimit(resident.resident_bytes() + above, profile, model, optimizer)
 
 
 def test_the_process_as_it_is_counts_as_taken(model):
     limit = limit_of(model, 1000 * _MB)
-    assert limit.timings.memory.loaded == pytest.approx(resident.resident_bytes(), rel=0.05)
+    assert limit.profile.memory.loaded == pytest.approx(resident.resident_bytes(), rel=0.05)
     assert limit.examples == 4 and limit.scale == 1
 
 
@@ -62,11 +62,11 @@ def test_a_graph_does_not_count_what_the_profile_of_this_process_has_set_up(mode
     now, n = resident.resident_bytes(), len(model.trainable_variables)
     graph = CostGroups.singletons(np.full(n, 100 * _MB / n))
     memory = StepMemory(CostGroups.singletons(np.zeros(n)), graph, 0.0, 0.0, now - grown * _MB, 4)
-    timings = dataclasses.replace(invented_timings(model), memory=memory)
+    profile = dataclasses.replace(invented_profile(model), memory=memory)
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_variables)
-    limit = MemoryLimit(now + 1000 * _MB, timings, model, optimizer)
-    assert limit.timings.memory.graph.amount.sum() / _MB == pytest.approx(counted, abs=8)
+    limit = MemoryLimit(now + 1000 * _MB, profile, model, optimizer)
+    assert limit.profile.memory.graph.amount.sum() / _MB == pytest.approx(counted, abs=8)
 
 
 def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scaled(model, tf):
@@ -94,7 +94,7 @@ def test_too_little_is_refused_with_the_least_to_ask_for(model):
 
 def test_a_profile_without_memory_is_refused(model):
     with pytest.raises(UsageError, match="et-profile"):
-        MemoryLimit(1e12, invented_timings(model), model, optimizers.make("sgd"))
+        MemoryLimit(1e12, invented_profile(model), model, optimizers.make("sgd"))
 
 
 def test_a_scheme_that_does_not_select_has_nothing_to_leave_out(model):
@@ -114,23 +114,23 @@ def test_what_is_asked_for_is_rounded_up():
 
 def test_a_run_that_will_not_fit_is_told_what_to_ask_for(model, monkeypatch):
     monkeypatch.setattr(resident, "available_bytes", lambda: 200 * _MB)
-    remark = memory_limit.remark(with_memory(invented_timings(model)))
+    remark = memory_limit.remark(with_memory(invented_profile(model)))
     assert "--memory" in remark and "are free" in remark
     monkeypatch.setattr(resident, "available_bytes", lambda: 500 * _MB)
-    assert memory_limit.remark(with_memory(invented_timings(model))) == ""
+    assert memory_limit.remark(with_memory(invented_profile(model))) == ""
 
 
 def test_a_run_selects_only_what_fits_and_scores_on_what_fits(tf):
     """Ten tensors of 40 MB each: with 190 MB beside the run's own 50, three may train."""
     model = small_network(tf)
     data = ArrayData(tf)
-    timings = with_memory(invented_timings(model))
+    profile = with_memory(invented_profile(model))
     resident.give_back()
     history = train_classifier(
         tf,
         model,
         data,
-        timings=timings,
+        profile=profile,
         epochs=2,
         rho=1.0,
         reuse="off",
@@ -144,10 +144,10 @@ def test_a_run_selects_only_what_fits_and_scores_on_what_fits(tf):
 def test_the_network_is_profiled_with_its_memory(tf):
     from builders import quick_profile
 
-    timings = quick_profile(small_network(tf), image_batch(tf))
-    memory = timings.memory
+    profile = quick_profile(small_network(tf), image_batch(tf))
+    memory = profile.memory
     assert memory.batch == 2
-    full = np.ones(len(timings), bool)
+    full = np.ones(len(profile), bool)
     assert memory.measured is None or memory.step_bytes(full) == pytest.approx(memory.measured, rel=0.3)
-    one = np.arange(len(timings)) == len(timings) - 1
+    one = np.arange(len(profile)) == len(profile) - 1
     assert memory.step_bytes(one) < memory.step_bytes(full)

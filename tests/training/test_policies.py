@@ -12,38 +12,38 @@ from policy_run import PolicyRun
 
 
 @pytest.fixture(scope="module")
-def timings(tf):
+def profile(tf):
     return quick_profile(small_network(tf), next(ArrayData(tf).train(0)))
 
 
-def test_an_elastic_policy_scores_and_selects_for_a_real_model(tf, timings):
-    made = PolicyRun(tf, Elastic(), timings)
+def test_an_elastic_policy_scores_and_selects_for_a_real_model(tf, profile):
+    made = PolicyRun(tf, Elastic(), profile)
     assert isinstance(made.policy, ElasticPolicy) and made.policy.scores
     made.policy.score()
-    mask = made.policy.begin(0, (1 + timings.rho_min) / 2, cached=False)
+    mask = made.policy.begin(0, (1 + profile.rho_min) / 2, cached=False)
     made.policy.settle(0)
     assert mask.any() and not mask.all() and len(made.records) == 1
 
 
-def test_a_metric_that_does_not_look_at_training_needs_no_head_first(tf, timings):
-    assert not PolicyRun(tf, Elastic("weight-magnitude"), timings).policy.scores
+def test_a_metric_that_does_not_look_at_training_needs_no_head_first(tf, profile):
+    assert not PolicyRun(tf, Elastic("weight-magnitude"), profile).policy.scores
 
 
-def test_a_users_scheme_selects_once_it_has_a_metric(tf, timings):
+def test_a_users_scheme_selects_once_it_has_a_metric(tf, profile):
     class Mine(Scheme):
         importance_metric = "grad-magnitude"
 
-    policy = PolicyRun(tf, Mine(), timings).policy
+    policy = PolicyRun(tf, Mine(), profile).policy
     policy.score()
     assert isinstance(policy, ElasticPolicy) and policy.begin(0, 1.0, cached=False).any()
 
 
-def test_the_momentum_of_resting_tensors_is_zeroed(tf, timings):
-    made = PolicyRun(tf, Elastic(), timings)
+def test_the_momentum_of_resting_tensors_is_zeroed(tf, profile):
+    made = PolicyRun(tf, Elastic(), profile)
     for minibatch in made.data.train(0):
-        made.steps.get(np.ones(len(timings), bool))(*minibatch)
+        made.steps.get(np.ones(len(profile), bool))(*minibatch)
     made.policy.score()
-    mask = made.policy.begin(8, (1 + timings.rho_min) / 2, cached=False)
+    mask = made.policy.begin(8, (1 + profile.rho_min) / 2, cached=False)
     made.policy.settle(8)
     state = [v.numpy() for v in optimizers.variables_of(made.optimizer)]
     slots = [np.abs(value).sum() for value in state if value.ndim and value.dtype == np.float32]
@@ -58,18 +58,18 @@ def test_a_fixed_policy_hands_model_and_optimizer_to_the_scheme(tf):
             return {"tensors": len(model.trainable_weights), "optimizer": type(optimizer).__name__}
 
     made = PolicyRun(tf, Noting(), None)
-    assert type(made.policy) is Policy and made.policy.timings is None
+    assert type(made.policy) is Policy and made.policy.profile is None
     made.policy.begin(0, 1.0, False)
     made.policy.begin(3, 1.0, False)
     name = type(made.optimizer).__name__
     assert made.records == [{"step": 3, "tensors": len(made.policy.mask), "optimizer": name}]
 
 
-def test_a_missing_profile_and_one_of_another_model_are_errors(tf, timings):
-    with pytest.raises(UsageError, match="pass timings"):
+def test_a_missing_profile_and_one_of_another_model_are_errors(tf, profile):
+    with pytest.raises(UsageError, match="pass profile"):
         PolicyRun(tf, Elastic(), None)
     other = quick_profile(small_network(tf, classes=5), (tf.ones((4, 8, 8, 3)), tf.zeros(4, tf.int64)))
-    assert len(other) == len(timings)  # the number of tensors is all that can be compared here
+    assert len(other) == len(profile)  # the number of tensors is all that can be compared here
     other.names = other.names[:-1]
     with pytest.raises(UsageError, match="profile this model"):
         PolicyRun(tf, Elastic(), other)
@@ -89,7 +89,7 @@ def test_a_mask_that_is_none_is_refused(tf, mask):
         PolicyRun(tf, Mistaken(), None)
 
 
-def test_a_probe_that_gives_nothing_is_an_error_and_not_a_hang(tf, timings):
-    made = PolicyRun(tf, Elastic(), timings, probe=lambda number: iter(()))
+def test_a_probe_that_gives_nothing_is_an_error_and_not_a_hang(tf, profile):
+    made = PolicyRun(tf, Elastic(), profile, probe=lambda number: iter(()))
     with pytest.raises(UsageError, match="probe"):
         made.policy.score()

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_timings, small_network, train_classifier
+from builders import ArrayData, invented_profile, small_network, train_classifier
 from elastictrainer import Trainer, UsageError
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
@@ -39,14 +39,14 @@ def test_an_elastic_run_fills_its_folder(tf, tmp_path):
     run = RunFolder.create(tmp_path / "run")
     run.write_config({"scheme": "elastic", "rho": 0.9})
     model = small_network(tf)
-    timings = invented_timings(model)
-    timings.save(run.profile_path)
+    profile = invented_profile(model)
+    profile.save(run.profile_path)
     summary = train_classifier(
         tf,
         model,
         data,
         optimizers.make("sgd", 0.05),
-        timings=timings,
+        profile=profile,
         rho=0.9,
         epochs=4,
         interval=2,
@@ -62,7 +62,7 @@ def test_an_elastic_run_fills_its_folder(tf, tmp_path):
     selections = run.selections()
     assert [s["step"] for s in selections] == [6, 48]
     for s in selections:
-        assert s["over_budget"] or s["predicted_ms"] <= s["rho_target"] * timings.full_ms * (1 + 1e-9)
+        assert s["over_budget"] or s["predicted_ms"] <= s["rho_target"] * profile.full_ms * (1 + 1e-9)
         assert len(s["importance"]) == 10 and s["selected"]
     assert [p.name for p in sorted(run.checkpoints_path.iterdir())] == ["step-000000072", "step-000000096"]
     reloaded = tf.keras.models.load_model(run.model_path)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from elastictrainer import TensorTimings
+from elastictrainer import Profile
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Policy
@@ -43,10 +43,10 @@ def spend(time):
     return passed
 
 
-def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", timings=None):
+def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", profile=None):
     """The state of a run whose full steps take `full_ms`."""
     state = RunState(None, scheme, rho, 2, watch=Stopwatch(time))
-    state.policy = Policy(mask, Plan([0.0], 2.0, 50), timings)
+    state.policy = Policy(mask, Plan([0.0], 2.0, 50), profile)
     state.progress.full_ms = [full_ms] if full_ms else []
     return state
 
@@ -134,8 +134,8 @@ def test_figures_before_the_first_minibatch(time):
 
 
 def test_figures_per_step_and_epoch(time):
-    timings = TensorTimings.from_chain(["a", "b"], 1.0, [1.0, 1.0], [1.0, 1.0])
-    state = make(time, timings=timings)
+    profile = Profile.from_chain(["a", "b"], 1.0, [1.0, 1.0], [1.0, 1.0])
+    state = make(time, profile=profile)
     for loss in (1.0, 2.0, 3.0, 4.0):
         state.progress.step_took(10 * loss)
         state.progress.step_done(loss)

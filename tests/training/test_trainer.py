@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from builders import ArrayData, bright_images, invented_timings, small_network, train_classifier
-from elastictrainer import TensorTimings, Trainer, UsageError
+from builders import ArrayData, bright_images, invented_profile, small_network, train_classifier
+from elastictrainer import Profile, Trainer, UsageError
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.rates import RateSchedule
 from log_lines import listen
@@ -35,10 +35,8 @@ LOSS = "sparse_categorical_crossentropy"
 
 def elastic(model, loss=None, rho=0.7, optimizer="adam", metrics=None, tensors=6, **options):
     """A trainer with a profile that leaves something to choose: so small networks take mostly overhead."""
-    timings = TensorTimings.from_chain(
-        [f"t{k}" for k in range(tensors)], 1.0, np.ones(tensors), np.ones(tensors)
-    )
-    options = {"timings": timings, "deterministic": True, **options}
+    profile = Profile.from_chain([f"t{k}" for k in range(tensors)], 1.0, np.ones(tensors), np.ones(tensors))
+    options = {"profile": profile, "deterministic": True, **options}
     trainer = Trainer(model, rho=rho, interval=2, importance_batches=2, **options)
     trainer.compile(optimizer=optimizer, loss=loss, metrics=metrics)
     return trainer
@@ -93,14 +91,14 @@ def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras):
         model,
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         rho=0.97,
-        timings=None,
+        profile=None,
         deterministic=False,
     )
     history = trainer.fit(x, y, 8, 3, 0)  # in the order of Model.fit
     assert said[0] == "profiling the model" and said[1].startswith("full step")
-    assert len(trainer.timings) == len(model.trainable_variables) == 8
-    assert trainer.timings.metadata["coverage"] > 0.8
-    assert trainer.timings.metadata["calibration_seconds"] < 10, "as long as a short run"
+    assert len(trainer.profile) == len(model.trainable_variables) == 8
+    assert trainer.profile.metadata["coverage"] > 0.8
+    assert trainer.profile.metadata["calibration_seconds"] < 10, "as long as a short run"
     # The clock ends the run; its last epoch may be over after the one step that finds its graph cold.
     assert all(np.isfinite(history.history["ratio"][:-1])) and history.elastic["seconds"]["importance"] > 0
 
@@ -109,7 +107,7 @@ def test_a_run_of_few_epochs_by_the_clock_has_the_rate_for_that(tf, keras):
     x, y = bright_images()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     rates, seen = RateSchedule(0.01, "constant", few=0.001), []
-    options = {"timings": None, "deterministic": False, "head": "solve", "rates": rates}
+    options = {"profile": None, "deterministic": False, "head": "solve", "rates": rates}
     trainer = elastic(image_network(keras), loss, 1.0, **options)
     note = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: seen.append(
@@ -316,7 +314,7 @@ def test_a_backup_within_an_epoch_is_refused(keras, tmp_path):
 def test_a_probe_that_gives_minibatches_once_is_told(tf):
     model, data = small_network(tf), ArrayData(tf, steps=20)
     once = iter(list(data.probe(0))[:5])
-    trainer = Trainer(model, timings=invented_timings(model), probe=lambda step: once, rho=0.9, interval=1)
+    trainer = Trainer(model, profile=invented_profile(model), probe=lambda step: once, rho=0.9, interval=1)
     trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     with pytest.raises(UsageError, match="probe"):
         trainer.fit(data.stream, steps_per_epoch=20, epochs=3, verbose=0)
@@ -331,7 +329,7 @@ def test_data_of_unknown_length_and_a_speed_that_cannot_be_had_are_refused(tf, k
         image_network(keras),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         rho=0.01,
-        timings=None,
+        profile=None,
     )
     with pytest.raises(UsageError, match="steps_per_epoch"):
         trainer.fit(data, verbose=0)
@@ -350,7 +348,7 @@ def test_the_network_learns(tf, keras):
     [
         ({"scheme": "full", "epochs": 0}, "epochs"),
         ({"interval": 0, "scheme": "full"}, "interval"),
-        ({"timings": TensorTimings.from_chain(["a"], 1.0, [1.0], [1.0])}, "1 tensors"),
+        ({"profile": Profile.from_chain(["a"], 1.0, [1.0], [1.0])}, "1 tensors"),
     ],
 )
 def test_bad_arguments(tf, options, message):
@@ -361,7 +359,7 @@ def test_bad_arguments(tf, options, message):
 def test_rho_below_the_cheapest_selection_names_the_range(tf):
     model = small_network(tf)
     with pytest.raises(UsageError, match="Valid: 0"):
-        train_classifier(tf, model, ArrayData(tf), timings=invented_timings(model), rho=0.01)
+        train_classifier(tf, model, ArrayData(tf), profile=invented_profile(model), rho=0.01)
 
 
 def test_callbacks_are_a_list_or_one(keras):
@@ -380,12 +378,12 @@ def test_after_the_head_the_rest_is_trained_by_a_profile_of_its_own(tf, keras):
     trainer = Trainer(model, rho=1.0, interval=1, importance_batches=1)
     trainer.compile("sgd", loss)
     trainer.fit(x, y, batch_size=8, epochs=1, verbose=0)
-    assert len(trainer.timings) == 2
+    assert len(trainer.profile) == 2
     for layer in model.layers:
         layer.trainable = True
     trainer.compile("sgd", loss)
     trainer.fit(x, y, batch_size=8, epochs=1, verbose=0)
-    assert len(trainer.timings) == len(model.trainable_variables)
+    assert len(trainer.profile) == len(model.trainable_variables)
 
 
 @pytest.mark.slow

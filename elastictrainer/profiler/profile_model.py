@@ -1,0 +1,156 @@
+"""Profile a model: one full training step, traced and charged to its tensors."""
+
+import time
+from typing import Any, Callable, Dict, Optional, Tuple, Union
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+from elastictrainer.profiler import calibration
+from elastictrainer.profiler.capture import SETTLED, capture, step_ms, warm_up
+from elastictrainer.profiler.charging import profile_from_trace
+from elastictrainer.profiler.interleaved import ratios_to_full
+from elastictrainer.profiler.memory_profile import bytes_of, measured_steps, step_memory
+from elastictrainer.profiler.profile import Profile
+from elastictrainer.profiler.validation import validate_profile
+from elastictrainer.profiler.xla import refuse_compiled
+from elastictrainer.profiler.xplane import Trace
+from elastictrainer.runs import environment
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.keras_compat import name_of
+from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.snapshot import preserve_variables
+
+_MEASURED = 2  # steps after the first one, of whose memory the peak is taken
+_MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
+_LEAST_STEPS = 2  # traced where more would take too long, or too much memory
+_SHARE_OF_CAPTURES = 0.2  # of the time that a profile may take, for one capture
+_SHARE_OF_RUN = 0.1  # that timing may take: at rho 0.5 a run saves five times that
+_AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine differ by 3 % at most
+
+
+def profile_model(
+    model: tf.Module,
+    loss: Union[Callable[[tf.Tensor, tf.Tensor], tf.Tensor], Objective],
+    batch: Tuple[Any, Any],
+    optimizer: Any = None,
+    *,
+    metrics: Tuple[Any, ...] = (),
+    warmup: int = SETTLED,
+    steps: int = 8,
+    calibrate_s: float = 40.0,
+    training_steps: Optional[int] = None,
+    allowed_s: float = np.inf,
+    validate: int = 0,
+    seed: int = 0,
+    undo: bool = False,
+    metadata: Optional[Dict[str, Any]] = None,
+) -> Profile:
+    """Measure how long each trainable tensor's work takes on this device (paper Sec. 3.1 and 5.1).
+
+    Works for any Keras model, and for a plain tf.Module that is called with inputs: ops are charged by what
+    depends on them in the graph, never by layer names. The model and the optimizer are left as they were.
+
+    Args:
+        model: N trainable tensors.
+        loss: takes labels and outputs, returns a scalar; or an Objective of the model.
+        batch: inputs and labels of the size to train with.
+        optimizer: the one to train with; None: the paper's SGD.
+        metrics: Keras metrics that the training step updates.
+        warmup: steps before a measurement, of the full step and of each selection; five seconds at most.
+        steps: traced steps; times are medians over them.
+        calibrate_s: about how many seconds to time the two selections of `calibration` and the full step, in
+            turn.
+        training_steps: of the run that the profile is for. Timing takes a tenth of what they take at most, so
+            that a short run does not wait longer for its profile than it saves.
+        allowed_s: about how many seconds all may take: a slow device makes fewer steps, two at least, and no
+            calibration where they are used up.
+        validate: number of random selections to measure against the prediction.
+        seed: of the random selections.
+        undo: have each step undo its own updates, tensor by tensor, so that weights and slots are never there
+            twice: for a process whose memory is limited. Steps are a little slower, and selections not timed.
+        metadata: of model and data, for the profile.
+
+    Raises:
+        UsageError: the model has no trainable tensor, the loss depends on none, or XLA hides the ops.
+    """
+    ends = time.perf_counter() + allowed_s
+    variables = model.trainable_variables
+    if not variables:
+        raise UsageError(
+            "the model has no trainable tensor: nothing to profile. Set `trainable = True` on a layer."
+        )
+    optimizer = optimizers.make("sgd") if optimizer is None else optimizer
+    optimizers.build(optimizer, variables)
+    objective = loss if isinstance(loss, Objective) else Objective(model, loss)
+    state = [*variables, *optimizers.variables_of(optimizer)]
+    undone = state if undo else []
+    step = CompiledStep(objective, optimizer, variables, metrics, undone=undone)
+    with measured_steps(copied=0 if undo else bytes_of(state)) as measured:
+        began = time.perf_counter()
+        step.trace(*batch)
+        refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
+        connected = np.array([g is not None for g in step.gradients])
+        if not connected.any():
+            raise UsageError(
+                "the loss depends on no trainable tensor of the model: there is no gradient to profile."
+            )
+        with preserve_variables([*step.state(), *state]):
+            step(*batch).numpy()
+            graph_s = time.perf_counter() - began
+            for _ in range(_MEASURED):
+                step(*batch).numpy()
+    if undo:
+        steps = min(steps, _LEAST_STEPS)  # the events of a step of ViT take 0.1 GB while they are read
+    with preserve_variables([*step.state(), *state]):
+        warmed = warm_up(step, batch, warmup)
+        if np.isfinite(ends):  # a capture makes each step twice
+            fitting = _SHARE_OF_CAPTURES * (ends - time.perf_counter()) / (2e-3 * step_ms(step, batch, 1)[0])
+            steps = int(np.clip(fitting, _LEAST_STEPS, steps))
+        trace, untraced = _quietest_capture(step, batch, steps, ends)
+        profile = profile_from_trace(step, trace, float(np.median(untraced)))
+        profile.memory = step_memory(step, batch, measured)
+        profile.metadata = {
+            **(metadata or {}),
+            **profile.metadata,
+            **environment.describe(),
+            "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "graph_ms": 1e3 * graph_s,  # to build the full step and to run it for the first time
+            "warmup_steps": warmed,
+            "traced_steps": steps,
+        }
+        if training_steps is not None:
+            calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * profile.full_ms)
+        # Steps of selections have slots: where steps are to undo theirs, there is no memory to time others.
+        if undo or time.perf_counter() > ends:
+            profile.metadata["calibration_seconds"] = 0.0
+            return profile
+        profile.metadata["calibration_seconds"] = calibrate_s
+        cache = StepCache(objective, optimizer, metrics, size=3)
+        masks = [calibration.cheapest(profile), calibration.earliest(profile)]
+        ratios = ratios_to_full(cache.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup)
+        profile = calibration.calibrated(profile, *ratios)
+        if validate:
+            profile.validation = validate_profile(
+                profile, objective, optimizer, batch, metrics, validate, seed
+            )
+    return profile
+
+
+def _quietest_capture(
+    step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float
+) -> Tuple[Trace, np.ndarray]:
+    """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds
+    time.
+
+    `ends`: when no other one is begun, by time.perf_counter.
+    """
+    captures = [capture(step, batch, steps)]
+    while len(captures) < _MOST_CAPTURES and time.perf_counter() < ends:
+        captures.append(capture(step, batch, steps))
+        medians = sorted(float(np.median(untraced)) for _, untraced in captures)
+        if medians[1] <= _AGREEMENT * medians[0]:
+            break
+    return min(captures, key=lambda captured: float(np.median(captured[1])))
