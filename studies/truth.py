@@ -36,7 +36,7 @@ class Study:
         from elastictrainer.experiment import assembly
         from elastictrainer.experiment.settings import TrainSettings
         from elastictrainer.steps import optimizers
-        from elastictrainer.steps.compiled_step import StepCache
+        from elastictrainer.steps.compiled_step import CompiledSteps
         from elastictrainer.steps.keras_compat import name_of
         from elastictrainer.steps.objective import Objective, classification_loss
         from elastictrainer.training.evaluation import Evaluator
@@ -57,7 +57,7 @@ class Study:
         self.optimizer = assembly.make_optimizer(settings)
         optimizers.build(self.optimizer, self.variables)
         self.objective = Objective(self.model, classification_loss())
-        self.full = StepCache(self.objective, self.optimizer).get(np.ones(len(self.variables), bool))
+        self.full = CompiledSteps(self.objective, self.optimizer).get(np.ones(len(self.variables), bool))
         self.evaluator = Evaluator(self.model)
         minibatches = itertools.islice(self.data.validation(), options.held_out // 32)
         self.held_out = [(x, y) for x, y in minibatches]

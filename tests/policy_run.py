@@ -5,7 +5,7 @@ from elastictrainer import Objective
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.objective import classification_loss
 from elastictrainer.training.policies import make_policy
 
@@ -23,7 +23,7 @@ class PolicyRun:
         self.optimizer = optimizers.make("sgd", 0.05)
         optimizers.build(self.optimizer, self.model.trainable_weights)
         objective = Objective(self.model, classification_loss(), scheme.penalty(self.model))
-        self.steps = StepCache(objective, self.optimizer)
+        self.steps = CompiledSteps(objective, self.optimizer)
         self.data = ArrayData(tf, steps=steps_per_epoch)
         self.records, self.rho = [], rho
         self.policy = make_policy(

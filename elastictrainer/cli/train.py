@@ -10,7 +10,7 @@ from elastictrainer.cli.command import make_parser, run
 from elastictrainer.cli.output import unfailing
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import given, parse
-from elastictrainer.experiment.quantities import seconds_of, seconds_until
+from elastictrainer.experiment.quantities import parse_seconds, seconds_until
 from elastictrainer.experiment.run_settings import inherit_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_names, refuse_inapplicable
@@ -74,7 +74,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             )
         run_folder = last_unfinished() if options.resume == "last" else RunFolder(options.resume)
         if more is not None:
-            seconds_of(more)
+            parse_seconds(more)
         summary = resume(run_folder, options.trust_run, more)
     _print_summary(summary)
 

@@ -3,7 +3,7 @@
 from typing import Optional, Union
 
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.experiment.quantities import seconds_of
+from elastictrainer.experiment.quantities import parse_seconds
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.training.best_weights import BestWeights
@@ -57,4 +57,6 @@ def deadline(
         return evaluation_s + writing_s + _LEAVING_S + _EXPORT_S * len(exports)
 
     check_s = images[0] * image_s / one_of + _COMPILING_S + _WRITING_S
-    return Deadline(seconds_of(settings.time), reserve_s, seconds_of(more) if more else 0.0, check_s=check_s)
+    return Deadline(
+        parse_seconds(settings.time), reserve_s, parse_seconds(more) if more else 0.0, check_s=check_s
+    )

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.quantities import bytes_of
+from elastictrainer.experiment.quantities import parse_bytes
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs import resident
 from elastictrainer.runs.environment import memory_bytes
@@ -35,12 +35,12 @@ def limit(asked: Optional[str]) -> Optional[float]:
     if tf.config.list_physical_devices("GPU"):
         raise UsageError(f"--memory {asked}: a step on a GPU takes the GPU's memory. Leave it out.")
     resident.keep_nothing()  # from the profile on
-    return memory_limit.auto() if asked == "auto" else bytes_of(asked)
+    return memory_limit.automatic_limit() if asked == "auto" else parse_bytes(asked)
 
 
 def note_if_short(profile: Optional[Profile], limited: Optional[float]) -> None:
     """Note where a run without a limit will not fit into what is free, and what to ask for."""
-    remark = "" if limited is not None else memory_limit.remark(profile)
+    remark = "" if limited is not None else memory_limit.shortage_note(profile)
     if remark:
         LOG.info(remark)
 

@@ -10,11 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.quantities import seconds_of
+from elastictrainer.experiment.quantities import parse_seconds
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.experiment.settings_checks import require_writable
 from elastictrainer.models import augmentation
-from elastictrainer.profiler.memory_profile import bytes_of, predicted
+from elastictrainer.profiler.memory_profile import predicted, variable_bytes
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import profile_model
 from elastictrainer.profiler.scaled import for_batch
@@ -24,7 +24,7 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
-from elastictrainer.training.memory_limit import asked, copies, to_score, undoes
+from elastictrainer.training.memory_limit import copied_bytes, must_undo, scoring_bytes, size_to_ask_for
 
 PROFILES = Path("profiles")
 _OTHER_STEPS = 3  # compiled steps held with the full one while selections are timed, and one to spare
@@ -137,7 +137,7 @@ def obtain_profile(
 
 def effort(settings: TrainSettings) -> Dict[str, Any]:
     """Return the options of `make_profile`: with a deadline it takes a tenth of the time at most."""
-    allowed_s = _SHARE_OF_TIME * seconds_of(settings.time) if settings.time else np.inf
+    allowed_s = _SHARE_OF_TIME * parse_seconds(settings.time) if settings.time else np.inf
     if allowed_s >= _WHOLE_S + settings.calibration_seconds:
         return {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s}
     calibrate_s = max(0.0, (allowed_s - _SHORT_S) / 1.5)  # the cache's costs take half as long again
@@ -161,16 +161,16 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
         return int(batch[0].shape[0])
     every = np.ones(len(variables), bool)
     others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
-    if undoes(variables):  # the gradients of all tensors may be there before the first is used
-        memory = dataclasses.replace(memory.undone(), always=memory.always + bytes_of(variables))
+    if must_undo(variables):  # the gradients of all tensors may be there before the first is used
+        memory = dataclasses.replace(memory.undone(), always=memory.always + variable_bytes(variables))
         others = _UNSEEN  # no selection is timed
     # The run comes after the profile: what it needs is said now, not when the profile is made.
-    afterwards = to_score(memory, every, 1, copies(variables, optimizer)) + _LEFT
+    afterwards = scoring_bytes(memory, every, 1, copied_bytes(variables, optimizer)) + _LEFT
     least = max(memory.for_batch(1).total(every) + others, afterwards)
     if least > limit:
         raise UsageError(
             f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with full steps of one "
-            f"image, is {asked(least)}."
+            f"image, is {size_to_ask_for(least)}."
         )
     return memory.largest_batch(every, limit - others)
 
@@ -195,7 +195,7 @@ def make_profile(
     if fitting < examples:
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
-    undo = limit is not None and undoes(model.trainable_variables)
+    undo = limit is not None and must_undo(model.trainable_variables)
     profile = profile_model(
         model,
         objective,

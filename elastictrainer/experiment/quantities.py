@@ -17,7 +17,7 @@ def _amount(text: str, units: Dict[str, float], zero: bool = False) -> Optional[
     return float(found[1]) * units[found[2]]
 
 
-def seconds_of(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Return the seconds that `text` means, such as "90s" or "1.5h"; UsageError where it means none."""
     seconds = _amount(text, _SECONDS)
     if seconds is None:
@@ -34,7 +34,7 @@ def seconds_until(text: str, now: datetime.datetime) -> float:
     return ((then - now).total_seconds() - 1) % 86400 + 1  # never zero: this minute is tomorrow's
 
 
-def bytes_of(text: str, or_else: str = "") -> int:
+def parse_bytes(text: str, or_else: str = "") -> int:
     """Return the bytes that `text` means, such as "2GB", "500 MB" or "0"; UsageError where it means none.
 
     `or_else` is what else would have been valid, for the message.
@@ -47,4 +47,4 @@ def bytes_of(text: str, or_else: str = "") -> int:
 
 def limit_of(text: str) -> Optional[int]:
     """Return the bytes that `text` means, None for "auto"; UsageError where it means none."""
-    return None if text == "auto" else bytes_of(text, "auto, or ")
+    return None if text == "auto" else parse_bytes(text, "auto, or ")

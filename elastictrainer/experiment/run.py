@@ -17,7 +17,7 @@ from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, Us
 from elastictrainer.experiment import assembly, ending, keeping, memory, profiling
 from elastictrainer.experiment.inputs import Inputs, load_inputs
 from elastictrainer.experiment.labelled import training_sample
-from elastictrainer.experiment.quantities import bytes_of, seconds_of
+from elastictrainer.experiment.quantities import parse_bytes, parse_seconds
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_writable
@@ -98,7 +98,7 @@ def _train(
     one_of = 1
     if settings.time and data.val_split is None:
         evaluation_s = data.evaluated_count("test") * image_s
-        one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * seconds_of(settings.time))))
+        one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * parse_seconds(settings.time))))
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
     deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, more)
     trainer = _trainer(settings, run, data, model, optimizer, profile, group, rates, deadline, limit)
@@ -147,7 +147,7 @@ def _trainer(
         reuse=ReuseSettings(
             settings.reuse,
             settings.reuse_dtype,
-            bytes_of(settings.reuse_memory) if settings.reuse_memory else None,
+            parse_bytes(settings.reuse_memory) if settings.reuse_memory else None,
             Path(settings.reuse_dir) if settings.reuse_dir else run.path,
             settings.seed,
         ),

@@ -160,7 +160,7 @@ class TrainSettings(CommonSettings):
     time: Optional[str] = setting(
         None,
         "for the whole command (90s, 10m, 1.5h), instead of --rho and --epochs",
-        check=quantities.seconds_of,
+        check=quantities.parse_seconds,
         metavar="TIME",
     )
     memory: Optional[str] = setting(
@@ -202,7 +202,7 @@ class TrainSettings(CommonSettings):
     reuse_memory: Optional[str] = setting(
         None,
         "a larger cache goes into a file (2GB, or a quarter of the machine)",
-        check=quantities.bytes_of,
+        check=quantities.parse_bytes,
         metavar="SIZE",
     )
     reuse_dir: Optional[str] = setting(None, "folder of that file (the run folder)", metavar="DIR")

@@ -20,7 +20,7 @@ def earliest(profile: Profile) -> np.ndarray:
     """Select one tensor, (N,) bool, that needs nearly all activation gradients (dy) and has little dW work
     itself.
     """
-    dy = profile.dy.time_per_tensor() - profile.t_dw
+    dy = profile.dy.amount_per_tensor() - profile.t_dw
     return _only(profile, int(np.argmax(np.where(profile.connected, dy, -np.inf))))
 
 

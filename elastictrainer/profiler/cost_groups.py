@@ -108,12 +108,12 @@ class CostGroups:
         """Return (N,) int: how many groups each tensor is in."""
         return sum((block.sum(axis=0) for _, block in self._blocks()), np.zeros(self.tensors, np.int64))
 
-    def time_per_tensor(self, rows: Optional[np.ndarray] = None) -> np.ndarray:
+    def amount_per_tensor(self, rows: Optional[np.ndarray] = None) -> np.ndarray:
         """Return (N,): the summed amount of the groups each tensor is in, or of those in `rows` (G,) bool."""
         amount = self.amount if rows is None else np.where(rows, self.amount, 0.0)
         return sum((amount[part] @ block for part, block in self._blocks()), np.zeros(self.tensors))
 
-    def time_at_first_member(self, order: np.ndarray) -> np.ndarray:
+    def amount_at_first_member(self, order: np.ndarray) -> np.ndarray:
         """Return (N,): each group's amount at its first member in `order` (N,); none for an empty group."""
         amounts = np.zeros(self.tensors)
         for rows, block in self._blocks():

@@ -33,7 +33,7 @@ def ratios_to_full(
     their clock.
 
     Args:
-        step_of: gives the step of a selection, or of another key, as `StepCache.get` does.
+        step_of: gives the step of a selection, or of another key, as `CompiledSteps.get` does.
         masks: K selections, or other keys.
         full: the selection of every tensor that can be trained, or the key of its step.
         batch: inputs and labels.

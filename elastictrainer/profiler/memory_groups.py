@@ -27,7 +27,7 @@ class Held(NamedTuple):
     unknown: int
 
 
-def held(
+def held_memory(
     operations: Sequence[Any], charges: Sequence[Charge], batch: int, read_by_calls: Mapping[str, List[int]]
 ) -> Held:
     """Return the tensors that a traced training step holds, by plain reachability in its graph.

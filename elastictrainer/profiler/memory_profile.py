@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.profiler.attribution import attribute
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.function_bodies import read_by_calls
-from elastictrainer.profiler.memory_groups import held
+from elastictrainer.profiler.memory_groups import held_memory
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.runs import resident
 from elastictrainer.steps.compiled_step import CompiledStep
@@ -60,7 +60,7 @@ def measured_steps(copied: float) -> Iterator[Measured]:
             resident.keep_as_usual()
 
 
-def bytes_of(variables: Any) -> float:
+def variable_bytes(variables: Any) -> float:
     """Return the bytes of the values of variables."""
     distinct = {id(variable): variable for variable in tf_variables(variables)}
     return float(sum(v.dtype.size * np.prod(v.shape.as_list()) for v in distinct.values()))
@@ -92,7 +92,7 @@ def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[
     examples = int(tf.nest.flatten(batch[0])[0].shape[0])
     _, charges = attribute(operations, step.loss, step.gradients, step.handles)
     calls = read_by_calls(step.graph, charges, step.gradients)
-    found = held(operations, charges, examples, calls)
+    found = held_memory(operations, charges, examples, calls)
     counted, most = sum(found.ops.values()), max(found.forward, sum(found.sizes.values()))
     per_op, allowance = _PER_OP, _ALLOWANCE
     if measured.peak is not None:

@@ -129,7 +129,7 @@ class Profile:
         once = self.reuse.once
         # With tensor d as the earliest that trains, a group is frozen unless its member nearest the output is
         # d or nearer the output: what is left of the sum behind d.
-        passed = once.time_at_first_member(self.order)[self.order].cumsum()
+        passed = once.amount_at_first_member(self.order)[self.order].cumsum()
         shared = once.amount[once.has_members()].sum()
         saved = np.empty(len(self))
         saved[self.order] = (shared - passed) * (1 - self.frozen_saving)
@@ -170,24 +170,24 @@ class Profile:
     @cached_property
     def t_dw(self) -> np.ndarray:
         """Return (N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1)."""
-        return self.dw.time_per_tensor() + self.t_update
+        return self.dw.amount_per_tensor() + self.t_update
 
     @cached_property
     def t_dy(self) -> np.ndarray:
         """Return (N,) ms: dy groups whose member nearest the output is the tensor (paper Sec. 5.1)."""
-        return self.dy.time_at_first_member(self.order)
+        return self.dy.amount_at_first_member(self.order)
 
     @cached_property
     def t_forward(self) -> np.ndarray:
         """Return (N,) ms: forward groups whose member nearest the output is the tensor."""
-        return self.forward.time_at_first_member(self.order)
+        return self.forward.amount_at_first_member(self.order)
 
     @cached_property
     def t_shared(self) -> np.ndarray:
         """Return (N,) ms: t_dy, and the unfreeze cost of forward work whose member nearest the output is the
         tensor.
         """
-        return self.shared.time_at_first_member(self.order)
+        return self.shared.amount_at_first_member(self.order)
 
     @cached_property
     def forward_ms(self) -> float:
@@ -210,7 +210,7 @@ class Profile:
     @cached_property
     def alone_ms(self) -> np.ndarray:
         """Return (N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
-        alone = self.forward_ms + self.t_dw + self.shared.time_per_tensor() + self.at_depth_ms
+        alone = self.forward_ms + self.t_dw + self.shared.amount_per_tensor() + self.at_depth_ms
         return np.where(self.connected, alone, np.inf)
 
     @property

@@ -11,14 +11,14 @@ from elastictrainer.profiler import calibration
 from elastictrainer.profiler.capture import SETTLED, capture, step_ms, warm_up
 from elastictrainer.profiler.charging import profile_from_trace
 from elastictrainer.profiler.interleaved import ratios_to_full
-from elastictrainer.profiler.memory_profile import bytes_of, measured_steps, step_memory
+from elastictrainer.profiler.memory_profile import measured_steps, step_memory, variable_bytes
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.validation import validate_profile
 from elastictrainer.profiler.xla import refuse_compiled
 from elastictrainer.profiler.xplane import Trace
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.keras_compat import name_of
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import preserve_variables
@@ -88,7 +88,7 @@ def profile_model(
     state = [*variables, *optimizers.variables_of(optimizer)]
     undone = state if undo else []
     step = CompiledStep(objective, optimizer, variables, metrics, undone=undone)
-    with measured_steps(copied=0 if undo else bytes_of(state)) as measured:
+    with measured_steps(copied=0 if undo else variable_bytes(state)) as measured:
         began = time.perf_counter()
         step.trace(*batch)
         refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
@@ -128,7 +128,7 @@ def profile_model(
             profile.metadata["calibration_seconds"] = 0.0
             return profile
         profile.metadata["calibration_seconds"] = calibrate_s
-        cache = StepCache(objective, optimizer, metrics, size=3)
+        cache = CompiledSteps(objective, optimizer, metrics, size=3)
         masks = [calibration.cheapest(profile), calibration.earliest(profile)]
         ratios = ratios_to_full(cache.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup)
         profile = calibration.calibrated(profile, *ratios)

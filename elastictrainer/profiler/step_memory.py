@@ -52,8 +52,8 @@ class StepMemory:
     @property
     def alone(self) -> np.ndarray:
         """Return (N,) bytes that a step takes which trains this tensor only."""
-        held = np.maximum(self.forward, self.held.time_per_tensor())
-        return np.asarray(self.always + self._unscaled.time_per_tensor() + held)
+        held = np.maximum(self.forward, self.held.amount_per_tensor())
+        return np.asarray(self.always + self._unscaled.amount_per_tensor() + held)
 
     def room(self, limit: float) -> float:
         """Return the bytes that `groups` may have in a process of `limit`; 0: no forward pass fits."""

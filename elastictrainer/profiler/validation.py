@@ -6,7 +6,7 @@ import numpy as np
 
 from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.objective import Objective
 
 _SECONDS = 3.0  # of each selection
@@ -45,7 +45,7 @@ def validate_profile(
     Returns:
         One {"selected": ascending indices, "predicted_ms", "measured_ms"} per selection.
     """
-    cache = StepCache(objective, optimizer, metrics, size=2)
+    cache = CompiledSteps(objective, optimizer, metrics, size=2)
     rows = []
     for mask in random_masks(profile, count, seed):
         (ratio,) = ratios_to_full(cache.get, [mask], profile.connected, batch, _SECONDS).tolist()

@@ -22,7 +22,7 @@ from elastictrainer.reuse.op_costs import OpCosts
 from elastictrainer.reuse.split import NotCacheable, TracedStep
 from elastictrainer.reuse.step_variants import KINDS, StepVariants
 from elastictrainer.reuse.storable import is_storable, row_bytes
-from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, PLAIN
+from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, PLAIN
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import preserve_variables
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError, unknown
-from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.graph_part import optimised
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
@@ -29,7 +29,7 @@ class ImportanceEvaluator:
         objective: Objective,
         optimizer: Any,
         metric: str = "update",
-        steps: Optional[StepCache] = None,
+        steps: Optional[CompiledSteps] = None,
         momentum: bool = True,
     ):
         """
@@ -53,7 +53,7 @@ class ImportanceEvaluator:
         self.objective = objective
         self.optimizer = optimizer
         self.metric = metric
-        self._steps = StepCache(objective, optimizer) if steps is None else steps
+        self._steps = CompiledSteps(objective, optimizer) if steps is None else steps
         self._momentum = momentum
         self.release()
 
@@ -155,7 +155,7 @@ class ImportanceEvaluator:
     def _of_full_step(self, x: Any, y: Any) -> Optional[List[Any]]:
         """Return the gradients that the full step's graph computes; None where there is none yet."""
         full = self._own or self._steps.full()
-        others = full.others() if full is not None else None
+        others = full.divided() if full is not None else None
         return others.gradients(x, y) if others is not None else None
 
     def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:

@@ -6,7 +6,7 @@ from typing import List, Optional
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
 
-FEWEST, MOST = 1.0, 12.0  # epochs of an interval: more than the most add nothing
+FEWEST_EPOCHS, MOST_EPOCHS = 1.0, 12.0  # epochs of an interval: more than the most add nothing
 _MOST_INTERVALS = 4
 PLAIN_INTERVAL = 4  # epochs between two selections where nothing is cached; the paper has 3 to 4
 
@@ -17,12 +17,12 @@ class Plan:
 
     Attributes:
         starts: share of the training time, 0 to 1, at which each interval begins; the first is 0.
-        passes: epochs of an interval, by which the time of a step is planned.
+        epochs_per_interval: by which the time of a step is planned.
         steps_per_epoch: training steps of a pass over the examples.
     """
 
     starts: List[float]
-    passes: float
+    epochs_per_interval: float
     steps_per_epoch: int
 
     def due(self, begun: int, share: float) -> bool:
@@ -32,7 +32,7 @@ class Plan:
         """
         if begun >= len(self.starts):
             return False
-        epoch = 1 / (self.passes * len(self.starts))
+        epoch = 1 / (self.epochs_per_interval * len(self.starts))
         return share >= self.starts[begun] - epoch / 2
 
     def end(self, interval: int) -> float:
@@ -40,7 +40,7 @@ class Plan:
         return self.starts[interval + 1] if interval + 1 < len(self.starts) else 1.0
 
 
-def plan(
+def make_plan(
     profile: Optional[Profile],
     steps_per_epoch: int,
     epochs: int,
@@ -71,14 +71,14 @@ def plan(
         count = max(1, round(epochs / interval))
     else:
         # An epoch costs about a forward pass, by the rule above: this many fit into the run's time.
-        count = max(1, min(_MOST_INTERVALS, round(full_epochs / profile.forward_share / MOST)))
+        count = max(1, min(_MOST_INTERVALS, round(full_epochs / profile.forward_share / MOST_EPOCHS)))
         if not by_clock:
             count = min(count, max(1, epochs // 2))  # one epoch would never read its cache
-    passes = epochs / count
+    epochs_per_interval = epochs / count
     if by_clock:
-        fitting = full_epochs / profile.forward_share / count if profile is not None else MOST
-        passes = min(MOST, max(FEWEST, fitting))
-    return Plan([k / count for k in range(count)], passes, steps_per_epoch)
+        fitting = full_epochs / profile.forward_share / count if profile is not None else MOST_EPOCHS
+        epochs_per_interval = min(MOST_EPOCHS, max(FEWEST_EPOCHS, fitting))
+    return Plan([k / count for k in range(count)], epochs_per_interval, steps_per_epoch)
 
 
 def require_reachable(rho: float, profile: Profile, cached: bool) -> None:

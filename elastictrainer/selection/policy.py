@@ -10,11 +10,6 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, Solver, choose
 
-FULL = "full"  # kinds of steps: one that trains every tensor,
-PLAIN = "plain"  # a selection, from images to update,
-CACHE_WRITE = "recording"  # not a step: a pass over the images that writes the cache,
-CACHE_READ = "replay"  # and a cached step, which begins by reading it
-
 Log = Callable[[Dict[str, Any]], None]  # takes the record of a selection or of an interval
 
 

@@ -46,7 +46,7 @@ class Search:
         # A group of one tensor is a cost of its own, as its dW work is.
         several = [part.members_in(np.ones(len(profile), bool)) > 1 for part in parts]
         self._shared = [part.rows(rows) for part, rows in zip(parts, several)]
-        self._alone = np.stack([part.rows(~rows).time_per_tensor() for part, rows in zip(parts, several)])
+        self._alone = np.stack([part.rows(~rows).amount_per_tensor() for part, rows in zip(parts, several)])
         self._alone[0] += profile.t_dw / self._time_ms
 
     def solve(self, resolution: int) -> NDArray[Any]:
@@ -83,7 +83,7 @@ class Search:
     def _on_chain(self, weights: NDArray[Any], resolution: int) -> Iterator[NDArray[Any]]:
         """Yield the knapsack's answers for budgets added with `weights` (K,); they may exceed one."""
         order = self._profile.order
-        shared = weights @ np.stack([part.time_at_first_member(order) for part in self._shared])
+        shared = weights @ np.stack([part.amount_at_first_member(order) for part in self._shared])
         to_depth = np.cumsum(shared[order]) + weights[0] * self._profile.at_depth_ms[order] / self._time_ms
         single, ranked = (weights @ self._alone)[order], np.where(self._useful, self._importance, 0.0)[order]
         for budget in _BUDGETS:
@@ -107,7 +107,9 @@ class Search:
         allowed = self._useful & (np.arange(len(mask)) != but)
         for _ in range(_PASSES):
             # A tensor costs what it takes alone, and the groups that no selected tensor has started yet.
-            new = np.stack([part.rows(~part.active_groups(mask)).time_per_tensor() for part in self._shared])
+            new = np.stack(
+                [part.rows(~part.active_groups(mask)).amount_per_tensor() for part in self._shared]
+            )
             deeper = self._profile.earlier_cost_ms(mask) / self._time_ms
             adds, starts = self._alone + new, new.any(axis=0) | (deeper != 0)
             adds[0] += deeper
@@ -131,7 +133,7 @@ class Search:
         """Leave out what is worth least for what it frees of an exceeded budget; tensor `but` stays."""
         while not self.fits(mask) and mask.sum() > (but >= 0):
             # A group is freed by its last selected member; what is freed beyond the excess does not count.
-            last = [part.rows(part.members_in(mask) == 1).time_per_tensor() for part in self._shared]
+            last = [part.rows(part.members_in(mask) == 1).amount_per_tensor() for part in self._shared]
             over = np.maximum(self._cost(mask) - 1, 1e-9)[:, None]
             freed = np.minimum((self._alone + last) / over, 1.0)[over[:, 0] > 1e-9].sum(axis=0)
             value = self._importance / np.maximum(freed, 1e-12)

@@ -13,7 +13,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.graph_part import GraphParts, optimised
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.step_part import FullStep, StepPart, flat
+from elastictrainer.steps.step_part import DividedStep, StepPart, flat
 
 
 def exempt_from_collection() -> None:
@@ -71,7 +71,7 @@ class CompiledStep:
         self._full = weakref.ref(full) if full is not None else None
         self._undone = tf_variables(undone)
         self._counts = (0, 0)  # of the tensors of inputs and labels
-        self._others: Optional[FullStep] = None
+        self._others: Optional[DividedStep] = None
         self._function = tf.function(self._step)
 
     def _step(self, x: Any, y: Any) -> tf.Tensor:
@@ -113,19 +113,19 @@ class CompiledStep:
             part = self.whole()
         return part
 
-    def others(self) -> Optional[FullStep]:
+    def divided(self) -> Optional[DividedStep]:
         """Return the graph of this full step, in which other steps are parts; None before `trace`."""
         # Gradients averaged over processes are averaged together: each needs all of them.
         if self.loss is None or self.loss.graph is not self.graph or self.objective.mean is not None:
             return None
         if self._others is None or self._others.graph is not self.graph:
-            self._others = FullStep(self.whole(), self.variables, self.gradients, self.optimizer)
+            self._others = DividedStep(self.whole(), self.variables, self.gradients, self.optimizer)
         return self._others
 
     @tf.autograph.experimental.do_not_convert
     def _in_full(self, x: Any, y: Any) -> Optional[StepPart]:
         full = self._full() if self._full is not None else None
-        others = full.others() if full is not None else None
+        others = full.divided() if full is not None else None
         part = others.step(self.variables) if others is not None else None
         return part if part is not None and part.takes(x, y) else None
 
@@ -149,7 +149,7 @@ class CompiledStep:
         return list(self.graph.variables)
 
 
-class StepCache:
+class CompiledSteps:
     """The compiled steps of the latest selections. An old one is freed before memory grows."""
 
     def __init__(self, objective: Objective, optimizer: Any, metrics: Sequence[Any] = (), size: int = 3):

@@ -48,7 +48,7 @@ class StepPart:
         )
 
 
-class FullStep:
+class DividedStep:
     """The graph of a traced full step, which holds the step of every selection.
 
     That of a selection has the same loss and the same gradients. Of the updates it has those of its tensors.

@@ -6,8 +6,8 @@ from typing import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from elastictrainer.selection.policy import CACHE_READ, FULL, PLAIN
-from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.compiled_step import CompiledSteps
+from elastictrainer.steps.kinds import CACHE_READ, FULL, PLAIN
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.state import RunState
@@ -35,7 +35,7 @@ class Batch:
 class BatchSource:
     """Gives the minibatches of a run; cached ones take the place of those in the data."""
 
-    def __init__(self, run_state: RunState, feed: Feed, cached_steps: CachedStepRunner, steps: StepCache):
+    def __init__(self, run_state: RunState, feed: Feed, cached_steps: CachedStepRunner, steps: CompiledSteps):
         """
         Args:
             run_state: of the run.

@@ -8,7 +8,7 @@ import numpy as np
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps import compiled
-from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.affordability import expected_parts
 from elastictrainer.training.feed import Feed
@@ -34,7 +34,7 @@ class Budgeting:
         self,
         run_state: RunState,
         feed: Feed,
-        steps: StepCache,
+        steps: CompiledSteps,
         cached: bool,
         head: Optional[HeadWork],
         memory: Optional[MemoryLimit] = None,
@@ -81,7 +81,7 @@ class Budgeting:
             return
         if state.deadline is not None or (state.progress.full_ms and not again):
             return  # the budget does not depend on it, or is set
-        if self._memory is not None and self._memory.undoes:
+        if self._memory is not None and self._memory.must_undo:
             state.progress.full_ms.append(self._memory.profile.full_ms)  # more full steps would take too much
             return
         with contextlib.ExitStack() as laps:

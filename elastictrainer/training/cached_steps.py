@@ -13,8 +13,8 @@ from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection.policy import CACHE_WRITE
-from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.compiled_step import CompiledSteps
+from elastictrainer.steps.kinds import CACHE_WRITE
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.feed import Feed, Minibatch
 from elastictrainer.training.head_pass import HeadPass
@@ -25,7 +25,7 @@ from elastictrainer.training.stopwatch import CALIBRATION, TRACING
 class CachedStepRunner:
     """Writes the activation cache of an interval, and runs its cached steps."""
 
-    def __init__(self, run_state: RunState, feed: Feed, steps: StepCache, settings: ReuseSettings):
+    def __init__(self, run_state: RunState, feed: Feed, steps: CompiledSteps, settings: ReuseSettings):
         """
         Args:
             run_state: of the run.

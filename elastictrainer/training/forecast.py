@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.selection.plan import FEWEST, Plan
+from elastictrainer.selection.plan import FEWEST_EPOCHS, Plan
 
 # What a selection takes, in full steps: to build its graphs; to score the tensors as well. Measured with
 # MobileNetV2 at 224x224; smaller networks take more of their own steps.
@@ -134,7 +134,7 @@ def forecast(
     # the head is worth its time alone, and the least is an epoch as the plan has it.
     least = cheapest.rho_min if selects else 0.0 if head is not None else 1.0
     if selects and cached and head is not None:
-        least = FEWEST * max(least, profile.forward_share)
+        least = FEWEST_EPOCHS * max(least, profile.forward_share)
     return Forecast(
         budget_s,
         spent_s,

@@ -113,7 +113,7 @@ class Intervals:
     def _target(self, cached: bool) -> float:
         """Return the time of a step of the interval that begins, over a full step's.
 
-        A cached step: so long that the planned passes fit into the interval, after its cache is written. A
+        A cached step: so long that the planned epochs fit into the interval, after its cache is written. A
         step that does all work: the share of full training's time that was asked for.
         """
         state, policy = self._state, self._policy
@@ -123,7 +123,7 @@ class Intervals:
             return rho
         # With W the time to build graphs and to write the cache, the steps of the interval have the rest of
         # its time: target = (time left to its end - W) / steps, over a full step.
-        steps = plan.passes * plan.steps_per_epoch
+        steps = plan.epochs_per_interval * plan.steps_per_epoch
         left_s = state.budget.seconds_until(plan.end(policy.interval), state.spent_s())
         full_s = 1e-3 * (state.full_step_ms() or profile.full_ms)
         if left_s is None:  # the steps end the run: the profile alone decides

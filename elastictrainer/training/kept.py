@@ -8,7 +8,7 @@ import tensorflow as tf
 from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps import compiled
-from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_compat import compilation, count_step
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.policies import evaluator_of
@@ -26,7 +26,7 @@ class Compiled:
         made_from: objects that these depend on; see `made_from`.
     """
 
-    steps: StepCache
+    steps: CompiledSteps
     count_step: Callable[[], Dict[str, Any]]
     evaluator: Optional[ImportanceEvaluator]
     made_from: List[Any]
@@ -93,7 +93,7 @@ def compile_steps(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -
     """
     metrics = compiled.CompiledMetrics(model)
     objective = compiled.CompiledObjective(model, None, scheme.penalty(model), mean)
-    steps = StepCache(objective, model.optimizer, [metrics])
+    steps = CompiledSteps(objective, model.optimizer, [metrics])
 
     def counted() -> Dict[str, Any]:
         count_step(model)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.memory_profile import bytes_of
+from elastictrainer.profiler.memory_profile import variable_bytes
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.reuse.settings import ReuseSettings
@@ -31,7 +31,7 @@ class MemoryLimit:
 
     Attributes:
         for_steps: bytes that the process may have resident in steps that select; None: any.
-        undoes: whether full steps that only measure undo themselves; see `undoes`.
+        must_undo: whether full steps that only measure undo themselves; see `must_undo`.
         examples: of a minibatch that full steps are timed and tensors are scored on; None: all of it.
         scale: time of a full step over that of one on `examples` examples.
     """
@@ -60,18 +60,20 @@ class MemoryLimit:
         self.profile = dataclasses.replace(profile, memory=memory)
         self._limit = limit
         connected, variables = profile.connected, model.trainable_variables
-        self.undoes = undoes(variables)
-        copied = copies(variables, optimizer)
+        self.must_undo = must_undo(variables)
+        copied = copied_bytes(variables, optimizer)
         least = max(
             _cheapest(memory, connected) + self._overhead(memory),
-            to_score(memory, connected, 1, copied),
+            scoring_bytes(memory, connected, 1, copied),
         )
         if least > limit:
             raise UsageError(
                 f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with the head alone "
-                f"in training, is {asked(least)}."
+                f"in training, is {size_to_ask_for(least)}."
             )
-        fitting = (n for n in range(memory.batch, 0, -1) if to_score(memory, connected, n, copied) <= limit)
+        fitting = (
+            n for n in range(memory.batch, 0, -1) if scoring_bytes(memory, connected, n, copied) <= limit
+        )
         self.examples = next(fitting, 1)
         self.scale = memory.batch / self.examples
         left = limit - _cheapest(memory, connected) - self._overhead(memory)
@@ -122,24 +124,26 @@ def _in_this_process(memory: StepMemory) -> StepMemory:
     return dataclasses.replace(memory, graph=graph, loaded=loaded)
 
 
-def undoes(variables: Any) -> bool:
+def must_undo(variables: Any) -> bool:
     """Return whether full steps that only measure are to undo their updates themselves, tensor by tensor.
 
     That takes a graph of their own, but no copies of weights and slots.
     """
-    return bytes_of(variables) > _LARGE
+    return variable_bytes(variables) > _LARGE
 
 
-def copies(variables: Any, optimizer: Any) -> float:
+def copied_bytes(variables: Any, optimizer: Any) -> float:
     """Return the bytes of copies while tensors are scored: of weights, slots and gradients; 0 where steps
     undo themselves, with the weights as they were in a file.
     """
     return (
-        0.0 if undoes(variables) else 2 * bytes_of(variables) + bytes_of(optimizers.variables_of(optimizer))
+        0.0
+        if must_undo(variables)
+        else 2 * variable_bytes(variables) + variable_bytes(optimizers.variables_of(optimizer))
     )
 
 
-def to_score(memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
+def scoring_bytes(memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
     """Return the resident memory of a process that scores the tensors `connected` (N,) bool.
 
     It makes a full step on so many examples, a graph of gradients, and copies of so many bytes. Without
@@ -151,17 +155,17 @@ def to_score(memory: StepMemory, connected: Any, examples: int, copied: float) -
     return memory.undone().for_batch(examples).total(connected) + 2 * graph + _BESIDE
 
 
-def auto() -> float:
+def automatic_limit() -> float:
     """Return the bytes that a run may take: three quarters of what is free, this process included."""
     return _AUTO * (resident.available_bytes() + resident.resident_bytes())
 
 
-def asked(size: float) -> str:
+def size_to_ask_for(size: float) -> str:
     """Format a size to ask for, rounded up: "1.35GB"."""
     return f"{np.ceil((size + _DIFFERS) / _ROUNDED) * _ROUNDED / 1e9:g}GB"
 
 
-def remark(profile: Optional[Profile]) -> str:
+def shortage_note(profile: Optional[Profile]) -> str:
     """Return a note if a run's full steps do not fit into what is free, and what to ask for; else an empty
     string.
     """

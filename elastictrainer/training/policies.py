@@ -16,7 +16,7 @@ from elastictrainer.selection.policy import ElasticPolicy, Log, Policy
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import StepCache
+from elastictrainer.steps.compiled_step import CompiledSteps
 
 
 def make_policy(
@@ -24,7 +24,7 @@ def make_policy(
     settings: SelectionSettings,
     profile: Optional[Profile],
     plan: Plan,
-    steps: StepCache,
+    steps: CompiledSteps,
     probe: Callable[[int], Iterator[Any]],
     log: Log,
     evaluator: Optional[ImportanceEvaluator] = None,
@@ -80,7 +80,7 @@ def make_policy(
     return ElasticPolicy(profile, plan, score, scheme.scores, solver, reset_frozen, log, memory)
 
 
-def evaluator_of(scheme: Scheme, steps: StepCache) -> ImportanceEvaluator:
+def evaluator_of(scheme: Scheme, steps: CompiledSteps) -> ImportanceEvaluator:
     """Make the evaluator that scores tensors by the metric of `scheme`; it compiles its graphs once."""
     assert scheme.importance_metric is not None
     return ImportanceEvaluator(

@@ -11,7 +11,7 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.plan import PLAIN_INTERVAL, plan, require_reachable
+from elastictrainer.selection.plan import PLAIN_INTERVAL, make_plan, require_reachable
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
@@ -109,7 +109,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     if state.rho is not None and profile is not None:
         require_reachable(state.rho, profile, cached)
     limit, profile, reuse = _within_memory(state, wanted, profile)
-    run_plan = plan(
+    run_plan = make_plan(
         profile,
         state.steps_per_epoch,
         state.epochs,
@@ -129,7 +129,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     if state.rates is not None and state.head_alone:
         state.rates = dataclasses.replace(state.rates, highest=0.0)
     elif state.rates is not None and by_clock and selects and cached:
-        rates = state.rates.for_epochs(run_plan.passes)
+        rates = state.rates.for_epochs(run_plan.epochs_per_interval)
         if rates.highest != state.rates.highest:
             LOG.info(f"few epochs: the learning rate is {rates.highest:g} at most")
         state.rates = rates
@@ -144,7 +144,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         wanted.on_selection,
         parts.evaluator if scheme is wanted.scheme else None,
         None if limit is None else limit.for_steps,
-        Path(reuse.folder or tempfile.gettempdir()) if limit is not None and limit.undoes else None,
+        Path(reuse.folder or tempfile.gettempdir()) if limit is not None and limit.must_undo else None,
     )
     if goes_on:
         state.policy.restore(kept.policy or {})

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError
 from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, Policy
+from elastictrainer.selection.policy import Policy
 from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import stopwatch
 from elastictrainer.training.deadline import Deadline

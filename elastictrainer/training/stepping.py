@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
-from elastictrainer.selection.policy import CACHE_READ
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.kinds import CACHE_READ
 from elastictrainer.training.pace import Pace
 from elastictrainer.training.prepared import Prepared
 from elastictrainer.training.state import RunState

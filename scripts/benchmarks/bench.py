@@ -104,7 +104,7 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     from elastictrainer import profile_model
     from elastictrainer.experiment import assembly
     from elastictrainer.experiment.settings import TrainSettings
-    from elastictrainer.steps.compiled_step import StepCache, exempt_from_collection
+    from elastictrainer.steps.compiled_step import CompiledSteps, exempt_from_collection
     from elastictrainer.steps.objective import Objective, classification_loss
 
     assembly.configure(0)
@@ -122,7 +122,7 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     model = assembly.make_model(settings, len(data.class_names))
     optimizer = assembly.make_optimizer(settings)
     objective = Objective(model, classification_loss())
-    steps = StepCache(objective, optimizer, [tf.keras.metrics.SparseCategoricalAccuracy()])
+    steps = CompiledSteps(objective, optimizer, [tf.keras.metrics.SparseCategoricalAccuracy()])
     path = Path(options.profiles, f"{name}_b{options.batch_size}.json")
     if path.exists():
         profile = Profile.load(path)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 import bench
-from elastictrainer.experiment.quantities import bytes_of
+from elastictrainer.experiment.quantities import parse_bytes
 from elastictrainer.runs import environment
 from elastictrainer.runs.files import write_csv, write_json
 from elastictrainer.runs.run_folder import RunFolder
@@ -118,7 +118,7 @@ def train(model: str, images: Path, options: Any, memory: Optional[int], folder:
 
 def runs(model: str, images: Path, options: Any, folder: Path) -> Iterator[Dict[str, Any]]:
     """Train in full, then within each limit, and yield the rows of the table."""
-    asked = {size: bytes_of(size) for size in options.sizes}
+    asked = {size: parse_bytes(size) for size in options.sizes}
     if options.shares:
         full = train(model, images, options, None, folder)
         yield {"model": model, "run": "full training", "memory": None, **full}
@@ -128,7 +128,7 @@ def runs(model: str, images: Path, options: Any, folder: Path) -> Iterator[Dict[
         yield {"model": model, "run": name, "memory": memory, **row}
         least = _LEAST.search(row["said"])
         if least:
-            memory = bytes_of(least[1])
+            memory = parse_bytes(least[1])
             row = train(model, images, options, memory, folder)
             yield {"model": model, "run": f"the least of {name}", "memory": memory, **row}
 

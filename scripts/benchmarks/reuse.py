@@ -15,7 +15,7 @@ import numpy as np
 import bench
 from elastictrainer.profiler.validation import random_masks
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, PLAIN
+from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, PLAIN
 
 PASSES, SECONDS, SELECTIONS = 3, 3.0, 12
 MODELS = ("mobilenetv2", "resnet50", "gru", "vgg16", "demo")
@@ -47,7 +47,7 @@ def prepared(name: str, options: Any) -> Dict[str, Any]:
     from elastictrainer.experiment import assembly
     from elastictrainer.reuse.costs import with_reuse_costs
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import StepCache
+    from elastictrainer.steps.compiled_step import CompiledSteps
     from elastictrainer.steps.objective import Objective, classification_loss
 
     if name == "gru":
@@ -57,7 +57,7 @@ def prepared(name: str, options: Any) -> Dict[str, Any]:
         optimizers.build(optimizer, model.trainable_variables)
         objective = Objective(model, classification_loss())
         profile = profile_model(model, objective, minibatch(), optimizer)
-        made = {"minibatches": iter(minibatch, None), "steps": StepCache(objective, optimizer)}
+        made = {"minibatches": iter(minibatch, None), "steps": CompiledSteps(objective, optimizer)}
     else:
         ready = bench.prepare(name, options, warm=4)
         objective, optimizer, profile = ready.objective, ready.optimizer, ready.profile

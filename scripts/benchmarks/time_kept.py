@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from elastictrainer.experiment.quantities import seconds_of
+from elastictrainer.experiment.quantities import parse_seconds
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -38,7 +38,7 @@ def measure(asked, load, options, folder):
     try:
         if load == "slower":
             try:
-                run.wait(0.5 * seconds_of(asked))
+                run.wait(0.5 * parse_seconds(asked))
             except subprocess.TimeoutExpired:
                 others = occupied()
         status = run.wait()

@@ -85,7 +85,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     from elastictrainer.profiler.capture import step_ms
     from elastictrainer.profiler.interleaved import ratios_to_full
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import StepCache
+    from elastictrainer.steps.compiled_step import CompiledSteps
     from elastictrainer.steps.objective import Objective
     from zoo import ZOO
 
@@ -103,7 +103,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     stolen, profile = min(profiles, key=lambda profile: profile[0])
     chosen = masks(profile, count)
     every = [profile.connected] * _NOISE + [mask for _, mask in chosen]
-    cache = StepCache(Objective(model, loss), optimizer, size=len(every) + 1)
+    cache = CompiledSteps(Objective(model, loss), optimizer, size=len(every) + 1)
     random = np.random.default_rng(0)
     passes = np.empty((_PASSES, len(every)))
     later_ms: List[float] = []

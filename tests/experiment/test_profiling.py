@@ -10,7 +10,7 @@ import usermodels
 from builders import invented_profile, small_network
 from elastictrainer import UsageError
 from elastictrainer.experiment import profiling
-from elastictrainer.experiment.quantities import bytes_of
+from elastictrainer.experiment.quantities import parse_bytes
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
 from elastictrainer.training.memory_limit import MemoryLimit
@@ -52,7 +52,7 @@ def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf
     try:
         with pytest.raises(UsageError, match="too little for this model") as refused:
             limited(1e6)
-        least = bytes_of(re.search(r"The least, .*, is (.*)\.$", str(refused.value))[1])
+        least = parse_bytes(re.search(r"The least, .*, is (.*)\.$", str(refused.value))[1])
         assert limited(least).examples >= 1
         with pytest.raises(UsageError, match="too little for this model"):
             limited(least - 100e6)

@@ -5,14 +5,14 @@ import datetime
 import pytest
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.quantities import seconds_of, seconds_until
+from elastictrainer.experiment.quantities import parse_seconds, seconds_until
 
 
 def test_units():
-    assert [seconds_of(text) for text in ("90", "90s", "1.5 h", "2min")] == [90, 90, 5400, 120]
+    assert [parse_seconds(text) for text in ("90", "90s", "1.5 h", "2min")] == [90, 90, 5400, 120]
     for text in ("", "0", "soon", "-3m", "3 days"):
         with pytest.raises(UsageError, match="no time"):
-            seconds_of(text)
+            parse_seconds(text)
 
 
 def test_until_a_time_of_day_today_or_tomorrow():

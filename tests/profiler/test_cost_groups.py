@@ -35,14 +35,14 @@ def test_the_members_of_each_group_in_a_mask(groups):
 
 
 def test_time_and_number_of_groups_per_tensor(groups):
-    assert groups.time_per_tensor().tolist() == [10, 12, 12, 0, 0, 0, 0, 0, 0, 8]
-    assert groups.time_per_tensor(np.array([True, True, True, False])).tolist() == [2, 4, 4, *[0] * 7]
+    assert groups.amount_per_tensor().tolist() == [10, 12, 12, 0, 0, 0, 0, 0, 0, 8]
+    assert groups.amount_per_tensor(np.array([True, True, True, False])).tolist() == [2, 4, 4, *[0] * 7]
     assert groups.groups_per_tensor().tolist() == [2, 2, 2, 0, 0, 0, 0, 0, 0, 1]
 
 
 def test_each_group_is_paid_at_its_first_member_in_the_given_order(groups):
-    assert groups.time_at_first_member(np.arange(10)).tolist() == [10, 4, *[0] * 8]
-    assert groups.time_at_first_member(np.arange(10)[::-1]).tolist() == [2, 0, 4, 0, 0, 0, 0, 0, 0, 8]
+    assert groups.amount_at_first_member(np.arange(10)).tolist() == [10, 4, *[0] * 8]
+    assert groups.amount_at_first_member(np.arange(10)[::-1]).tolist() == [2, 0, 4, 0, 0, 0, 0, 0, 0, 8]
 
 
 def test_singletons_and_prefixes():
@@ -53,7 +53,7 @@ def test_singletons_and_prefixes():
 def test_more_groups_than_are_unpacked_at_once():
     n = 1500
     chain = CostGroups.prefixes(np.ones(n))
-    np.testing.assert_array_equal(chain.time_per_tensor(), np.arange(n, 0, -1))
+    np.testing.assert_array_equal(chain.amount_per_tensor(), np.arange(n, 0, -1))
     assert [members[-1] for members, _ in chain.sets()] == list(range(n))
 
 

@@ -8,7 +8,7 @@ from builders import traced_step
 from elastictrainer.profiler.attribution import attribute
 from elastictrainer.profiler.cost_groups import members_of
 from elastictrainer.profiler.function_bodies import read_by_calls
-from elastictrainer.profiler.memory_groups import held
+from elastictrainer.profiler.memory_groups import held_memory
 from elastictrainer.profiler.memory_profile import Measured, step_memory
 
 
@@ -17,7 +17,7 @@ def held_of(tf, model, batch):
     operations = step.graph.get_operations()
     _, charges = attribute(operations, step.loss, step.gradients, step.handles)
     calls = read_by_calls(step.graph, charges, step.gradients)
-    found = held(operations, charges, int(batch[0].shape[0]), calls)
+    found = held_memory(operations, charges, int(batch[0].shape[0]), calls)
     return {tuple(members_of(m)): size for m, size in found.sizes.items()}, found
 
 

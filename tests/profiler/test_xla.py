@@ -79,7 +79,9 @@ def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     assert not any("frozen" in name for name in profile.names)
     # Its gradient is one op, for it alone; what lies between the loss and both is shared by both.
     assert profile.step_time(grouped) > profile.step_time(plain) and not profile.estimated.any()
-    assert profile.dw.time_per_tensor()[grouped] > 10 * profile.t_update.max(), "XLA's time stands elsewhere"
+    assert profile.dw.amount_per_tensor()[grouped] > 10 * profile.t_update.max(), (
+        "XLA's time stands elsewhere"
+    )
     both = np.flatnonzero(np.array(grouped) | np.array(plain)).tolist()
     assert any(members == both and ms > 0 for members, ms in profile.dy.sets())
 

@@ -7,7 +7,7 @@ import pytest
 
 from builders import quick_profile
 from elastictrainer.profiler.calibration import middle
-from elastictrainer.selection.policy import CACHE_READ, CACHE_WRITE, FULL, PLAIN
+from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, FULL, PLAIN
 from networks import augmented, residual
 
 

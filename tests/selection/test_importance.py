@@ -7,7 +7,7 @@ from builders import ArrayData, small_network, tensor_names
 from elastictrainer import ImportanceEvaluator, Objective, RunError, UsageError
 from elastictrainer.experiment.assembly import configure
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import CompiledStep, StepCache
+from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.keras_compat import random_states
 from elastictrainer.steps.objective import classification_loss
 
@@ -195,7 +195,7 @@ def test_minibatches_of_another_length_build_no_new_graph_each(tf):
         return classification_loss()(y, out)
 
     objective, sgd = Objective(model, loss), tf.keras.optimizers.SGD(0.1)
-    steps = StepCache(objective, sgd)
+    steps = CompiledSteps(objective, sgd)
     optimizers.build(sgd, model.trainable_variables)
     full = steps.get(np.ones(2, bool))
     full.trace(tf.TensorSpec((4, None, 2)), tf.TensorSpec(4, tf.int64))  # as a run does

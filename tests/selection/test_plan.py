@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from elastictrainer import Profile, UsageError
-from elastictrainer.selection.plan import Plan, plan, require_reachable
+from elastictrainer.selection.plan import Plan, make_plan, require_reachable
 from reuse_builders import reusable_chain
 
 CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))  # a full step: 100 ms
@@ -13,11 +13,11 @@ CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 
 
 def intervals(**changes):
     usual = {"steps_per_epoch": 100, "epochs": 12, "full_epochs": 6.0, "cached": True, "by_clock": True}
-    return plan(CHAIN, **{**usual, **changes})
+    return make_plan(CHAIN, **{**usual, **changes})
 
 
 @pytest.mark.parametrize(
-    "changes, count, passes",
+    "changes, count, epochs_per_interval",
     [
         # A forward pass is 0.3 of a full step.
         ({"full_epochs": 0.2}, 1, 1.0),
@@ -36,17 +36,19 @@ def intervals(**changes):
         ({"interval": 3}, 4, 5.0),
     ],
 )
-def test_how_many_intervals_a_run_has(changes, count, passes):
+def test_how_many_intervals_a_run_has(changes, count, epochs_per_interval):
     found = intervals(**changes)
-    assert found.starts == [k / count for k in range(count)] and found.passes == passes
+    assert (
+        found.starts == [k / count for k in range(count)] and found.epochs_per_interval == epochs_per_interval
+    )
 
 
 def test_a_scheme_that_does_not_select_has_intervals_without_a_profile():
-    assert plan(None, 100, 8, 8.0, False).starts == [0.0, 0.5]
+    assert make_plan(None, 100, 8, 8.0, False).starts == [0.0, 0.5]
 
 
 def test_an_interval_begins_at_the_epoch_nearest_to_its_start():
-    found = Plan([0.0, 0.5], passes=2.0, steps_per_epoch=10)
+    found = Plan([0.0, 0.5], epochs_per_interval=2.0, steps_per_epoch=10)
     assert found.due(0, 0.0) and not found.due(1, 0.3) and found.due(1, 0.38) and not found.due(2, 1.0)
     assert [found.end(k) for k in range(2)] == [0.5, 1.0]
 
@@ -73,4 +75,4 @@ def test_a_time_below_the_cheapest_selection_is_refused_with_the_lowest():
 
 def test_recordings_that_cost_more_leave_fewer_intervals():
     dear = dataclasses.replace(CHAIN, forward=CHAIN.forward.scaled(4.0))
-    assert len(plan(dear, 100, 12, 6.0, True, by_clock=True).starts) < len(intervals().starts)
+    assert len(make_plan(dear, 100, 12, 6.0, True, by_clock=True).starts) < len(intervals().starts)

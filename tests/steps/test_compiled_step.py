@@ -8,7 +8,7 @@ from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import CompiledStep, StepCache, exempt_from_collection
+from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps, exempt_from_collection
 from elastictrainer.steps.keras_compat import random_states, tf_variables
 from elastictrainer.steps.objective import classification_loss
 
@@ -17,7 +17,7 @@ def make_cache(tf, size):
     model = small_network(tf)
     optimizer = optimizers.make("sgd", 0.1)
     optimizers.build(optimizer, model.trainable_weights)
-    return StepCache(Objective(model, classification_loss()), optimizer, size=size)
+    return CompiledSteps(Objective(model, classification_loss()), optimizer, size=size)
 
 
 @pytest.fixture(params=["all objects", "new objects"])

@@ -96,7 +96,7 @@ def test_what_a_selection_brings_is_what_its_layers_brought(script, tmp_path, mo
 def test_metrics_of_a_layer_are_those_of_its_gradients(tf, script):
     from elastictrainer.selection.importance import ImportanceEvaluator
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import StepCache
+    from elastictrainer.steps.compiled_step import CompiledSteps
     from elastictrainer.steps.objective import Objective, classification_loss
 
     metrics = script("metrics")
@@ -104,7 +104,7 @@ def test_metrics_of_a_layer_are_those_of_its_gradients(tf, script):
     variables, optimizer = model.trainable_variables, optimizers.make("sgd")
     optimizers.build(optimizer, variables)
     objective, layers = Objective(model, classification_loss()), layers_of(script, variables)
-    full = StepCache(objective, optimizer).get(np.ones(len(variables), bool))
+    full = CompiledSteps(objective, optimizer).get(np.ones(len(variables), bool))
     study = SimpleNamespace(
         layers=layers, head="head", objective=objective, optimizer=optimizer, full=full, variables=variables
     )

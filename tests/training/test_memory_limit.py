@@ -108,16 +108,16 @@ def test_what_fits_differs_from_run_to_run(model):
 
 
 def test_what_is_asked_for_is_rounded_up():
-    assert memory_limit.asked(1.301e9) == "1.35GB"
-    assert memory_limit.asked(2e9) == "2.05GB", "two processes that do the same differ by some"
+    assert memory_limit.size_to_ask_for(1.301e9) == "1.35GB"
+    assert memory_limit.size_to_ask_for(2e9) == "2.05GB", "two processes that do the same differ by some"
 
 
 def test_a_run_that_will_not_fit_is_told_what_to_ask_for(model, monkeypatch):
     monkeypatch.setattr(resident, "available_bytes", lambda: 200 * _MB)
-    remark = memory_limit.remark(with_memory(invented_profile(model)))
+    remark = memory_limit.shortage_note(with_memory(invented_profile(model)))
     assert "--memory" in remark and "are free" in remark
     monkeypatch.setattr(resident, "available_bytes", lambda: 500 * _MB)
-    assert memory_limit.remark(with_memory(invented_profile(model))) == ""
+    assert memory_limit.shortage_note(with_memory(invented_profile(model))) == ""
 
 
 def test_a_run_selects_only_what_fits_and_scores_on_what_fits(tf):

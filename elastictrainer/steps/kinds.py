@@ -1,0 +1,6 @@
+"""The kinds of work in the loop, by which its time is recorded."""
+
+FULL = "full"  # a step that trains every tensor,
+PLAIN = "plain"  # a step of a selection, from images to update,
+CACHE_WRITE = "recording"  # not a step: a pass over the images that writes the cache,
+CACHE_READ = "replay"  # and a cached step, which begins by reading it
