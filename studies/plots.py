@@ -22,7 +22,7 @@ ACCURACY = "test accuracy at the end (%)"
 
 
 def accuracies(name, pattern, **columns):
-    """Return accuracies in per cent by the value of the group `x` of a pattern that matches whole names of runs.
+    """Return accuracies in per cent by the group `x` of a pattern that matches whole names of runs.
 
     Args:
         name: CSV file in this folder, without its ending.

@@ -33,7 +33,7 @@ def read(path):
 
 
 def ahead(accuracies, reference):
-    """Return by how many points a scheme is ahead: the mean over the seeds of both, and its standard error."""
+    """Return a scheme's lead in points: the mean over the seeds of both, and its standard error."""
     off = [accuracies[seed] - reference[seed] for seed in sorted(accuracies.keys() & reference.keys())]
     error = spread(off) / np.sqrt(len(off)) if len(off) > 1 else float("nan")
     return (float(np.mean(off)) if off else float("nan")), error
@@ -93,7 +93,9 @@ def main():
     parser.add_argument(
         "files", nargs="+", metavar="CSV", help="of sweep.sh with OPTION=rho, or of real_images.sh"
     )
-    parser.add_argument("--reference", default="freeze-below", help="the scheme that others are compared with")
+    parser.add_argument(
+        "--reference", default="freeze-below", help="the scheme to compare with"
+    )
     parser.add_argument("--plot", metavar="FILE", help="of a picture")
     options = parser.parse_args()
     files = {Path(path).stem.removeprefix("rules-"): read(path) for path in options.files}

@@ -109,7 +109,8 @@ def draw(runs, path, title):
             marker=style.marker,
             fillstyle="none" if without else "full",
             capsize=3,
-            label=f"{_DRAWN.get(scheme, scheme)}{' --reuse off' if without else ''} ({words} seed{'' if words == '1' else 's'})",
+            label=f"{_DRAWN.get(scheme, scheme)}{' --reuse off' if without else ''} "
+            f"({words} seed{'' if words == '1' else 's'})",
         )
         for share, accuracies in points:
             shares = [share] * len(accuracies)
