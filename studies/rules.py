@@ -93,9 +93,7 @@ def main():
     parser.add_argument(
         "files", nargs="+", metavar="CSV", help="of sweep.sh with OPTION=rho, or of real_images.sh"
     )
-    parser.add_argument(
-        "--reference", default="freeze-below", help="the scheme to compare with"
-    )
+    parser.add_argument("--reference", default="freeze-below", help="the scheme to compare with")
     parser.add_argument("--plot", metavar="FILE", help="of a picture")
     options = parser.parse_args()
     files = {Path(path).stem.removeprefix("rules-"): read(path) for path in options.files}
