@@ -25,6 +25,8 @@ BANNED = {
     r"sittings?": "measurement, run",
     r"(is|are|was|were) (told|refused)": "raises an error, the message says",
     r"worth it": "a number",
+    r"foretells?": "predict",
+    r"quiet": "no other process",
     r"rests?|at rest|rested": "frozen, the others",
     r"thaw(s|ed|ing)?": "unfreeze",
     r"deepest|deeper": "earliest, earlier",

@@ -16,6 +16,19 @@ import numpy as np
 from scipy.stats import spearmanr
 
 _DRAWS = 1000
+# Columns that the plot shows, and their names in docs/study-appendix.md.
+_DRAWN = {
+    "update_5": "the paper's",
+    "rgn": "Auto-RGN",
+    "fisher": "Fisher",
+    "repeated": "the gain itself",
+    "gradient": "gradients",
+    "snr": "signal-to-noise",
+    "size": "size",
+    "depth": "depth",
+    "weight": "weights",
+    "random": "random",
+}
 _ABOUT = ("data", "model", "epoch", "layer", "gain_0", "gain_1")
 
 
@@ -80,21 +93,22 @@ def main():
             table[name, metric] = mean, low, high
             print(f"  {metric:<12}{mean:>7.2f}   {low:>5.2f} to {high:>5.2f}   at each:{by_point}")
     if options.plot:
-        draw(table, list(networks), [*metrics, "repeated"], options.plot)
+        draw(table, list(networks), options.plot)
 
 
-def draw(table, networks, metrics, path):
+def draw(table, networks, path):
+    """Draw the correlations of `_DRAWN` with their intervals, a row for each."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 0.45 * len(metrics) + 1.2), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(7, 0.45 * len(_DRAWN) + 1.2), layout="constrained")
     for k, name in enumerate(networks):
-        value, low, high = np.array([table[name, metric] for metric in metrics]).T
-        places = np.arange(len(metrics)) + (k - (len(networks) - 1) / 2) * 0.25
+        value, low, high = np.array([table[name, metric] for metric in _DRAWN]).T
+        places = np.arange(len(_DRAWN)) + (k - (len(networks) - 1) / 2) * 0.25
         axes.errorbar(value, places, xerr=[value - low, high - value], fmt="o", capsize=3, label=name)
-    axes.set_yticks(range(len(metrics)), metrics)
+    axes.set_yticks(range(len(_DRAWN)), _DRAWN.values())
     axes.invert_yaxis()
     axes.axvline(0, color="grey", linewidth=0.8)
     axes.set_xlabel("rank correlation with the gain of a layer (mean over the points of training, 95 %)")

@@ -22,7 +22,7 @@ ACCURACY = "test accuracy at the end (%)"
 
 
 def accuracies(name, pattern, **columns):
-    """Accuracies in per cent by the value of the group `x` of a pattern that matches whole names of runs.
+    """Return accuracies in per cent by the group `x` of a pattern that matches whole names of runs.
 
     Args:
         name: CSV file in this folder, without its ending.
@@ -39,7 +39,7 @@ def accuracies(name, pattern, **columns):
 
 
 def learning_rates():
-    """Three schemes over the learning rate."""
+    """Return three schemes over the learning rate."""
     file = "learning-rate-cub100"
     lines = {
         "full training": accuracies(file, r"full-(?P<x>\de-\d)"),
@@ -47,7 +47,7 @@ def learning_rates():
         "freeze-below, rho 0.25": accuracies(file, r"freeze-below-0.25-(?P<x>\de-\d)"),
     }
     for label, scheme in (("elastic, rho 0.25", "elastic"), ("freeze-below, rho 0.25", "freeze-below")):
-        [lines[label]["2e-4"]] = accuracies("race-mobilenetv2-cub100", rf"{scheme}-rho-(?P<x>0.25)").values()
+        [lines[label]["2e-4"]] = accuracies("rules-mobilenetv2-cub100", rf"{scheme}-rho-(?P<x>0.25)").values()
     [lines["elastic, rho 0.25"]["1e-4"]] = accuracies(
         "interval-cub100", "elastic-interval-(?P<x>6)", rho="0.25"
     ).values()
@@ -55,7 +55,7 @@ def learning_rates():
 
 
 def intervals():
-    """Two budgets over the interval."""
+    """Return two budgets over the interval."""
     pattern = r"elastic-interval-(?P<x>\d+)"
     rhos = ("0.5", "0.25")
     return {
@@ -64,24 +64,24 @@ def intervals():
 
 
 def minibatches():
-    """One budget over the number of probe minibatches."""
+    """Return one budget over the number of probe minibatches."""
     found = accuracies("importance-batches-cub100", r"elastic-importance-batches-(?P<x>\d+)")
     return {"rho 0.25": found}, "probe minibatches"
 
 
 def epochs():
-    """Three networks over the number of epochs in which a quarter of the time is spent."""
+    """Return three networks over the number of epochs in which a quarter of the time is spent."""
     twelve, file = r"elastic-(rho-)?(?P<x>0.25)", "epochs-cub100"
     lines = {"MobileNetV2, 128x128": accuracies(file, r"mobilenetv2-elastic-(?P<x>0.5-6|0.75-4)-epochs")}
     lines["MobileNetV2, 128x128"] |= accuracies(
         "learning-rate-cub100", r"elastic-(?P<x>0.375-8)-epochs-2e-4"
-    ) | accuracies("race-mobilenetv2-cub100", twelve)
+    ) | accuracies("rules-mobilenetv2-cub100", twelve)
     lines["SqueezeNet, 128x128"] = accuracies(
         file, r"squeezenet-elastic-(?P<x>0.5-6|0.75-4)-epochs"
-    ) | accuracies("race-squeezenet-cub100", twelve)
+    ) | accuracies("rules-squeezenet-cub100", twelve)
     lines["MobileNetV2, 224x224"] = accuracies(
         file, r"mobilenetv2-224px-elastic-(?P<x>0.5-6)-epochs"
-    ) | accuracies("../benchmarks/real_images", twelve)
+    ) | accuracies("../scripts/benchmarks/real_images", twelve)
     return {
         label: {x.rpartition("-")[2].replace("0.25", "12"): seeds for x, seeds in line.items()}
         for label, line in lines.items()
@@ -89,7 +89,7 @@ def epochs():
 
 
 def branches():
-    """Runs of the two networks that are not chains of layers."""
+    """Return the runs of the two networks with branches or loops."""
     order = ("full", "full, half the epochs", "elastic", "freeze-below", "traditional-tl")
     files = {"graph network": "no-chains-graph", "GRU": "no-chains-gru"}
     lines = {label: accuracies(file, "(?P<x>.*)") for label, file in files.items()}
@@ -97,16 +97,26 @@ def branches():
 
 
 def forgetting():
-    """Accuracy of old and new classes over the number of stored images of each old class."""
-    with open(FOLDER / "held-columns-cub100.csv", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["choice"] == "by chance"]
-    rows = [row for row in rows if row["head"] == "old columns held"]
-    lines = {f"{age} classes": {row["kept"]: [float(row[age])] for row in rows} for age in ("old", "new")}
-    return lines, "stored images of each old class; solved head, before training"
+    """Return accuracy of old and new classes over the number of stored images of each old class."""
+    with open(FOLDER / "continual-cub100.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["change"] == "classes"]
+    lines = {
+        label: {row["kept"]: [float(row[column])] for row in rows}
+        for column, label in (
+            ("old before", "old classes, before the second run"),
+            ("old", "old classes"),
+            ("new", "new classes"),
+        )
+    }
+    return lines, "stored images of each old class"
 
 
-def draw(lines, x_label, path, least=None):
-    """Draw lines over numbers in their order, equally spaced; or points over names if `x_label` is None."""
+def draw(lines, x_label, path, limits=(None, None)):
+    """Draw lines over numbers in their order, equally spaced; or points over names if `x_label` is None.
+
+    Args:
+        limits: lowest and highest accuracy of the axis; None: by the values.
+    """
     figure, axes = pyplot.subplots(figsize=(6, 3.4), layout="constrained")
     names = list(dict.fromkeys(x for line in lines.values() for x in line))
     if x_label is not None:
@@ -121,8 +131,7 @@ def draw(lines, x_label, path, least=None):
     axes.set_xticks(range(len(names)), names, rotation=0 if x_label else 15)
     axes.set_ylabel(ACCURACY)
     axes.set_xlabel(x_label or "")
-    if least is not None:
-        axes.set_ylim(bottom=least)
+    axes.set_ylim(*limits)
     axes.grid(axis="y", alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=130)
@@ -135,9 +144,9 @@ def main():
     )
     parser.add_argument("--output", default="docs", help="folder of the pictures")
     folder = Path(parser.parse_args().output)
-    draw(*learning_rates(), folder / "study-learning-rate.png", least=74)
+    draw(*learning_rates(), folder / "study-learning-rate.png", limits=(74, None))
     draw(*intervals(), folder / "study-interval.png")
-    draw(*minibatches(), folder / "study-minibatches.png")
+    draw(*minibatches(), folder / "study-minibatches.png", limits=(74, 90))
     draw(*epochs(), folder / "study-epochs.png")
     draw(*forgetting(), folder / "study-forgetting.png")
     draw(*branches(), folder / "study-branches.png")

@@ -31,10 +31,10 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights",
         choices=("best", "last"),
-        help="a run's weights: best (the default, of a run with a validation part) or last",
+        help="weights of a run: best (default where there is a validation part) or last",
     )
     parser.add_argument(
-        "--trust-model", action="store_true", help="load the model even if that can run code of its author's"
+        "--trust-model", action="store_true", help="load the model even if that can run its author's code"
     )
 
 

@@ -44,9 +44,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         help=".png, .pdf or .svg (default: WHAT.png); report: .html; table: .json",
     )
     parser.add_argument(
-        "--trust-run", action="store_true", help="data: run the code that a RUN's settings name"
+        "--trust-run", action="store_true", help="data: run the code that a RUN names in its settings"
     )
-    parser.add_argument("--csv", metavar="FILE", help="pictures: also write the data that was drawn")
+    parser.add_argument("--csv", metavar="FILE", help="also write the data that a picture shows")
     options = parser.parse_args(arguments)
 
     from elastictrainer.plotting import drawing

@@ -35,15 +35,16 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument(
         "--resume",
         metavar="RUN",
-        help="go on with an interrupted run, all settings being in its folder; last: the latest in runs/",
+        help="continue an interrupted run, or extend a finished one with --time; last: the latest run "
+        "in runs/",
     )
     parser.add_argument(
         "--trust-run",
         action="store_true",
-        help="with --resume or --init-from: run the code that the settings of a run that is not yours name",
+        help="with --resume or --init-from: run the code that another person's run names in its settings",
     )
     parser.add_argument(
-        "--until", metavar="CLOCK", help="be done when the clock next shows this, such as 18:00: see --time"
+        "--until", metavar="CLOCK", help="end when the clock next shows this time, such as 18:00: see --time"
     )
     # An option of the published code: the model is always saved.
     parser.add_argument("--save_model", nargs="?", help=argparse.SUPPRESS)

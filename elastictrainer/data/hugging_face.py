@@ -73,7 +73,8 @@ def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[
         import datasets
     except ImportError as error:
         raise UsageError(
-            f'hf:{source} needs Hugging Face\'s datasets ({error}): pip install "elastictrainer[hf]"'
+            f"hf:{source} needs Hugging Face's datasets ({error}): pip install '.[hf]' in the folder of the "
+            "clone"
         ) from None
     try:
         tables = _read(datasets, source, cache_dir)

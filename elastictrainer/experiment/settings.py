@@ -59,7 +59,7 @@ class CommonSettings:
         names=registry.MODEL,
         group="model",
     )
-    trust_model: bool = setting(False, "load a model even if that can run code of its author's")
+    trust_model: bool = setting(False, "load a model even if that can run its author's code")
     weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file", metavar="FILE")
     head_init: str = setting(
         "solve",
@@ -72,34 +72,35 @@ class CommonSettings:
         names=registry.AUGMENT,
     )
     rotation: Optional[float] = setting(
-        None, "largest random rotation, in turns, instead of --augment's", 0, 0.5
+        None, "largest random rotation, in turns; replaces that of --augment", 0, 0.5
     )
-    flip: Optional[bool] = setting(None, "mirror images at random, or not, whatever --augment says")
+    flip: Optional[bool] = setting(None, "mirror images at random, or not; replaces that of --augment")
     dataset: str = setting(
         "caltech_birds2011",
         f"{', '.join(registry.DATASET.names)}, or your images: a folder with train/CLASS/IMAGE and "
         "test/CLASS/IMAGE and perhaps val/CLASS/IMAGE (or CLASS/IMAGE, see --test-split), a folder that "
         "tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
         "split and group, or .npz arrays; tfds:NAME, any image classification set of tensorflow-datasets; "
-        'hf:NAME, one of Hugging Face\'s hub, or hf:FOLDER, a copy of one (pip install "elastictrainer[hf]")',
+        "hf:NAME, one of Hugging Face's hub, or hf:FOLDER, a copy of one (pip install '.[hf]' in the clone)",
         names=registry.DATASET,
         group="data",
         metavar="DATA",
     )
     validation_split: Optional[float] = setting(
         None,
-        "share of training images to choose the best epoch by (to test on, where nothing else is for that)",
+        "share of training images that choose the best epoch; for data without a test part and without "
+        "--test-split, the test part",
         0.01,
         0.9,
     )
     test_split: Optional[float] = setting(
-        None, "share of every class to test on, without a test part", 0.01, 0.9
+        None, "share of every class for the test, for data without a test part", 0.01, 0.9
     )
     data_dir: Optional[str] = setting(
-        None, "where tensorflow-datasets or Hugging Face's datasets keep their data", metavar="DIR"
+        None, "folder in which tensorflow-datasets or Hugging Face's datasets keep their data", metavar="DIR"
     )
     label_column: Optional[str] = setting(
-        None, "of hf: data, where several columns hold classes", metavar="NAME"
+        None, "column with the classes, for hf: data that has several", metavar="NAME"
     )
     classes: Optional[int] = setting(None, "number of classes, which must be that of the data", 2)
     image_size: Optional[int] = setting(
@@ -111,13 +112,16 @@ class CommonSettings:
     )
     learning_rate: Optional[float] = setting(
         None,
-        "the highest; if not given, 2e-4 for sgd with a solved head and a scheme that takes --rho, else 1e-4",
+        "highest rate; default: 2e-4 for sgd, a solved head and a scheme with --rho; 1e-4 otherwise and "
+        "in short runs",
         0,
     )
-    weight_decay: float = setting(5e-4, "of sgd and adamw, per step, times the learning rate", 0)
+    weight_decay: float = setting(5e-4, "decay of weights in a step, times the learning rate (sgd, adamw)", 0)
     mixed_precision: bool = setting(False, "compute in bfloat16, where the device has such arithmetic")
-    calibration_seconds: float = setting(40.0, "for timing steps when a profile is made", 0, group="profile")
-    seed: int = setting(0, "of all random numbers", 0, _LARGEST_SEED, group="run")
+    calibration_seconds: float = setting(
+        40.0, "seconds for timing steps when a profile is made", 0, group="profile"
+    )
+    seed: int = setting(0, "seed of all random numbers", 0, _LARGEST_SEED, group="run")
 
 
 @dataclass
@@ -125,11 +129,11 @@ class ProfileSettings(CommonSettings):
     """Settings of et-profile."""
 
     warmup: int = setting(
-        100, "steps before the first measurement, in five seconds at most", 1, group="profile"
+        100, "training steps before the first measurement, five seconds at most", 1, group="profile"
     )
     steps: int = setting(8, "traced steps; times are medians over them", 1)
     validate: int = setting(0, "measure this many random selections against the prediction", 0)
-    output: Optional[str] = setting(None, "the profile (profiles/MODEL_....json)", metavar="FILE")
+    output: Optional[str] = setting(None, "file of the profile (profiles/MODEL_....json)", metavar="FILE")
 
 
 @dataclass
@@ -156,16 +160,17 @@ class TrainSettings(CommonSettings):
         check=schemes.check_name,
         group="speed",
     )
-    rho: float = setting(0.5, "elastic schemes: training time over that of full training", 0.01, 1)
+    rho: float = setting(0.5, "share of the time of full training (elastic schemes, freeze-below)", 0.01, 1)
     time: Optional[str] = setting(
         None,
-        "for the whole command (90s, 10m, 1.5h), instead of --rho and --epochs",
+        "time of the whole command (90s, 10m, 1.5h), instead of --rho and --epochs",
         check=quantities.parse_seconds,
         metavar="TIME",
     )
     memory: Optional[str] = setting(
         None,
-        "elastic schemes: limit of the whole process (1GB), or auto: three quarters of the free memory",
+        "limit of the whole process (1GB), or auto: three quarters of the free memory (elastic schemes, "
+        "freeze-below)",
         check=quantities.limit_of,
         metavar="SIZE",
     )
@@ -185,10 +190,12 @@ class TrainSettings(CommonSettings):
         None, "end after so many epochs without a better validation accuracy", 1
     )
     schedule: Optional[str] = setting(
-        None, "of the learning rate; if not given, constant for adam, else cosine", names=registry.SCHEDULE
+        None,
+        "schedule of the learning rate; default: constant for adam, else cosine",
+        names=registry.SCHEDULE,
     )
     warmup: Optional[float] = setting(
-        None, "share of the run in which the rate rises; if not given, 0.1 with a solved head", 0, 0.9
+        None, "share of the run in which the rate rises; default: 0.1 with a solved head", 0, 0.9
     )
     label_smoothing: float = setting(0.0, "share of each label that is spread over all classes", 0, 0.9)
     class_weights: str = setting("none", "balanced: rare classes count more", names=registry.CLASS_WEIGHTS)
@@ -198,10 +205,10 @@ class TrainSettings(CommonSettings):
         "auto: cache the activations of frozen layers; off: compute them in every step",
         names=registry.REUSE,
     )
-    reuse_dtype: str = setting("float16", "of cached activations", names=registry.REUSE_DTYPE)
+    reuse_dtype: str = setting("float16", "number format of cached activations", names=registry.REUSE_DTYPE)
     reuse_memory: Optional[str] = setting(
         None,
-        "a larger cache goes into a file (2GB, or a quarter of the machine)",
+        "memory of the cache; a larger one goes into a file (2GB, or a quarter of the machine's memory)",
         check=quantities.parse_bytes,
         metavar="SIZE",
     )
@@ -216,7 +223,7 @@ class TrainSettings(CommonSettings):
         "none", "keep decoded images of a folder or table", names=registry.CACHE, group="data"
     )
     skip_damaged: bool = setting(False, "decode every image file first, and leave out unreadable ones")
-    checkpoint_minutes: float = setting(10.0, "between checkpoints within an epoch", 0, group="run")
+    checkpoint_minutes: float = setting(10.0, "minutes between checkpoints within an epoch", 0, group="run")
     profile: Optional[str] = setting(None, "the model's profile (found or made in profiles/)", metavar="FILE")
     export: Optional[str] = setting(
         None,
@@ -235,5 +242,5 @@ class TrainSettings(CommonSettings):
     output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)", metavar="DIR")
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(
-        False, "same seed and profile, same bits; --epochs, not the time, ends the run"
+        False, "make the run repeatable bit for bit, with the same profile; --epochs ends it, not the time"
     )

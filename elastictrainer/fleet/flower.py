@@ -9,6 +9,6 @@ def require_flower() -> None:
     """Raise a UsageError, with the command that installs it, where Flower is missing."""
     if importlib.util.find_spec("flwr") is None:
         raise UsageError(
-            'a fleet needs Flower: pip install "elastictrainer[flower]" (Keras 3 stack: Python 3.11 or '
-            "later; on x86-64 3.12 or later)."
+            "a fleet needs Flower: pip install '.[flower]' in the folder of the clone (Keras 3 stack: Python "
+            "3.11 or later; on x86-64 3.12 or later)."
         )

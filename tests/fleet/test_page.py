@@ -69,7 +69,7 @@ def run_small(home, run):
 
     Returns what it printed, and the rows of rounds.csv.
     """
-    pytest.importorskip("flwr", reason='Flower is not installed: pip install "elastictrainer[flower]"')
+    pytest.importorskip("flwr", reason='Flower is not installed: pip install ".[flower]"')
     run = run.replace("model='mobilenetv2' rounds=10", SMALL)
     run = run.replace("num-supernodes=8", "num-supernodes=3 client-resources-num-cpus=1").replace(
         "clients=8", "clients=3 concentration=5.0"
@@ -97,7 +97,7 @@ def run_small(home, run):
 @pytest.mark.slow
 def test_the_page_trains_a_fleet_with_one_command(home):
     install, run = page_commands()
-    assert install == 'pip install "elastictrainer[flower]"'
+    assert install == 'pip install ".[flower]"'
     assert [word for word in shlex.split(run) if "rounds=" in word]
     _, rows = run_small(home, run)
     assert {row["trained"] for row in rows[1:]} == {"3"} and float(rows[0]["accuracy"]) > 0.6

@@ -131,19 +131,19 @@ def test_metrics_of_a_layer_are_those_of_its_gradients(tf, script):
     assert {name: found[name]["inner"] for name in expected} == pytest.approx(expected, rel=1e-3)
 
 
-def test_in_a_race_schemes_are_held_against_the_rival_seed_by_seed(script, tmp_path):
-    race = script("race")
+def test_rules_are_compared_with_the_reference_seed_by_seed(script, tmp_path):
+    rules = script("rules")
     runs = [("elastic-rho-0.5", 80), ("elastic-rho-0.5", 82), ("elastic-rho-0.5", 90), ("Size-0.25", 70)]
     runs += [("freeze-below-rho-0.5", 79), ("freeze-below-rho-0.5", 80), ("full-12", 85)]
     columns = {"run": [run for run, _ in runs], "seed": "0120010", "accuracy": [value for _, value in runs]}
-    races = race.read(written(tmp_path / "race.csv", columns))
-    assert list(races) == ["0.5", "0.25"] and races["0.25"] == {"Size": {"0": 70.0}}
-    half = races["0.5"]
-    assert race.by_mean(half) == ["elastic", "freeze-below"]
-    lead, error = race.ahead(half["elastic"], half["freeze-below"])  # the third seed has no rival
+    found = rules.read(written(tmp_path / "rules.csv", columns))
+    assert list(found) == ["0.5", "0.25"] and found["0.25"] == {"Size": {"0": 70.0}}
+    half = found["0.5"]
+    assert rules.by_mean(half) == ["elastic", "freeze-below"]
+    lead, error = rules.ahead(half["elastic"], half["freeze-below"])  # the reference has no third seed
     assert lead == pytest.approx(1.5) and error == pytest.approx(0.5)
-    race.draw({"one": races, "other": {"0.25": races["0.25"]}}, tmp_path / "race.png")
-    assert (tmp_path / "race.png").stat().st_size > 1000
+    rules.draw({"one": found, "other": {"0.25": found["0.25"]}}, tmp_path / "rules.png")
+    assert (tmp_path / "rules.png").stat().st_size > 1000
 
 
 def test_the_studys_schemes_select_by_their_metrics(tf, script):

@@ -1,9 +1,9 @@
-"""Metrics of importance, and rivals that have none, at equal time: side by side.
+"""Compare rules of selection that had the same time.
 
-    python studies/race.py studies/race-mobilenetv2-cub100.csv --plot race.png
+    python studies/rules.py studies/rules-mobilenetv2-cub100.csv --plot rules.png
 
-Of each file, for each rho: the accuracy of every scheme, and by how much it is ahead of the rival (`--rival`,
-freeze-below), seed by seed: the mean of the differences and its standard error.
+Prints for each file and rho the accuracy of every scheme, and by how much it is ahead of a reference
+(`--reference`, freeze-below): the mean of the differences of the same seeds, and its standard error.
 """
 
 import argparse
@@ -22,7 +22,7 @@ _RUN = re.compile(r"(?P<scheme>.+?)(-rho)?-(?P<rho>0\.[0-9]+)")  # of sweep.sh, 
 
 
 def read(path):
-    """Accuracy in per cent by seed, by scheme, by rho; rhos from the largest."""
+    """Return accuracy in per cent by seed, by scheme, by rho; rhos from the largest."""
     found = defaultdict(lambda: defaultdict(dict))
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
@@ -32,36 +32,36 @@ def read(path):
     return {rho: found[rho] for rho in sorted(found, key=float, reverse=True)}
 
 
-def ahead(accuracies, rival):
-    """By how many points a scheme is ahead of the rival: mean over the seeds of both, and standard error."""
-    off = [accuracies[seed] - rival[seed] for seed in sorted(accuracies.keys() & rival.keys())]
+def ahead(accuracies, reference):
+    """Return a scheme's lead in points: the mean over the seeds of both, and its standard error."""
+    off = [accuracies[seed] - reference[seed] for seed in sorted(accuracies.keys() & reference.keys())]
     error = spread(off) / np.sqrt(len(off)) if len(off) > 1 else float("nan")
     return (float(np.mean(off)) if off else float("nan")), error
 
 
 def by_mean(schemes):
-    """Names of schemes, the most accurate first."""
+    """Return names of schemes, the most accurate first."""
     return sorted(schemes, key=lambda name: -np.mean(list(schemes[name].values())))
 
 
-def print_table(name, rho, schemes, rival):
+def print_table(name, rho, schemes, reference):
     print(f"\n{name}, rho {rho}\n")
-    print(f"| scheme | seeds | accuracy at the end | ahead of `{rival}` |\n|---|---|---|---|")
+    print(f"| scheme | seeds | accuracy at the end | ahead of `{reference}` |\n|---|---|---|---|")
     for scheme in by_mean(schemes):
         values = list(schemes[scheme].values())
-        off, error = ahead(schemes[scheme], schemes.get(rival, {}))
-        lead = "" if scheme == rival or np.isnan(off) else f"{off:+.1f}"
+        off, error = ahead(schemes[scheme], schemes.get(reference, {}))
+        lead = "" if scheme == reference or np.isnan(off) else f"{off:+.1f}"
         lead += "" if not lead or np.isnan(error) else f" ± {error:.1f}"
         deviation = spread(values)
         words = f"{np.mean(values):.1f}" + (f" ± {deviation:.1f}" if deviation is not None else "")
         print(f"| `{scheme}` | {len(values)} | {words} % | {lead} |")
 
 
-def draw(races, path):
-    """A panel for each file and rho: a line for each scheme, the most accurate on top."""
-    panels = [(name, rho, schemes) for name, rhos in races.items() for rho, schemes in rhos.items()]
+def draw(files, path):
+    """Draw a panel for each file and rho: a line for each scheme, the most accurate on top."""
+    panels = [(name, rho, schemes) for name, rhos in files.items() for rho, schemes in rhos.items()]
     most = max(len(schemes) for _, _, schemes in panels)
-    columns = max(len(rhos) for rhos in races.values())
+    columns = max(len(rhos) for rhos in files.values())
     figure, grid = pyplot.subplots(
         -(-len(panels) // columns),
         columns,
@@ -93,15 +93,15 @@ def main():
     parser.add_argument(
         "files", nargs="+", metavar="CSV", help="of sweep.sh with OPTION=rho, or of real_images.sh"
     )
-    parser.add_argument("--rival", default="freeze-below", help="the scheme to be ahead of")
+    parser.add_argument("--reference", default="freeze-below", help="the scheme to compare with")
     parser.add_argument("--plot", metavar="FILE", help="of a picture")
     options = parser.parse_args()
-    races = {Path(path).stem.removeprefix("race-"): read(path) for path in options.files}
-    for name, rhos in races.items():
+    files = {Path(path).stem.removeprefix("rules-"): read(path) for path in options.files}
+    for name, rhos in files.items():
         for rho, schemes in rhos.items():
-            print_table(name, rho, schemes, options.rival)
+            print_table(name, rho, schemes, options.reference)
     if options.plot:
-        draw(races, options.plot)
+        draw(files, options.plot)
 
 
 if __name__ == "__main__":
