@@ -1,7 +1,7 @@
 """The profile to train with: where it is kept, what it must be a profile of, and how it is made."""
 
-import dataclasses
 import hashlib
+import itertools
 import re
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -14,7 +14,7 @@ from elastictrainer.experiment.quantities import parse_seconds
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
 from elastictrainer.experiment.settings_checks import require_writable
 from elastictrainer.models import augmentation
-from elastictrainer.profiler.memory_profile import predicted, variable_bytes
+from elastictrainer.profiler.memory_profile import predicted
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import profile_model
 from elastictrainer.profiler.scaled import for_batch
@@ -24,7 +24,14 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
-from elastictrainer.training.memory_limit import copied_bytes, must_undo, scoring_bytes, size_to_ask_for
+from elastictrainer.steps.timing import time_steps
+from elastictrainer.training.memory_limit import (
+    copied_bytes,
+    must_undo,
+    scoring_bytes,
+    size_to_ask_for,
+    usable,
+)
 
 PROFILES = Path("profiles")
 _OTHER_STEPS = 3  # compiled steps held with the full one while selections are timed, and one to spare
@@ -161,18 +168,26 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
         return int(batch[0].shape[0])
     every = np.ones(len(variables), bool)
     others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
-    if must_undo(variables):  # the gradients of all tensors may be there before the first is used
-        memory = dataclasses.replace(memory.undone(), always=memory.always + variable_bytes(variables))
-        others = _UNSEEN  # no selection is timed
+    if must_undo(variables):
+        memory, others = memory.undone(), _UNSEEN  # no selection is timed
     # The run comes after the profile: what it needs is said now, not when the profile is made.
-    afterwards = scoring_bytes(memory, every, 1, copied_bytes(variables, optimizer)) + _LEFT
+    afterwards = scoring_bytes(memory, every, 1, copied_bytes(variables, optimizer))
+    afterwards += 0.0 if must_undo(variables) else _LEFT
     least = max(memory.for_batch(1).total(every) + others, afterwards)
-    if least > limit:
+    if least > usable(limit):
         raise UsageError(
             f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with full steps of one "
             f"image, is {size_to_ask_for(least)}."
         )
-    return memory.largest_batch(every, limit - others)
+    return memory.largest_batch(every, usable(limit) - others)
+
+
+def _example_ms(step: CompiledStep, batch: Tuple[Any, Any]) -> float:
+    """Return by how many milliseconds a step on the minibatch `batch` takes longer for each example."""
+    examples = len(batch[0])
+    half = (batch[0][: examples // 2], batch[1][: examples // 2])
+    taken = [np.median(time_steps(step, itertools.repeat(part))) for part in (half, batch)]
+    return float(np.clip((taken[1] - taken[0]) / (examples - examples // 2), 0, taken[1] / examples))
 
 
 def make_profile(
@@ -208,6 +223,9 @@ def make_profile(
     )
     profile = with_reuse_costs(profile, objective, optimizer, batch)
     if fitting < examples:
+        if fitting > 1 and not undo:
+            step = CompiledStep(objective, optimizer, model.trainable_variables, (accuracy,))
+            profile.metadata["example_ms"] = _example_ms(step, batch)
         profile = for_batch(profile, fitting, examples)
     for words, which in {
         "the loss does not depend on these tensors; they cannot be trained": ~profile.connected,

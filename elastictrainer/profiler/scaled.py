@@ -5,30 +5,44 @@ import dataclasses
 from elastictrainer.profiler.profile import Profile
 
 
-def for_batch(profile: Profile, measured: int, batch: int) -> Profile:
-    """Return the profile of minibatches of `batch` examples, from one of `measured`: every time grows alike.
+def time_ratio(profile: Profile, full: int, fewer: int, examples: int) -> float:
+    """Return the time of a full step on `full` examples over that of one on `fewer`.
 
-    That is too much for the updates, and for what a step costs however small it is. The metadata says so
-    (`measured_examples`).
+    Times grow by `example_ms` of the profile's metadata for each example. Where that was not measured, all
+    but the updates is proportional to the examples, which is more than it takes.
+
+    Args:
+        profile: of minibatches of `examples`.
     """
-    factor = batch / measured
+    step_ms = profile.full_ms
+    example_ms = profile.metadata.get("example_ms", (step_ms - float(profile.t_update.sum())) / examples)
+    full_ms, fewer_ms = (step_ms + (count - examples) * example_ms for count in (full, fewer))
+    return float(full_ms / fewer_ms)
+
+
+def for_batch(profile: Profile, measured: int, batch: int) -> Profile:
+    """Return the profile of minibatches of `batch` examples, from one of `measured`: all times grow alike.
+
+    The metadata says so (`measured_examples`).
+    """
+    factor, times = batch / measured, time_ratio(profile, batch, measured, measured)
     reuse = profile.reuse and dataclasses.replace(
         profile.reuse,
-        once=profile.reuse.once.scaled(factor),
+        once=profile.reuse.once.scaled(times),
         once_flops=profile.reuse.once_flops.scaled(factor),
         cut_mb=profile.reuse.cut_mb * factor,
-        recompute_ms=profile.reuse.recompute_ms * factor,
+        recompute_ms=profile.reuse.recompute_ms * times,
     )
     steps = ("predicted_ms", "measured_ms")
     return dataclasses.replace(
         profile,
-        dw=profile.dw.scaled(factor),
-        dy=profile.dy.scaled(factor),
-        forward=profile.forward.scaled(factor),
-        t_update=profile.t_update * factor,
+        dw=profile.dw.scaled(times),
+        dy=profile.dy.scaled(times),
+        forward=profile.forward.scaled(times),
+        t_update=profile.t_update * times,
         flops=profile.flops and profile.flops.scaled(factor),
         reuse=reuse,
         memory=profile.memory and profile.memory.for_batch(batch),
         metadata={**profile.metadata, "measured_examples": measured},
-        validation=[{**row, **{key: row[key] * factor for key in steps}} for row in profile.validation],
+        validation=[{**row, **{key: row[key] * times for key in steps}} for row in profile.validation],
     )

@@ -9,11 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError, unknown
+from elastictrainer.runs import resident
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.graph_part import optimised
 from elastictrainer.steps.keras_compat import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
+from elastictrainer.steps.ordering import computed_in_order, one_by_one
 from elastictrainer.steps.snapshot import StoredValues, preserve_variables
 from elastictrainer.steps.tensor_kinds import head_mask
 
@@ -164,12 +166,16 @@ class ImportanceEvaluator:
         # An update is made when its gradient is there: all of them at once would take as much as the weights.
         # Added up in double precision: the products of a large tensor's elements differ by orders of
         # magnitude. One tensor is returned: TensorFlow 2.15 leaks 48 bytes for each that it hands to Python.
-        scores = []
-        for k, (v, g) in enumerate(zip(tf_variables(self._variables()), self._dense_gradients(x, y))):
+        variables, gradients = tf_variables(self._variables()), self._dense_gradients(x, y)
+        scores: Dict[int, tf.Tensor] = {}
+        for k in computed_in_order(gradients):  # TensorFlow keeps the order of calls of Python
+            v, g = variables[k], gradients[k]
             with tf.control_dependencies([g]):
                 w = before[k] if before else tf.numpy_function(self._weight_before, [k], v.dtype)
-                scores.append(-tf.reduce_sum(tf.cast(g * (v - w), tf.float64)))
-        return tf.stack(scores)
+                scores[k] = -tf.reduce_sum(tf.cast(g * (v - w), tf.float64))
+        in_order = [scores[k] for k in range(len(variables))]
+        one_by_one(gradients, in_order)
+        return tf.stack(in_order)
 
     def _weight_before(self, number: int) -> np.ndarray:
         assert self._stored is not None
@@ -178,7 +184,9 @@ class ImportanceEvaluator:
     def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
         """Score a minibatch by (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""
         float(self._full_step()(x, y))
-        with optimised(0):
+        if self._own is not None:
+            resident.give_back()
+        with optimised(int(self._own is not None)):
             return self._of_update(x, y, before).numpy()
 
 

@@ -13,6 +13,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.graph_part import GraphParts, optimised
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.ordering import last_writes, one_by_one
 from elastictrainer.steps.step_part import DividedStep, StepPart, flat
 
 
@@ -88,6 +89,7 @@ class CompiledStep:
             metric.update_state(y, outputs)
         for variable, value in zip(self._undone, before):
             variable.assign(value)
+        one_by_one(self.gradients, last_writes(self.variables))
         return self.loss
 
     def __call__(self, x: Any, y: Any) -> tf.Tensor:

@@ -1,0 +1,95 @@
+"""The order in which a traced step works on its gradients."""
+
+from typing import Any, Dict, Iterable, List, Optional, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.runs import resident
+from elastictrainer.steps.graph_part import written_by
+from elastictrainer.steps.keras_compat import tf_variables
+
+_LARGE = 100e6  # bytes of gradients: those of smaller networks are not worth a slower step
+_AHEAD = 2  # gradients that may be there while the work on an earlier one goes on
+
+
+def last_writes(variables: Sequence[Any]) -> List[Optional[tf.Operation]]:
+    """Return for each variable the last op that writes it in the graph being traced; None: none does."""
+    graph: Any = tf.compat.v1.get_default_graph()
+    inside = {id(outer): inner.name for outer, inner in graph.captures}
+    writes = _writes(graph.get_operations())
+    names = (inside.get(id(variable.handle)) for variable in tf_variables(variables))
+    return [writes[name][-1] if name in writes else None for name in names]
+
+
+def computed_in_order(tensors: Sequence[tf.Tensor]) -> List[int]:
+    """Return the numbers of `tensors` of the graph being traced, in the order in which it computes them."""
+    place = {op.name: k for k, op in enumerate(tf.compat.v1.get_default_graph().get_operations())}
+    return sorted(range(len(tensors)), key=lambda k: place[tensors[k].op.name])
+
+
+@tf.autograph.experimental.do_not_convert
+def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
+    """Have the work on each gradient end before much later ones are computed, in the graph being traced.
+
+    TensorFlow runs what is ready, first come first served: the gradients of all tensors would be there before
+    the first is used. They take as much memory as the weights, and so does what an update computes from them.
+    Nothing is ordered where memory is not short, where gradients are small, and where the work on one needs
+    later ones, such as the norm of all.
+
+    Args:
+        gradients: per tensor its gradient in this graph; None where there is none.
+        ends: per tensor the last op, or tensor, of the work on its gradient; None where nothing waits for it.
+    """
+    there = [(g.values if isinstance(g, tf.IndexedSlices) else g, end) for g, end in zip(gradients, ends)]
+    pairs = [(g.op, getattr(end, "op", end)) for g, end in there if g is not None and end is not None]
+    size = sum(g.dtype.size * np.prod([d or 1 for d in g.shape]) for g, _ in there if g is not None)
+    if resident.keeps() or size < _LARGE or not pairs:
+        return
+    operations = pairs[0][0].graph.get_operations()  # producers before consumers
+    place = {op.name: k for k, op in enumerate(operations)}
+    pairs.sort(key=lambda pair: place[pair[0].name])
+    first, last = place[pairs[0][0].name], place[pairs[-1][0].name]
+    if any(t.dtype == tf.resource for op in operations[first:last] for t in op.inputs):
+        return  # TensorFlow itself orders reads and writes, when tracing ends
+    writes = _writes(operations[last + 1 :])
+    if any(_needs_later(end, writes, place, place[gradient.name], last) for gradient, end in pairs):
+        return
+    # Weight decay, say, would make new values of all weights before the first gradient is there.
+    own = {t.name: gradient for gradient, end in pairs for t in end.inputs if t.dtype == tf.resource}
+    for op in operations[last + 1 :]:
+        for tensor in op.inputs:
+            if tensor.name in own:
+                op._add_control_input(own[tensor.name])
+    later = [place[gradient.name] for gradient, _ in pairs[_AHEAD:]] + [last + 1]
+    for (_, end), start, stop in zip(pairs, later, later[1:]):
+        for op in operations[start:stop]:
+            op._add_control_input(end)
+
+
+def _writes(operations: Iterable[Any]) -> Dict[str, List[Any]]:
+    """Return, by the name of a variable's handle, the ops that write the variable."""
+    found: Dict[str, List[Any]] = {}
+    for op in operations:
+        for handle in written_by(op):
+            found.setdefault(handle.name, []).append(op)
+    return found
+
+
+def _needs_later(
+    end: Any, writes: Dict[str, List[Any]], place: Dict[str, int], first: int, last: int
+) -> bool:
+    """Return whether `end` needs an op at a place after `first`, up to `last`: by values, or by variables."""
+    pending, seen = [end], set()
+    while pending:
+        op = pending.pop()
+        # When tracing ends, TensorFlow has what reads a variable wait for what wrote it before.
+        written = (w for t in op.inputs for w in writes.get(t.name, ()) if place[w.name] < place[op.name])
+        for source in [*(tensor.op for tensor in op.inputs), *op.control_inputs, *written]:
+            where = place[source.name]
+            if first < where <= last:
+                return True
+            if where > last and source.name not in seen:
+                seen.add(source.name)
+                pending.append(source)
+    return False
