@@ -55,9 +55,10 @@ remove_dangling() {
 }
 
 # prepare_environment [EXTRA [alone]]: create the environment where there is none, install this package with the extra, activate.
-# With `alone`: .venv-EXTRA, in which there is nothing but what the extra lists.
+# With `alone`: .venv-EXTRA, in which there is nothing but what the extra lists. What was installed by the same pyproject.toml
+# is not installed again; every extra comes with the package itself.
 prepare_environment() {
-    local python venv=$repository/.venv${STACK:+-$STACK} log how=install
+    local python venv=$repository/.venv${STACK:+-$STACK} log how=install sum
     if [ "${2:-}" = alone ]; then
         venv=$repository/.venv-$1 how=install_alone
     fi
@@ -67,6 +68,7 @@ prepare_environment() {
     fi
     if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then # none, half of one, or its interpreter is gone
         python=$(find_python) || return 1
+        rm -f "$venv/installed"
         remove_dangling "$venv"/bin/python*
         echo "creating $venv with $("$python" --version)"
         "$python" -m venv "$venv" || {
@@ -77,12 +79,16 @@ prepare_environment() {
     if [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$(version_of "$venv/bin/python")" ]; then
         echo "note: $venv has Python $(version_of "$venv/bin/python"), not that of PYTHON=$PYTHON: remove it to have another" >&2
     fi
-    log=$venv/install.log
-    echo "installing (a few minutes the first time)"
-    PIP_DISABLE_PIP_VERSION_CHECK=1 "$how" "$venv" "${1:-}" >"$log" 2>&1 || {
-        tail -n 20 "$log" >&2
-        echo "installation failed; the whole log: $log" >&2
-        return 1
-    }
+    sum=$({ echo "$repository" && cat "$repository/pyproject.toml" "$repository/elastictrainer/__init__.py"; } | cksum)
+    if ! grep -qsx "${1:-.*} $sum" "$venv/installed"; then
+        log=$venv/install.log
+        echo "installing (a few minutes the first time)"
+        PIP_DISABLE_PIP_VERSION_CHECK=1 "$how" "$venv" "${1:-}" >"$log" 2>&1 || {
+            tail -n 20 "$log" >&2
+            echo "installation failed; the whole log: $log" >&2
+            return 1
+        }
+        echo "${1:-} $sum" >>"$venv/installed"
+    fi
     export PATH=$venv/bin:$PATH
 }

@@ -2,7 +2,7 @@
 # Set up and check the code without running it: style, types, and which folder imports which. And the prose of the pages.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-prepare_environment lint
+prepare_environment dev
 cd "$repository"
 status=0
 ruff check --output-format concise || status=1

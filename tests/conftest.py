@@ -1,3 +1,4 @@
+import gc
 import importlib
 import logging
 import os
@@ -142,6 +143,21 @@ def class_folders(image_folder, tmp_path):
     return tmp_path / "all"
 
 
+@pytest.fixture
+def rough_profiles(monkeypatch):
+    """Profiles that runs make for themselves take a second or two: their times are rough."""
+    import elastictrainer
+
+    for option, value in {"warmup": 3, "steps": 2, "calibrate_s": 0.5}.items():
+        monkeypatch.setitem(elastictrainer.profile_model.__kwdefaults__, option, value)
+
+
+def quicken_collections():
+    """Leave what is there out of garbage collections, of which a profile or a run makes many."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def tf():
     import tensorflow
@@ -149,4 +165,12 @@ def tf():
     from elastictrainer.experiment.assembly import configure
 
     configure(seed=0)
+    quicken_collections()
     return tensorflow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def earlier_files_objects_are_not_collected():
+    """Keras keeps the graph of every model: each file's tests would wait longer than the ones before."""
+    if "tensorflow" in sys.modules:
+        quicken_collections()

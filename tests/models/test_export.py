@@ -47,6 +47,11 @@ def exported(model, format, path):
     return path
 
 
+@pytest.fixture(scope="module")
+def in_tflite(model, tmp_path_factory):
+    return exported(model, "tflite", tmp_path_factory.mktemp("tflite") / "m.tflite")
+
+
 def test_saved_model(tf, model, pixels, expected, tmp_path):
     loaded = tf.saved_model.load(str(exported(model, "saved_model", tmp_path / "s")))
     said = loaded.signatures["serving_default"](tf.constant(pixels))
@@ -61,19 +66,18 @@ def test_keras_file(tf, model, pixels, expected, tmp_path):
     assert not [layer for layer in loaded.layers if "random" in layer.name]
 
 
-def test_tflite_and_its_labels(tf, model, pixels, expected, tmp_path):
-    path = exported(model, "tflite", tmp_path / "m.tflite")
-    np.testing.assert_allclose(tflite(tf, path, pixels), expected, atol=1e-4)
-    with zipfile.ZipFile(path) as archive:
+def test_tflite_and_its_labels(tf, in_tflite, pixels, expected):
+    np.testing.assert_allclose(tflite(tf, in_tflite, pixels), expected, atol=1e-4)
+    with zipfile.ZipFile(in_tflite) as archive:
         assert archive.read("labels.txt").decode().split() == NAMES
         assert archive.read("preprocessing.txt").decode().strip() == preprocessing((16, 16))
 
 
 @pytest.mark.slow
-def test_int8_is_smaller_and_close(tf, model, pixels, expected, tmp_path):
+def test_int8_is_smaller_and_close(tf, model, in_tflite, pixels, expected, tmp_path):
     path = exported(model, "tflite-int8", tmp_path / "m.tflite")
     np.testing.assert_allclose(tflite(tf, path, pixels), expected, atol=0.05)
-    assert path.stat().st_size < 0.5 * exported(model, "tflite", tmp_path / "f.tflite").stat().st_size
+    assert path.stat().st_size < 0.5 * in_tflite.stat().st_size
 
 
 @pytest.mark.slow

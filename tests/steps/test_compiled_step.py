@@ -23,6 +23,7 @@ def make_cache(tf, size):
 @pytest.fixture(params=["all objects", "new objects"])
 def collected(request):
     """Count the objects in Python's search for unreachable ones."""
+    gc.unfreeze()
     if request.param == "new objects":
         exempt_from_collection()
     yield

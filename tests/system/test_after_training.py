@@ -25,7 +25,7 @@ def photographs(cub100, tmp_path):
 @pytest.mark.realdata
 def test_the_kept_weights_are_tested_exported_and_used(tf, photographs, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    options = ["--model", "demo", "--dataset", "birds", "--image-size", "48", "--scheme", "full"]
+    options = ["--model", "usermodels:good", "--dataset", "birds", "--image-size", "48", "--scheme", "full"]
     options += ["--epochs", "4", "--learning-rate", "0.01", "--early-stopping", "1", "--output", "run"]
     assert train.main(options) == 0
     said = capsys.readouterr().out

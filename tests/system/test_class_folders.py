@@ -10,7 +10,7 @@ def test_et_train_takes_class_folders_and_reports_their_imbalance(tf, class_fold
         shutil.copy(class_folders / "light" / "train0.png", class_folders / "light" / f"again{extra}.png")
     status = train.main(
         [
-            *"--model demo --dataset".split(),
+            *"--model usermodels:good --image-size 16 --dataset".split(),
             str(class_folders),
             *"--validation-split 0.25 --scheme traditional-tl --epochs 1 --output".split(),
             str(tmp_path / "run"),

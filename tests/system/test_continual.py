@@ -44,7 +44,7 @@ def home(tf, tmp_path_factory):
         patch.chdir(home)
         for command, *words in map(shlex.split, block.splitlines()):
             if command == "et-train":
-                model = [] if "--init-from" in words else ["--model", "demo", "--image-size", "24"]
+                model = [] if "--init-from" in words else ["--model", "usermodels:good", "--image-size", "24"]
                 assert train.main([*words, *model, *QUICK]) == 0
             else:
                 assert command == "et-evaluate" and evaluate.main(words) == 0

@@ -92,14 +92,8 @@ def small_backbone(tf):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["keras.md", "schemes.md"])
-def test_examples_run(tf, name, tmp_path, monkeypatch, capsys):
+def test_examples_run(tf, rough_profiles, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for option, value in (
-        ("warmup", 3),
-        ("steps", 2),
-        ("calibrate_s", 0.5),
-    ):  # for a test, profiles may be rough
-        monkeypatch.setitem(elastictrainer.profile_model.__kwdefaults__, option, value)
     # The page's network takes half a minute to trace; test_keras_applications.py trains one of its kind.
     monkeypatch.setattr(tf.keras.applications, "MobileNetV2", small_backbone(tf))
     tf.keras.utils.set_random_seed(0)

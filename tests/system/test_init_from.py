@@ -20,7 +20,7 @@ def earlier(tf, tmp_path_factory):
             for k in range(count):
                 Image.new("RGB", (32, 32), (grey + k % 8,) * 3).save(folder / f"{k}.png")
     arguments = [
-        *"--model demo --dataset".split(),
+        *"--model usermodels:good --dataset".split(),
         str(home / "images"),
         *"--scheme traditional-tl --epochs 6 --learning-rate 0.01 --image-size 24 --output".split(),
         str(home / "run"),

@@ -343,23 +343,34 @@ def test_rows_of_runs_are_summarised_and_drawn(tmp_path):
 def test_an_environment_that_was_left_half_made_is_completed(tmp_path, damage):
     """As after Debian's python without its venv package, an interrupt, or an upgrade of the system."""
     repository = tmp_path / "a path with spaces"
-    (repository / "scripts").mkdir(parents=True)
-    shutil.copy(SCRIPTS / "environment.sh", repository / "scripts")
+    for name in ("scripts/environment.sh", "pyproject.toml", "elastictrainer/__init__.py"):
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(SCRIPTS.parent / name, repository / name)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", repository / ".venv"], check=True)
     (repository / ".venv" / "mine").write_text("stays")
     if damage == "no interpreter":
         for link in (repository / ".venv" / "bin").glob("python*"):
             link.unlink()
             link.symlink_to("/nowhere/python3")
-    command = (
-        "source scripts/environment.sh; install() { :; }; prepare_environment && python -m pip --version"
-    )
-    said = subprocess.run(
-        ["bash", "-c", command],
-        cwd=repository,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHON": sys.executable, "STACK": ""},
-    )
-    assert said.returncode == 0 and "a path with spaces/.venv" in said.stdout.splitlines()[-1], said.stderr
-    assert (repository / ".venv" / "mine").read_text() == "stays"
+
+    def prepare(extra=""):
+        command = "source scripts/environment.sh; install() { :; }; "
+        command += f"prepare_environment {extra} && python -m pip --version"
+        said = subprocess.run(
+            ["bash", "-c", command],
+            cwd=repository,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHON": sys.executable, "STACK": ""},
+        )
+        *lines, last = said.stdout.splitlines()
+        assert said.returncode == 0 and "a path with spaces/.venv" in last, said.stderr
+        return any(line.startswith("installing") for line in lines)
+
+    (repository / ".venv" / "installed").write_text("of the interpreter before\n")
+    assert prepare("test") and (repository / ".venv" / "mine").read_text() == "stays"
+    assert not prepare("test") and not prepare(), "what is there already"
+    assert prepare("lint")
+    with open(repository / "pyproject.toml", "a") as file:
+        file.write("# changed\n")
+    assert prepare("test")

@@ -103,7 +103,7 @@ def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras):
     assert all(np.isfinite(history.history["ratio"][:-1])) and history.elastic["seconds"]["importance"] > 0
 
 
-def test_a_run_of_few_epochs_by_the_clock_has_the_rate_for_that(tf, keras):
+def test_a_run_of_few_epochs_by_the_clock_has_the_rate_for_that(tf, keras, rough_profiles):
     x, y = bright_images()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     rates, seen = RateSchedule(0.01, "constant", few=0.001), []
@@ -320,7 +320,7 @@ def test_a_probe_that_gives_minibatches_once_is_told(tf):
         trainer.fit(data.stream, steps_per_epoch=20, epochs=3, verbose=0)
 
 
-def test_data_of_unknown_length_and_a_speed_that_cannot_be_had_are_refused(tf, keras):
+def test_data_of_unknown_length_and_a_speed_that_cannot_be_had_are_refused(tf, keras, rough_profiles):
     x, y = bright_images(16)
     data = tf.data.Dataset.from_generator(
         lambda: iter([(x, y)]), output_signature=(tf.TensorSpec((16, 8, 8, 3)), tf.TensorSpec(16, tf.int64))
@@ -369,7 +369,7 @@ def test_callbacks_are_a_list_or_one(keras):
         trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), callbacks=keras.callbacks.CallbackList())
 
 
-def test_after_the_head_the_rest_is_trained_by_a_profile_of_its_own(tf, keras):
+def test_after_the_head_the_rest_is_trained_by_a_profile_of_its_own(tf, keras, rough_profiles):
     x, y = bright_images(48)
     model = image_network(keras)
     for layer in model.layers[:-1]:
@@ -388,7 +388,7 @@ def test_after_the_head_the_rest_is_trained_by_a_profile_of_its_own(tf, keras):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ragged", pytest.param("sparse", marks=pytest.mark.long)])
-def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras, kind):
+def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras, rough_profiles, kind):
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, 64)
     if kind == "ragged":
