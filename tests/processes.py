@@ -21,20 +21,24 @@ _starts.set_forkserver_preload(["tensorflow", "keras"])
 class Process:
     """A running command: what `subprocess.Popen` offers of one, stdout and stderr together."""
 
-    def __init__(self, folder, name, *arguments, ignored=(), largest_file=None, environment=()):
+    def __init__(
+        self, folder, name, *arguments, ignored=(), largest_file=None, ends_before=None, environment=()
+    ):
         """
         Args:
             folder: to run in.
             name: of the command, "et-train".
             ignored: signals that are ignored from the start, as in a shell's background job.
             largest_file: bytes; no file can be made larger.
+            ends_before: the end of a file's path: with status 9, right before that file is there.
             environment: variables to add.
         """
         reading, writing = _starts.Pipe(duplex=False)
         everything = {**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path]), **dict(environment)}
         words = [name, *map(str, arguments)]
         self._process = _starts.Process(
-            target=_run, args=(words, str(folder), everything, writing, tuple(ignored), largest_file)
+            target=_run,
+            args=(words, str(folder), everything, writing, tuple(ignored), largest_file, ends_before),
         )
         self._process.start()
         writing.close()
@@ -83,7 +87,7 @@ def finished(process, status=0):
     return said
 
 
-def _run(words, folder, environment, writing, ignored, largest_file):
+def _run(words, folder, environment, writing, ignored, largest_file, ends_before):
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -101,6 +105,9 @@ def _run(words, folder, environment, writing, ignored, largest_file):
     sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))
     if largest_file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+    if ends_before:
+        replace = os.replace
+        os.replace = lambda a, b: os._exit(9) if str(b).endswith(ends_before) else replace(a, b)
     name, *sys.argv[1:] = words
     sys.argv[0] = name
     command = importlib.import_module(f"elastictrainer.cli.{name[3:]}")

@@ -4,14 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 
 from builders import make_images
-from processes import TESTS, Process, finished, run
+from processes import Process, finished, run
 
 pytest.importorskip("tensorflow")
 
@@ -98,21 +97,7 @@ def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(works
     options = (*SMALL, "--rho", "0.9", "--epochs", "1", "--output", "early")
 
     def killed_before(file):
-        code = (
-            "import os, sys\n"
-            "replace = os.replace\n"
-            f"os.replace = lambda a, b: os._exit(9) if str(b).endswith('early/{file}') else replace(a, b)\n"
-            "from elastictrainer.cli.train import main\n"
-            "sys.exit(main(sys.argv[1:]))\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code, *options],
-            cwd=workshop,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 9, done.stdout + done.stderr
+        finished(start(workshop, *options, ends_before=f"early/{file}"), status=9)
 
     killed_before("config.yaml")
     assert any((workshop / "early").glob(".config.*")) and not (workshop / "early" / "config.yaml").exists()
