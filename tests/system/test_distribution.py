@@ -13,6 +13,7 @@ import pytest
 from builders import make_images
 from elastictrainer import Profile
 from processes import Process, finished
+from reuse_builders import reusable_chain
 
 SHARED = (
     *"--model usermodels:good --dataset images --image-size 16 --learning-rate 0.003".split(),
@@ -68,6 +69,14 @@ def selections(folder):
     return [json.loads(line)["selected"] for line in (folder / "selections.jsonl").read_text().splitlines()]
 
 
+def chain_like(measured, batch):
+    """A chain of the tensors of a profile, for minibatches of that size."""
+    n = len(measured)
+    chain = Profile.from_chain(list(measured.names), 10.0, np.arange(1.0, n + 1), np.full(n, 2.0))
+    chain.shapes, chain.metadata = measured.shapes, {**measured.metadata, "batch_size": batch}
+    return chain
+
+
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory):
     """Images, and profiles of a chain, for one process and for one of two: selections as on any machine."""
@@ -84,12 +93,8 @@ def workshop(tmp_path_factory):
             )
         ]
     )
-    measured = Profile.load(folder / "measured.json")
-    n = len(measured)
     for name, batch in (("share", 2), ("alone", 4)):
-        chain = Profile.from_chain(list(measured.names), 10.0, np.arange(1.0, n + 1), np.full(n, 2.0))
-        chain.shapes, chain.metadata = measured.shapes, {**measured.metadata, "batch_size": batch}
-        chain.save(folder / f"{name}.json")
+        chain_like(Profile.load(folder / "measured.json"), batch).save(folder / f"{name}.json")
     return folder
 
 
@@ -176,14 +181,10 @@ RECORDING = (
 @pytest.fixture(scope="module")
 def recording(workshop):
     """A run of two workers that record their own shares, left alone; its folders."""
-    measure = (*DEEPER, "--batch-size", "2", "--output", "deeper.json", "--steps", "2")
+    measure = (*DEEPER, "--batch-size", "2", "--output", "deeper.json", *QUICK_PROFILE)
     finish([Process(workshop, "et-profile", *measure)])
-    profile = json.loads((workshop / "deeper.json").read_text())
     # On a busy machine it may not pay to record steps of a millisecond; here it does.
-    profile["reuse"].update(
-        dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 1e-3), slower=0.0
-    )
-    (workshop / "deeper.json").write_text(json.dumps(profile))
+    reusable_chain(chain_like(Profile.load(workshop / "deeper.json"), 2)).save(workshop / "deeper.json")
     said = train(workshop, *RECORDING, "--output", "recorded")
     assert "cached activations" in said[0]
     return [workshop / name for name in ("recorded", "recorded-worker1")]
