@@ -148,12 +148,13 @@ def scoring_bytes(memory: StepMemory, connected: Any, examples: int, copied: flo
     """Return the resident memory of a process that scores the tensors `connected` (N,) bool.
 
     It makes a full step on so many examples, a graph of gradients, and copies of so many bytes. Without
-    copies the step has a graph in addition to the run's own, and undoes its slots.
+    copies the step has a graph in addition to the run's own, and undoes its slots; a graph is there twice
+    while it is optimised.
     """
     graph = float(memory.graph.amount.sum())
     if copied:
         return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
-    return memory.undone().for_batch(examples).total(connected) + 2 * graph + _BESIDE
+    return memory.undone().for_batch(examples).total(connected) + 3 * graph + _BESIDE
 
 
 def automatic_limit() -> float:
