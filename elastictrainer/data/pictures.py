@@ -1,5 +1,7 @@
 """A picture in a file, read as it looks: turned as its camera says, its transparent parts white."""
 
+import functools
+import importlib.util
 import io
 import os
 import stat
@@ -7,8 +9,10 @@ from typing import Any, BinaryIO, Optional, Tuple, Union
 
 import numpy as np
 
-SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
-_FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP", "TIFF")
+HEIC = (".heic", ".heif")  # Apple's phones save it; pip install ".[heic]" brings what reads it
+_READS_HEIC = importlib.util.find_spec("pi_heif") is not None
+SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff") + HEIC * _READS_HEIC
+_FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP", "TIFF", "HEIF")
 _ORIENTATION = 0x0112  # the EXIF tag; 1 is upright
 _WHITE = (255, 255, 255, 255)
 _SCALED = ("JPEG", "MPO")  # formats that are decoded at a fraction of their scale where that is enough
@@ -71,6 +75,7 @@ def _opened(source: Union[File, bytes]) -> Any:
     """Return Pillow's image, its pixels not decoded; ValueError where it is none to be read here."""
     from PIL import Image
 
+    _register_heic()
     Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit is a warning, and lower
     image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
     pixels, wrong = image.width * image.height, ""
@@ -84,6 +89,15 @@ def _opened(source: Union[File, bytes]) -> Any:
         image.close()
         raise ValueError(wrong)
     return image
+
+
+@functools.lru_cache(maxsize=None)
+def _register_heic() -> None:
+    """Let Pillow read HEIC where the package for that is installed."""
+    if _READS_HEIC:
+        import pi_heif
+
+        pi_heif.register_heif_opener()
 
 
 def problem(file: File, thorough: bool = False) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Dict, List, Sequence
 
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.pictures import SUFFIXES
+from elastictrainer.data.pictures import HEIC, SUFFIXES
 from elastictrainer.data.reading import abbreviated, is_hidden
 
 _WORDS = {"train": "training", "val": "validation", "test": "test"}
@@ -41,8 +41,14 @@ def _unused(files: Sequence[str]) -> str:
         return ""
     return (
         f"not used: {abbreviated(sorted(unused))}. Images are those directly in a class' folder, not hidden, "
-        f"ending in {' '.join(SUFFIXES)}"
+        f"ending in {' '.join(SUFFIXES)}{_how_to_read(unused)}"
     )
+
+
+def _how_to_read(unused: Sequence[str]) -> str:
+    """Say what would read HEIC pictures that are not used; an empty string where none is."""
+    missing = HEIC[0] not in SUFFIXES and any(Path(file).suffix.lower() in HEIC for file in unused)
+    return '. HEIC is read after pip install ".[heic]" in the folder of the clone' if missing else ""
 
 
 def _shared(first: Sequence[str], first_words: str, second: Sequence[str], second_words: str) -> str:

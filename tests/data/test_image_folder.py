@@ -23,7 +23,7 @@ def test_classes_are_in_alphabetical_order_and_files_in_that_of_their_class(imag
 
 
 def test_only_files_of_images_count_and_upper_case_endings_do(tmp_path):
-    for name in ("b.JPG", "a.png", "notes.txt", "c.webp", "e.heic", "._a.png", "Thumbs.db"):
+    for name in ("b.JPG", "a.png", "notes.txt", "c.webp", "e.raw", "._a.png", "Thumbs.db"):
         (tmp_path / name).touch()
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "d.png").touch()

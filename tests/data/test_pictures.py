@@ -1,5 +1,7 @@
 """Pictures as they look, whatever their format: compared with what was drawn."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
@@ -207,3 +209,18 @@ def test_a_photograph_at_reduced_scale_looks_the_same(cub100, tmp_path, size, be
             np.abs(read(tmp_path / "a.jpg", size) - by_pillow(tmp_path / "a.jpg", *size)).mean()
         )
     assert np.mean(differences) < below
+
+
+@pytest.mark.skipif(not pictures._READS_HEIC, reason='HEIC is not read here: pip install ".[heic]"')
+def test_heic_is_read_where_its_package_is_installed(monkeypatch):
+    """A picture whose red grows to the right, green to the bottom, blue to the left."""
+    file = Path(__file__).parents[1] / "files" / "pictures" / "gradient.heic"
+    y, x = np.mgrid[0:48, 0:64]
+    expected = np.stack([4 * x, 5 * y, 255 - 4 * x], axis=-1)
+    assert abs(pictures.decode(file, (48, 64)) - expected).max() < 12
+    assert not pictures.problem(file, thorough=True) and file.suffix in pictures.SUFFIXES
+
+
+def test_heic_is_said_to_be_no_image_where_nothing_reads_it(tmp_path):
+    (tmp_path / "a.heic").write_bytes(b"not an image")
+    assert "not an image" in pictures.problem(tmp_path / "a.heic")

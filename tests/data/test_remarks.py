@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("tensorflow")
 from elastictrainer import UsageError
 from elastictrainer.data import datasets
+from elastictrainer.data import image_folder as image_folder_module
+from elastictrainer.data import remarks as module
 from elastictrainer.data.remarks import remarks
 
 
@@ -20,11 +22,19 @@ def test_nothing_is_said_of_data_in_order(image_folder):
     assert of(image_folder) == []
 
 
+def test_heic_pictures_that_nothing_can_read_are_named_with_what_would(image_folder, monkeypatch):
+    monkeypatch.setattr(module, "SUFFIXES", (".jpg", ".png"))
+    (image_folder / "train" / "dark" / "photo.HEIC").touch()
+    monkeypatch.setattr(image_folder_module, "SUFFIXES", (".jpg", ".png"))
+    (line,) = of(image_folder)
+    assert "dark/photo.HEIC" in line and 'pip install ".[heic]"' in line
+
+
 def test_what_lies_beside_the_images_is_named(image_folder):
-    (image_folder / "train" / "dark" / "photo.heic").touch()
+    (image_folder / "train" / "dark" / "photo.raw").touch()
     (image_folder / "test" / "light" / "more").mkdir()
     (line,) = of(image_folder)
-    assert line.startswith("not used: ") and "dark/photo.heic" in line and "light/more" in line
+    assert line.startswith("not used: ") and "dark/photo.raw" in line and "light/more" in line
 
 
 def test_what_would_count_were_it_not_hidden_is_named(image_folder):
