@@ -25,7 +25,6 @@ ALIASES = {
     "num_epochs": "epochs",
     "num_classes": "classes",
     "run_name": "output",
-    "time_budget": "rho",
 }
 SCHEME_ALIASES = {
     "elastic_training": "elastic",
@@ -77,7 +76,8 @@ def parse(
             else f" (default: {field.default:{'g' if kind is float else ''}})"
         )
         groups[group].add_argument(option_of(name), **extra).help = metadata["help"] + default
-        names = [name, *(alias for alias, target in ALIASES.items() if target == name)]
+        published = [alias for alias, target in ALIASES.items() if target == name]
+        names = [name, *published, *filter(None, [metadata["alias"]])]
         others = {*map(option_of, names), *(f"--{alias}" for alias in names)} - {option_of(name)}
         if others:
             parser.add_argument(*sorted(others), **extra).help = argparse.SUPPRESS

@@ -121,7 +121,7 @@ def obtain_profile(
         LOG.info(f"profile: {path}")
     elif wanted:
         options = effort(settings)
-        short = "warmup" in options
+        short = "warmup_steps" in options
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
             require_writable_profile(path)
@@ -142,7 +142,7 @@ def effort(settings: TrainSettings) -> Dict[str, Any]:
         return {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s}
     calibrate_s = max(0.0, (allowed_s - _SHORT_S) / 1.5)  # the cache's costs take half as long again
     calibrate_s = min(calibrate_s, settings.calibration_seconds)
-    return {"calibrate_s": calibrate_s, "warmup": 10, "steps": 4, "allowed_s": allowed_s}
+    return {"calibrate_s": calibrate_s, "warmup_steps": 10, "steps": 4, "allowed_s": allowed_s}
 
 
 def require_writable_profile(path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
     model = assembly.make_model(settings, 2)
     metadata = profiling.profile_metadata(settings, model, (16, 16, 3), 2)
     images, labels = tf.zeros((4, 16, 16, 3)), tf.constant([0, 1, 0, 1])
-    options = {"warmup": 1, "steps": 1, "calibrate_s": 0}
+    options = {"warmup_steps": 1, "steps": 1, "calibrate_s": 0}
     optimizer = assembly.make_optimizer(settings)
     profile = profiling.make_profile(model, (images, labels), optimizer, metadata, **options)
     assert not profiling.differences(profile, model, metadata)

@@ -19,7 +19,7 @@ SHARED = (
     *"--epochs 2 --interval 1 --importance-batches 2".split(),
 )
 
-QUICK_PROFILE = ("--steps", "2", "--warmup", "5", "--calibration-seconds", "1")
+QUICK_PROFILE = ("--steps", "2", "--warmup-steps", "5", "--calibration-seconds", "1")
 
 
 def addresses(count):
@@ -79,7 +79,7 @@ def workshop(tmp_path_factory):
                 folder,
                 "et-profile",
                 *SHARED[:8],
-                *"--batch-size 2 --output measured.json".split(),
+                *"--batch-size 2 --profile measured.json".split(),
                 *QUICK_PROFILE,
             )
         ]
@@ -176,7 +176,7 @@ RECORDING = (
 @pytest.fixture(scope="module")
 def recording(workshop):
     """A run of two workers that record their own shares, left alone; its folders."""
-    measure = (*DEEPER, "--batch-size", "2", "--output", "deeper.json", "--steps", "2")
+    measure = (*DEEPER, "--batch-size", "2", "--profile", "deeper.json", "--steps", "2")
     finish([Process(workshop, "et-profile", *measure)])
     profile = json.loads((workshop / "deeper.json").read_text())
     # On a busy machine it may not pay to record steps of a millisecond; here it does.

@@ -95,7 +95,7 @@ def small_backbone(tf):
 def test_examples_run(tf, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for option, value in (
-        ("warmup", 3),
+        ("warmup_steps", 3),
         ("steps", 2),
         ("calibrate_s", 0.5),
     ):  # for a test, profiles may be rough

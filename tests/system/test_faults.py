@@ -40,7 +40,7 @@ def wait_for(process, word):
 def workshop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     make_images(folder / "images", train=24)
-    run(folder, "et-profile", *NETWORK, *"--output profile.json --steps 3 --calibration-seconds 1".split())
+    run(folder, "et-profile", *NETWORK, *"--profile profile.json --steps 3 --calibration-seconds 1".split())
     return folder
 
 
