@@ -28,7 +28,7 @@ class ImageData:
         batch_size: of training.
         image_size: height and width that images are resized to.
         seed: of the order of training images.
-        part: k and n: of every minibatch, only each n-th image from number k on; one process' share.
+        shard: k and n: of every minibatch, only each n-th image from number k on; one process' share.
         val_split: the images that choose the best weights; None: they are not chosen.
         evaluated: images of a minibatch that is evaluated.
         old: images of earlier runs' data to evaluate on as well, by part (test, val).
@@ -41,7 +41,7 @@ class ImageData:
     batch_size: int
     image_size: Tuple[int, int]
     seed: int = 0
-    part: Tuple[int, int] = (0, 1)
+    shard: Tuple[int, int] = (0, 1)
     val_split: Optional[Split] = None
     evaluated: int = 32
     old: Mapping[str, Split] = field(default_factory=dict)
@@ -58,9 +58,9 @@ class ImageData:
                 f"{self.name} has {self.train_split.count} training images, fewer than one minibatch of "
                 f"{self.batch_size}; lower --batch-size."
             )
-        if self.batch_size % self.part[1]:
+        if self.batch_size % self.shard[1]:
             raise UsageError(
-                f"--batch-size {self.batch_size} cannot be divided among {self.part[1]} processes."
+                f"--batch-size {self.batch_size} cannot be divided among {self.shard[1]} processes."
             )
 
     def imbalance(self) -> str:
@@ -111,7 +111,7 @@ class ImageData:
             )
         count = sum(split.count for split in self.splits.values())
         needed, there = 3 * count * self.image_size[0] * self.image_size[1], memory_bytes()
-        if there is not None and needed > there:
+        if needed > there:
             raise UsageError(
                 f"--cache memory: the decoded images take {needed / 1e9:.1f} GB, and this machine has "
                 f"{there / 1e9:.1f} GB. Leave --cache out."
@@ -184,7 +184,7 @@ class ImageData:
 
     def stored(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
         """Return the images of `split`, as `test` does."""
-        examples = split.ordered()(None).shard(every, 0).shard(self.part[1], self.part[0])
+        examples = split.ordered()(None).shard(every, 0).shard(self.shard[1], self.shard[0])
         yield from self._read(self._decoded(examples, split, self.evaluated), split)
 
     def _shuffled(
@@ -198,10 +198,10 @@ class ImageData:
         def examples(number: tf.Tensor) -> tf.data.Dataset:
             skipped = tf.where(tf.equal(number, epoch), first * self.batch_size, 0)
             full = ordered(seed_of(number)).take(self.steps_per_epoch * self.batch_size)
-            return full.skip(tf.cast(skipped, tf.int64)).shard(self.part[1], self.part[0])
+            return full.skip(tf.cast(skipped, tf.int64)).shard(self.shard[1], self.shard[0])
 
         endless = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples)
-        return self._decoded(endless, self.train_split, self.batch_size // self.part[1], drop_remainder=True)
+        return self._decoded(endless, self.train_split, self.batch_size // self.shard[1], drop_remainder=True)
 
     def _decoded(
         self, examples: tf.data.Dataset, split: Split, batch_size: int, drop_remainder: bool = False

@@ -47,7 +47,7 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
         UsageError: there is no such data or model; or the data of a resumed run has changed.
     """
     reading = assembly.reading(settings, run if resume else None)
-    if not resume:  # which leaves out the same files as at its start
+    if not resume:  # a resumed run leaves out the same files as at its start
         reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
@@ -90,7 +90,7 @@ def _model_and_images(
     kept = keeping.kept_of(settings, run, resume, data)
     data = keeping.with_old(settings, data.cached(settings.cache), kept)
     if group:
-        data = dataclasses.replace(data, part=(group.rank, group.count))
+        data = dataclasses.replace(data, shard=(group.rank, group.count))
         group.broadcast_variables(model.variables)
         workers.decorrelate(model, group.rank)
     return data, model, kept

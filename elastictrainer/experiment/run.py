@@ -72,7 +72,8 @@ def _train(
 ) -> Dict[str, Any]:
     schemes.check_name(settings.scheme)
     check_together(settings)
-    if settings.reuse_dir and settings.reuse != "off" and not resume:  # which goes on without a cache
+    # A resumed run goes on without a cache where the folder is gone.
+    if settings.reuse_dir and settings.reuse != "off" and not resume:
         require_writable(Path(settings.reuse_dir), f"--reuse-dir {settings.reuse_dir!r}")
     memory.prepare(settings.memory)
     users = keras_callbacks.create(settings.callback)
@@ -83,9 +84,9 @@ def _train(
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
     keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
-    kept = run.profile_path if resume and run.profile_path.exists() else None
+    own_profile = run.profile_path if resume and run.profile_path.exists() else None
     limit = memory.limit(settings.memory)
-    profile = _profile(settings, kept, data, model, optimizer, group, limit)
+    profile = _profile(settings, own_profile, data, model, optimizer, group, limit)
     memory.note_if_short(profile, limit)
     sensor, source = energy.find_sensor()
     print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
@@ -197,7 +198,7 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
 
 def _profile(
     settings: TrainSettings,
-    kept: Optional[Path],
+    own_profile: Optional[Path],
     data: ImageData,
     model: tf.keras.Model,
     optimizer: Any,
@@ -205,14 +206,14 @@ def _profile(
     limit: Optional[float] = None,
 ) -> Optional[Profile]:
     """Obtain the profile of one process' work, see `profiling.obtain_profile`; the same for all processes."""
-    share = dataclasses.replace(settings, batch_size=settings.batch_size // (group.count if group else 1))
+    per_process = dataclasses.replace(settings, batch_size=settings.batch_size // (group.count if group else 1))
     image_shape = (*data.image_size, model.input_shape[-1])
-    metadata = profiling.profile_metadata(share, model, image_shape, len(data.class_names))
+    metadata = profiling.profile_metadata(per_process, model, image_shape, len(data.class_names))
     wanted = schemes.create(settings.scheme).selects
 
     def obtain() -> Optional[Profile]:
         return profiling.obtain_profile(
-            settings, model, metadata, lambda: next(data.train(0)), optimizer, wanted, kept, limit
+            settings, model, metadata, lambda: next(data.train(0)), optimizer, wanted, own_profile, limit
         )
 
     if group is None:

@@ -21,7 +21,7 @@ from elastictrainer.fleet.partition import decoded_once, dirichlet, own_images
 from elastictrainer.fleet.round_work import Device
 from elastictrainer.fleet.settings import FleetSettings
 
-_KEPT = "elastictrainer"  # record of the context's state: what holds from one round to the next
+_RECORD = "elastictrainer"  # record of the context's state: what holds from one round to the next
 
 app = ClientApp()
 
@@ -107,16 +107,16 @@ def train(message: Message, context: Context) -> Message:
     """Train for a round; reply with the tensors that trained, and nothing else of the model."""
     training, data, device = _prepared(message, context)
     order = message.content["config"]
-    state = context.state.get(_KEPT)
-    trained, kept = training.train(
+    state = context.state.get(_RECORD)
+    trained, client_state = training.train(
         {int(index): array.numpy() for index, array in message.content["arrays"].items()},
         data,
         device,
         float(order["seconds"]),
         int(order["server-round"]),
-        state["kept"] if state else "",
+        state["client_state"] if state else "",
     )
-    context.state[_KEPT] = ConfigRecord({"kept": kept})
+    context.state[_RECORD] = ConfigRecord({"client_state": client_state})
     figures = {"num-examples": trained.examples, "seconds": trained.seconds}
     return _reply(message, context, trained.tensors, figures)
 

@@ -113,7 +113,7 @@ class LocalTraining:
         device: Device,
         seconds: float,
         number: int,
-        kept: str = "",
+        client_state: str = "",
     ) -> Tuple[Trained, str]:
         """Train for a round.
 
@@ -123,7 +123,7 @@ class LocalTraining:
             device: the client's.
             seconds: of the round.
             number: of the round, from 1; the order of the images depends on it.
-            kept: what the client's latest round returned as its second result; empty before the first.
+            client_state: what its latest round returned as its second result; empty before the first.
 
         Returns:
             What trained; and what the client keeps for its next round: its selection, as JSON text.
@@ -133,13 +133,13 @@ class LocalTraining:
         """
         self._assign(tensors)
         optimizers.reset_slots(self.optimizer, self.model.trainable_variables)
-        state: Dict[str, Any] = json.loads(kept) if kept else {"rounds": PLAIN_INTERVAL}
+        state: Dict[str, Any] = json.loads(client_state) if client_state else {"rounds": PLAIN_INTERVAL}
         holds = state["rounds"] < PLAIN_INTERVAL
         settings = self.settings
         scored = 0 if holds else settings.importance_batches
         work = device.work(settings.rule, seconds, data.steps_per_epoch, settings.least_rho, scored)
         if not work.steps:
-            return Trained({}, 0, 0.0), kept
+            return Trained({}, 0, 0.0), client_state
         mask = np.ones(len(device.profile), bool)
         if work.rho is None:
             self._fit(self._trainer("full", device.profile), work, data, number)
@@ -156,11 +156,12 @@ class LocalTraining:
             mask = np.isin(np.arange(len(mask)), policy["masks"][-1])
             # Rounds are counted instead of steps: how many steps a round has depends on the selection.
             rounds = state["rounds"] + 1 if holds else 1
-            kept = json.dumps({"rounds": rounds, "scheme": scheme, "trainer": {**fresh, "policy": policy}})
+            trained_by = {**fresh, "policy": policy}
+            client_state = json.dumps({"rounds": rounds, "scheme": scheme, "trainer": trained_by})
         values = tf_variables(self.model.trainable_weights)
         trained = {int(i): values[i].numpy() for i in np.flatnonzero(mask)}
         spent_s = device.seconds(work.steps, mask) + work.scoring_s
-        return Trained(trained, work.steps * settings.batch_size, spent_s), kept
+        return Trained(trained, work.steps * settings.batch_size, spent_s), client_state
 
     def _assign(self, tensors: Mapping[int, NDArray[Any]]) -> None:
         """Set the weights to `tensors`, by index, and the others to what every client starts from."""

@@ -70,7 +70,7 @@ def test_all_test_images_come_as_stored(tf):
 @pytest.mark.parametrize("first", [0, 1])
 def test_each_process_reads_its_share(tf, first):
     whole = make()
-    parts = [replace(whole, part=(k, 2)) for k in range(2)]
+    parts = [replace(whole, shard=(k, 2)) for k in range(2)]
     assert {part.steps_per_epoch for part in parts} == {whole.steps_per_epoch}
     together = numbers(whole.train(1, first))
     shares = [numbers(part.train(1, first)) for part in parts]
@@ -83,7 +83,7 @@ def test_what_cannot_be_divided_into_minibatches_is_refused():
     with pytest.raises(UsageError, match="14 training images, fewer"):
         make(batch_size=15)
     with pytest.raises(UsageError, match="--batch-size 4 .*3 processes"):
-        make(part=(0, 3))
+        make(shard=(0, 3))
 
 
 def test_classes_of_which_one_has_twice_the_images_are_told():

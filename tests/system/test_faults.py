@@ -82,7 +82,7 @@ def test_killed_at_random_moments_the_result_is_the_same(workshop, tf):
     said = finished(start(workshop, "--resume", "parts"))
     assert "resumed after step" in said and (while_writing or KILLS < 20)
     # Most of its steps replay, so most of the kills come while it does.
-    assert json.loads((workshop / "whole" / "summary.json").read_text())["replayed_share"] > 0.5
+    assert json.loads((workshop / "whole" / "summary.json").read_text())["cached_share"] > 0.5
     for log in ("metrics.jsonl", "selections.jsonl"):
         assert lines(workshop / "whole" / log) == lines(workshop / "parts" / log)
     weights = [
