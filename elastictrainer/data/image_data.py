@@ -64,9 +64,7 @@ class ImageData:
             )
 
     def imbalance(self) -> str:
-        """Describe the classes with the fewest and the most training images, if twice as many; else an empty
-        string.
-        """
+        """Name the classes with the fewest and the most training images, if twice as many; else return ""."""
         if not isinstance(self.train_split, IndexedSplit):  # to read all of it would take long
             return ""
         counts = np.bincount(self.train_split.labels, minlength=len(self.class_names))
@@ -77,11 +75,9 @@ class ImageData:
         return f"training images by class: {fewest} to {most}"
 
     def class_weights(self) -> List[float]:
-        """Return a weight for each label, so that all classes count alike; their mean over the training
-        images is 1.
+        """Return a weight for each label, so that all classes count alike; UsageError for one without images.
 
-        Raises:
-            UsageError: a class has no training image.
+        Their mean over the training images is 1.
         """
         from sklearn.utils.class_weight import compute_class_weight
 
@@ -139,9 +135,7 @@ class ImageData:
         The order of an epoch depends on `seed` and its number alone: any part can be repeated. What comes
         before `first` is not decoded.
 
-        Returns:
-            Minibatches, or this process' part of each: images (batch, H, W, 3) float32 in 0..255, labels
-            (batch,) int64.
+        Of each, a process among several gets its `shard`.
         """
         return self._shuffled(lambda number: tf.stack([self.seed, number]), epoch, first)
 
@@ -190,9 +184,7 @@ class ImageData:
     def _shuffled(
         self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0
     ) -> tf.data.Dataset:
-        """Return minibatches as `stream` does; `seed_of` an epoch's number is the seed of its order, (2,)
-        int64.
-        """
+        """Return minibatches as `stream`; `seed_of` an epoch's number gives its order's seed, (2,) int64."""
         ordered = self.train_split.ordered()
 
         def examples(number: tf.Tensor) -> tf.data.Dataset:

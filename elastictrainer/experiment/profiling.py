@@ -135,7 +135,7 @@ def obtain_profile(
 
 
 class Effort(NamedTuple):
-    """How thoroughly a profile is made: for one run alone (`short`), or to be kept; `make_profile`'s options."""
+    """How a profile is made: in a `short` time, for one run alone; and the options of `make_profile`."""
 
     short: bool
     options: Dict[str, Any]

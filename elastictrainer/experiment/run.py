@@ -206,7 +206,9 @@ def _profile(
     limit: Optional[float] = None,
 ) -> Optional[Profile]:
     """Obtain the profile of one process' work, see `profiling.obtain_profile`; the same for all processes."""
-    per_process = dataclasses.replace(settings, batch_size=settings.batch_size // (group.count if group else 1))
+    per_process = dataclasses.replace(
+        settings, batch_size=settings.batch_size // (group.count if group else 1)
+    )
     image_shape = (*data.image_size, model.input_shape[-1])
     metadata = profiling.profile_metadata(per_process, model, image_shape, len(data.class_names))
     wanted = schemes.create(settings.scheme).selects

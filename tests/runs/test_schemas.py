@@ -30,7 +30,8 @@ def test_what_a_run_leaves_is_sound(run):
 
 
 def test_keys_that_earlier_versions_wrote_have_their_names_of_now(run):
-    before = {**run.summary(), "seconds": {"replay": 2.0, "recording": 1.0, "steps": 3.0}, "replayed_share": 0.5}
+    seconds = {"replay": 2.0, "recording": 1.0, "steps": 3.0}
+    before = {**run.summary(), "seconds": seconds, "replayed_share": 0.5}
     run.summary_path.write_text(json.dumps(before))
     run.selections_path.write_text(json.dumps({"epoch": 0, "selected": [1], "recorded": True}) + "\n")
     found = run.summary()
