@@ -30,11 +30,7 @@ def earlier_runs(run: RunFolder) -> Iterator[RunFolder]:
 
 
 def images_of(run: RunFolder, part: str) -> Labelled:
-    """Return the images of a part (train, test, val) of a run's own data.
-
-    Raises:
-        UsageError: they are not there any more, or not as they were, or come as a stream.
-    """
+    """Return the images of a part of a run's own data; UsageError where they changed, or come as a stream."""
     found = labelled_of_run(run, part, unchanged=True)
     if not isinstance(found.split, IndexedSplit):
         raise UsageError(f"images of {found.name} can be read in their order alone, not one by one.")

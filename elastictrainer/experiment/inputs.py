@@ -76,9 +76,7 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
 def _model_and_images(
     settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
 ) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages]]:
-    """Return the images, or this process' share of every minibatch; the model, the same in all processes; and
-    the images that are kept.
-    """
+    """Return `data`, `model` and `kept` of Inputs."""
     if settings.init_from:
         names = keeping.class_names(settings, data)
         model = warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)

@@ -53,14 +53,8 @@ def class_weights(data: ImageData) -> List[float]:
 def kept_of(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData) -> Optional[KeptImages]:
     """Return the images that a run keeps: those it takes from the earlier run, and its own; None: none.
 
-    Args:
-        settings: of the run.
-        run: its folder; a resumed run has them there.
-        resume: whether it is resumed.
-        data: the new data, before the old is added.
-
-    Returns:
-        Images labelled by `class_names`, at the size of `data`; those of age 0 are of the new data.
+    They are labelled by `class_names`, at the size of the new `data`, of which those of age 0 are. A resumed
+    run has them in its folder.
 
     Raises:
         UsageError: the earlier run stored none and its data is not there as it was, or what it stored is

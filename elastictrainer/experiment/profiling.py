@@ -63,11 +63,8 @@ def differences(profile: Profile, model: tf.keras.Model, metadata: Dict[str, Any
     """List in which of model, data shape, optimizer and device a profile differs; empty where it fits."""
     wanted = {**metadata, "device": environment.device(), "threads": environment.threads()}
     found = profile.metadata
-    differing = [
-        f"{key}: profile {found.get(key)}, here {value}"
-        for key, value in wanted.items()
-        if found.get(key) != value
-    ]
+    unequal = {key: value for key, value in wanted.items() if found.get(key) != value}
+    differing = [f"{key}: profile {found.get(key)}, here {value}" for key, value in unequal.items()]
     shapes = tuple(tuple(int(d) for d in v.shape) for v in model.trainable_weights)
     if shapes != profile.shapes:
         differing.append(f"trainable tensors: profile {len(profile)}, here {len(shapes)}, or of other shapes")
@@ -202,17 +199,9 @@ def make_profile(
     if fitting < examples:
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
-    undo = limit is not None and must_undo(model.trainable_variables)
-    profile = profile_model(
-        model,
-        objective,
-        batch,
-        optimizer,
-        metrics=(accuracy,),
-        metadata=metadata,
-        undo=undo,
-        **options,
-    )
+    options["undo"] = limit is not None and must_undo(model.trainable_variables)
+    options.update(metrics=(accuracy,), metadata=metadata)
+    profile = profile_model(model, objective, batch, optimizer, **options)
     profile = with_reuse_costs(profile, objective, optimizer, batch)
     if fitting < examples:
         profile = for_batch(profile, fitting, examples)
