@@ -125,11 +125,6 @@ def _reply(
     message: Message, context: Context, arrays: Mapping[Any, np.ndarray], figures: Dict[str, Any]
 ) -> Message:
     record = {str(name): Array(np.ascontiguousarray(values)) for name, values in arrays.items()}
-    content = RecordDict(
-        {
-            "arrays": ArrayRecord(record),
-            "metrics": MetricRecord(figures),
-            "about": ConfigRecord({"name": name_of(context)}),
-        }
-    )
-    return Message(content, reply_to=message)
+    about = ConfigRecord({"name": name_of(context)})
+    content = {"arrays": ArrayRecord(record), "metrics": MetricRecord(figures), "about": about}
+    return Message(RecordDict(content), reply_to=message)

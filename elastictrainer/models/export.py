@@ -31,14 +31,9 @@ FULL_INT8 = "tflite-full-int8"
 def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
     """Build the model to serve: it gives probabilities and class names instead of logits.
 
-    Args:
-        model: a trained model, from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes); not
-            changed.
-        class_names: by label; UsageError where they are not as many as the model's outputs.
-
-    Returns:
-        A model of the same input with the outputs {"probabilities": (batch, classes) float32,
-        "class": (batch,) strings}. It shares its weights with `model`.
+    It takes raw pixels (batch, H, W, 3) in 0..255, as `model`, which gives logits (batch, classes). Its
+    outputs are {"probabilities": (batch, classes) float32, "class": (batch,) strings}, and it shares its
+    weights with `model`. UsageError where class names are not as many as outputs.
     """
     core = _logits(model, class_names)
     probabilities = tf.keras.layers.Softmax(name="probabilities", dtype="float32")(core.outputs[0])
@@ -159,9 +154,8 @@ def export_run(
 
     Args:
         run: a finished run.
-        formats: names of `registry.EXPORT`.
+        formats, overwrite: as of `export`.
         output: the folder to write to; None: `export` in the run folder.
-        overwrite: replace what exists.
         trust: the model may run code, see `model_file.read`.
         weights: "best" or "last"; None: the best where there are such.
         sample: returns training images of a height and width, see `export`.
@@ -170,8 +164,7 @@ def export_run(
         The paths written, in the order of `formats`; the model card is the last.
 
     Raises:
-        UsageError: the run is not finished, its model cannot be loaded, a format is unknown, a file exists.
-        RunError: as `export`.
+        UsageError, RunError: as `export`; or the run is not finished, or its model cannot be loaded.
     """
     EXPORT.check_each(formats)
     formats = list(dict.fromkeys(formats))  # one that is named twice is written once

@@ -20,11 +20,8 @@ def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) ->
 
     If these are the run's own classes in the same order, the model is returned as it was saved. Otherwise it
     gets a new head, in which a class that the run knew keeps its weights and bias; those of a new class are
-    zero.
-
-    Raises:
-        UsageError: the run has no model, it may run code (see `model_file.read`) and `trust` is not set, or
-            it has other classes and its last layer is not dense.
+    zero. UsageError where the run has no model, that needs `trust` (see `model_file.read`), or a new head
+    cannot be made because its last layer is not dense.
     """
     model = model_file.read(run.weights_path(), trust)  # the best where there are such
     known: List[str] = run.environment().get("class_names") or []
