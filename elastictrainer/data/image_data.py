@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from elastictrainer.data.splits import ArraySplit, IndexedSplit, Split, decoded, unreadable
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import CACHE
 from elastictrainer.runs.environment import memory_bytes, processors
 
 Minibatch = Tuple[tf.Tensor, tf.Tensor]  # images (batch, H, W, 3) float32 in 0..255, labels (batch,) int64
@@ -90,16 +89,11 @@ class ImageData:
             )
         return compute_class_weight("balanced", classes=classes, y=labels).tolist()
 
-    def cached(self, place: str) -> "ImageData":
-        """Return the data, its images decoded once and kept in "memory"; "none": unchanged.
+    def in_memory(self) -> "ImageData":
+        """Return the data, its images decoded once and kept in memory.
 
-        Raises:
-            UsageError: another place, images that are in memory already, or more than fit into it.
-            DataError: an image cannot be decoded.
+        UsageError where they are there already, or do not fit; DataError where one cannot be decoded.
         """
-        CACHE.check(place)
-        if place == "none":
-            return self
         if not all(hasattr(split, "files") for split in self.splits.values()):
             raise UsageError(
                 "--cache is for images in files of their own (a folder, a .csv table); these are in memory, "

@@ -86,7 +86,7 @@ def _model_and_images(
         model = assembly.make_model(settings, len(data.class_names))
     data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
     kept = keeping.kept_of(settings, run, resume, data)
-    data = keeping.with_old(settings, data.cached(settings.cache), kept)
+    data = keeping.with_old(settings, data.in_memory() if settings.cache == "memory" else data, kept)
     if group:
         data = dataclasses.replace(data, shard=(group.rank, group.count))
         group.broadcast_variables(model.variables)

@@ -76,4 +76,4 @@ def own_images(folder: Path, class_names: Sequence[str]) -> FolderSplit:
 
 def decoded_once(data: ImageData) -> ImageData:
     """Return the same images, kept in memory where they are files: every round reads them again."""
-    return data.cached("memory") if hasattr(data.train_split, "files") else data
+    return data.in_memory() if hasattr(data.train_split, "files") else data

@@ -83,24 +83,21 @@ def export(
     EXPORT.check(format)
     if format == FULL_INT8 and sample is None:
         raise UsageError(f"{FULL_INT8} needs training images to calibrate on: export(..., sample=images).")
-    path = Path(path)
+    path, labels = Path(path), "\n".join(class_names) + "\n"
     _check_free(path, overwrite)
-    if format == "saved_model":
-        with atomic_write(path) as unfinished:
+    with atomic_write(path) as unfinished:
+        if format == "saved_model":
             save_for_serving(deployed(model, class_names), str(unfinished))
-            write_text(unfinished / SAVED_LABELS, "\n".join(class_names) + "\n")
+            write_text(unfinished / SAVED_LABELS, labels)
             graph = (unfinished / "saved_model.pb").read_bytes()
             write_text(unfinished / SAVED_SIGNATURE, ownership.signature(graph) + "\n")
-    elif format == "keras":
-        with atomic_write(path) as unfinished:
+        elif format == "keras":
             deployed(model, class_names).save(unfinished)
-    else:
-        content = _tflite(_logits(model, class_names), format, sample)
-        dtype = "uint8" if format == FULL_INT8 else "float32"
-        with atomic_write(path) as unfinished:
-            unfinished.write_bytes(content)
+        else:
+            unfinished.write_bytes(_tflite(_logits(model, class_names), format, sample))
+            dtype = "uint8" if format == FULL_INT8 else "float32"
             with zipfile.ZipFile(unfinished, "a") as archive:  # the way TFLite's metadata tools attach files
-                archive.writestr(LABELS, "\n".join(class_names) + "\n")
+                archive.writestr(LABELS, labels)
                 archive.writestr(PREPROCESSING, preprocessing(model.input_shape[1:3], dtype) + "\n")
 
 

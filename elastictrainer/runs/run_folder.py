@@ -43,10 +43,7 @@ class RunFolder:
     ) -> Iterator[None]:
         """Lock the folder against every other process; a missing one is made, and nothing in it is changed.
 
-        Args:
-            overwrite: the folder may hold an earlier run.
-            resume: the folder must hold an earlier run.
-            needed: paths that the new run reads: a folder that holds one of these is not overwritten.
+        With `overwrite` it may hold an earlier run, but nothing that is `needed`; with `resume` it must.
 
         Raises:
             UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run
