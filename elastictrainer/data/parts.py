@@ -8,7 +8,7 @@ from elastictrainer.data.groups import grouped_mask
 from elastictrainer.data.splits import Split
 from elastictrainer.errors import UsageError
 
-PARTS = ("train", "val", "test")
+PARTS = {"train": "training", "val": "validation", "test": "test"}  # with a word for each
 UNSPLIT = "all"  # the only part of data that comes without any
 # How a user's folder or column may call the part that chooses the best weights.
 VALIDATION_NAMES = ("val", "valid", "validation")

@@ -8,6 +8,7 @@ import tensorflow as tf
 from elastictrainer.data import fingerprint, gone
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.kept_images import KeptImages
+from elastictrainer.data.parts import PARTS
 from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import UsageError
@@ -97,8 +98,7 @@ def _model_and_images(
 def _announce(
     settings: TrainSettings, data: ImageData, model: tf.keras.Model, noteworthy: Sequence[str], run: RunFolder
 ) -> None:
-    words = {"train": "training", "val": "validation", "test": "test"}
-    *first, last = (f"{split.count} {words[part]}" for part, split in data.splits.items())
+    *first, last = (f"{split.count} {PARTS[part]}" for part, split in data.splits.items())
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {', '.join(first)} and "
         f"{last} images, {len(model.trainable_weights)} trainable tensors"

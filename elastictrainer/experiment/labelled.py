@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 import numpy as np
 
 from elastictrainer.data import datasets, fingerprint, gone
-from elastictrainer.data.parts import UNSPLIT, split_dataset
+from elastictrainer.data.parts import PARTS, UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.splits import Split, decoded
 from elastictrainer.errors import UsageError
@@ -43,8 +43,8 @@ class Labelled:
         return [self.split.name_of(number) for number in range(self.split.count)]
 
     def __str__(self) -> str:
-        words = {"val": "validation", "train": "training"}.get(self.part, self.part)
-        return f"{self.split.count} {words + ' ' if words else ''}images of {Path(self.name).name}"
+        word = f"{PARTS[self.part]} " if self.part else ""
+        return f"{self.split.count} {word}images of {Path(self.name).name}"
 
 
 def require_unchanged(
