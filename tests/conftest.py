@@ -72,9 +72,8 @@ def log_as_it_was():
 @pytest.fixture(autouse=True)
 def registered_here_only(monkeypatch):
     """Undo a test's registrations, so that no other test of the same process sees them."""
-    from elastictrainer.selection import importance, schemes
+    from elastictrainer.selection import importance
 
-    monkeypatch.setattr(schemes, "SCHEMES", dict(schemes.SCHEMES))
     monkeypatch.setattr(importance, "METRICS", dict(importance.METRICS))
     yield
     # An import registers once, and the next test that imports it wants it again.
