@@ -53,7 +53,7 @@ def told_apart(run: RunFolder, data: Labelled, is_own: bool) -> Labelled:
         own = run.environment().get("data", {}).get("class_names", [])
         is_old = np.array([name not in own for name in data.class_names])
         return replace(data, old=is_old[data.split.labels])
-    names = run.environment().get("class_names", data.class_names)
+    names = run.class_names() or data.class_names
     old = evaluated(before, data.part, names)
     if old is None or not isinstance(data.split, IndexedSplit):
         return data

@@ -21,7 +21,6 @@ from elastictrainer.experiment.quantities import parse_bytes, parse_seconds
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_writable
-from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
 from elastictrainer.models.solved_head import hold
 from elastictrainer.profiler.profile import Profile
@@ -184,7 +183,7 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
     """
     if settings.head_init != "solve":
         return "keep"
-    if settings.init_from and warm_start.knows(RunFolder(settings.init_from), data.class_names):
+    if settings.init_from and RunFolder(settings.init_from).class_names() == list(data.class_names):
         return "keep"
     try:
         hold(model, keeping.old_classes(settings))

@@ -1,6 +1,6 @@
 """An earlier run's model as the start of a new run, for the same classes or others."""
 
-from typing import List, Sequence
+from typing import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -8,11 +8,6 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.models import model_file
 from elastictrainer.runs.run_folder import RunFolder
-
-
-def knows(run: RunFolder, class_names: Sequence[str]) -> bool:
-    """Return whether a finished run's classes are `class_names`, in this order."""
-    return list(class_names) == (run.environment().get("class_names") or [])
 
 
 def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) -> tf.keras.Model:
@@ -24,8 +19,8 @@ def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) ->
     cannot be made because its last layer is not dense.
     """
     model = model_file.read(run.weights_path(), trust)  # the best where there are such
-    known: List[str] = run.environment().get("class_names") or []
-    if knows(run, class_names):
+    known = run.class_names()
+    if known == list(class_names):
         return model
     head = model.layers[-1]
     if not isinstance(head, tf.keras.layers.Dense) or head.output is not model.outputs[0]:

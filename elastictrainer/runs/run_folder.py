@@ -195,6 +195,10 @@ class RunFolder:
         text = _text(self.environment_path)
         return {} if text is None else schemas.parse(self.environment_path, text)
 
+    def class_names(self) -> List[str]:
+        """Return the classes of the run's model, by label; empty where it had not begun."""
+        return self.environment().get("class_names") or []
+
     def summary(self) -> Dict[str, Any]:
         """Read summary.json; UsageError where the run is not finished."""
         text = _text(self.summary_path)
