@@ -143,7 +143,7 @@ EOF
 
 task=(--model demo --dataset digits.npz --batch-size 4 --learning-rate 0.003)
 step import prepare
-step et-profile python -m elastictrainer.cli.profile "${task[@]}" --warmup 2 --steps 2 --calibration-seconds 0 --output profile.json
+step et-profile python -m elastictrainer.cli.profile "${task[@]}" --warmup-steps 2 --steps 2 --calibration-seconds 0 --profile profile.json
 step "et-train, interrupted" interrupted
 step "et-train --resume" python -m elastictrainer.cli.train --resume demo
 step et-export python -m elastictrainer.cli.export demo --format tflite

@@ -24,7 +24,7 @@ train() { # train NAME OPTION...
 }
 
 echo; echo "== et-profile"
-et-profile --config "$config" --validate "${VALIDATE:-4}" --output profile.json ${options[@]+"${options[@]}"}
+et-profile --config "$config" --validate "${VALIDATE:-4}" --profile profile.json ${options[@]+"${options[@]}"}
 et-plot timings profile.json --output timings.png
 full=() shorter=() elastic=()
 for seed in "${seeds[@]}"; do

@@ -59,7 +59,7 @@ class Figure:
         """Return the path of the profile, and whether it exists or could be made."""
         path = self._output / "profiles" / f"{_part(dataset)}_{_part(model)}.json"
         if path not in self._profiles:
-            command = ["et-profile", *self._common(dataset, model), "--output", str(path)]
+            command = ["et-profile", *self._common(dataset, model), "--profile", str(path)]
             self._profiles[path] = path.exists() or self._run(command, str(path))
         return path, self._profiles[path]
 

@@ -10,7 +10,6 @@ test images. Finished runs are not repeated.
 """
 
 import argparse
-import json
 import os
 import shlex
 import subprocess
@@ -21,6 +20,7 @@ import numpy as np
 from PIL import Image
 
 from elastictrainer.runs.files import write_csv
+from elastictrainer.runs.run_folder import RunFolder
 
 DARKER, TINT = 0.6, (1.0, 0.75, 0.6)  # factors of all values, and of red, green and blue
 COLUMNS = ("change", "kept", "old before", "old", "new", "epochs", "replayed")
@@ -54,7 +54,7 @@ def train(run, *options):
         command = [sys.executable, "-m", "elastictrainer.cli.train", *map(str, options), "--output", str(run)]
         print(shlex.join(command), flush=True)
         subprocess.run([*command, "--overwrite"], check=True)
-    return json.loads((run / "summary.json").read_text())
+    return RunFolder(run).summary()
 
 
 def main():
@@ -85,7 +85,7 @@ def main():
                 how = ("--init-from", first, "--dataset", new, "--keep", kept, "--seed", seed)
                 found = train(work / f"{change}-{kept}-seed{seed}", *how, *shlex.split(options.each))
                 figures = [100 * before, 100 * found["accuracy_old"], 100 * found["accuracy_new"]]
-                shares = found["epochs"], f"{found['replayed_share']:.2f}"
+                shares = found["epochs"], f"{found['cached_share']:.2f}"
                 rows.append((change, kept, *(f"{figure:.2f}" for figure in figures), *shares))
                 write_csv(options.csv, COLUMNS, rows)
                 print(dict(zip(COLUMNS, rows[-1])), flush=True)

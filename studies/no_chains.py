@@ -92,7 +92,7 @@ def fine_tuned(network, weights, train, test, options, seed, **how):
         "accuracy": 100 * model.evaluate(*test, verbose=0)[1],
         "training s": figures["train_seconds"],
         "achieved": figures["rho_achieved"],
-        "replayed": 100 * figures["replayed_share"],
+        "replayed": 100 * figures["cached_share"],
     }
 
 

@@ -73,9 +73,8 @@ def log_as_it_was():
 @pytest.fixture(autouse=True)
 def registered_here_only(monkeypatch):
     """Undo a test's registrations, so that no other test of the same process sees them."""
-    from elastictrainer.selection import importance, schemes
+    from elastictrainer.selection import importance
 
-    monkeypatch.setattr(schemes, "SCHEMES", dict(schemes.SCHEMES))
     monkeypatch.setattr(importance, "METRICS", dict(importance.METRICS))
     yield
     # An import registers once, and the next test that imports it wants it again.
@@ -148,7 +147,7 @@ def rough_profiles(monkeypatch):
     """Profiles that runs make for themselves take a second or two: their times are rough."""
     import elastictrainer
 
-    for option, value in {"warmup": 3, "steps": 2, "calibrate_s": 0.5}.items():
+    for option, value in {"warmup_steps": 3, "steps": 2, "calibrate_s": 0.5}.items():
         monkeypatch.setitem(elastictrainer.profile_model.__kwdefaults__, option, value)
 
 

@@ -64,11 +64,6 @@ def test_names_that_there_are_pass(tmp_path):
         check_names(dataclasses.replace(SOUND, scheme=name))
 
 
-def test_a_scheme_registered_in_this_process_passes():
-    schemes.register("mine")(schemes.Scheme)
-    check_names(dataclasses.replace(SOUND, scheme="mine"))
-
-
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
 def test_a_name_that_no_file_can_have_is_unknown_as_well(name):
     with pytest.raises(UsageError, match="unknown data set"):

@@ -55,12 +55,7 @@ def run(
     """Run a command's body; turn its errors into a line on stderr and an exit status.
 
     With --debug among the arguments the traceback is printed too. SIGTERM and SIGHUP interrupt the body as
-    Ctrl-C does.
-
-    Args:
-        name: of the command, for the error line.
-        body: does the work; it gets `arguments`.
-        arguments: the command line; None: `sys.argv[1:]`.
+    Ctrl-C does. Without `arguments` they are those of `sys.argv`.
 
     Returns:
         0 after success; 2 if the request was wrong; 1 if the work failed; 130 after an interrupt.

@@ -37,15 +37,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     from elastictrainer.experiment.labelled import training_sample
     from elastictrainer.models.export import export_run
 
-    for path in export_run(
-        run_folder,
-        formats,
-        options.output,
-        options.overwrite,
-        options.trust_model,
-        options.weights,
-        functools.partial(training_sample, run_folder),
-    ):
+    sample = functools.partial(training_sample, run_folder)
+    how = options.output, options.overwrite, options.trust_model, options.weights
+    for path in export_run(run_folder, formats, *how, sample):
         print(f"written: {path}")
 
 

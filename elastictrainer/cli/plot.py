@@ -48,67 +48,60 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     parser.add_argument("--csv", metavar="FILE", help="also write the data that a picture shows")
     options = parser.parse_args(arguments)
+    what, output = options.what, options.output
 
-    from elastictrainer.plotting import drawing
+    from elastictrainer.plotting import drawing, report, table
     from elastictrainer.runs.files import write_json
     from elastictrainer.runs.run_folder import find_runs
 
     for option, drawn_with_it in (("x", ("curves",)), ("y", ("curves", "bars"))):
-        if getattr(options, option) is not None and options.what not in drawn_with_it:
-            raise UsageError(f"--{option} goes with {' and '.join(drawn_with_it)}, not with {options.what}.")
-    if options.csv and options.what in ("table", "report"):
-        raise UsageError(f"--csv goes with pictures, not with {options.what}.")
-    if options.what == "table":
-        if options.output and Path(options.output).suffix != ".json":
-            raise UsageError(f"--output {options.output}: the figures of a table are written as .json.")
-        from elastictrainer.plotting import table
-
+        if getattr(options, option) is not None and what not in drawn_with_it:
+            raise UsageError(f"--{option} goes with {' and '.join(drawn_with_it)}, not with {what}.")
+    if options.csv and what in ("table", "report"):
+        raise UsageError(f"--csv goes with pictures, not with {what}.")
+    if what == "table":
+        if output and Path(output).suffix != ".json":
+            raise UsageError(f"--output {output}: the figures of a table are written as .json.")
         runs = find_runs(options.paths)
         print(table.text(runs))
-        if options.output:
-            write_json(options.output, [run.summary() for run in runs])
-        return
-    if options.what == "report":
-        from elastictrainer.plotting import report
-
-        output = options.output or "report.html"
+        if output:
+            write_json(output, [run.summary() for run in runs])
+    elif what == "report":
+        output = output or "report.html"
         report.write(find_runs(options.paths), output)
         print(f"report: {output}")
-        return
-
-    picture = _draw(options)
-    output = options.output or f"{options.what}.png"
-    drawing.save(picture, output)
-    print(f"plot: {output}")
-    if options.csv:
-        drawing.save_data(picture, options.csv)
-        print(f"data: {options.csv}")
+    else:
+        picture, output = _draw(options), output or f"{what}.png"
+        drawing.save(picture, output)
+        print(f"plot: {output}")
+        if options.csv:
+            drawing.save_data(picture, options.csv)
+            print(f"data: {options.csv}")
 
 
 def _draw(options: argparse.Namespace) -> Any:
     """Make the drawing that `options.what` and `options.paths` name."""
-    from elastictrainer.plotting import profiles, selections, training
+    from elastictrainer.plotting import profiles, selections, tradeoff, training
     from elastictrainer.profiler.profile import Profile
     from elastictrainer.runs.run_folder import find_runs
 
-    if options.what == "curves":
-        return training.curves(find_runs(options.paths), options.x or "time", options.y or "accuracy")
-    if options.what == "tradeoff":
-        from elastictrainer.plotting.tradeoff import tradeoff
+    what, paths = options.what, options.paths
+    if what == "curves":
+        return training.curves(find_runs(paths), options.x or "time", options.y or "accuracy")
+    if what == "tradeoff":
+        return tradeoff.tradeoff(find_runs(paths))
+    if what == "bars":
+        return training.bars(find_runs(paths), options.y or "accuracy")
+    if len(paths) > 1:
+        raise UsageError(f"et-plot {what} draws one PATH, not {len(paths)}.")
+    if what == "timings":
+        return profiles.by_layer(Profile.load(paths[0]))
+    if what == "selection":
+        return selections.selection(find_runs(paths)[0])
+    load_tensorflow()
+    from elastictrainer.plotting import preview
 
-        return tradeoff(find_runs(options.paths))
-    if options.what == "bars":
-        return training.bars(find_runs(options.paths), options.y or "accuracy")
-    if len(options.paths) > 1:
-        raise UsageError(f"et-plot {options.what} draws one PATH, not {len(options.paths)}.")
-    if options.what == "data":
-        load_tensorflow()
-        from elastictrainer.plotting import preview
-
-        return preview.data(preview.preview_settings(options.paths[0], options.trust_run))
-    if options.what == "timings":
-        return profiles.by_layer(Profile.load(options.paths[0]))
-    return selections.selection(find_runs(options.paths)[0])
+    return preview.data(preview.preview_settings(paths[0], options.trust_run))
 
 
 main = functools.partial(run, "et-plot", _body)

@@ -14,7 +14,7 @@ from elastictrainer.runs.quiet import load_tensorflow
 _DESCRIPTION = (
     "Measure how much of a training step each tensor takes on this device, and write the profile to a file."
 )
-_USAGE = "et-profile [--dataset DATA | --classes N] [--model NAME] [--output FILE] [OPTION ...]"
+_USAGE = "et-profile [--dataset DATA | --classes N] [--model NAME] [--profile FILE] [OPTION ...]"
 _EXAMPLE = "example: et-profile --model resnet50 --validate 12"
 
 
@@ -38,7 +38,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     model = assembly.make_model(settings, classes)
     shape = (*assembly.image_size(settings, model), model.input_shape[-1])
     metadata = profiling.profile_metadata(settings, model, shape, classes)
-    path = Path(settings.output or profiling.profile_path(metadata))
+    path = Path(settings.profile or profiling.profile_path(metadata))
     profiling.require_writable_profile(path)
     memory.require_enough(model, settings.batch_size)
     pixels = tf.random.uniform((settings.batch_size, *shape), 0, 255)
@@ -48,7 +48,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         (pixels, labels),
         assembly.make_optimizer(settings),
         metadata,
-        warmup=settings.warmup,
+        warmup_steps=settings.warmup_steps,
         steps=settings.steps,
         calibrate_s=settings.calibration_seconds,
         validate=settings.validate,

@@ -68,9 +68,9 @@ def table(profile: Profile) -> str:
         lines += ["", f"{'random selection':<24}{'predicted ms':>14}{'measured ms':>14}{'error':>9}"]
         errors = profile.validation_errors
         for result, error in zip(profile.validation, errors):
+            of = f"{len(result['selected']):>5} of {len(profile)} tensors"
             lines.append(
-                f"{len(result['selected']):>5} of {len(profile)} tensors   ".ljust(24)
-                + f"{result['predicted_ms']:14.1f}{result['measured_ms']:14.1f}{100 * error:8.1f}%"
+                f"{of:<24}{result['predicted_ms']:14.1f}{result['measured_ms']:14.1f}{100 * error:8.1f}%"
             )
         lines.append(
             f"absolute error: median {100 * np.median(np.abs(errors)):.1f} %, "

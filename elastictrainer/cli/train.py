@@ -1,6 +1,5 @@
 """et-train: fine-tune a model at a chosen speed."""
 
-import argparse
 import dataclasses
 import datetime
 import sys
@@ -46,8 +45,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser.add_argument(
         "--until", metavar="CLOCK", help="end when the clock next shows this time, such as 18:00: see --time"
     )
-    # An option of the published code: the model is always saved.
-    parser.add_argument("--save_model", nargs="?", help=argparse.SUPPRESS)
     settings, options = parse(TrainSettings, arguments, parser)
     if options.until is not None:
         if hasattr(options, "time"):
@@ -84,8 +81,8 @@ def _print_summary(summary: Dict[str, Any]) -> None:
     kinds = [kind for kind in ("requested", "predicted", "achieved") if summary[f"rho_{kind}"] is not None]
     ratios = ", ".join(f"{kind} {summary[f'rho_{kind}']:.3f}" for kind in kinds)
     seconds = summary.get("seconds", {})
-    steps_s = seconds.get("replay", 0.0) + seconds.get("steps", 0.0)
-    head_s = seconds.get("head", 0.0) + seconds.get("recording", 0.0)
+    steps_s = seconds.get("cache_read", 0.0) + seconds.get("steps", 0.0)
+    head_s = seconds.get("head", 0.0) + seconds.get("cache_write", 0.0)
     selecting_s = summary["importance_seconds"] + summary["selection_seconds"] + summary["trace_seconds"]
     print(_accuracy(summary))
     print(

@@ -30,12 +30,10 @@ def load(
         name: one of `registry.DATASET`; "tfds:" or "hf:" and a name there; or a path. A folder holds
             part/class/image, or class/image with `test_split`, or what a builder of tensorflow-datasets has
             prepared.
-        batch_size: of training.
-        image_size: height and width to resize to.
-        seed: of the training order, and of the choice of what is set apart.
+        batch_size, image_size, seed: of the minibatches; the seed also chooses what is set apart.
         data_dir: folder of tensorflow-datasets' or Hugging Face's data.
         validation_split, test_split: shares of every class to set apart, see `parts.split_dataset`.
-        reading: settings for images and labels; None: those of `Reading()`, which reads all images.
+        reading: settings for images and labels; None: all images are read.
 
     Raises:
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder
@@ -50,14 +48,9 @@ def load(
 def parts_of(
     name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None
 ) -> Tuple[Sequence[str], Dict[str, Split]]:
-    """Return the class names of a data set, and its parts as they come: train, test and val, or UNSPLIT
-    alone.
+    """Return a data set's class names, and its parts as they come: train, test and val, or UNSPLIT alone.
 
-    Args:
-        name, data_dir, reading: as of `load`.
-
-    Raises:
-        UsageError: as `load`, but for what is to be set apart.
+    Arguments and errors are those of `load`, but for what is to be set apart.
     """
     DATASET.check(name)
     reading = reading or Reading()
@@ -72,7 +65,7 @@ def parts_of(
         parts = {part: ArraySplit(*demo_digits.digits(part)) for part in ("train", "test")}
     elif name.startswith(HF):
         names, parts = hugging_face.load(name[len(HF) :], data_dir, reading)
-    elif is_fetched(name):
+    elif _of_tfds(name):
         names, parts = tfds_data.load_named(name.removeprefix(TFDS), data_dir)
     else:
         names, parts = _from_path(Path(name), reading)
@@ -81,13 +74,12 @@ def parts_of(
     return names, dict(parts)
 
 
-def is_fetched(name: str) -> bool:
-    """Return whether a data set may have to come over a network."""
-    return name in TFDS_CLASSES or name.startswith((TFDS, HF))
+def _of_tfds(name: str) -> bool:
+    return name in TFDS_CLASSES or name.startswith(TFDS)
 
 
 def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Split]]:
-    if tfds_data.is_prepared(path):
+    if (path / "dataset_info.json").is_file():  # what a builder has written
         return tfds_data.prepared(path)
     if path.is_dir():
         if any((path / part).is_dir() for part in ("train", "test")):
@@ -117,6 +109,6 @@ def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Split
 
 def classes_of(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
     """Return the number of classes of a data set, without fetching one of tensorflow-datasets."""
-    if name in TFDS_CLASSES or name.startswith(TFDS):
+    if _of_tfds(name):
         return tfds_data.classes_of(name.removeprefix(TFDS), data_dir)
     return len(parts_of(name, data_dir, reading)[0])

@@ -16,10 +16,8 @@ def fingerprint(data: ImageData) -> Dict[str, Any]:
 def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[str, Any]:
     """Return the fingerprint of parts of a data set, as JSON values.
 
-    Returns:
-        `class_names` by label; for each part (`train`, `test`, `val`), the number of images, and
-        digests of their contents (paths, sizes and labels where they are files) and of these without the
-        sizes.
+    These are `class_names` by label and, by part, the number of images and digests of their contents (paths,
+    sizes and labels where they are files) and of these without the sizes.
     """
     return {
         "class_names": list(class_names),
@@ -33,9 +31,7 @@ def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[s
 def changes(before: Dict[str, Any], now: Dict[str, Any], sizes_may_differ: bool = False) -> List[str]:
     """List the differences between two fingerprints, for a user to read.
 
-    Args:
-        before, now: results of `fingerprint`.
-        sizes_may_differ: the run named damaged files, which may have been replaced since.
+    `sizes_may_differ` where the run named damaged files, which may have been replaced since.
     """
     found = []
     was, is_now = before["class_names"], now["class_names"]

@@ -17,13 +17,8 @@ def without(data: ImageData) -> ImageData:
     """Return the data without files that are gone.
 
     Another training image of the class stands in for each, because the order of the others depends on their
-    number. Validation and test images are left out.
-
-    Args:
-        data: after what tells it from other data was compared, which needs the names of all its files.
-
-    Raises:
-        UsageError: none of the training images of a class is left.
+    number. Validation and test images are left out. The fingerprint, which needs the names of all files, was
+    compared before. UsageError where none of the training images of a class is left.
     """
     now: Dict[str, Any] = {}
     split: Any  # of files, where some are missing

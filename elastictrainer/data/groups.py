@@ -22,18 +22,14 @@ def grouped_mask(
     group is too large. Every class has an example in both parts.
 
     Args:
-        labels: (n,) int.
-        groups: (n,) int, the group of each example.
+        labels, groups: (n,) int of each example.
         names: class names by label.
         wanted: (classes,) int, fewer than the class has.
         random: of the draw.
         option: that asked for it, for the message.
 
     Returns:
-        (n,) bool, True for the part.
-
-    Raises:
-        UsageError: a class would be missing from a part, because too few groups have it.
+        (n,) bool, True for the part. UsageError where too few groups have a class for both parts.
     """
     ends = np.cumsum(np.unique(groups, return_counts=True)[1])
     by_group = np.split(np.argsort(groups, kind="stable"), ends[:-1])

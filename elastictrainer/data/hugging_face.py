@@ -62,7 +62,7 @@ def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[
     Args:
         source: a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
             a name in the hub, perhaps with a configuration: "owner/name:configuration".
-        cache_dir: folder in which `datasets` keeps its downloads and conversions; None: its default.
+        cache_dir: where `datasets` keeps its downloads and conversions; None: its default.
         reading: says which column has the labels.
 
     Raises:

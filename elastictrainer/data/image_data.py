@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from elastictrainer.data.splits import ArraySplit, IndexedSplit, Split, decoded, unreadable
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import CACHE
 from elastictrainer.runs.environment import memory_bytes, processors
 
 Minibatch = Tuple[tf.Tensor, tf.Tensor]  # images (batch, H, W, 3) float32 in 0..255, labels (batch,) int64
@@ -28,7 +27,7 @@ class ImageData:
         batch_size: of training.
         image_size: height and width that images are resized to.
         seed: of the order of training images.
-        part: k and n: of every minibatch, only each n-th image from number k on; one process' share.
+        shard: k and n: of every minibatch, only each n-th image from number k on; one process' share.
         val_split: the images that choose the best weights; None: they are not chosen.
         evaluated: images of a minibatch that is evaluated.
         old: images of earlier runs' data to evaluate on as well, by part (test, val).
@@ -41,7 +40,7 @@ class ImageData:
     batch_size: int
     image_size: Tuple[int, int]
     seed: int = 0
-    part: Tuple[int, int] = (0, 1)
+    shard: Tuple[int, int] = (0, 1)
     val_split: Optional[Split] = None
     evaluated: int = 32
     old: Mapping[str, Split] = field(default_factory=dict)
@@ -58,15 +57,13 @@ class ImageData:
                 f"{self.name} has {self.train_split.count} training images, fewer than one minibatch of "
                 f"{self.batch_size}; lower --batch-size."
             )
-        if self.batch_size % self.part[1]:
+        if self.batch_size % self.shard[1]:
             raise UsageError(
-                f"--batch-size {self.batch_size} cannot be divided among {self.part[1]} processes."
+                f"--batch-size {self.batch_size} cannot be divided among {self.shard[1]} processes."
             )
 
     def imbalance(self) -> str:
-        """Describe the classes with the fewest and the most training images, if twice as many; else an empty
-        string.
-        """
+        """Name the classes with the fewest and the most training images, if twice as many; else return ""."""
         if not isinstance(self.train_split, IndexedSplit):  # to read all of it would take long
             return ""
         counts = np.bincount(self.train_split.labels, minlength=len(self.class_names))
@@ -77,11 +74,9 @@ class ImageData:
         return f"training images by class: {fewest} to {most}"
 
     def class_weights(self) -> List[float]:
-        """Return a weight for each label, so that all classes count alike; their mean over the training
-        images is 1.
+        """Return a weight for each label, so that all classes count alike; UsageError for one without images.
 
-        Raises:
-            UsageError: a class has no training image.
+        Their mean over the training images is 1.
         """
         from sklearn.utils.class_weight import compute_class_weight
 
@@ -94,16 +89,11 @@ class ImageData:
             )
         return compute_class_weight("balanced", classes=classes, y=labels).tolist()
 
-    def cached(self, place: str) -> "ImageData":
-        """Return the data, its images decoded once and kept in "memory"; "none": unchanged.
+    def in_memory(self) -> "ImageData":
+        """Return the data, its images decoded once and kept in memory.
 
-        Raises:
-            UsageError: another place, images that are in memory already, or more than fit into it.
-            DataError: an image cannot be decoded.
+        UsageError where they are there already, or do not fit; DataError where one cannot be decoded.
         """
-        CACHE.check(place)
-        if place == "none":
-            return self
         if not all(hasattr(split, "files") for split in self.splits.values()):
             raise UsageError(
                 "--cache is for images in files of their own (a folder, a .csv table); these are in memory, "
@@ -111,7 +101,7 @@ class ImageData:
             )
         count = sum(split.count for split in self.splits.values())
         needed, there = 3 * count * self.image_size[0] * self.image_size[1], memory_bytes()
-        if there is not None and needed > there:
+        if needed > there:
             raise UsageError(
                 f"--cache memory: the decoded images take {needed / 1e9:.1f} GB, and this machine has "
                 f"{there / 1e9:.1f} GB. Leave --cache out."
@@ -139,9 +129,7 @@ class ImageData:
         The order of an epoch depends on `seed` and its number alone: any part can be repeated. What comes
         before `first` is not decoded.
 
-        Returns:
-            Minibatches, or this process' part of each: images (batch, H, W, 3) float32 in 0..255, labels
-            (batch,) int64.
+        Of each, a process among several gets its `shard`.
         """
         return self._shuffled(lambda number: tf.stack([self.seed, number]), epoch, first)
 
@@ -184,24 +172,22 @@ class ImageData:
 
     def stored(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
         """Return the images of `split`, as `test` does."""
-        examples = split.ordered()(None).shard(every, 0).shard(self.part[1], self.part[0])
+        examples = split.ordered()(None).shard(every, 0).shard(self.shard[1], self.shard[0])
         yield from self._read(self._decoded(examples, split, self.evaluated), split)
 
     def _shuffled(
         self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0
     ) -> tf.data.Dataset:
-        """Return minibatches as `stream` does; `seed_of` an epoch's number is the seed of its order, (2,)
-        int64.
-        """
+        """Return minibatches as `stream`; `seed_of` an epoch's number gives its order's seed, (2,) int64."""
         ordered = self.train_split.ordered()
 
         def examples(number: tf.Tensor) -> tf.data.Dataset:
             skipped = tf.where(tf.equal(number, epoch), first * self.batch_size, 0)
             full = ordered(seed_of(number)).take(self.steps_per_epoch * self.batch_size)
-            return full.skip(tf.cast(skipped, tf.int64)).shard(self.part[1], self.part[0])
+            return full.skip(tf.cast(skipped, tf.int64)).shard(self.shard[1], self.shard[0])
 
         endless = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples)
-        return self._decoded(endless, self.train_split, self.batch_size // self.part[1], drop_remainder=True)
+        return self._decoded(endless, self.train_split, self.batch_size // self.shard[1], drop_remainder=True)
 
     def _decoded(
         self, examples: tf.data.Dataset, split: Split, batch_size: int, drop_remainder: bool = False

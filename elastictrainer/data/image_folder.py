@@ -15,17 +15,15 @@ from elastictrainer.errors import UsageError
 
 LAYOUT = (
     "Expected: train/CLASS/IMAGE, test/CLASS/IMAGE and perhaps val/CLASS/IMAGE, images being "
-    + " ".join(SUFFIXES)
-    + "."
+    f"{' '.join(SUFFIXES)}."
 )
 
 
 def read_folder(folder: Path, reading: Reading) -> Tuple[List[str], Dict[str, "FolderSplit"]]:
-    """Return the class names, in alphabetical order, and the parts: train, and test and val where there are
-    such.
+    """Return the class names, in alphabetical order, and the parts: train, and test and val if any.
 
-    The validation part's folder is `val`, `valid` or `validation`. Every file is opened and its
-    header and end read. Pixels are decoded when training or evaluation reads them.
+    Every file is opened and its header and end read. Pixels are decoded when training or evaluation reads
+    them.
 
     Raises:
         UsageError: no training part, two validation parts, a class missing from a part, a class without
@@ -57,11 +55,7 @@ def read_folder(folder: Path, reading: Reading) -> Tuple[List[str], Dict[str, "F
 
 
 def class_folders(folder: Path) -> List[str]:
-    """Return the names of the folders in a folder, in alphabetical order, without hidden ones.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the names of the folders in a folder, without hidden ones, sorted; UsageError for none."""
     names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not is_hidden(p.name))
     if not names:
         raise UsageError(f"{folder} has no class folder. {LAYOUT}")
@@ -69,11 +63,7 @@ def class_folders(folder: Path) -> List[str]:
 
 
 def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSplit":
-    """Return the images in FOLDER/CLASS for each class name.
-
-    Raises:
-        UsageError: a class without images, an unreadable image.
-    """
+    """Return the images in FOLDER/CLASS; UsageError for a class without one, or an unreadable image."""
     files_by_class = [images_in(folder / name, reading) for name in names]
     files = [file for files in files_by_class for file in files]
     labels = np.repeat(np.arange(len(names)), [len(files) for files in files_by_class])
@@ -87,13 +77,10 @@ def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSpl
 
 
 def images_in(folder: Path, reading: Reading) -> List[Path]:
-    """Return the image files directly in a class folder, without hidden ones, in alphabetical order.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the image files directly in a class folder, without hidden ones, sorted; UsageError for none."""
     there = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not is_hidden(p.name)]
-    files = sorted(there + reading.deleted_from(folder))
+    gone = [file for file in map(Path, reading.damaged) if file.parent == folder and not file.exists()]
+    files = sorted(there + gone)
     if not files:
         raise UsageError(f"{folder} holds no image. {LAYOUT}")
     return files

@@ -75,20 +75,10 @@ def joined(parts: Sequence[KeptImages]) -> KeptImages:
 
 
 def draw(split: Split, class_names: Sequence[str], each: int, size: Tuple[int, int], seed: int) -> KeptImages:
-    """Draw `each` images of every class by chance, or as many as there are.
+    """Draw `each` images of every class by chance, or as many as there are: images of age 0.
 
-    Args:
-        split: to draw from.
-        class_names: by its labels.
-        each: images of a class.
-        size: height and width to store them at.
-        seed: of the draw; of two numbers, the larger draws the images of the smaller and more.
-
-    Returns:
-        Images of age 0. Which stand first is by chance, too.
-
-    Raises:
-        DataError: one cannot be decoded.
+    Which stand first is by chance, too. With the same `seed` a larger number draws the images of a smaller
+    one and more. DataError where one cannot be decoded.
     """
     labels = np.asarray(split.labels)
     numbers = np.zeros(0, np.int64)
@@ -103,11 +93,7 @@ def draw(split: Split, class_names: Sequence[str], each: int, size: Tuple[int, i
 
 
 def read(path: Path) -> KeptImages:
-    """Read the images that `KeptImages.save` wrote.
-
-    Raises:
-        UsageError: the file cannot be read, is damaged, or holds something else.
-    """
+    """Read the images that `KeptImages.save` wrote; UsageError where the file is damaged or another."""
     try:
         with np.load(path, allow_pickle=False) as file:
             images, labels, ages, names = (file[name] for name in _ARRAYS)

@@ -8,7 +8,7 @@ from elastictrainer.data.groups import grouped_mask
 from elastictrainer.data.splits import Split
 from elastictrainer.errors import UsageError
 
-PARTS = ("train", "val", "test")
+PARTS = {"train": "training", "val": "validation", "test": "test"}  # with a word for each
 UNSPLIT = "all"  # the only part of data that comes without any
 # How a user's folder or column may call the part that chooses the best weights.
 VALIDATION_NAMES = ("val", "valid", "validation")
@@ -20,15 +20,8 @@ Part = TypeVar("Part")
 def of_splits(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
     """Return the parts of a data set of a collection, by what is usual there.
 
-    Args:
-        name: of the data, for messages.
-        splits: by their names in the collection.
-
-    Returns:
-        train, test, and val, which is the split validation; where there is no test, validation is that.
-
-    Raises:
-        UsageError: there is no split train.
+    Returns train, test, and val, which is the split validation; where there is no test, validation is that.
+    UsageError, with the data's `name`, where there is no split train.
     """
     if "train" not in splits:
         raise UsageError(f"{name} has the splits {', '.join(splits)}; train is needed.")
@@ -48,14 +41,7 @@ def split_dataset(
     """Split a data set into the parts train and test, and val where there is one or it was asked for.
 
     Data without a test part gets one: of `test_split`, or of `validation_split` where that alone is given.
-
-    Args:
-        name: of the data, for messages.
-        class_names: by label.
-        parts: as they come.
-        test_split: share of every class to test on.
-        validation_split: share of every class of the training images to choose the best weights by.
-        seed: of what is set apart.
+    Both are shares of every class, the latter of the training images; what is set apart depends on `seed`.
 
     Raises:
         UsageError: a share for a part that there is, none for the test part that is missing, or too few
@@ -103,19 +89,14 @@ def stratified_mask(
     """Draw the examples of a part: the same share of every class, at least one and never all of them.
 
     Args:
-        labels: (n,) int.
-        names: class names by label.
+        labels: (n,) int; `names` are their classes.
         fraction: share of the examples, between 0 and 1.
         seed: of the draw; the same seed and labels give the same examples.
         option: that asked for it, for the message.
         groups: (n,) int, the series that each is of, which are not divided: shares are then about the same.
 
     Returns:
-        (n,) bool, True for the part.
-
-    Raises:
-        UsageError: a class with fewer than two examples, or in fewer than two groups, which cannot be in both
-            parts.
+        (n,) bool, True for the part. UsageError for a class of fewer than two examples or groups.
     """
     random = np.random.default_rng([seed, len(labels)])
     apart, wanted = np.zeros(len(labels), bool), np.zeros(len(names), int)
@@ -131,14 +112,6 @@ def stratified_mask(
 
 
 def by_part(whole: Split, part_of: Sequence[str]) -> Dict[str, Split]:
-    """Return the examples of each part, in their stored order.
-
-    Args:
-        whole: all n examples.
-        part_of: (n,) str, the part that each is in.
-
-    Returns:
-        The parts that there are, in the order of PARTS.
-    """
+    """Return the parts that `part_of`, (n,) str, names, in the order of PARTS."""
     of = np.asarray(part_of)
     return {part: whole.subset(of == part) for part in (*PARTS, UNSPLIT) if (of == part).any()}

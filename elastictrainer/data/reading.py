@@ -44,10 +44,6 @@ class Reading:
         """Return the settings that a resumed run needs to read the same images."""
         return {"left_out": self.left_out, "damaged": list(self.damaged)}
 
-    def deleted_from(self, folder: Path) -> List[Path]:
-        """Return the damaged files of a folder that are not there any more."""
-        return [file for file in map(Path, self.damaged) if file.parent == folder and not file.exists()]
-
     def usable(self, files: Sequence[Path]) -> np.ndarray:
         """Return (n,) bool: the files to use, all but those left out.
 

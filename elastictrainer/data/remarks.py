@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Dict, List, Sequence
 
 from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.parts import PARTS
 from elastictrainer.data.pictures import HEIC, SUFFIXES
 from elastictrainer.data.reading import abbreviated, is_hidden
-
-_WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def remarks(data: ImageData) -> List[str]:
@@ -22,7 +21,7 @@ def remarks(data: ImageData) -> List[str]:
     if Path(data.name).is_dir():
         found.append(_unused([file for part in files.values() for file in part]))
     for here, there in itertools.combinations(files, 2):  # train, val, test, in this order
-        found.append(_shared(files[here], _WORDS[here], files[there], _WORDS[there]))
+        found.append(_shared(files[here], PARTS[here], files[there], PARTS[there]))
     return [line for line in found if line]
 
 

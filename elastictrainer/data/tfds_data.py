@@ -44,13 +44,6 @@ class TfdsSplit(Split):
         labels = self.ordered()(None).map(lambda example: example["label"])
         return np.fromiter(labels.as_numpy_iterator(), np.int64, self.count)
 
-    @property
-    def is_labelled(self) -> bool:
-        """Return whether the first example has a class: some collections keep those of their test images
-        back.
-        """
-        return all(example["label"] >= 0 for example in self.ordered()(None).take(1))
-
     def subset(self, chosen: np.ndarray) -> "TfdsSplit":
         if self.chosen is not None:
             within, chosen = chosen, self.chosen.copy()
@@ -92,10 +85,7 @@ class TfdsSplit(Split):
 
 
 def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    """Load class names and parts; fetch the data set if need be.
-
-    The parts are the splits train, test, and validation as val; where there is no test with labels,
-    validation is that.
+    """Load class names and parts (see `parts.of_splits`); fetch the data set if need be.
 
     Raises:
         UsageError: tensorflow-datasets has no such name, it holds no labelled images, or cannot be fetched.
@@ -119,17 +109,8 @@ def classes_of(name: str, data_dir: Optional[str] = None) -> int:
     return TFDS_CLASSES.get(name) or len(_builder(name, data_dir).info.features["label"].names)
 
 
-def is_prepared(folder: Path) -> bool:
-    """Return whether a builder has written its records there."""
-    return (folder / "dataset_info.json").is_file()
-
-
 def prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    """Load class names and parts of the folder `~/tensorflow_datasets/NAME/1.0.0`.
-
-    Raises:
-        UsageError: it cannot be read, or holds no labelled images.
-    """
+    """Load class names and parts of a folder such as `~/tensorflow_datasets/NAME/1.0.0`, as `load_named`."""
     import tensorflow_datasets as tfds
 
     return _parts(_made(tfds.builder_from_directory, str(folder)), str(folder))
@@ -169,6 +150,8 @@ def _made(make: Callable[..., Any], name: str, **options: Any) -> Any:
 
 def _parts(builder: Any, name: str) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     splits = {split: TfdsSplit(builder, split) for split in builder.info.splits}
-    if "test" in splits and not splits["test"].is_labelled:
+    # Some collections keep the classes of their test images back.
+    first = splits["test"].ordered()(None).take(1) if "test" in splits else ()
+    if any(example["label"] < 0 for example in first):
         del splits["test"]
     return builder.info.features["label"].names, parts.of_splits(name, splits)

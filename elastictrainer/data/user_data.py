@@ -70,8 +70,7 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], FolderSplit, Li
 def _groups(path: Path, rows: Sequence[Dict[str, str]], part_of: Sequence[str]) -> np.ndarray:
     """Number the groups of a table, (n,) int; a row without a group is one of its own.
 
-    Raises:
-        UsageError: a group is in two parts.
+    UsageError where a group is in two parts.
     """
     first: Dict[Union[str, int], Tuple[int, str]] = {}  # line and part in which a group comes first
     numbers = []
@@ -88,9 +87,7 @@ def _groups(path: Path, rows: Sequence[Dict[str, str]], part_of: Sequence[str]) 
 
 
 def read_arrays(path: Path) -> Tuple[List[str], ArraySplit, List[str]]:
-    """Read the images of an `.npz` file with the arrays x_train, y_train, x_test, y_test, or x and y.
-
-    The former four may come with x_val and y_val.
+    """Read an `.npz` file's images: x_train, y_train, x_test, y_test and perhaps x_val, y_val; or x and y.
 
     Returns:
         Class names ("0", "1", ...); images (n, H, W, 3) in 0..255 and labels (n,); and (n,) the part that

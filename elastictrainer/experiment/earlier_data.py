@@ -30,11 +30,7 @@ def earlier_runs(run: RunFolder) -> Iterator[RunFolder]:
 
 
 def images_of(run: RunFolder, part: str) -> Labelled:
-    """Return the images of a part (train, test, val) of a run's own data.
-
-    Raises:
-        UsageError: they are not there any more, or not as they were, or come as a stream.
-    """
+    """Return the images of a part of a run's own data; UsageError where they changed, or come as a stream."""
     found = labelled_of_run(run, part, unchanged=True)
     if not isinstance(found.split, IndexedSplit):
         raise UsageError(f"images of {found.name} can be read in their order alone, not one by one.")
@@ -57,7 +53,7 @@ def told_apart(run: RunFolder, data: Labelled, is_own: bool) -> Labelled:
         own = run.environment().get("data", {}).get("class_names", [])
         is_old = np.array([name not in own for name in data.class_names])
         return replace(data, old=is_old[data.split.labels])
-    names = run.environment().get("class_names", data.class_names)
+    names = run.class_names() or data.class_names
     old = evaluated(before, data.part, names)
     if old is None or not isinstance(data.split, IndexedSplit):
         return data

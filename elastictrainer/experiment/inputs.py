@@ -8,6 +8,7 @@ import tensorflow as tf
 from elastictrainer.data import fingerprint, gone
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.kept_images import KeptImages
+from elastictrainer.data.parts import PARTS
 from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import UsageError
@@ -47,7 +48,7 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
         UsageError: there is no such data or model; or the data of a resumed run has changed.
     """
     reading = assembly.reading(settings, run if resume else None)
-    if not resume:  # which leaves out the same files as at its start
+    if not resume:  # a resumed run leaves out the same files as at its start
         reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
     data = assembly.load_data(settings, reading)
     if settings.early_stopping and data.val_split is None:
@@ -76,9 +77,7 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
 def _model_and_images(
     settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
 ) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages]]:
-    """Return the images, or this process' share of every minibatch; the model, the same in all processes; and
-    the images that are kept.
-    """
+    """Return `data`, `model` and `kept` of Inputs."""
     if settings.init_from:
         names = keeping.class_names(settings, data)
         model = warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
@@ -88,9 +87,9 @@ def _model_and_images(
         model = assembly.make_model(settings, len(data.class_names))
     data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
     kept = keeping.kept_of(settings, run, resume, data)
-    data = keeping.with_old(settings, data.cached(settings.cache), kept)
+    data = keeping.with_old(settings, data.in_memory() if settings.cache == "memory" else data, kept)
     if group:
-        data = dataclasses.replace(data, part=(group.rank, group.count))
+        data = dataclasses.replace(data, shard=(group.rank, group.count))
         group.broadcast_variables(model.variables)
         workers.decorrelate(model, group.rank)
     return data, model, kept
@@ -99,8 +98,7 @@ def _model_and_images(
 def _announce(
     settings: TrainSettings, data: ImageData, model: tf.keras.Model, noteworthy: Sequence[str], run: RunFolder
 ) -> None:
-    words = {"train": "training", "val": "validation", "test": "test"}
-    *first, last = (f"{split.count} {words[part]}" for part, split in data.splits.items())
+    *first, last = (f"{split.count} {PARTS[part]}" for part, split in data.splits.items())
     print(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {', '.join(first)} and "
         f"{last} images, {len(model.trainable_weights)} trainable tensors"

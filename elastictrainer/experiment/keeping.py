@@ -23,19 +23,20 @@ def _earlier(settings: TrainSettings) -> Optional[RunFolder]:
     return RunFolder(settings.init_from) if settings.init_from and settings.keep is not None else None
 
 
-def _classes_of(run: Optional[RunFolder]) -> List[str]:
-    return (run.environment().get("class_names") or []) if run else []
+def _known(settings: TrainSettings) -> List[str]:
+    earlier = _earlier(settings)
+    return earlier.class_names() if earlier else []
 
 
 def class_names(settings: TrainSettings, data: ImageData) -> Tuple[str, ...]:
     """Return the classes of a run's head, by label: with --keep first those of the earlier run."""
-    known = _classes_of(_earlier(settings))
+    known = _known(settings)
     return (*known, *(name for name in data.class_names if name not in known))
 
 
 def old_classes(settings: TrainSettings) -> int:
     """Return how many of the head's classes, the first ones, are kept of the earlier run."""
-    return len(_classes_of(_earlier(settings)))
+    return len(_known(settings))
 
 
 def class_weights(data: ImageData) -> List[float]:
@@ -53,14 +54,8 @@ def class_weights(data: ImageData) -> List[float]:
 def kept_of(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData) -> Optional[KeptImages]:
     """Return the images that a run keeps: those it takes from the earlier run, and its own; None: none.
 
-    Args:
-        settings: of the run.
-        run: its folder; a resumed run has them there.
-        resume: whether it is resumed.
-        data: the new data, before the old is added.
-
-    Returns:
-        Images labelled by `class_names`, at the size of `data`; those of age 0 are of the new data.
+    They are labelled by `class_names`, at the size of the new `data`, of which those of age 0 are. A resumed
+    run has them in its folder.
 
     Raises:
         UsageError: the earlier run stored none and its data is not there as it was, or what it stored is
@@ -123,7 +118,7 @@ def _old(run: RunFolder, each: int, size: Tuple[int, int]) -> KeptImages:
     run.
     """
     settings = load(TrainSettings, run.config_path)
-    stored, names = _stored(run, size), tuple(_classes_of(run))
+    stored, names = _stored(run, size), tuple(run.class_names())
     if stored is not None and (settings.keep or 0) >= each:
         return stored.limited(each)
     parts = [] if stored is None else [stored]
@@ -149,7 +144,7 @@ def _stored(run: RunFolder, size: Tuple[int, int]) -> Optional[KeptImages]:
     if not run.kept_path.exists():
         return None
     stored = kept_images.read(run.kept_path)
-    if stored.images.shape[1:3] != size or set(stored.class_names) != set(_classes_of(run)):
+    if stored.images.shape[1:3] != size or set(stored.class_names) != set(run.class_names()):
         sides = "x".join(map(str, stored.images.shape[1:3]))
         raise UsageError(
             f"{run.kept_path} is of another run: {sides} pixels, {len(stored.class_names)} classes. "

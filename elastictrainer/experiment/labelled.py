@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 import numpy as np
 
 from elastictrainer.data import datasets, fingerprint, gone
-from elastictrainer.data.parts import UNSPLIT, split_dataset
+from elastictrainer.data.parts import PARTS, UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.splits import Split, decoded
 from elastictrainer.errors import UsageError
@@ -43,8 +43,8 @@ class Labelled:
         return [self.split.name_of(number) for number in range(self.split.count)]
 
     def __str__(self) -> str:
-        words = {"val": "validation", "train": "training"}.get(self.part, self.part)
-        return f"{self.split.count} {words + ' ' if words else ''}images of {Path(self.name).name}"
+        word = f"{PARTS[self.part]} " if self.part else ""
+        return f"{self.split.count} {word}images of {Path(self.name).name}"
 
 
 def require_unchanged(
@@ -54,8 +54,7 @@ def require_unchanged(
 
     Args:
         run: its folder; where it was killed before it had begun, nothing is known.
-        name: of the data.
-        now: its fingerprint, see `fingerprint.of_splits`.
+        name, now: the data's name, and its fingerprint, see `fingerprint.of_splits`.
         advice: how to go on, as a sentence.
         parts: those compared; None: all.
     """
@@ -69,19 +68,12 @@ def require_unchanged(
 
 
 def labelled_of_run(
-    run: RunFolder,
-    part: Optional[str] = None,
-    data_dir: Optional[str] = None,
-    unchanged: bool = False,
+    run: RunFolder, part: Optional[str] = None, data_dir: Optional[str] = None, unchanged: bool = False
 ) -> Labelled:
     """Return the images of a part of a run's data: "test" (None), "val" or "train".
 
-    Args:
-        run: its folder.
-        part: of the data.
-        data_dir: instead of the run's setting; None: as that says.
-        unchanged: they must be what they were. What was set apart by chance must be in any case: what would
-            be set apart now may have been trained on.
+    With `unchanged` they must be what they were. What was set apart by chance must be in any case: what would
+    be set apart now may have been trained on. `data_dir` replaces the run's setting.
 
     Raises:
         UsageError: the data is not there any more, has no such part, or is other data.
@@ -110,16 +102,9 @@ def labelled_of_run(
 
 
 def labelled(
-    name: str,
-    part: Optional[str] = None,
-    data_dir: Optional[str] = None,
-    reading: Optional[Reading] = None,
+    name: str, part: Optional[str] = None, data_dir: Optional[str] = None, reading: Optional[Reading] = None
 ) -> Labelled:
-    """Return the images of a part of a data set ("test" if None), or all of them where it has no parts.
-
-    Raises:
-        UsageError: there is no such data, or no such part.
-    """
+    """Return the images of a part of a data set ("test" if None), or all of them where it has no parts."""
     names, parts = datasets.parts_of(name, data_dir, reading)
     return _chosen(name, names, parts, part)
 
@@ -135,19 +120,10 @@ def _chosen(name: str, names: Sequence[str], parts: Dict[str, Split], part: Opti
 
 
 def training_sample(run: RunFolder, size: Tuple[int, int], count: int = 100) -> np.ndarray:
-    """Draw training images of a run's own data, the same ones each time: `count`, or as many as there are.
+    """Draw `count` training images of a run's own data, or as many as there are, the same ones each time.
 
-    Args:
-        run: its folder.
-        size: height and width that the network takes.
-        count: of the images.
-
-    Returns:
-        (n, H, W, 3) uint8, in their stored order.
-
-    Raises:
-        UsageError: the data is not there any more, or has changed.
-        RunError: an image cannot be decoded.
+    Returns (n, H, W, 3) uint8 of the `size` (H, W), in their stored order. UsageError where the data is gone
+    or has changed, RunError where an image cannot be decoded.
     """
     split = labelled_of_run(run, "train").split
     chosen = np.zeros(split.count, bool)

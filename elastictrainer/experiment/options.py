@@ -25,7 +25,6 @@ ALIASES = {
     "num_epochs": "epochs",
     "num_classes": "classes",
     "run_name": "output",
-    "time_budget": "rho",
 }
 SCHEME_ALIASES = {
     "elastic_training": "elastic",
@@ -49,7 +48,7 @@ def parse(
         parser: gets one option for each field, in addition to the options that it has.
 
     Returns:
-        The settings; and everything that the parser read, for the options that are no settings.
+        The settings; and all that the parser read, for the options that are no settings.
 
     Raises:
         UsageError: an unknown option or key (the message names the nearest valid one), a file that cannot be
@@ -71,13 +70,12 @@ def parse(
         else:
             extra["metavar"] = metadata["metavar"] or {int: "N", float: "X"}.get(kind, "NAME")
             extra["action"] = "append" if metadata["repeated"] else "store"
-        default = (
-            ""
-            if field.default is None or kind is bool
-            else f" (default: {field.default:{'g' if kind is float else ''}})"
-        )
+        default = ""
+        if field.default is not None and kind is not bool:
+            default = f" (default: {field.default:{'g' if kind is float else ''}})"
         groups[group].add_argument(option_of(name), **extra).help = metadata["help"] + default
-        names = [name, *(alias for alias, target in ALIASES.items() if target == name)]
+        published = [alias for alias, target in ALIASES.items() if target == name]
+        names = [name, *published, *filter(None, [metadata["alias"]])]
         others = {*map(option_of, names), *(f"--{alias}" for alias in names)} - {option_of(name)}
         if others:
             parser.add_argument(*sorted(others), **extra).help = argparse.SUPPRESS
@@ -100,9 +98,7 @@ def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
 
 
 def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
-    """Return the options that the command line set, as they are typed ("--batch-size"): settings and
-    --config. `parsed` are the other options that `parse` returned.
-    """
+    """Return which settings, and --config, the command line set, by what `parse` returned: "--batch-size"."""
     names = [name for name in _fields(settings) if hasattr(parsed, name)]
     return [option_of(name) for name in names] + (["--config"] if parsed.config else [])
 
@@ -113,12 +109,11 @@ def _fields(settings: Type[Settings]) -> Dict[str, Any]:
 
 def _converted(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
     types, fields = typing.get_type_hints(settings), _fields(settings)
-    converted = {
-        name: _convert(name, value, types[name], fields[name].metadata) for name, value in values.items()
-    }
-    if "scheme" in converted:
-        converted["scheme"] = SCHEME_ALIASES.get(converted["scheme"], converted["scheme"])
-    return settings(**converted)
+    if values.get("scheme") in SCHEME_ALIASES:
+        values = {**values, "scheme": SCHEME_ALIASES[values["scheme"]]}
+    return settings(
+        **{name: _convert(name, value, types[name], fields[name]) for name, value in values.items()}
+    )
 
 
 def _plain(kind: Any) -> Any:
@@ -139,7 +134,7 @@ def _read_yaml(path: str, fields: Dict[str, Any]) -> Dict[str, Any]:
     return {name: value for name, value in values.items() if name in fields}
 
 
-def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
+def _convert(name: str, value: Any, kind: Any, field: Any) -> Any:
     """Convert a text, or a boolean of the command line, to the type of a setting."""
     option, plain = option_of(name), _plain(kind)
     if value is None:
@@ -157,7 +152,7 @@ def _convert(name: str, value: Any, kind: Any, metadata: Any) -> Any:
     except ValueError:
         what = "a whole number" if plain is int else "a number"
         raise UsageError(f"{option} must be {what}, not {shortened(value, 40)!r}.") from None
-    low, high = metadata["low"], metadata["high"]
+    low, high = field.metadata["low"], field.metadata["high"]
     below, above = low is not None and number < low, high is not None and number > high
     if below or above or (plain is float and not math.isfinite(number)):
         allowed = f"{low} to {high}" if high is not None and low is not None else f"at least {low}"

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -70,11 +70,8 @@ def differences(profile: Profile, model: tf.keras.Model, metadata: Dict[str, Any
     """List in which of model, data shape, optimizer and device a profile differs; empty where it fits."""
     wanted = {**metadata, "device": environment.device(), "threads": environment.threads()}
     found = profile.metadata
-    differing = [
-        f"{key}: profile {found.get(key)}, here {value}"
-        for key, value in wanted.items()
-        if found.get(key) != value
-    ]
+    unequal = {key: value for key, value in wanted.items() if found.get(key) != value}
+    differing = [f"{key}: profile {found.get(key)}, here {value}" for key, value in unequal.items()]
     shapes = tuple(tuple(int(d) for d in v.shape) for v in model.trainable_weights)
     if shapes != profile.shapes:
         differing.append(f"trainable tensors: profile {len(profile)}, here {len(shapes)}, or of other shapes")
@@ -100,7 +97,7 @@ def obtain_profile(
     batch: Callable[[], Tuple[Any, Any]],
     optimizer: Any,
     wanted: bool,
-    kept: Optional[Path] = None,
+    own: Optional[Path] = None,
     limit: Optional[float] = None,
 ) -> Optional[Profile]:
     """Load the profile to train with, or make and write it.
@@ -111,24 +108,23 @@ def obtain_profile(
         batch: makes the minibatch to profile with.
         optimizer, limit: see `make_profile`.
         wanted: whether the scheme cannot do without; otherwise it is only loaded, where it is there and fits.
-        kept: the own profile of a run that is gone on with. It is made again where it is damaged or of
+        own: the file of a resumed run's own profile. It is made again where it is damaged or of
             something else: another device, a container's limit, a power mode.
 
     Raises:
         UsageError: the named file, or the one that is `wanted`, is damaged or of something else.
     """
-    path = kept or Path(settings.profile or profile_path(metadata))
-    named = kept is None and settings.profile is not None
+    path = own or Path(settings.profile or profile_path(metadata))
+    named = own is None and settings.profile is not None
     profile, why = None, "no profile of this model, shape, batch and device yet"
     if named or path.exists():
         profile, why = _load(path, model, metadata)
-        if profile is None and (named or wanted and kept is None):
+        if profile is None and (named or wanted and own is None):
             raise UsageError(f"{why}. Leave --profile out, or run et-profile with the same options.")
     if profile is not None:
         LOG.info(f"profile: {path}")
     elif wanted:
-        options = effort(settings)
-        short = "warmup" in options
+        short, options = effort(settings)
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
             require_writable_profile(path)
@@ -142,14 +138,22 @@ def obtain_profile(
     return profile
 
 
-def effort(settings: TrainSettings) -> Dict[str, Any]:
-    """Return the options of `make_profile`: with a deadline it takes a tenth of the time at most."""
+class Effort(NamedTuple):
+    """How a profile is made: in a `short` time, for one run alone; and the options of `make_profile`."""
+
+    short: bool
+    options: Dict[str, Any]
+
+
+def effort(settings: TrainSettings) -> Effort:
+    """Return the effort for a run's profile: with a deadline it takes a tenth of the time at most."""
     allowed_s = _SHARE_OF_TIME * parse_seconds(settings.time) if settings.time else np.inf
     if allowed_s >= _WHOLE_S + settings.calibration_seconds:
-        return {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s}
+        return Effort(False, {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s})
     calibrate_s = max(0.0, (allowed_s - _SHORT_S) / 1.5)  # the cache's costs take half as long again
     calibrate_s = min(calibrate_s, settings.calibration_seconds)
-    return {"calibrate_s": calibrate_s, "warmup": 10, "steps": 4, "allowed_s": allowed_s}
+    few = {"warmup_steps": 10, "steps": 4}
+    return Effort(True, {"calibrate_s": calibrate_s, "allowed_s": allowed_s, **few})
 
 
 def require_writable_profile(path: Path) -> None:
@@ -210,17 +214,9 @@ def make_profile(
     if fitting < examples:
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
-    undo = limit is not None and must_undo(model.trainable_variables)
-    profile = profile_model(
-        model,
-        objective,
-        batch,
-        optimizer,
-        metrics=(accuracy,),
-        metadata=metadata,
-        undo=undo,
-        **options,
-    )
+    options["undo"] = limit is not None and must_undo(model.trainable_variables)
+    options.update(metrics=(accuracy,), metadata=metadata)
+    profile = profile_model(model, objective, batch, optimizer, **options)
     profile = with_reuse_costs(profile, objective, optimizer, batch)
     if fitting < examples:
         if fitting > 1 and not undo:

@@ -21,7 +21,6 @@ from elastictrainer.experiment.quantities import parse_bytes, parse_seconds
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_writable
-from elastictrainer.models import warm_start
 from elastictrainer.models.export import export_run
 from elastictrainer.models.solved_head import hold
 from elastictrainer.profiler.profile import Profile
@@ -32,11 +31,9 @@ from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.steps.compiled_step import exempt_from_collection
 from elastictrainer.steps.losses import training_loss
-from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import energy, keras_callbacks, workers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.evaluation import Evaluation
 from elastictrainer.training.metering import EnergyMetering
 from elastictrainer.training.rising_loss import RisingLoss
@@ -70,9 +67,9 @@ def train(
 def _train(
     settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers], more: Optional[str]
 ) -> Dict[str, Any]:
-    schemes.check_name(settings.scheme)
     check_together(settings)
-    if settings.reuse_dir and settings.reuse != "off" and not resume:  # which goes on without a cache
+    # A resumed run goes on without a cache where the folder is gone.
+    if settings.reuse_dir and settings.reuse != "off" and not resume:
         require_writable(Path(settings.reuse_dir), f"--reuse-dir {settings.reuse_dir!r}")
     memory.prepare(settings.memory)
     users = keras_callbacks.create(settings.callback)
@@ -83,9 +80,9 @@ def _train(
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
     keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
-    kept = run.profile_path if resume and run.profile_path.exists() else None
+    own_profile = run.profile_path if resume and run.profile_path.exists() else None
     limit = memory.limit(settings.memory)
-    profile = _profile(settings, kept, data, model, optimizer, group, limit)
+    profile = _profile(settings, own_profile, inputs, optimizer, group, limit)
     memory.note_if_short(profile, limit)
     sensor, source = energy.find_sensor()
     print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
@@ -101,7 +98,19 @@ def _train(
         one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * parse_seconds(settings.time))))
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
     deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, more)
-    trainer = _trainer(settings, run, data, model, optimizer, profile, group, rates, deadline, limit)
+    trainer = _trainer(
+        settings,
+        run,
+        data,
+        model,
+        profile=profile,
+        workers=group,
+        rates=rates,
+        deadline=deadline,
+        memory=limit,
+    )
+    accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    trainer.compile(optimizer, _loss(settings, data), metrics=[accuracy])
     rising = RisingLoss(len(data.class_names))
     callbacks = [EnergyMetering(sensor), evaluation, record, rising, *users, checkpointing]
     _begin(settings, run, resume, profile, inputs)
@@ -126,24 +135,13 @@ def _train(
 
 
 def _trainer(
-    settings: TrainSettings,
-    run: RunFolder,
-    data: ImageData,
-    model: tf.keras.Model,
-    optimizer: Any,
-    profile: Optional[Profile],
-    group: Optional[Workers],
-    rates: Optional[RateSchedule],
-    deadline: Optional[Deadline],
-    limit: Optional[float],
+    settings: TrainSettings, run: RunFolder, data: ImageData, model: tf.keras.Model, **made: Any
 ) -> Trainer:
-    """Return the compiled trainer of a run."""
-    trainer = Trainer(
+    """Return the trainer of a run; `made` are arguments of `Trainer` that the settings do not have."""
+    return Trainer(
         model,
         scheme=settings.scheme,
-        profile=profile,
         probe=data.probe,
-        workers=group,
         reuse=ReuseSettings(
             settings.reuse,
             settings.reuse_dtype,
@@ -152,20 +150,20 @@ def _trainer(
             settings.seed,
         ),
         head=_head(settings, data, model),
-        rates=rates,
-        deadline=deadline,
-        memory=limit,
         rho=settings.rho,
         interval=settings.interval,
         importance_batches=settings.importance_batches,
         deterministic=settings.deterministic,
+        **made,
     )
+
+
+def _loss(settings: TrainSettings, data: ImageData) -> Any:
+    """Return the loss to train with."""
     weights = data.class_weights() if settings.class_weights == "balanced" else None
     if weights is None and settings.init_from and settings.keep:
         weights = keeping.class_weights(data)
-    accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    trainer.compile(optimizer, training_loss(settings.label_smoothing, weights), metrics=[accuracy])
-    return trainer
+    return training_loss(settings.label_smoothing, weights)
 
 
 def _evaluation(
@@ -185,7 +183,7 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
     """
     if settings.head_init != "solve":
         return "keep"
-    if settings.init_from and warm_start.knows(RunFolder(settings.init_from), data.class_names):
+    if settings.init_from and RunFolder(settings.init_from).class_names() == list(data.class_names):
         return "keep"
     try:
         hold(model, keeping.old_classes(settings))
@@ -197,42 +195,35 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
 
 def _profile(
     settings: TrainSettings,
-    kept: Optional[Path],
-    data: ImageData,
-    model: tf.keras.Model,
+    own_profile: Optional[Path],
+    inputs: Inputs,
     optimizer: Any,
     group: Optional[Workers],
-    limit: Optional[float] = None,
+    limit: Optional[float],
 ) -> Optional[Profile]:
     """Obtain the profile of one process' work, see `profiling.obtain_profile`; the same for all processes."""
-    share = dataclasses.replace(settings, batch_size=settings.batch_size // (group.count if group else 1))
+    data, model = inputs.data, inputs.model
+    per_process = dataclasses.replace(
+        settings, batch_size=settings.batch_size // (group.count if group else 1)
+    )
     image_shape = (*data.image_size, model.input_shape[-1])
-    metadata = profiling.profile_metadata(share, model, image_shape, len(data.class_names))
+    metadata = profiling.profile_metadata(per_process, model, image_shape, len(data.class_names))
     wanted = schemes.create(settings.scheme).selects
 
     def obtain() -> Optional[Profile]:
         return profiling.obtain_profile(
-            settings, model, metadata, lambda: next(data.train(0)), optimizer, wanted, kept, limit
+            settings, model, metadata, lambda: next(data.train(0)), optimizer, wanted, own_profile, limit
         )
 
     if group is None:
         return obtain()
-
-    def as_json() -> Any:
-        profile = obtain()
-        return profile and profile.to_json()
-
     # One profile for all, or they would select differently.
-    received = group.broadcast(as_json)
+    received = group.broadcast(lambda: (found := obtain()) and found.to_json())
     return Profile.from_json(received) if received else None
 
 
 def _begin(
-    settings: TrainSettings,
-    run: RunFolder,
-    resume: bool,
-    profile: Optional[Profile],
-    inputs: Inputs,
+    settings: TrainSettings, run: RunFolder, resume: bool, profile: Optional[Profile], inputs: Inputs
 ) -> None:
     """Write the settings that a run is resumed by, and its environment."""
     if not resume:

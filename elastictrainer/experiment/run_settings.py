@@ -10,11 +10,7 @@ from elastictrainer.runs.run_folder import RunFolder
 
 
 def load_trusted_settings(run: RunFolder, trust: bool) -> TrainSettings:
-    """Load the settings in a run folder.
-
-    Raises:
-        UsageError: they cannot be read; or they name code, are not this user's, and are not to be trusted.
-    """
+    """Load a run folder's settings; UsageError where they name code, and are not this user's nor trusted."""
     settings = load(TrainSettings, run.config_path)
     named = [
         f"{name}: {getattr(settings, name)}" for name in ("scheme", "model") if ":" in getattr(settings, name)
@@ -37,14 +33,8 @@ _REFUSED = (*_SAVED_WITH_THE_MODEL, "weights", "head_init")
 def inherit_settings(settings: TrainSettings, given: Sequence[str], trust: bool = False) -> TrainSettings:
     """Return `settings`, with those that describe the model replaced by the earlier run's.
 
-    Args:
-        settings: of the new run, with `init_from`.
-        given: the options that the command line set, as `options.given` returns them: "--rho".
-        trust: the earlier run's settings may name code, whoever wrote them.
-
-    Raises:
-        UsageError: there is no finished run at `init_from`, `given` has an option that the earlier run
-            decides, or as `load_trusted_settings`.
+    UsageError where there is no finished run at `init_from`, the options `given` on the command line have one
+    that the earlier run decides, or as from `load_trusted_settings`.
     """
     run = RunFolder(settings.init_from or "")
     if not run.model_path.exists() or not run.config_path.exists():

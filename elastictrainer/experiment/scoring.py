@@ -25,12 +25,8 @@ def probabilities(
 ) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
     """Classify the images of `split`, in their order: labels (n,), and (n, classes), for each minibatch.
 
-    `image_size` is height and width where the classifier takes any; `skip_damaged` leaves out what cannot be
-    decoded.
-
-    Raises:
-        UsageError: the image size is missing, or another than the classifier takes.
-        RunError: an image cannot be decoded, and is not to be left out.
+    `image_size` is height and width where the classifier takes any (UsageError for another). Without
+    `skip_damaged`, an image that cannot be decoded is a RunError.
     """
     size = _size(predictor, image_size)
     try:

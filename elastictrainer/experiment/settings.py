@@ -21,6 +21,7 @@ def setting(
     metavar: Optional[str] = None,
     group: str = "",
     repeated: bool = False,
+    alias: str = "",
 ) -> Any:
     """Make a dataclass field for one setting.
 
@@ -33,13 +34,14 @@ def setting(
         metavar: placeholder for the value in `--help`; None: the names, or by the type.
         group: the heading in `--help` above this setting and those that follow; empty: as the one before.
         repeated: the option may be given several times; its values are one text then, separated by commas.
+        alias: another name that the command line takes, and a file does not.
     """
     if names is not None:
         check = names.check
         metavar = metavar or (None if names.others else f"{{{','.join(names.names)}}}")
     metadata = {
         **{"help": help, "low": low, "high": high, "check_name": check},
-        **{"metavar": metavar, "group": group, "repeated": repeated},
+        **{"metavar": metavar, "group": group, "repeated": repeated, "alias": alias},
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -128,12 +130,18 @@ class CommonSettings:
 class ProfileSettings(CommonSettings):
     """Settings of et-profile."""
 
-    warmup: int = setting(
-        100, "training steps before the first measurement, five seconds at most", 1, group="profile"
+    warmup_steps: int = setting(
+        100,
+        "training steps before the first measurement, five seconds at most",
+        1,
+        alias="warmup",
+        group="profile",
     )
     steps: int = setting(8, "traced steps; times are medians over them", 1)
     validate: int = setting(0, "measure this many random selections against the prediction", 0)
-    output: Optional[str] = setting(None, "file of the profile (profiles/MODEL_....json)", metavar="FILE")
+    profile: Optional[str] = setting(
+        None, "file of the profile (profiles/MODEL_....json)", alias="output", metavar="FILE"
+    )
 
 
 @dataclass

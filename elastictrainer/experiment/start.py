@@ -33,10 +33,8 @@ def start(settings: TrainSettings) -> Dict[str, Any]:
 def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> Dict[str, Any]:
     """Go on with the run in a folder; if it is finished, say so and return its summary.
 
-    Args:
-        run: its folder.
-        trust: its config may name code, whoever wrote it.
-        more: time beyond what the run has taken, as of --time: a finished run goes on, too.
+    With `trust` its config may name code, whoever wrote it. `more` is time beyond what the run has taken, as
+    of --time: a finished run goes on, too.
     """
     if run.config_path.exists():
         settings = load_trusted_settings(run, trust)

@@ -21,7 +21,7 @@ from elastictrainer.fleet.partition import decoded_once, dirichlet, own_images
 from elastictrainer.fleet.round_work import Device
 from elastictrainer.fleet.settings import FleetSettings
 
-_KEPT = "elastictrainer"  # record of the context's state: what holds from one round to the next
+_RECORD = "elastictrainer"  # record of the context's state: what holds from one round to the next
 
 app = ClientApp()
 
@@ -107,16 +107,16 @@ def train(message: Message, context: Context) -> Message:
     """Train for a round; reply with the tensors that trained, and nothing else of the model."""
     training, data, device = _prepared(message, context)
     order = message.content["config"]
-    state = context.state.get(_KEPT)
-    trained, kept = training.train(
+    state = context.state.get(_RECORD)
+    trained, client_state = training.train(
         {int(index): array.numpy() for index, array in message.content["arrays"].items()},
         data,
         device,
         float(order["seconds"]),
         int(order["server-round"]),
-        state["kept"] if state else "",
+        state["client_state"] if state else "",
     )
-    context.state[_KEPT] = ConfigRecord({"kept": kept})
+    context.state[_RECORD] = ConfigRecord({"client_state": client_state})
     figures = {"num-examples": trained.examples, "seconds": trained.seconds}
     return _reply(message, context, trained.tensors, figures)
 
@@ -125,11 +125,6 @@ def _reply(
     message: Message, context: Context, arrays: Mapping[Any, np.ndarray], figures: Dict[str, Any]
 ) -> Message:
     record = {str(name): Array(np.ascontiguousarray(values)) for name, values in arrays.items()}
-    content = RecordDict(
-        {
-            "arrays": ArrayRecord(record),
-            "metrics": MetricRecord(figures),
-            "about": ConfigRecord({"name": name_of(context)}),
-        }
-    )
-    return Message(content, reply_to=message)
+    about = ConfigRecord({"name": name_of(context)})
+    content = {"arrays": ArrayRecord(record), "metrics": MetricRecord(figures), "about": about}
+    return Message(RecordDict(content), reply_to=message)

@@ -26,7 +26,6 @@ class GlobalModel:
     """The model of a fleet.
 
     Attributes:
-        settings: of the fleet.
         seconds: by the clients' profiles, that all rounds so far took: each waits for its slowest client.
         rows: what is known of each round, as in rounds.csv.
     """
@@ -59,15 +58,8 @@ class GlobalModel:
     def solve_head(self, statistics: Mapping[str, FeatureStatistics], seconds: Iterable[float]) -> List[str]:
         """Solve the head for the images of all clients, without having any.
 
-        Args:
-            statistics: by the client's name.
-            seconds: that each client's pass over its images takes.
-
-        Returns:
-            A line for each client whose statistics are refused.
-
-        Raises:
-            UsageError: the head cannot be solved, or all are refused.
+        `statistics` are by the client's name; `seconds` is what each client's pass over its images takes.
+        Returns a line for each client that is refused; UsageError where all are.
         """
         head = SolvableHead(self.model)
         width = int(head.layer.kernel.shape[0])
@@ -93,12 +85,7 @@ class GlobalModel:
         return refused
 
     def add_round(self, updates: Sequence[Update], seconds: Iterable[float]) -> List[str]:
-        """Average a round's updates into the model; returns a line for each that is refused.
-
-        Args:
-            updates: of the clients that trained.
-            seconds: that each client's round takes.
-        """
+        """Average a round's updates, of `seconds` each, into the model; return why any is refused."""
         before = self.weights
         reasons = [refusal(one, before, self._examples.get(one.client)) for one in updates]
         sound = [one for one, reason in zip(updates, reasons) if reason is None]

@@ -26,18 +26,13 @@ from elastictrainer.steps.objective import classification_loss
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.trainer import Trainer
 
-_PROFILE = {"warmup": 10, "steps": 4, "calibrate_s": 10.0}  # a fleet's devices shall not wait for minutes
+# A fleet's devices shall not wait for minutes.
+_PROFILE = {"warmup_steps": 10, "steps": 4, "calibrate_s": 10.0}
 _STEPS_KEPT = 9  # compiled steps of a scheme: a process that simulates eight clients builds none twice
 
 
 class Trained(NamedTuple):
-    """The result of a client's round.
-
-    Attributes:
-        tensors: what trained, by index.
-        examples: how many it trained on.
-        seconds: that the round takes by the client's profile.
-    """
+    """The result of a client's round: the tensors that trained, by index; its seconds are by the profile."""
 
     tensors: Dict[int, NDArray[Any]]
     examples: int
@@ -53,14 +48,7 @@ class LocalTraining:
     """
 
     def __init__(self, settings: FleetSettings, classes: int):
-        """
-        Args:
-            settings: of the fleet.
-            classes: how many the fleet has.
-
-        Raises:
-            UsageError: the model cannot be made.
-        """
+        """Make the model, for the number of the fleet's `classes`."""
         self.settings, self._training = settings, settings.for_training()
         assembly.configure(settings.seed)
         self.model = assembly.make_model(self._training, classes)
@@ -76,10 +64,9 @@ class LocalTraining:
         self._head: Optional[SolvableHead] = None
 
     def profile(self, data: ImageData, file: str = "") -> Profile:
-        """Return the model's profile on this device: of `file`, or made on a minibatch and kept there.
+        """Return the model's profile on this device: of `file`, or made on a minibatch and written there.
 
-        Raises:
-            UsageError: the file holds no profile, or that of another model.
+        UsageError where the file holds no profile, or that of another model.
         """
         if self._profile is None and file and Path(file).exists():
             self._profile = Profile.load(file)
@@ -94,11 +81,7 @@ class LocalTraining:
         return self._profile
 
     def statistics(self, data: ImageData) -> FeatureStatistics:
-        """Return the statistics of the features of all images, by the network that every client starts from.
-
-        Raises:
-            UsageError: the model has no head that can be solved.
-        """
+        """Return the statistics of all images' features, by the network that every client starts from."""
         self._assign({})
         self._head = self._head or SolvableHead(self.model)
         features_of = self._head.features
@@ -113,33 +96,29 @@ class LocalTraining:
         device: Device,
         seconds: float,
         number: int,
-        kept: str = "",
+        client_state: str = "",
     ) -> Tuple[Trained, str]:
         """Train for a round.
 
         Args:
             tensors: global values, by index, of all tensors that any client has trained so far.
-            data: the client's images.
-            device: the client's.
+            data, device: the client's.
             seconds: of the round.
             number: of the round, from 1; the order of the images depends on it.
-            kept: what the client's latest round returned as its second result; empty before the first.
+            client_state: what its latest round returned as its second result; empty before the first.
 
         Returns:
-            What trained; and what the client keeps for its next round: its selection, as JSON text.
-
-        Raises:
-            UsageError, RunError: as `Trainer.fit`.
+            What trained; and what the client needs in its next round: its selection, as JSON text.
         """
         self._assign(tensors)
         optimizers.reset_slots(self.optimizer, self.model.trainable_variables)
-        state: Dict[str, Any] = json.loads(kept) if kept else {"rounds": PLAIN_INTERVAL}
+        state: Dict[str, Any] = json.loads(client_state) if client_state else {"rounds": PLAIN_INTERVAL}
         holds = state["rounds"] < PLAIN_INTERVAL
         settings = self.settings
         scored = 0 if holds else settings.importance_batches
         work = device.work(settings.rule, seconds, data.steps_per_epoch, settings.least_rho, scored)
         if not work.steps:
-            return Trained({}, 0, 0.0), kept
+            return Trained({}, 0, 0.0), client_state
         mask = np.ones(len(device.profile), bool)
         if work.rho is None:
             self._fit(self._trainer("full", device.profile), work, data, number)
@@ -156,11 +135,12 @@ class LocalTraining:
             mask = np.isin(np.arange(len(mask)), policy["masks"][-1])
             # Rounds are counted instead of steps: how many steps a round has depends on the selection.
             rounds = state["rounds"] + 1 if holds else 1
-            kept = json.dumps({"rounds": rounds, "scheme": scheme, "trainer": {**fresh, "policy": policy}})
+            trained_by = {**fresh, "policy": policy}
+            client_state = json.dumps({"rounds": rounds, "scheme": scheme, "trainer": trained_by})
         values = tf_variables(self.model.trainable_weights)
         trained = {int(i): values[i].numpy() for i in np.flatnonzero(mask)}
         spent_s = device.seconds(work.steps, mask) + work.scoring_s
-        return Trained(trained, work.steps * settings.batch_size, spent_s), kept
+        return Trained(trained, work.steps * settings.batch_size, spent_s), client_state
 
     def _assign(self, tensors: Mapping[int, NDArray[Any]]) -> None:
         """Set the weights to `tensors`, by index, and the others to what every client starts from."""
@@ -194,16 +174,11 @@ class LocalTraining:
 
 def start_digest(model: tf.keras.Model) -> int:
     """Return a digest of a new model's weights and statistics, without the state of its random numbers."""
-    floats = [v for v in tf_variables(model.variables) if v.dtype.is_floating]
-    return digest(floats)
+    return digest([v for v in tf_variables(model.variables) if v.dtype.is_floating])
 
 
 def head_indices(model: tf.keras.Model) -> List[int]:
-    """Return the indices, in `model.trainable_weights`, of the head's tensors: kernel, and bias if any.
-
-    Raises:
-        UsageError: the model has no head that can be solved.
-    """
+    """Return the indices in `model.trainable_weights` of the head's tensors; UsageError without any."""
     ours = {id(v) for v in SolvableHead(model).layer.trainable_weights}
     found = [index for index, v in enumerate(model.trainable_weights) if id(v) in ours]
     if not found:

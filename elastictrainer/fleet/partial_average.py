@@ -13,13 +13,7 @@ _LARGEST_GROWTH = 100.0
 
 @dataclass(frozen=True)
 class Update:
-    """What a client sends back after a round.
-
-    Attributes:
-        client: its name, for messages.
-        examples: how many it trained on: its weight in the average.
-        tensors: the tensors that it trained, by their index in `model.trainable_weights`.
-    """
+    """What a client sends back after a round: its number of examples, and by index what trained."""
 
     client: str
     examples: int
@@ -31,10 +25,7 @@ def refusal(
 ) -> Optional[str]:
     """Return why `update` must not be averaged, a line that names the client; None where it may.
 
-    Args:
-        update: of a client.
-        weights: the global values of all N tensors.
-        most_examples: how many examples the client has; None: not known.
+    `weights` are the global values of all N tensors, `most_examples` the client's (None: not known).
     """
     if update.examples < 1 or (most_examples is not None and update.examples > most_examples):
         has = "" if most_examples is None else f", and has {most_examples}"
@@ -51,11 +42,8 @@ def refusal(
 def average(updates: Sequence[Update], weights: Sequence[NDArray[Any]]) -> List[NDArray[Any]]:
     """Return the new global values of all N tensors; one that nobody trained keeps its value.
 
-    A tensor's new value is the mean over the clients that trained it, weighted by their examples.
-
-    Args:
-        updates: none of which `refusal` refuses.
-        weights: the global values that the clients started from.
+    A tensor's new value is the mean over the clients that trained it, weighted by their examples. The clients
+    started from `weights`; `refusal` refuses none of the updates.
     """
     sums: Dict[int, NDArray[np.float64]] = {}
     examples: Dict[int, int] = {}

@@ -27,10 +27,7 @@ def dirichlet(
         least: examples that each client must get; shares are drawn again until it does.
 
     Returns:
-        (n,) int: each example's client, from 0.
-
-    Raises:
-        UsageError: there are too few examples for so many clients.
+        (n,) int: each example's client, from 0. UsageError where there are too few for so many clients.
     """
     labels = np.asarray(labels)
     if clients < 1 or clients * least > len(labels):
@@ -60,12 +57,7 @@ def dirichlet(
 def own_images(folder: Path, class_names: Sequence[str]) -> FolderSplit:
     """Return the images of a client's folder: CLASS/IMAGE, or train/CLASS/IMAGE; classes may be missing.
 
-    Args:
-        folder: on the client's machine.
-        class_names: of the fleet, by label.
-
-    Raises:
-        UsageError: there is no such folder, it has a class that the fleet does not know, or none at all.
+    UsageError where there is no folder, or it has none of the fleet's classes, or others.
     """
     folder = folder / "train" if (folder / "train").is_dir() else folder
     if not folder.is_dir():
@@ -84,4 +76,4 @@ def own_images(folder: Path, class_names: Sequence[str]) -> FolderSplit:
 
 def decoded_once(data: ImageData) -> ImageData:
     """Return the same images, kept in memory where they are files: every round reads them again."""
-    return data.cached("memory") if hasattr(data.train_split, "files") else data
+    return data.in_memory() if hasattr(data.train_split, "files") else data

@@ -34,12 +34,7 @@ class RoundWork:
 
 @dataclass(frozen=True)
 class Device:
-    """A client's device, by its profile.
-
-    Attributes:
-        profile: the profile.
-        slow_down: how many times as long every step is counted to take: 1 but in a simulation.
-    """
+    """A client's device, by its profile; in a simulation each step counts `slow_down` times."""
 
     profile: Profile
     slow_down: float = 1.0

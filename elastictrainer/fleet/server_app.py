@@ -22,23 +22,12 @@ def main(grid: Grid, context: Context) -> None:
     settings = FleetSettings.from_config(context.run_config)
     model = GlobalModel(settings)
     strategy = ElasticAverage(model)
-    config = ConfigRecord(
-        {
-            "class-names": model.class_names,
-            "image-size": list(model.data.image_size),
-            "start": model.start,
-        }
-    )
+    about = {"class-names": model.class_names, "image-size": list(model.data.image_size)}
+    config = ConfigRecord({**about, "start": model.start})
     full_s = sorted(strategy.solve_head(grid, config))
     config["seconds"] = round_s = settings.seconds or full_s[(len(full_s) - 1) // 2]
     listed = ", ".join(f"{seconds:.1f}" for seconds in full_s)
     log.info("a round takes %.1f s; full training of the clients: %s s", round_s, listed)
-    strategy.start(
-        grid,
-        strategy.arrays(),
-        settings.rounds,
-        settings.timeout,
-        train_config=config,
-        evaluate_fn=strategy.evaluate,
-    )
+    options = {"train_config": config, "evaluate_fn": strategy.evaluate}
+    strategy.start(grid, strategy.arrays(), settings.rounds, settings.timeout, **options)
     model.save()

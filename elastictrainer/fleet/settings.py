@@ -55,11 +55,7 @@ class FleetSettings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "FleetSettings":
-        """Read Flower's run configuration.
-
-        Raises:
-            UsageError: an unknown key, a value of another type, or out of range.
-        """
+        """Read Flower's run configuration; UsageError for an unknown key, another type, or out of range."""
         fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(cls)}
         given: Dict[str, Any] = {}
         for key, value in config.items():

@@ -41,11 +41,8 @@ class ElasticAverage(FedAvg):
     def solve_head(self, grid: Grid, config: ConfigRecord) -> List[float]:
         """Solve the head on the statistics of all clients, once there are as many as the settings ask for.
 
-        Returns:
-            The seconds that full training of a round takes, for each client.
-
-        Raises:
-            UsageError: no client's can be used.
+        Returns the seconds that full training of a round takes, for each client; UsageError where no client's
+        statistics can be used.
         """
         _, self._asked = sample_nodes(grid, self._model.settings.clients, 1)
         content = RecordDict({"arrays": ArrayRecord(), "config": config})
@@ -136,11 +133,8 @@ def _described(content: RecordDict) -> Tuple[FeatureStatistics, float, float]:
     """Return a client's statistics, and the seconds of a round of full training and of a forward pass."""
     arrays = {name: array.numpy() for name, array in content["arrays"].items()}
     metrics = content["metrics"]
-    return (
-        FeatureStatistics.from_arrays(arrays),
-        float(metrics["full-seconds"]),
-        float(metrics["pass-seconds"]),
-    )
+    seconds = float(metrics["full-seconds"]), float(metrics["pass-seconds"])
+    return FeatureStatistics.from_arrays(arrays), *seconds
 
 
 def _trained(content: RecordDict) -> Tuple[int, Dict[int, Any], float]:

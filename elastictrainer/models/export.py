@@ -31,14 +31,9 @@ FULL_INT8 = "tflite-full-int8"
 def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
     """Build the model to serve: it gives probabilities and class names instead of logits.
 
-    Args:
-        model: a trained model, from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes); not
-            changed.
-        class_names: by label; UsageError where they are not as many as the model's outputs.
-
-    Returns:
-        A model of the same input with the outputs {"probabilities": (batch, classes) float32,
-        "class": (batch,) strings}. It shares its weights with `model`.
+    It takes raw pixels (batch, H, W, 3) in 0..255, as `model`, which gives logits (batch, classes). Its
+    outputs are {"probabilities": (batch, classes) float32, "class": (batch,) strings}, and it shares its
+    weights with `model`. UsageError where class names are not as many as outputs.
     """
     core = _logits(model, class_names)
     probabilities = tf.keras.layers.Softmax(name="probabilities", dtype="float32")(core.outputs[0])
@@ -88,24 +83,21 @@ def export(
     EXPORT.check(format)
     if format == FULL_INT8 and sample is None:
         raise UsageError(f"{FULL_INT8} needs training images to calibrate on: export(..., sample=images).")
-    path = Path(path)
+    path, labels = Path(path), "\n".join(class_names) + "\n"
     _check_free(path, overwrite)
-    if format == "saved_model":
-        with atomic_write(path) as unfinished:
+    with atomic_write(path) as unfinished:
+        if format == "saved_model":
             save_for_serving(deployed(model, class_names), str(unfinished))
-            write_text(unfinished / SAVED_LABELS, "\n".join(class_names) + "\n")
+            write_text(unfinished / SAVED_LABELS, labels)
             graph = (unfinished / "saved_model.pb").read_bytes()
             write_text(unfinished / SAVED_SIGNATURE, ownership.signature(graph) + "\n")
-    elif format == "keras":
-        with atomic_write(path) as unfinished:
+        elif format == "keras":
             deployed(model, class_names).save(unfinished)
-    else:
-        content = _tflite(_logits(model, class_names), format, sample)
-        dtype = "uint8" if format == FULL_INT8 else "float32"
-        with atomic_write(path) as unfinished:
-            unfinished.write_bytes(content)
+        else:
+            unfinished.write_bytes(_tflite(_logits(model, class_names), format, sample))
+            dtype = "uint8" if format == FULL_INT8 else "float32"
             with zipfile.ZipFile(unfinished, "a") as archive:  # the way TFLite's metadata tools attach files
-                archive.writestr(LABELS, "\n".join(class_names) + "\n")
+                archive.writestr(LABELS, labels)
                 archive.writestr(PREPROCESSING, preprocessing(model.input_shape[1:3], dtype) + "\n")
 
 
@@ -159,9 +151,8 @@ def export_run(
 
     Args:
         run: a finished run.
-        formats: names of `registry.EXPORT`.
+        formats, overwrite: as of `export`.
         output: the folder to write to; None: `export` in the run folder.
-        overwrite: replace what exists.
         trust: the model may run code, see `model_file.read`.
         weights: "best" or "last"; None: the best where there are such.
         sample: returns training images of a height and width, see `export`.
@@ -170,8 +161,7 @@ def export_run(
         The paths written, in the order of `formats`; the model card is the last.
 
     Raises:
-        UsageError: the run is not finished, its model cannot be loaded, a format is unknown, a file exists.
-        RunError: as `export`.
+        UsageError, RunError: as `export`; or the run is not finished, or its model cannot be loaded.
     """
     EXPORT.check_each(formats)
     formats = list(dict.fromkeys(formats))  # one that is named twice is written once

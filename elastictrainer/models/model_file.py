@@ -22,10 +22,8 @@ _FUNCTIONS = ("activations", "losses", "metrics")  # parts whose functions a lay
 def read(path: Union[str, Path], trust: bool = False) -> tf.keras.Model:
     """Read the model of a `.keras` file, the zip archive that `model.save` writes; not compiled.
 
-    With `trust` what can run code is loaded as well: Lambda layers and classes of other packages.
-
-    Raises:
-        UsageError: no such file, not a zip archive, damaged, or what would need `trust`, which is named.
+    With `trust` what can run code is loaded as well: Lambda layers and classes of other packages. UsageError
+    for no such archive, a damaged one, or what would need `trust`, which is named.
     """
     if not Path(path).is_file():
         raise UsageError(f"there is no model file {path}.")

@@ -137,7 +137,7 @@ def _keras(path: Path, trust: bool) -> Predictor:
 def _names_next_to(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
     """Return the class names of the run in whose folder a model lies; None where it lies in none."""
     run = RunFolder(path.parent)
-    names = run.environment().get("class_names") if run.config_path.is_file() else None
+    names = run.class_names() if run.config_path.is_file() else []
     return names if names and len(names) == count else None
 
 

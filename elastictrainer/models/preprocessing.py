@@ -41,10 +41,9 @@ def _plain(values: Tuple[float, ...]) -> Union[float, List[float]]:
 
 
 def probed(function: Callable[[np.ndarray], np.ndarray]) -> Preprocessing:
-    """Find how a `preprocess_input` of Keras' changes pixels (batch, H, W, 3), by giving it some.
+    """Find how a `preprocess_input` of Keras' changes pixels, by giving it some.
 
-    Raises:
-        ValueError: it does more than to reorder, scale and shift channels.
+    ValueError where it does more than to reorder, scale and shift channels.
     """
 
     def of(pixels: Any) -> np.ndarray:

@@ -122,10 +122,7 @@ def solve(
 
     Returns:
         (width, classes) kernel and (classes,) bias, float32; and the mean loss of the examples, without the
-        penalty, in nats.
-
-    Raises:
-        UsageError: a feature is not finite.
+        penalty, in nats. UsageError where a feature is not finite.
     """
     from scipy.optimize import minimize
 

@@ -1,6 +1,6 @@
 """An earlier run's model as the start of a new run, for the same classes or others."""
 
-from typing import List, Sequence
+from typing import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -10,25 +10,17 @@ from elastictrainer.models import model_file
 from elastictrainer.runs.run_folder import RunFolder
 
 
-def knows(run: RunFolder, class_names: Sequence[str]) -> bool:
-    """Return whether a finished run's classes are `class_names`, in this order."""
-    return list(class_names) == (run.environment().get("class_names") or [])
-
-
 def model_of(run: RunFolder, class_names: Sequence[str], trust: bool = False) -> tf.keras.Model:
     """Build the model of a finished run, with a head for `class_names`.
 
     If these are the run's own classes in the same order, the model is returned as it was saved. Otherwise it
     gets a new head, in which a class that the run knew keeps its weights and bias; those of a new class are
-    zero.
-
-    Raises:
-        UsageError: the run has no model, it may run code (see `model_file.read`) and `trust` is not set, or
-            it has other classes and its last layer is not dense.
+    zero. UsageError where the run has no model, that needs `trust` (see `model_file.read`), or a new head
+    cannot be made because its last layer is not dense.
     """
     model = model_file.read(run.weights_path(), trust)  # the best where there are such
-    known: List[str] = run.environment().get("class_names") or []
-    if knows(run, class_names):
+    known = run.class_names()
+    if known == list(class_names):
         return model
     head = model.layers[-1]
     if not isinstance(head, tf.keras.layers.Dense) or head.output is not model.outputs[0]:

@@ -29,11 +29,7 @@ class Drawing(NamedTuple):
 
 
 def save(drawing: Drawing, path: Union[str, Path]) -> None:
-    """Write the figure in the format that the file's ending names, and close it.
-
-    Raises:
-        UsageError: an ending that is not in FORMATS.
-    """
+    """Write the figure in the format that the file's ending names, one of FORMATS, and close it."""
     if Path(path).suffix.lower() not in FORMATS:
         raise UsageError(f"cannot draw into {path}; valid endings: {' '.join(FORMATS)}.")
     with atomic_write(path) as unfinished:
@@ -63,9 +59,8 @@ def layer_of(tensor: str) -> str:
 def layer_ticks(axes: Any, layers: List[str], most: int = 12) -> None:
     """Put up to `most` of the layers' names, evenly spaced, along the horizontal axis: layer i at i."""
     ticks = evenly_spaced(len(layers), most)
-    axes.set_xticks(
-        ticks, [cut_to(layers[i], _LAYER_LETTERS) for i in ticks], rotation=30, ha="right", fontsize=7
-    )
+    names = [cut_to(layers[i], _LAYER_LETTERS) for i in ticks]
+    axes.set_xticks(ticks, names, rotation=30, ha="right", fontsize=7)
 
 
 def evenly_spaced(count: int, most: int) -> List[int]:

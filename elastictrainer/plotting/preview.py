@@ -26,13 +26,7 @@ _COPIES = 5  # augmented copies of each image
 def preview_settings(path: str, trust: bool = False) -> TrainSettings:
     """Load the settings of a run folder or a YAML file; for another path, the defaults with that data set.
 
-    Args:
-        path: of a run folder, a YAML file, or a data set.
-        trust: a run's settings may name code, whoever wrote them.
-
-    Raises:
-        UsageError: the file cannot be read, has an unknown key or value, or a run's names code and is not
-            this user's.
+    With `trust` a run's settings may name code, whoever wrote them.
     """
     run = RunFolder(path)
     if run.config_path.exists():
@@ -43,15 +37,7 @@ def preview_settings(path: str, trust: bool = False) -> TrainSettings:
 
 
 def data(settings: TrainSettings) -> Drawing:
-    """Draw a training image of each of the first classes: as stored, then as augmented.
-
-    Args:
-        settings: name the data set and the model, whose augmentation layers are applied.
-
-    Raises:
-        UsageError: the data set or the model cannot be made from `settings`.
-        DataError: an image cannot be decoded.
-    """
+    """Draw a training image of each of the first classes: as stored, then as the model augments it."""
     assembly.configure(settings.seed)
     names, split = _training_images(settings)
     model = assembly.make_model(dataclasses.replace(settings, weights="none"), len(names))
@@ -59,12 +45,9 @@ def data(settings: TrainSettings) -> Drawing:
     layers = augmentation.layers_of(model)
     first = np.unique(split.labels, return_index=True)[1][:_CLASSES]
     few = split.subset(np.isin(np.arange(split.count), first))
+    columns, size_inches = _COPIES + 1, (1.25 * (_COPIES + 1), 1.35 * few.count + 0.5)
     figure, axes = pyplot.subplots(
-        few.count,
-        _COPIES + 1,
-        figsize=(1.25 * (_COPIES + 1), 1.35 * few.count + 0.5),
-        squeeze=False,
-        layout="constrained",
+        few.count, columns, figsize=size_inches, squeeze=False, layout="constrained"
     )
     drawn: List[Dict[str, Any]] = []
     for row, label, image in zip(axes, few.labels, decoded(few, size)):

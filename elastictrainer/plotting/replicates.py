@@ -10,25 +10,13 @@ from elastictrainer.plotting.drawing import label
 from elastictrainer.runs.run_folder import RunFolder
 
 # Settings in which replicates may differ: none of them changes what is trained, but for the seed.
-_IGNORED = (
-    "seed",
-    "output",
-    "overwrite",
-    "profile",
-    "checkpoint_minutes",
-    "export",
-    "cache",
-    "reuse_memory",
-    "reuse_dir",
-)
+_IGNORED = "seed output overwrite profile checkpoint_minutes export cache reuse_memory reuse_dir".split()
 
 
 def replicates(runs: List[RunFolder]) -> Dict[str, List[RunFolder]]:
-    """Group runs whose settings and device are the same, but for the seed.
+    """Group runs whose settings and device are the same, but for the seed, by a label, in their order.
 
-    Returns:
-        The runs of each group by its label, both in the order of `runs`. The label is scheme and rho. If
-        another group has the same scheme and rho, the settings in which the two differ follow.
+    The label is scheme and rho. If another group has the same, the settings in which the two differ follow.
     """
     groups: Dict[str, List[Tuple[Dict[str, Any], RunFolder]]] = {}
     for run in runs:
@@ -45,9 +33,8 @@ def replicates(runs: List[RunFolder]) -> Dict[str, List[RunFolder]]:
             others = [other.get(key) for other in namesakes if other.get(key) != value]
             if others:
                 short = shortened(key, value)
-                parts.append(
-                    f"{key} {value if short in [shortened(key, other) for other in others] else short}"
-                )
+                ambiguous = short in [shortened(key, other) for other in others]
+                parts.append(f"{key} {value if ambiguous else short}")
         by_label[", ".join(parts)] = members
     return by_label
 

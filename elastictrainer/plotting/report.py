@@ -19,11 +19,7 @@ _ITEMS = 12  # of a list that are shown
 
 
 def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
-    """Write the page as one HTML file; its figures are inside, so it loads nothing from elsewhere.
-
-    Raises:
-        UsageError: `path` does not end in .html or .htm, or a run is not finished.
-    """
+    """Write the page as one HTML file; its figures are inside, so it loads nothing from elsewhere."""
     if Path(path).suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write a report to {path}; valid endings: .html .htm.")
     page = render(
@@ -51,14 +47,8 @@ def _about(run: RunFolder) -> Dict[str, Any]:
         figures["Profile"] = _picture(profiles.by_layer(Profile.load(run.profile_path)))
     environment = {key: value for key, value in run.environment().items() if key not in _LONG}
     tables = {"Result": run.summary(), "Settings": run.config(), "Environment": environment}
-    return {
-        "label": label(run),
-        "path": str(run.path),
-        "figures": figures,
-        "tables": {
-            title: {key: _shown(value) for key, value in content.items()} for title, content in tables.items()
-        },
-    }
+    shown = {title: {key: _shown(value) for key, value in rows.items()} for title, rows in tables.items()}
+    return {"label": label(run), "path": str(run.path), "figures": figures, "tables": shown}
 
 
 def _shown(value: Any) -> str:

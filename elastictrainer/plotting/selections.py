@@ -18,10 +18,7 @@ _BLUES = ["#9ecae1", "#0072B2", "#001f3f"]
 def selection(run: RunFolder) -> Drawing:
     """Draw the tensors of each selection, coloured by their dW time in % of a full step (paper Fig. 21).
 
-    Columns are in the order of `model.trainable_weights`.
-
-    Raises:
-        UsageError: the run's scheme does not select.
+    Columns are in the order of `model.trainable_weights`. UsageError where the run's scheme does not select.
     """
     records = [r for r in run.selections() if "selected" in r]
     if not records:
@@ -33,13 +30,8 @@ def selection(run: RunFolder) -> Drawing:
         row[record["selected"]] = share[record["selected"]]
     figure, axes = pyplot.subplots(figsize=(8, 2.2 + 0.28 * len(records)), layout="constrained")
     colours = matplotlib.colors.LinearSegmentedColormap.from_list("share", _BLUES)
-    image = axes.imshow(
-        cells,
-        aspect="auto",
-        cmap=colours.with_extremes(bad=_UNSELECTED),
-        norm=matplotlib.colors.Normalize(0, share.max()),
-        interpolation="nearest",
-    )
+    cmap, norm = colours.with_extremes(bad=_UNSELECTED), matplotlib.colors.Normalize(0, share.max())
+    image = axes.imshow(cells, aspect="auto", cmap=cmap, norm=norm, interpolation="nearest")
     bar = figure.colorbar(image, ax=axes)
     bar.ax.tick_params(labelsize=7)
     bar.set_label("trained: time for its weight\ngradient, % of a full step", fontsize=7)
@@ -58,14 +50,10 @@ def selection(run: RunFolder) -> Drawing:
         borderaxespad=0.2,
     )
     captions.set_title(axes, f"Tensors trained: {label(run)}", captions.subject([run]), pad=18)
-    rows = [
-        {
-            "epoch": r["epoch"] + 1,
-            "tensor": name,
-            "selected": i in set(r["selected"]),
-            "share_of_full_step": share[i] / 100,
-        }
-        for r in records
-        for i, name in enumerate(profile.names)
-    ]
+    rows = []
+    for record in records:
+        epoch, selected = record["epoch"] + 1, set(record["selected"])
+        for i, name in enumerate(profile.names):
+            about = {"epoch": epoch, "tensor": name, "selected": i in selected}
+            rows.append({**about, "share_of_full_step": share[i] / 100})
     return Drawing(figure, rows)

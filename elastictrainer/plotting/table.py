@@ -19,10 +19,7 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, str]]:
     """Return the cells by column heading, a row for each group of runs that differ in their seed only.
 
     Numbers are means over the runs of a group, with their standard deviation; "-" stands for what was not
-    measured. A column in which no row has a value is left out.
-
-    Raises:
-        UsageError: a run is not finished.
+    measured. A column in which no row has a value is left out. UsageError where a run is not finished.
     """
     unit = time_unit(max(run.summary()["train_seconds"] for run in runs))
     cells = []

@@ -17,12 +17,7 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
 
     Bars are the standard deviations of both over seeds. A colour stands for a scheme; the other settings that
     tell points apart are written next to them. Above is the share of the longest full training's time.
-
-    Args:
-        runs: finished.
-
-    Raises:
-        UsageError: a run is not finished, or was not evaluated.
+    UsageError where a run is not finished, or was not evaluated.
     """
     rows: List[Dict[str, Any]] = []
     for name, members in replicates(runs).items():
@@ -49,17 +44,9 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
         accuracies = np.array([row["accuracy_percent"] for row in group])
         scheme, (at, height) = group[0]["scheme"], (times.mean(), accuracies.mean())
         style = of_scheme(scheme)
-        axes.errorbar(
-            at,
-            height,
-            yerr=spread(accuracies),
-            xerr=spread(times),
-            fmt=style.marker,
-            color=style.colour,
-            capsize=3,
-            markersize=7,
-            label=None if scheme in labelled else scheme,
-        )
+        look: Dict[str, Any] = {"fmt": style.marker, "color": style.colour, "capsize": 3, "markersize": 7}
+        new = None if scheme in labelled else scheme
+        axes.errorbar(at, height, yerr=spread(accuracies), xerr=spread(times), label=new, **look)
         labelled.add(scheme)
         if len(group) > 1:
             axes.plot(times, accuracies, style.marker, color=style.colour, markersize=3, alpha=0.5)

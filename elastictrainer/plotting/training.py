@@ -66,15 +66,7 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
     """Draw accuracy, loss or an epoch's FLOPs over training time, epochs or FLOPs (paper Fig. 15, 16, 18).
 
     Runs that differ in their seed only are one line: their mean at every epoch, in a band of one standard
-    deviation.
-
-    Args:
-        runs: with at least one finished epoch.
-        x: a key of X.
-        y: a key of Y.
-
-    Raises:
-        UsageError: an unknown quantity, or a run in which it was not measured.
+    deviation. `x` and `y` are keys of X and Y; UsageError for another, or a run in which it was not measured.
     """
     x_quantity, y_quantity = _quantity("x", x, X), _quantity("y", y, Y)
     groups = replicates(runs)
@@ -92,16 +84,10 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
             name += f" ({len(members)} runs)"
         axes.plot(xs / x_unit, ys, line, marker=marker, markersize=4, color=colour, label=name)
         paths = " ".join(str(run.path) for run in members)
-        rows += [
-            {
-                "run": paths,
-                "label": name,
-                x: float(a),
-                y: float(b),
-                "standard_deviation": None if deviation is None else float(deviation[e]),
-            }
-            for e, (a, b) in enumerate(zip(xs, ys))
-        ]
+        spreads = [None] * len(xs) if deviation is None else map(float, deviation)
+        about = {"run": paths, "label": name}
+        for a, b, of_epoch in zip(xs, ys, spreads):
+            rows.append({**about, x: float(a), y: float(b), "standard_deviation": of_epoch})
     axes.set_xlabel(x_label + (", validation not counted" if x == "time" else ""))
     if any("val_accuracy" in record for run in runs for record in run.metrics()):
         y_quantity = y_quantity._replace(name=y_quantity.name.replace("test", "validation"))
@@ -118,14 +104,8 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
 def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
     """Draw a bar for each scheme and rho; runs that differ in their seed only are one bar, their mean.
 
-    Its whisker is their standard deviation, and each of them a dot.
-
-    Args:
-        runs: finished ones.
-        y: a key of BARS.
-
-    Raises:
-        UsageError: an unknown quantity, or a run that is not finished.
+    Its whisker is their standard deviation, and each of them a dot. `y` is a key of BARS; UsageError for
+    another, or a run that is not finished.
     """
     quantity, groups = _quantity("y", y, BARS), replicates(runs)
     values = {
@@ -145,14 +125,8 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
             continue
         mean, deviation = float(np.mean(measured)), spread(measured)
         whisker = None if deviation is None else deviation / unit
-        bar = axes.bar(
-            k,
-            mean / unit,
-            0.65,
-            yerr=whisker,
-            capsize=3,
-            color=of_scheme(groups[name][0].config()["scheme"]).colour,
-        )
+        colour = of_scheme(groups[name][0].config()["scheme"]).colour
+        bar = axes.bar(k, mean / unit, 0.65, yerr=whisker, capsize=3, color=colour)
         if deviation is not None:
             dots = np.linspace(k - 0.2, k + 0.2, len(measured))
             axes.plot(dots, np.array(measured) / unit, ".", color="#444444", markersize=5)

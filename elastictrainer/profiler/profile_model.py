@@ -38,7 +38,7 @@ def profile_model(
     optimizer: Any = None,
     *,
     metrics: Tuple[Any, ...] = (),
-    warmup: int = SETTLED,
+    warmup_steps: int = SETTLED,
     steps: int = 8,
     calibrate_s: float = 40.0,
     training_steps: Optional[int] = None,
@@ -59,7 +59,7 @@ def profile_model(
         batch: inputs and labels of the size to train with.
         optimizer: the one to train with; None: the paper's SGD.
         metrics: Keras metrics that the training step updates.
-        warmup: steps before a measurement, of the full step and of each selection; five seconds at most.
+        warmup_steps: before a measurement, of the full step and of each selection; five seconds at most.
         steps: traced steps; times are medians over them.
         calibrate_s: about how many seconds to time the two selections of `calibration` and the full step, in
             turn.
@@ -105,7 +105,7 @@ def profile_model(
     if undo:
         steps = min(steps, _LEAST_STEPS)  # the events of a step of ViT take 0.1 GB while they are read
     with preserve_variables([*step.state(), *state]):
-        warmed = warm_up(step, batch, warmup)
+        warmed = warm_up(step, batch, warmup_steps)
         if np.isfinite(ends):  # a capture makes each step twice
             fitting = _SHARE_OF_CAPTURES * (ends - time.perf_counter()) / (2e-3 * step_ms(step, batch, 1)[0])
             steps = int(np.clip(fitting, _LEAST_STEPS, steps))
@@ -130,7 +130,7 @@ def profile_model(
         profile.metadata["calibration_seconds"] = calibrate_s
         cache = CompiledSteps(objective, optimizer, metrics, size=3)
         masks = [calibration.cheapest(profile), calibration.earliest(profile)]
-        ratios = ratios_to_full(cache.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup)
+        ratios = ratios_to_full(cache.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup_steps)
         profile = calibration.calibrated(profile, *ratios)
         if validate:
             profile.validation = validate_profile(

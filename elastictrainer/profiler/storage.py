@@ -31,7 +31,7 @@ def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:
     Raises:
         UsageError: the file is missing, is no profile, or is damaged; the message names it.
     """
-    again = "Make a new one: et-profile --model MODEL --output " + shlex.quote(str(path))
+    again = "Make a new one: et-profile --model MODEL --profile " + shlex.quote(str(path))
     try:
         return make(json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant))
     except OSError as error:

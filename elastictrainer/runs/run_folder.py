@@ -43,10 +43,7 @@ class RunFolder:
     ) -> Iterator[None]:
         """Lock the folder against every other process; a missing one is made, and nothing in it is changed.
 
-        Args:
-            overwrite: the folder may hold an earlier run.
-            resume: the folder must hold an earlier run.
-            needed: paths that the new run reads: a folder that holds one of these is not overwritten.
+        With `overwrite` it may hold an earlier run, but nothing that is `needed`; with `resume` it must.
 
         Raises:
             UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run
@@ -197,6 +194,10 @@ class RunFolder:
         """Read environment.json; empty where the file is missing, UsageError where it is damaged."""
         text = _text(self.environment_path)
         return {} if text is None else schemas.parse(self.environment_path, text)
+
+    def class_names(self) -> List[str]:
+        """Return the classes of the run's model, by label; empty where it had not begun."""
+        return self.environment().get("class_names") or []
 
     def summary(self) -> Dict[str, Any]:
         """Read summary.json; UsageError where the run is not finished."""

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Union
 
 import jsonschema
 
@@ -65,7 +65,7 @@ _FILES = {
         },
         {
             **_each("accuracy_best accuracy_last", _NUMBER),  # of a run that was evaluated
-            **_each("replayed_share recorded_bytes recording_seconds replay_seconds", _NUMBER),
+            **_each("cached_share cache_bytes cache_write_seconds cache_read_seconds", _NUMBER),
             **_each("flops_total energy_joules peak_rss_bytes", _NUMBER),
             **_each("accuracy_old accuracy_new", _NUMBER),
             **_each("accuracy loss val_accuracy val_loss val_accuracy_last kept_epoch", _NUMBER),
@@ -76,10 +76,31 @@ _FILES = {
 }
 
 
+# Keys of files that earlier versions wrote, and those of now.
+_RENAMED = {
+    "recording": "cache_write",
+    "replay": "cache_read",
+    "recording_seconds": "cache_write_seconds",
+    "replay_seconds": "cache_read_seconds",
+    "replayed_share": "cached_share",
+    "recorded_bytes": "cache_bytes",
+    "recorded": "cached",
+}
+
+
+def loads(text: Union[str, bytes]) -> Any:
+    """Parse JSON, keys of earlier versions as those of now; ValueError or RecursionError where it is none."""
+
+    def renamed(value: Dict[str, Any]) -> Dict[str, Any]:
+        return {_RENAMED.get(key, key): inner for key, inner in value.items()}
+
+    return json.loads(text, parse_constant=_no_number, object_hook=renamed)
+
+
 def parse(path: Path, text: str) -> Any:
     """Parse `text` of a run's file as JSON; UsageError where it is none, or of another kind."""
     try:
-        value = json.loads(text, parse_constant=_no_number)
+        value = loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is damaged ({shortened(str(error), 120)}): {text.strip()[:40]}") from None
     check(path, value)

@@ -190,7 +190,7 @@ class ElasticPolicy(Policy):
             "importance_positive": float(importance[importance > 0].sum()),
             "kept_previous": exception == UNCHANGED,
             "over_budget": exception == OVER_BUDGET,
-            "recorded": cached,
+            "cached": cached,
         }
         if possible.memory is not None:
             self._record["predicted_bytes"] = possible.memory.total(mask)

@@ -136,20 +136,6 @@ SCHEMES: Dict[str, Callable[[], Scheme]] = {
 }
 
 
-def register(name: str) -> Callable[[Callable[[], Scheme]], Callable[[], Scheme]]:
-    """Register a user's scheme: `--scheme name` finds it once its module is imported.
-
-    An installed package can name its schemes in the entry point group "elastictrainer.schemes" instead; then
-    nothing needs importing.
-    """
-
-    def add(factory: Callable[[], Scheme]) -> Callable[[], Scheme]:
-        SCHEMES[name] = factory
-        return factory
-
-    return add
-
-
 def check_name(name: str) -> None:
     """Raise UsageError, with the valid names, if no scheme is called `name`. A `module:Class` is not
     imported.
@@ -159,8 +145,8 @@ def check_name(name: str) -> None:
 
 
 def create(name: str) -> Scheme:
-    """Create the scheme called `name`: a registered one, one of an installed package, or
-    `package.module:Class`.
+    """Create the scheme called `name`: a built-in one, `package.module:Class`, or one that an installed
+    package names in the entry point group "elastictrainer.schemes".
 
     Raises:
         UsageError: there is none; with the valid names.

@@ -97,7 +97,7 @@ class Checkpointing(TrainerCallback):
                 "seconds": state.watch.so_far(),
                 "policy": state.policy.state(),
                 "stopped": bool(state.model.stop_training),
-                "recording": state.cache_start,
+                "cache_write": state.cache_start,
                 "budget": dataclasses.asdict(state.budget),
                 "spent_s": state.spent_s(),
                 "start_loss": state.start_loss,
@@ -126,7 +126,7 @@ class Checkpointing(TrainerCallback):
         state.watch.seconds.update(saved["seconds"])
         assert state.policy is not None
         state.policy.restore(saved["policy"])
-        state.cache_start = saved["recording"]
+        state.cache_start = saved["cache_write"]
         state.budget = Budget(**saved["budget"])
         state.start_loss = saved["start_loss"]
         if state.deadline is not None:

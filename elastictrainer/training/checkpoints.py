@@ -11,6 +11,7 @@ from elastictrainer.errors import RunError
 from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, remove_unfinished, set_aside, without_wildcards
 from elastictrainer.runs.log import LOG
+from elastictrainer.runs.schemas import loads
 from elastictrainer.steps.keras_compat import tf_variables
 from elastictrainer.steps.zeros import share_zeros
 
@@ -133,7 +134,7 @@ class Checkpoints:
                     self._checkpoint.read(str(readable / _VARIABLES)).assert_consumed()
                 for variable in self._variables:  # slots of frozen tensors
                     share_zeros(variable)
-                return int(path.name.split("-")[1]), json.loads(self._state.numpy())
+                return int(path.name.split("-")[1]), loads(self._state.numpy())
             except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
                 reason = (str(error).splitlines() or [""])[0]
                 LOG.info(

@@ -103,7 +103,7 @@ class Feed:
         minibatch = next(self._open, None)
         progress, steps = self._run_state.progress, self._run_state.steps_per_epoch
         if minibatch is None:
-            if self._data.goes_on:
+            if self._data.endless:
                 raise UsageError(
                     f"the data ended in epoch {progress.epoch + 1}, before its minibatch "
                     f"{progress.batch + 1} of {steps}. What a function gives must go on through all epochs "
@@ -116,7 +116,7 @@ class Feed:
 
     def end_epoch(self) -> None:
         """Read on behind an epoch's last minibatch, where each epoch is read by itself."""
-        if self._open is not None and not self._data.goes_on:
+        if self._open is not None and not self._data.endless:
             next(self._open, None)
             self._open = None
 

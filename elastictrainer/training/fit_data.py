@@ -16,12 +16,12 @@ class RunData(Protocol):
 
     Attributes:
         steps: minibatches of an epoch.
-        goes_on: whether one iterator goes on from epoch to epoch, and must not end.
+        endless: whether one iterator gives epoch after epoch.
         repeatable: whether `again` can be called.
     """
 
     steps: int
-    goes_on: bool
+    endless: bool
     repeatable: bool
 
     @property
@@ -38,7 +38,7 @@ class RunData(Protocol):
 class StreamData:
     """A function of (epoch, first), which gives the same whenever it is called; see `Trainer.fit`."""
 
-    goes_on = repeatable = True
+    endless = repeatable = True
 
     def __init__(self, stream: Stream, steps: int):
         """`steps`: minibatches of an epoch."""
@@ -59,7 +59,7 @@ class StreamData:
 class KerasData:
     """Data in one of Keras' forms. Each epoch begins when it is read, and cannot begin in its middle."""
 
-    goes_on = False
+    endless = False
 
     def __init__(self, model: tf.keras.Model, given: Dict[str, Any], repeatable: bool):
         """

@@ -103,7 +103,7 @@ def profiled(name: str, options: Any) -> Dict[str, Any]:
     """Profile a model in this process: its memory exactly, its times roughly."""
     _, objective, optimizer, metrics, batch = _made(name, options)
     profile = profile_model(
-        objective.model, objective, batch, optimizer, metrics=metrics, warmup=1, steps=2, calibrate_s=0
+        objective.model, objective, batch, optimizer, metrics=metrics, warmup_steps=1, steps=2, calibrate_s=0
     )
     return profile.to_json()
 

@@ -17,7 +17,7 @@ import numpy as np
 import bench
 from elastictrainer import Profile, select
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "helpers"))
 from milp_oracle import milp  # the exact solver is a test's
 
 

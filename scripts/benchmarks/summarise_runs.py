@@ -37,8 +37,8 @@ _COLUMNS = {
     "training s": ("train_seconds", 1),
     "achieved": ("rho_achieved", 1),
     "predicted": ("rho_predicted", 1),
-    "replayed": ("replayed_share", 100),
-    "recorded MB": ("recorded_bytes", 1e-6),
+    "replayed": ("cached_share", 100),
+    "recorded MB": ("cache_bytes", 1e-6),
     "selecting": ("selecting", 100),
     "head": ("head", 100),
     "head share": ("head_share", 1),
@@ -51,8 +51,8 @@ def row_of(folder):
     found.update(_of_the_head(RunFolder(folder)))
     parts = ("importance_seconds", "selection_seconds", "trace_seconds")
     found["selecting"] = sum(found[part] for part in parts) / found["train_seconds"]
-    if not found.get("replayed_share"):
-        found["replayed_share"] = found["recorded_bytes"] = None
+    if not found.get("cached_share"):
+        found["cached_share"] = found["cache_bytes"] = None
     values = {name: (found.get(key), scale) for name, (key, scale) in _COLUMNS.items()}
     return {
         "run": run.name,
@@ -66,7 +66,7 @@ def _of_the_head(run):
     summary = run.summary()
     full_s, seconds = summary["full_training_seconds"], summary["seconds"]
     start = next((record for record in run.metrics() if record["epoch"] == 0), None)
-    steps_s = seconds.get("steps", 0.0) + seconds.get("replay", 0.0)
+    steps_s = seconds.get("steps", 0.0) + seconds.get("cache_read", 0.0)
     return {
         "head": start and start["test_accuracy"],
         "head_share": start["train_seconds"] / full_s if start and full_s else None,

@@ -70,7 +70,7 @@ def test_all_test_images_come_as_stored(tf):
 @pytest.mark.parametrize("first", [0, 1])
 def test_each_process_reads_its_share(tf, first):
     whole = make()
-    parts = [replace(whole, part=(k, 2)) for k in range(2)]
+    parts = [replace(whole, shard=(k, 2)) for k in range(2)]
     assert {part.steps_per_epoch for part in parts} == {whole.steps_per_epoch}
     together = numbers(whole.train(1, first))
     shares = [numbers(part.train(1, first)) for part in parts]
@@ -83,7 +83,7 @@ def test_what_cannot_be_divided_into_minibatches_is_refused():
     with pytest.raises(UsageError, match="14 training images, fewer"):
         make(batch_size=15)
     with pytest.raises(UsageError, match="--batch-size 4 .*3 processes"):
-        make(part=(0, 3))
+        make(shard=(0, 3))
 
 
 def test_classes_of_which_one_has_twice_the_images_are_told():
@@ -139,7 +139,7 @@ def batches(minibatches):
 
 def test_the_same_pixels_in_the_same_order(tf, image_folder):
     plain = load_folder(image_folder)
-    kept = plain.cached("memory")
+    kept = plain.in_memory()
     for ours, theirs in (
         (kept.train(2), plain.train(2)),
         (kept.train(2, first=3), plain.train(2, first=3)),
@@ -151,11 +151,9 @@ def test_the_same_pixels_in_the_same_order(tf, image_folder):
     assert kept.steps_per_epoch == plain.steps_per_epoch and kept.imbalance() == plain.imbalance()
 
 
-def test_what_cannot_be_kept_is_told(tf, image_folder):
-    with pytest.raises(UsageError, match="none, memory"):
-        load_folder(image_folder).cached("ram")
+def test_what_cannot_be_kept_is_told(tf):
     with pytest.raises(UsageError, match="in files of their own"):
-        load_folder("demo").cached("memory")
+        load_folder("demo").in_memory()
 
 
 def test_a_damaged_image_is_named(tf, image_folder):
@@ -164,10 +162,10 @@ def test_a_damaged_image_is_named(tf, image_folder):
     data = load_folder(image_folder)
     victim.write_bytes(content[: len(content) // 2])
     with pytest.raises(RunError, match=victim.name):
-        data.cached("memory")
+        data.in_memory()
 
 
 def test_more_images_than_there_is_memory_are_refused(tf, image_folder, monkeypatch):
     monkeypatch.setattr("elastictrainer.data.image_data.memory_bytes", lambda: 10_000)
     with pytest.raises(UsageError, match="--cache memory: the decoded images take "):
-        load_folder(image_folder).cached("memory")
+        load_folder(image_folder).in_memory()

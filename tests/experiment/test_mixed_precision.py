@@ -45,7 +45,7 @@ def precisions(model):
 def test_a_run_trains_records_resumes_and_is_exported(tf, settings, tmp_path):
     run = RunFolder.create(tmp_path / "run")
     summary = train(settings, run, resume=False)
-    assert summary["steps"] == 18 and summary["replayed_share"] > 0 and np.isfinite(summary["loss_last"])
+    assert summary["steps"] == 18 and summary["cached_share"] > 0 and np.isfinite(summary["loss_last"])
     assert train(settings, run, resume=True)["loss_last"] == summary["loss_last"]
     model = tf.keras.models.load_model(run.model_path)
     assert precisions(model) == {"first": "bfloat16", "second": "bfloat16", "exact_head": "float32"}
@@ -78,7 +78,7 @@ def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
     model = assembly.make_model(settings, 2)
     metadata = profiling.profile_metadata(settings, model, (16, 16, 3), 2)
     images, labels = tf.zeros((4, 16, 16, 3)), tf.constant([0, 1, 0, 1])
-    options = {"warmup": 1, "steps": 1, "calibrate_s": 0}
+    options = {"warmup_steps": 1, "steps": 1, "calibrate_s": 0}
     optimizer = assembly.make_optimizer(settings)
     profile = profiling.make_profile(model, (images, labels), optimizer, metadata, **options)
     assert not profiling.differences(profile, model, metadata)

@@ -35,6 +35,26 @@ def test_command_line_wins_over_the_file(tmp_path):
     assert read(["--config", str(file)], ProfileSettings).validate == 3
 
 
+def test_a_file_with_every_setting_serves_both_commands(tmp_path):
+    file = tmp_path / "c.yaml"
+    values = {"warmup": 0.2, "warmup_steps": 30, "output": "runs/mine", "profile": "p.json"}
+    for settings in (ProfileSettings, TrainSettings):
+        known = {field.name: field.default for field in dataclasses.fields(settings)}
+        values = {**{name: value for name, value in known.items() if value is not None}, **values}
+    file.write_text("".join(f"{name}: {value}\n" for name, value in values.items()))
+    arguments = ["--config", str(file)]
+    trained, profiled = read(arguments), read(arguments, ProfileSettings)
+    assert (trained.warmup, trained.output, trained.profile) == (0.2, "runs/mine", "p.json")
+    assert (profiled.warmup_steps, profiled.profile) == (30, "p.json")
+
+
+def test_the_former_options_of_et_profile_are_accepted_on_its_command_line_alone(tmp_path):
+    settings = read(["--warmup", "7", "--output", "p.json"], ProfileSettings)
+    assert (settings.warmup_steps, settings.profile) == (7, "p.json")
+    (tmp_path / "c.yaml").write_text("warmup: 7\noutput: p.json\n")
+    assert read(["--config", str(tmp_path / "c.yaml")], ProfileSettings) == read([], ProfileSettings)
+
+
 def test_published_option_names_are_accepted():
     settings = read(
         "--model_name vgg16 --dataset_name oxford_iiit_pet --train_type elastic_training --input_size 224 "
@@ -176,9 +196,4 @@ def test_help_has_groups_names_and_no_aliases():
     headings = [line[:-1] for line in said.splitlines() if re.fullmatch(r"[a-z ]+:", line)]
     assert headings == ["options", "model", "data", "speed", "training", "profile", "run", "several devices"]
     assert "--optimizer {sgd,adam,adamw}" in said and "--weights FILE" in said and "--data-dir DIR" in said
-    assert not re.search(r"--\w+_\w+|--train_type|--time-budget", said)
-
-
-@pytest.mark.parametrize("option", ["--rho", "--time-budget", "--time_budget"])
-def test_rho_has_a_name_that_says_what_it_is(option):
-    assert read([option, "0.25"]).rho == 0.25
+    assert not re.search(r"--\w+_\w+|--train_type", said)

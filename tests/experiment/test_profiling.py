@@ -28,7 +28,7 @@ def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
         batch(tf),
         tf.keras.optimizers.SGD(0.1),
         {"model": "mine"},
-        warmup=1,
+        warmup_steps=1,
         steps=2,
         calibrate_s=0.1,
     )
@@ -45,7 +45,7 @@ def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf
     def limited(limit):
         resident.keep_nothing()
         profile = profiling.make_profile(
-            model, images, optimizer, {}, limit, warmup=1, steps=2, calibrate_s=0
+            model, images, optimizer, {}, limit, warmup_steps=1, steps=2, calibrate_s=0
         )
         return MemoryLimit(limit, profile, model, optimizer)
 

@@ -210,7 +210,7 @@ def test_training_options_are_the_same_after_an_interruption(settings, run, imag
     }
     chosen = settings(**options)
     expected, lines = interrupted(chosen, run)
-    assert expected["replayed_share"] == 1
+    assert expected["cached_share"] == 1
     rates = [line["learning_rate"] for line in lines[1:]]
     assert 0.003 > rates[0] > rates[1] > rates[2] >= 0
     assert train(chosen, run, resume=True)["loss_last"] == pytest.approx(expected["loss_last"], rel=1e-6)

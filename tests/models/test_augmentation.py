@@ -53,7 +53,7 @@ def test_rotation_is_the_largest_in_turns(tf):
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Augmentation)])
-def test_each_part_is_recorded_with_the_frozen_work(tf, field):
+def test_each_part_is_cached_with_the_frozen_work(tf, field):
     """A layer draws once for an example; the cut lies behind it, at the trained head."""
     from elastictrainer.reuse.activation_cache import ActivationCache
     from elastictrainer.reuse.forward_pass import ForwardPass

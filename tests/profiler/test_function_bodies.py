@@ -72,7 +72,7 @@ def test_recurrent_layers_are_attributed(tf):
     sequence = layers.GRU(64, return_sequences=True, name="lower")(layers.Embedding(50, 32)(tokens))
     model = tf.keras.Model(tokens, layers.Dense(3, name="head")(layers.LSTM(48, name="upper")(sequence)))
     batch = tf.random.uniform((16, 24), 0, 50, tf.int64), tf.random.uniform((16,), 0, 3, tf.int64)
-    profile = quick_profile(model, batch, warmup=2, steps=4)
+    profile = quick_profile(model, batch, warmup_steps=2, steps=4)
     assert profile.metadata["coverage"] > 0.98, profile.metadata["unattributed"]
     head, upper, lower = ([word in name for name in profile.names] for word in ("head", "upper", "lower"))
     # A layer's tensors cost its backward loop; a deeper one's the loops above it too.

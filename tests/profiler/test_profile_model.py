@@ -12,7 +12,7 @@ def test_profile_of_a_small_network(tf):
     model = small_network(tf)
     batch = next(ArrayData(tf).train(0))
     before = [v.numpy() for v in model.variables]
-    profile = quick_profile(model, batch, warmup=2, steps=4, validate=3, metadata={"model": "small"})
+    profile = quick_profile(model, batch, warmup_steps=2, steps=4, validate=3, metadata={"model": "small"})
     assert profile.names == tuple(tensor_names(model))
     assert profile.metadata["coverage"] > 0.95 and profile.metadata["model"] == "small"
     assert profile.full_ms == pytest.approx(profile.metadata["step_ms"])

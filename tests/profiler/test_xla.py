@@ -73,7 +73,7 @@ def test_one_tensor_in_what_xla_compiles_is_charged_as_a_whole(tf):
     assert compiled_functions(step.graph.as_graph_def().library), (
         "nothing is compiled: this test shows nothing"
     )
-    profile = quick_profile(model, batch, warmup=2, steps=4)
+    profile = quick_profile(model, batch, warmup_steps=2, steps=4)
     assert profile.metadata["coverage"] > 0.98, profile.metadata["unattributed"]
     grouped, plain = ([word in name for name in profile.names] for word in ("grouped", "plain"))
     assert not any("frozen" in name for name in profile.names)

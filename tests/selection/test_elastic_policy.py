@@ -77,9 +77,9 @@ def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
     (record, _) = json.loads(json.dumps(run.records, allow_nan=False))
     assert set(record) == {
         *("step", "selected", "rho_target", "predicted_ms", "predicted_ratio", "importance"),
-        *("importance_selected", "importance_positive", "kept_previous", "over_budget", "recorded"),
+        *("importance_selected", "importance_positive", "kept_previous", "over_budget", "cached"),
     }
-    assert record["selected"] == [2, 3] and record["rho_target"] == 0.65 and not record["recorded"]
+    assert record["selected"] == [2, 3] and record["rho_target"] == 0.65 and not record["cached"]
     assert run.said[0].startswith("selected 2 of 4 ")
 
 
@@ -100,7 +100,7 @@ def test_where_nothing_can_be_recorded_the_same_scores_choose_again():
     plain = run.policy.mask
     run.policy.settle(0)
     assert plain.sum() < cached.sum() and len(run.policy.masks) == 1 and run.policy.interval == 1
-    assert [record["recorded"] for record in run.records] == [False]
+    assert [record["cached"] for record in run.records] == [False]
 
 
 def test_a_target_below_what_can_be_had_becomes_the_cheapest_selection():

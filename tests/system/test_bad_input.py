@@ -52,7 +52,7 @@ def workshop(tf, tmp_path_factory):
 
         assert (
             profile.main(
-                [*SMALL, *"--output profile.json --steps 2 --warmup 1 --calibration-seconds 1".split()]
+                [*SMALL, *"--profile profile.json --steps 2 --warmup-steps 1 --calibration-seconds 1".split()]
             )
             == 0
         )
@@ -316,8 +316,8 @@ BAD = {
     ),
     "output is a file": (("et-train", *PROFILED, "--output", "profile.json"), "cannot write to profile.json"),
     "output too long": (("et-train", *PROFILED, "--output", "x" * 300), "File name too long"),
-    "profile into a folder": (("et-profile", *SMALL, "--output", "images"), "profile images"),
-    "profile nowhere": (("et-profile", *SMALL, "--output", "/proc/p.json"), "profile /proc/p.json"),
+    "profile into a folder": (("et-profile", *SMALL, "--profile", "images"), "profile images"),
+    "profile nowhere": (("et-profile", *SMALL, "--profile", "/proc/p.json"), "profile /proc/p.json"),
     "output cannot be": (("et-train", *PROFILED, "--output", "/proc/run"), "cannot write to /proc/run"),
     "resume nothing": (("et-train", "--resume", "nowhere"), "nowhere is no run"),
     "resume and more": (("et-train", "--resume", "run", "--rho", "0.6"), "leave out --rho"),

@@ -20,7 +20,7 @@ SHARED = (
     *"--epochs 2 --interval 1 --importance-batches 2".split(),
 )
 
-QUICK_PROFILE = ("--steps", "2", "--warmup", "5", "--calibration-seconds", "1")
+QUICK_PROFILE = ("--steps", "2", "--warmup-steps", "5", "--calibration-seconds", "1")
 
 
 def addresses(count):
@@ -88,7 +88,7 @@ def workshop(tmp_path_factory):
                 folder,
                 "et-profile",
                 *SHARED[:8],
-                *"--batch-size 2 --output measured.json".split(),
+                *"--batch-size 2 --profile measured.json".split(),
                 *QUICK_PROFILE,
             )
         ]
@@ -181,7 +181,7 @@ RECORDING = (
 @pytest.fixture(scope="module")
 def recording(workshop):
     """A run of two workers that record their own shares, left alone; its folders."""
-    measure = (*DEEPER, "--batch-size", "2", "--output", "deeper.json", *QUICK_PROFILE)
+    measure = (*DEEPER, "--batch-size", "2", "--profile", "deeper.json", *QUICK_PROFILE)
     finish([Process(workshop, "et-profile", *measure)])
     # On a busy machine it may not pay to record steps of a millisecond; here it does.
     reusable_chain(chain_like(Profile.load(workshop / "deeper.json"), 2)).save(workshop / "deeper.json")
@@ -193,8 +193,8 @@ def recording(workshop):
 @pytest.mark.slow
 def test_workers_record_and_replay_their_own_shares(workshop, recording):
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in recording]
-    assert summaries[0]["replayed_share"] == summaries[1]["replayed_share"] >= 0.5
-    assert all(summary["recorded_bytes"] for summary in summaries)
+    assert summaries[0]["cached_share"] == summaries[1]["cached_share"] >= 0.5
+    assert all(summary["cache_bytes"] for summary in summaries)
     for a, b in zip(*map(weights, recording)):
         np.testing.assert_array_equal(a, b)
 
@@ -202,7 +202,7 @@ def test_workers_record_and_replay_their_own_shares(workshop, recording):
 @pytest.mark.slow
 def test_workers_killed_while_they_replay_go_on_as_if_they_were_not(workshop, recording):
     lines = map(json.loads, (recording[0] / "selections.jsonl").read_text().splitlines())
-    frozen = [line["recorded"] and len(line["selected"]) < len(line["importance"]) for line in lines]
+    frozen = [line["cached"] and len(line["selected"]) < len(line["importance"]) for line in lines]
     interval = frozen.index(True)
     both = start(workshop, [(*RECORDING, "--output", "shares")] * 2)
     wait_for_step(
@@ -239,7 +239,7 @@ if '"index": 1' in os.environ.get("TF_CONFIG", ""):
     assert "not cached: process 1 " in said[0]
     names = ("together", "together-worker1")
     summaries = [json.loads((workshop / name / "summary.json").read_text()) for name in names]
-    assert [summary["replayed_share"] for summary in summaries] == [0.0, 0.0]
+    assert [summary["cached_share"] for summary in summaries] == [0.0, 0.0]
     for a, b in zip(*(weights(workshop / name) for name in names)):
         np.testing.assert_array_equal(a, b)
 

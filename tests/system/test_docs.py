@@ -103,9 +103,6 @@ def test_examples_run(tf, rough_profiles, name, tmp_path, monkeypatch, capsys):
     if name == "keras.md":
         assert (tmp_path / "profile.json").exists() and "ms own gradient" in capsys.readouterr().out
         return
-    from elastictrainer.selection import schemes
-
-    assert schemes.create("odd-tensors").mask(
-        tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=(3,))])
-    ).tolist() == [False, True]
-    assert schemes.create("by-largest-gradient").importance_metric == "largest-gradient"
+    layer = tf.keras.layers.Dense(2, input_shape=(3,))
+    assert place["OddTensors"]().mask(tf.keras.Sequential([layer])).tolist() == [False, True]
+    assert place["ByLargestGradient"]().importance_metric == "largest-gradient"

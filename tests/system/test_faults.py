@@ -39,7 +39,7 @@ def wait_for(process, word):
 def workshop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     make_images(folder / "images", train=24)
-    run(folder, "et-profile", *NETWORK, *"--output profile.json --steps 3 --calibration-seconds 1".split())
+    run(folder, "et-profile", *NETWORK, *"--profile profile.json --steps 3 --calibration-seconds 1".split())
     return folder
 
 
@@ -81,7 +81,7 @@ def test_killed_at_random_moments_the_result_is_the_same(workshop, tf):
     said = finished(start(workshop, "--resume", "parts"))
     assert "resumed after step" in said and (while_writing or KILLS < 20)
     # Most of its steps replay, so most of the kills come while it does.
-    assert json.loads((workshop / "whole" / "summary.json").read_text())["replayed_share"] > 0.5
+    assert json.loads((workshop / "whole" / "summary.json").read_text())["cached_share"] > 0.5
     for log in ("metrics.jsonl", "selections.jsonl"):
         assert lines(workshop / "whole" / log) == lines(workshop / "parts" / log)
     weights = [

@@ -298,7 +298,7 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
         "SCHEMES": "elastic study_schemes:Size",
         "ONLY": "seed?/[efS]*[19]",  # full-1, elastic-0.9, Size-0.9
         "OUTPUT": "out",
-        "PYTHONPATH": f"{Path(__file__).parents[1]}:{SCRIPTS.parent / 'studies'}",
+        "PYTHONPATH": f"{Path(__file__).parents[1] / 'helpers'}:{SCRIPTS.parent / 'studies'}",
     }
     options = ("--image-size", "16", "--learning-rate", "0.003", "--calibration-seconds", "2")
     said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", arguments=options, **settings)

@@ -62,7 +62,7 @@ def test_every_scheme_starts_from_the_solved_head(tf, scheme):
 def test_one_pass_gives_features_and_recording(tf):
     data = ArrayData(tf, steps=20)
     _, history, _, _ = run_of(tf, scheme="freeze-below", data=data, interval=4)
-    assert history.elastic["replayed_share"] == 1.0
+    assert history.elastic["cached_share"] == 1.0
     # One pass of 20; what builds the model, times full steps, and what tf.data reads ahead.
     assert data.asked < 20 + 20
 
@@ -100,7 +100,7 @@ def test_replayed_steps_use_the_solved_head_also_where_its_kernel_does_not_train
 
     monkeypatch.setattr(ElasticPolicy, "_choose", bias_alone)
     _, history, said, noting = run_of(tf, epochs=2)
-    assert history.elastic["replayed_share"] > 0
+    assert history.elastic["cached_share"] > 0
     assert sum("cache again" in line for line in said) == 1
     (record,) = noting.records
     assert history.history["loss"][0] < record["loss"] + 0.2

@@ -81,9 +81,7 @@ def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scal
 def test_recordings_and_steps_share_what_is_left(model):
     limit = limit_of(model, 1000 * _MB)
     unused = limit._limit - memory_limit.usable(limit._limit)
-    left = (
-        1000 * _MB - unused - 40 * _MB - 50 * _MB
-    )  # the cheapest tensor; minibatches
+    left = 1000 * _MB - unused - 40 * _MB - 50 * _MB  # the cheapest tensor; minibatches
     assert limit.cache_bytes == pytest.approx(left / 4, rel=0.02)
     assert limit.reuse(ReuseSettings()).kept_bytes == limit.cache_bytes
     assert limit.reuse(ReuseSettings(memory=5)).kept_bytes == 5

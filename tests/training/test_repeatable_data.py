@@ -120,7 +120,7 @@ def forms_of_composed(tf, images):
 def test_minibatches_that_were_composed_stay_together(tf, images, form):
     given, options = forms_of_composed(tf, images)[form]
     history, _ = trained(tf, *given, **options)
-    assert history.elastic["replayed_share"] == 1.0
+    assert history.elastic["cached_share"] == 1.0
     assert history.history["distinct"] == pytest.approx([BATCH] * EPOCHS)
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
 
@@ -137,7 +137,7 @@ def test_shuffled_data_is_shuffled_when_it_is_replayed(tf, images, data, form):
         ),
     }[form]
     history, _ = trained(tf, *given, **options)
-    assert history.elastic["replayed_share"] == 1.0
+    assert history.elastic["cached_share"] == 1.0
     assert len(set(np.round(history.history["distinct"][:4], 5))) > 1
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
 
@@ -145,14 +145,14 @@ def test_shuffled_data_is_shuffled_when_it_is_replayed(tf, images, data, form):
 def test_minibatches_of_several_sizes_have_each_example_once(tf, data):
     parts = data.take(18).batch(BATCH).concatenate(data.skip(18).batch(BATCH))  # 4 4 4 4 2, 4 4 4 4 4 4 4 2
     history, _ = trained(tf, parts)
-    assert history.elastic["replayed_share"] == 1.0
+    assert history.elastic["cached_share"] == 1.0
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
 
 
 def test_a_dataset_with_its_number_of_steps_is_read_from_its_beginning(tf, data):
     """Keras keeps an iterator over epochs where it is told their steps."""
     history, _ = trained(tf, data.batch(BATCH).prefetch(4), steps_per_epoch=COUNT // BATCH)
-    assert history.elastic["replayed_share"] == 1.0
+    assert history.elastic["cached_share"] == 1.0
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
 
 
@@ -297,8 +297,8 @@ def test_arrays_that_are_changed_in_place_change_nothing_within_an_interval(tf, 
 def test_a_cache_in_a_file_is_recorded_only_at_the_users_word(tf, data, tmp_path):
     cached = data.shuffle(COUNT).cache(str(tmp_path / "cache")).batch(BATCH).prefetch(2)
     history, said = trained(tf, cached)
-    assert history.elastic["replayed_share"] == 0.0
+    assert history.elastic["cached_share"] == 0.0
     assert any("cache in a file " in line for line in said)
     history, _ = trained(tf, cached, reuse="always")  # now it is complete
-    assert history.elastic["replayed_share"] == 1.0
+    assert history.elastic["cached_share"] == 1.0
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)

@@ -130,7 +130,7 @@ def quick_profile(model, batch, loss=None, optimizer=None, **options):
     from elastictrainer import profile_model
     from elastictrainer.steps.objective import classification_loss
 
-    options = {"warmup": 1, "steps": 2, "calibrate_s": 0.3, **options}
+    options = {"warmup_steps": 1, "steps": 2, "calibrate_s": 0.3, **options}
     return profile_model(model, loss or classification_loss(), batch, optimizer, **options)
 
 

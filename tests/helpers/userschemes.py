@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer import Elastic, Scheme
-from elastictrainer.selection import importance, schemes
+from elastictrainer.selection import importance
 
 
 class OddTensors(Scheme):
@@ -19,7 +19,6 @@ def largest_gradient(gradients, variables):
     return [float(tf.reduce_max(tf.abs(g))) for g in gradients]
 
 
-@schemes.register("by-largest-gradient")
 class ByLargestGradient(Elastic):
     def __init__(self):
         super().__init__("largest-gradient")
