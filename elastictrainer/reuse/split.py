@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.profiler.attribution import depends_on
 from elastictrainer.reuse.cut import Cut, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
 from elastictrainer.reuse.storable import is_storable, row_bytes
@@ -59,9 +60,7 @@ class TracedStep:
         """
         graph: Any = step.source.graph
         internal = {id(outer): inner for outer, inner in graph.captures}
-        self._internal = {outer: id(inner) for outer, inner in internal.items()}
-        self._names_of_handles = {id(inner): inner.op.name for inner in internal.values()}
-        self._graph, self._step = graph, step
+        self._graph, self._step, self._internal = graph, step, internal
         self._states = {
             id(internal[id(v.handle)]): v for v in tf_variables(random_states) if id(v.handle) in internal
         }
@@ -94,15 +93,8 @@ class TracedStep:
 
     def members(self, variables: Sequence[Any]) -> List[int]:
         """Return, for each op, the `variables` that it depends on, as bits: variable i is bit i."""
-        depends_on = [0] * len(self.ops.operations)
-        for i, variable in enumerate(tf_variables(variables)):
-            name = self._names_of_handles.get(self._internal.get(id(variable.handle), 0))
-            if name in self._position:
-                depends_on[self._position[name]] |= 1 << i
-        for k, op in enumerate(self.ops.operations):
-            for tensor in op.inputs:
-                depends_on[k] |= depends_on[self._position[tensor.op.name]]
-        return depends_on
+        handles = [self._internal.get(id(variable.handle)) for variable in tf_variables(variables)]
+        return depends_on(self.ops.operations, handles)
 
     def edge_of(self, inside: Set[int]) -> List[Any]:
         """Return the tensors of the ops `inside` that others read, those of placeholders aside."""
@@ -238,7 +230,7 @@ class TracedStep:
         return suffix
 
     def _handle(self, variable: Any) -> int:
-        return self._internal[id(variable.handle)]
+        return id(self._internal[id(variable.handle)])
 
     def _draws_of(self, states: Set[int]) -> List[Any]:
         """Return the ops that move the random `states` on."""
