@@ -19,7 +19,7 @@ from elastictrainer.profiler.xplane import Trace
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.keras_compat import name_of
+from elastictrainer.steps.keras_compat.variables import name_of
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import preserve_variables
 

@@ -19,7 +19,7 @@ from elastictrainer.reuse.split import NotCacheable, SplitStep, TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graph_part import optimised
-from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.step_part import flat
 
 _SPARE = 0.1  # of the free disk space stays free: other programs write too

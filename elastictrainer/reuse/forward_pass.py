@@ -6,7 +6,7 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.op_costs import OpCosts, weights_of
 from elastictrainer.reuse.split import TracedStep
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import Objective
 
 

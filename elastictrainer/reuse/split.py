@@ -14,7 +14,7 @@ from elastictrainer.reuse.frozen_ops import frozen_ops
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.runs import resident
 from elastictrainer.steps.graph_part import NotAPart, optimised
-from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.step_part import StepPart, flat
 

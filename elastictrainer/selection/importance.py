@@ -11,7 +11,7 @@ import tensorflow as tf
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.graph_part import optimised
-from elastictrainer.steps.keras_compat import name_of, tf_variables
+from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
 from elastictrainer.steps.snapshot import StoredValues, preserve_variables

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.runs import resident
-from elastictrainer.steps import optimizers
 from elastictrainer.steps.graph_part import GraphParts, optimised
-from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.keras_compat.own_steps import apply
+from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.step_part import DividedStep, StepPart, flat
 
@@ -83,7 +83,7 @@ class CompiledStep:
         outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
         pairs = [(g, v) for g, v in zip(self.gradients, self.variables) if g is not None]
         if pairs:
-            optimizers.apply(self.optimizer, pairs)
+            apply(self.optimizer, pairs)
         for metric in self.metrics:
             metric.update_state(y, outputs)
         for variable, value in zip(self._undone, before):

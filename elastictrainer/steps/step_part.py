@@ -9,7 +9,9 @@ import tensorflow as tf
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.graph_library import called
 from elastictrainer.steps.graph_part import READS, GraphParts, written_by
-from elastictrainer.steps.keras_compat import paused_steps, tf_variables
+from elastictrainer.steps.keras_compat.optimizer import paused_steps
+from elastictrainer.steps.keras_compat.own_steps import count_paused
+from elastictrainer.steps.keras_compat.variables import tf_variables
 
 
 @dataclass
@@ -105,7 +107,7 @@ class DividedStep:
 
         def finish() -> None:
             if trained:
-                optimizers.count_paused(self._optimizer, trained)
+                count_paused(self._optimizer, trained)
 
         whole = self._whole
         return StepPart(whole.source, whole.inputs, whole.labels, whole.loss, effects, finish)

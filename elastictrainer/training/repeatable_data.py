@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.steps.keras_compat import most_steps_per_epoch
+from elastictrainer.steps.keras_compat.fitting import most_steps_per_epoch
 
 # Steps of a tf.data pipeline, by their classes' names without "Dataset".
 _ANY_ORDER = {  # give the same examples in whatever order they get theirs

@@ -17,7 +17,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import require_reachable
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
-from elastictrainer.steps.keras_compat import validation_split_off
+from elastictrainer.steps.keras_compat.fitting import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import keras_callbacks, repeatable_data
 from elastictrainer.training.callback import TrainerCallback

@@ -161,14 +161,14 @@ def test_augmentation_and_an_inner_dropout_are_done_once_and_the_outer_one_is_no
 
 
 def test_what_the_prefix_reads_is_known(tf):
-    from elastictrainer.steps.keras_compat import name_of
+    from elastictrainer.steps.keras_compat.variables import name_of
 
     model = residual(tf)
     x = inputs_of(tf, model)
     step = trained_step(tf, model, ["c4"])
     traced, cut = cut_by_size(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
     fixed = {id(v) for v in traced.split(cut).fixed}
-    from elastictrainer.steps.keras_compat import tf_variable
+    from elastictrainer.steps.keras_compat.variables import tf_variable
 
     read = {name_of(v).split("/")[-2] for v in model.trainable_variables if id(tf_variable(v)) in fixed}
     assert read == {"c1", "c2", "c3"}

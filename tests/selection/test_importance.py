@@ -8,7 +8,8 @@ from elastictrainer import ImportanceEvaluator, Objective, RunError, UsageError
 from elastictrainer.experiment.assembly import configure
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.keras_compat import own_steps
+from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import classification_loss
 
 
@@ -62,7 +63,7 @@ def test_a_tensor_that_rested_is_scored_as_one_that_trains(tf, name):
     kernel, bias = model.trainable_variables
     for chosen in ([kernel, bias], [bias]):  # the kernel rests
         for _ in range(48):
-            optimizers.apply(used, [(-tf.ones(v.shape), v) for v in chosen])
+            own_steps.apply(used, [(-tf.ones(v.shape), v) for v in chosen])
         optimizers.reset_slots(used, [kernel])
     used.iterations.assign_add(3000)
     scores = ImportanceEvaluator(objective, used, momentum=False)([batch])

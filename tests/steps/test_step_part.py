@@ -6,7 +6,8 @@ import pytest
 from elastictrainer import Objective
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import name_of, paused_steps, tf_variables
+from elastictrainer.steps.keras_compat.optimizer import paused_steps
+from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
 from elastictrainer.steps.objective import classification_loss
 from networks import (
     assign,

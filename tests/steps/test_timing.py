@@ -8,7 +8,7 @@ from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import classification_loss
 from elastictrainer.steps.timing import time_steps
 
