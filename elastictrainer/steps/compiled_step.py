@@ -176,14 +176,14 @@ class CompiledSteps:
         """Return whether the step for `mask` (N,) bool is compiled."""
         return mask.tobytes() in self._steps
 
-    def full(self) -> Optional[CompiledStep]:
-        """Return the full step if it is compiled."""
+    def full_if_compiled(self) -> Optional[CompiledStep]:
+        """Return the full step; None where it is not compiled."""
         return self._steps.get(np.ones(len(self.objective.model.trainable_variables), bool).tobytes())
 
-    def step(self, mask: np.ndarray) -> CompiledStep:
-        """Make the step that trains the tensors of `mask` (N,) bool, which is not kept."""
+    def make(self, mask: np.ndarray) -> CompiledStep:
+        """Make the step that trains the tensors of `mask` (N,) bool, for the caller alone."""
         variables = [v for v, chosen in zip(self.objective.model.trainable_variables, mask) if chosen]
-        full = None if mask.all() else self.full()
+        full = None if mask.all() else self.full_if_compiled()
         return CompiledStep(self.objective, self.optimizer, variables, self.metrics, full)
 
     def get(self, mask: np.ndarray) -> CompiledStep:
@@ -192,7 +192,7 @@ class CompiledSteps:
         """
         key = mask.tobytes()
         if key not in self._steps:
-            self._steps[key] = self.step(mask)
+            self._steps[key] = self.make(mask)
             if len(self._steps) > self.size:
                 self._steps.popitem(last=False)
                 # A graph and its function refer to each other. The small blocks of a graph lie among larger
