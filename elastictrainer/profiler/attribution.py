@@ -60,9 +60,9 @@ def attribute(
     # By tensor: one op may yield the gradients of several variables.
     gradient_at: Dict[Tuple[str, int], int] = {}
     for i, gradient in enumerate(gradients):
-        for part in parts_of(gradient):
-            gradient_at[key_of(part)] = gradient_at.get(key_of(part), 0) | 1 << i
-            wanted_by[position[part.op.name]] |= 1 << i
+        for tensor in gradient_tensors(gradient):
+            gradient_at[key_of(tensor)] = gradient_at.get(key_of(tensor), 0) | 1 << i
+            wanted_by[position[tensor.op.name]] |= 1 << i
     spread_to_inputs(wanted_by)
 
     depends = depends_on(operations, handles)  # R(op)
@@ -114,7 +114,7 @@ def depends_on(operations: Sequence[Any], handles: Sequence[Any]) -> List[int]:
     return list(found.values())
 
 
-def parts_of(gradient: Any) -> List[Any]:
+def gradient_tensors(gradient: Any) -> List[Any]:
     """Return the tensors a gradient is made of: one, the two of an IndexedSlices, or none."""
     if gradient is None:
         return []

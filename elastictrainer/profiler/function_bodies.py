@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
 import numpy as np
 
-from elastictrainer.profiler.attribution import BACKWARD, Charge, key_of, parts_of
+from elastictrainer.profiler.attribution import BACKWARD, Charge, gradient_tensors, key_of
 from elastictrainer.profiler.xplane import Trace, charge_to
 from elastictrainer.steps.graph_library import CALLS, LOOPS, GraphLibrary
 
@@ -156,7 +156,7 @@ def _labelled_calls(
         for tensor in op.inputs if charge.kind == BACKWARD else ():
             wanted[key_of(tensor)] |= charge.members
     for i, gradient in enumerate(gradients):
-        for tensor in parts_of(gradient):
+        for tensor in gradient_tensors(gradient):
             wanted[key_of(tensor)] |= 1 << i
     for op, charge in zip(operations, charges):
         name = op.get_attr("f").name if op.type in CALLS else ""

@@ -145,15 +145,7 @@ def frozen_ops(
         if not uses_weight and (behind.intersection(sources) or masked and features):
             behind.add(k)
     frozen = from_input - moving
-    return FrozenOps(
-        operations,
-        frozen,
-        moving,
-        random,
-        behind & frozen,
-        frozen - by_value,
-        states,
-    )
+    return FrozenOps(operations, frozen, moving, random, behind & frozen, frozen - by_value, states)
 
 
 def _is_random(kinds: Set[str]) -> bool:

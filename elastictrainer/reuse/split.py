@@ -141,7 +141,9 @@ class TracedStep:
                 return _before_dropout(op.inputs[0])
         return None
 
-    def stop_where_examples_mix(self, minibatch: Any, known: Optional[Dict[str, str]] = None) -> None:
+    def stop_where_examples_mix(
+        self, minibatch: Any, known: Optional[Dict[str, str]] = None, held: Optional[float] = None
+    ) -> None:
         """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
 
         The first example must give the same among the others as among copies of itself. What has not one row
@@ -151,9 +153,21 @@ class TracedStep:
             minibatch: inputs and labels of a full size.
             known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are
                 added.
+            held: bytes of tensors that are compared at once; None: `most_held`.
         """
         known = {} if known is None else known
-        self._find_mixing(minibatch, known)
+        inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
+        batch = int(inputs[0].shape[0])
+        hidden = self.ops.random - set(self.ops.random_states)  # their draws cannot be repeated
+        new = [
+            tensor
+            for k in sorted(self.ops.frozen - self.ops.downstream(hidden))
+            if self.ops.operations[k].name not in known
+            for tensor in self.ops.operations[k].outputs
+            if is_storable(tensor, batch)
+        ]
+        for tensors in in_parts(new, batch, held or most_held()) if batch > 1 else ():
+            self._compare_examples(tensors, inputs, known)
         found = {k: known.get(self.ops.operations[k].name) for k in self.ops.frozen}
         mixing = {k for k, what in found.items() if what == MIXES}
         folding = {k for k, what in found.items() if what == FOLDS}
@@ -162,23 +176,6 @@ class TracedStep:
             frozen=self.ops.frozen - self.ops.downstream(mixing),
             valueless=self.ops.valueless | folding,
         )
-
-    def _find_mixing(self, minibatch: Any, known: Dict[str, str]) -> None:
-        inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
-        batch = int(inputs[0].shape[0])
-        hidden = self.ops.random - set(self.ops.random_states)  # their draws cannot be repeated
-        unsure = self.ops.downstream(hidden)
-        tensors = [
-            tensor
-            for k in sorted(self.ops.frozen - unsure)
-            if self.ops.operations[k].name not in known
-            for tensor in self.ops.operations[k].outputs
-            if is_storable(tensor, batch)
-        ]
-        if batch == 1:
-            return
-        for part in _parts_of(tensors, batch):
-            self._compare_examples(part, inputs, known)
 
     def _compare_examples(
         self, tensors: Sequence[Any], inputs: Sequence[tf.Tensor], known: Dict[str, str]
@@ -251,9 +248,13 @@ class TracedStep:
             raise NotCacheable(f"the step cannot be taken apart: {error}") from None
 
 
-def _parts_of(tensors: Sequence[Any], batch: int) -> Iterator[List[Any]]:
-    """Divide tensors into parts of few bytes each: a function holds all that it returns until it ends."""
-    most = _HELD if resident.keeps() else _HELD_LITTLE
+def most_held() -> float:
+    """Return the bytes of tensors that are compared at once."""
+    return _HELD if resident.keeps() else _HELD_LITTLE
+
+
+def in_parts(tensors: Sequence[Any], batch: int, most: float) -> Iterator[List[Any]]:
+    """Divide tensors into parts of so many bytes: a function holds all that it returns until it ends."""
     part: List[Any] = []
     held = 0.0
     for tensor in tensors:

@@ -104,7 +104,7 @@ class Steps:
         (attention, (["head"], ["attention_a"], ["norm_b", "embedding"])),
     ],
 )
-def test_what_is_cut_out_trains_as_what_is_traced(tf, network, selections):
+def test_a_part_of_the_full_step_trains_as_a_traced_step(tf, network, selections):
     steps = Steps(tf, network)
     for layers in selections:
         assert steps.is_part(layers), layers
@@ -154,7 +154,7 @@ def test_gradients_through_functions_are_traced(tf, network):
     steps.assert_alike(["inner"])
 
 
-def test_nothing_is_traced_where_there_is_a_full_step(tf):
+def test_a_selection_is_not_traced_where_there_is_a_full_step(tf):
     steps = Steps(tf, residual)
 
     def traced_again(*arguments, **options):
