@@ -37,7 +37,7 @@ class Study:
         from elastictrainer.experiment.settings import TrainSettings
         from elastictrainer.steps import optimizers
         from elastictrainer.steps.compiled_step import CompiledSteps
-        from elastictrainer.steps.keras_compat import name_of
+        from elastictrainer.steps.keras_compat.variables import name_of
         from elastictrainer.steps.objective import Objective, classification_loss
         from elastictrainer.training.evaluation import Evaluator
 

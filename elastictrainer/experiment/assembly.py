@@ -15,7 +15,7 @@ from elastictrainer.experiment.settings import CommonSettings
 from elastictrainer.models import zoo
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat import use_random_variables
+from elastictrainer.steps.keras_compat.variables import use_random_variables
 
 
 def configure(seed: int, deterministic: bool = False, mixed_precision: bool = False) -> None:

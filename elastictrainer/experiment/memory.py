@@ -11,7 +11,7 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs import resident
 from elastictrainer.runs.environment import memory_bytes
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.keras_compat import layers_inside
+from elastictrainer.steps.keras_compat.layers import layers_inside
 from elastictrainer.training import memory_limit
 
 _FLOAT = 4  # bytes

@@ -219,7 +219,7 @@ def make_profile(
     profile = profile_model(model, objective, batch, optimizer, **options)
     profile = with_reuse_costs(profile, objective, optimizer, batch)
     if fitting < examples:
-        if fitting > 1 and not undo:
+        if fitting > 1 and not options["undo"]:
             step = CompiledStep(objective, optimizer, model.trainable_variables, (accuracy,))
             profile.metadata["example_ms"] = _example_ms(step, batch)
         profile = for_batch(profile, fitting, examples)

@@ -17,7 +17,7 @@ from elastictrainer.fleet.partition import decoded_once
 from elastictrainer.fleet.settings import FleetSettings
 from elastictrainer.models.solved_head import SolvableHead, solve
 from elastictrainer.runs.files import write_csv
-from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.training.evaluation import Evaluator
 
 

@@ -21,7 +21,7 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.selection.plan import PLAIN_INTERVAL
 from elastictrainer.selection.settings import check_tensors
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.objective import classification_loss
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.trainer import Trainer

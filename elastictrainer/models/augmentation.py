@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 import tensorflow as tf
 
 from elastictrainer.registry import AUGMENT
-from elastictrainer.steps.keras_compat import layers_inside
+from elastictrainer.steps.keras_compat.layers import layers_inside
 
 # Layers that change their input in training only: all that `layers` makes.
 AUGMENTATION = (

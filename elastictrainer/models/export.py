@@ -19,7 +19,8 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
 from elastictrainer.selection import schemes
-from elastictrainer.steps.keras_compat import argmax, compute_in_float32, for_inference, save_for_serving
+from elastictrainer.steps.keras_compat.inference import compute_in_float32, for_inference, save_for_serving
+from elastictrainer.steps.keras_compat.layers import argmax
 
 LABELS = "labels.txt"
 PREPROCESSING = "preprocessing.txt"

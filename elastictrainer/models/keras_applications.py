@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.models.architecture import Architecture, WeightsFile
 from elastictrainer.models.preprocessing import probed
-from elastictrainer.steps.keras_compat import application_helpers
+from elastictrainer.steps.keras_compat.model_files import application_helpers
 
 _OPEN_SIZE = 224, 32  # of a network that names no size, MobileNetV3: what its weights are made for
 

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Tuple, Union
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat import application_layers, load_model
+from elastictrainer.steps.keras_compat.model_files import application_layers, load_model
 
 _MOST_CONFIG = 64_000_000  # bytes of config.json unpacked; ViT-B/16 has 0.2 million
 # These layers run code, or load a file of any kind, that their configuration names.

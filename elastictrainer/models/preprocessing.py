@@ -6,7 +6,7 @@ from typing import Any, Callable, List, Tuple, Union
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat import take
+from elastictrainer.steps.keras_compat.layers import take
 
 _RGB = (0, 1, 2)
 

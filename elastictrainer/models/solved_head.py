@@ -8,7 +8,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat import layers_before, tf_variable
+from elastictrainer.steps.keras_compat.layers import layers_before
+from elastictrainer.steps.keras_compat.variables import tf_variable
 
 # Strength of the L2 penalty, times the number of examples, on features whose mean squared norm is 1.
 # docs/results-appendix.md compares it with the best of a grid.

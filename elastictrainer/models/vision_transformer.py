@@ -6,7 +6,7 @@ from typing import Optional, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat import take
+from elastictrainer.steps.keras_compat.layers import take
 
 WEIGHTS = "ViT-B_16_imagenet21k+imagenet2012.npz"
 _URL = "https://github.com/faustomorales/vit-keras/releases/download/dl/" + WEIGHTS

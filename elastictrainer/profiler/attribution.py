@@ -60,19 +60,12 @@ def attribute(
     # By tensor: one op may yield the gradients of several variables.
     gradient_at: Dict[Tuple[str, int], int] = {}
     for i, gradient in enumerate(gradients):
-        for part in parts_of(gradient):
-            gradient_at[key_of(part)] = gradient_at.get(key_of(part), 0) | 1 << i
-            wanted_by[position[part.op.name]] |= 1 << i
+        for tensor in gradient_tensors(gradient):
+            gradient_at[key_of(tensor)] = gradient_at.get(key_of(tensor), 0) | 1 << i
+            wanted_by[position[tensor.op.name]] |= 1 << i
     spread_to_inputs(wanted_by)
 
-    # R(op): the tensors it depends on.
-    depends_on = [0] * count
-    for i, handle in enumerate(handles):
-        if handle is not None:
-            depends_on[position[handle.op.name]] |= 1 << i
-    for k in range(count):
-        for source in inputs[k]:
-            depends_on[k] |= depends_on[source]
+    depends = depends_on(operations, handles)  # R(op)
 
     # Updates: ops with a side effect on a tensor's handle; else ops with a side effect that follow its
     # gradient; and what these need.
@@ -96,7 +89,7 @@ def attribute(
     charges = []
     for k in range(count):
         if is_forward[k]:
-            charges.append(Charge(FORWARD, depends_on[k]))
+            charges.append(Charge(FORWARD, depends[k]))
         elif wanted_by[k]:
             charges.append(Charge(BACKWARD, wanted_by[k]))
         elif updates[k]:
@@ -106,7 +99,22 @@ def attribute(
     return [op.name for op in operations], charges
 
 
-def parts_of(gradient: Any) -> List[Any]:
+def depends_on(operations: Sequence[Any], handles: Sequence[Any]) -> List[int]:
+    """Return the tensors R(op) that each op depends on, as bits: tensor i is bit i.
+
+    `operations` and `handles` are as for `attribute`; a handle may be of an op that is not there.
+    """
+    found: Dict[str, int] = dict.fromkeys((op.name for op in operations), 0)
+    for i, handle in enumerate(handles):
+        if handle is not None and handle.op.name in found:
+            found[handle.op.name] |= 1 << i
+    for op in operations:
+        for tensor in op.inputs:
+            found[op.name] |= found.get(tensor.op.name, 0)
+    return list(found.values())
+
+
+def gradient_tensors(gradient: Any) -> List[Any]:
     """Return the tensors a gradient is made of: one, the two of an IndexedSlices, or none."""
     if gradient is None:
         return []

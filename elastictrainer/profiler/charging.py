@@ -11,7 +11,7 @@ from elastictrainer.profiler.function_bodies import bodies_of, charge_calls
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.xplane import Trace, charge_to, wall_shares
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import name_of
+from elastictrainer.steps.keras_compat.variables import name_of
 
 
 def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Profile:

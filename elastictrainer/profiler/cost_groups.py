@@ -1,6 +1,6 @@
 """Cost groups: which tensors belong to each, as a bit matrix with an amount per row. NumPy only."""
 
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -108,10 +108,9 @@ class CostGroups:
         """Return (N,) int: how many groups each tensor is in."""
         return sum((block.sum(axis=0) for _, block in self._blocks()), np.zeros(self.tensors, np.int64))
 
-    def amount_per_tensor(self, rows: Optional[np.ndarray] = None) -> np.ndarray:
-        """Return (N,): the summed amount of the groups each tensor is in, or of those in `rows` (G,) bool."""
-        amount = self.amount if rows is None else np.where(rows, self.amount, 0.0)
-        return sum((amount[part] @ block for part, block in self._blocks()), np.zeros(self.tensors))
+    def amount_per_tensor(self) -> np.ndarray:
+        """Return (N,): the summed amount of the groups each tensor is in."""
+        return sum((self.amount[rows] @ block for rows, block in self._blocks()), np.zeros(self.tensors))
 
     def amount_at_first_member(self, order: np.ndarray) -> np.ndarray:
         """Return (N,): each group's amount at its first member in `order` (N,); none for an empty group."""

@@ -13,29 +13,21 @@ from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
 import numpy as np
 
-from elastictrainer.profiler.attribution import BACKWARD, Charge, key_of, parts_of
+from elastictrainer.profiler.attribution import BACKWARD, Charge, gradient_tensors, key_of
 from elastictrainer.profiler.xplane import Trace, charge_to
+from elastictrainer.steps.graph_library import CALLS, LOOPS, GraphLibrary
 
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-LOOPS = ("While", "StatelessWhile")
 _LOWERED = re.compile(r"/(body|cond)/_\d+/")  # TensorFlow takes a loop apart into ops, and numbers its body
 
 Labels = Dict[str, int]
 Bodies = Dict[str, Dict[str, str]]
 
 
-class Functions:
+class Functions(GraphLibrary):
     """The functions of a graph, for asking what their outputs depend on.
 
-    Labels are sets as bits: what an output is wanted for. Sources are the functions' definitions,
-    `GraphDef.library`.
+    Labels are sets as bits: what an output is wanted for.
     """
-
-    def __init__(self, library: Any):
-        self._by_name = {function.signature.name: function for function in library.function}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._by_name
 
     def labelled(self, name: str, outputs: List[int]) -> Tuple[List[int], Labels]:
         """Label a function's inputs and ops with the tensors whose gradients need them.
@@ -48,7 +40,7 @@ class Functions:
             A label for each input; and for each op by name, those in called functions under their bare names,
             those in loops as `LOOP/body/OP` and `LOOP/cond/OP`; 0 for what no labelled output needs.
         """
-        function = self._by_name[name]
+        function = self.functions[name]
         nodes = {node.name: node for node in function.node_def}
         arguments = [argument.name for argument in function.signature.input_arg]
         argument_labels: Labels = dict.fromkeys(arguments, 0)
@@ -85,7 +77,7 @@ class Functions:
 
     def _inside(self, node: Any) -> bool:
         attribute = "f" if node.op in CALLS else "body"
-        return node.op in (*CALLS, *LOOPS) and node.attr[attribute].func.name in self
+        return node.op in (*CALLS, *LOOPS) and node.attr[attribute].func.name in self.functions
 
     def _through(self, node: Any, of_output: Dict[int, int]) -> Tuple[List[int], Labels]:
         """Label, as `labelled` does, the function that a node calls, or runs in a loop."""
@@ -164,11 +156,11 @@ def _labelled_calls(
         for tensor in op.inputs if charge.kind == BACKWARD else ():
             wanted[key_of(tensor)] |= charge.members
     for i, gradient in enumerate(gradients):
-        for tensor in parts_of(gradient):
+        for tensor in gradient_tensors(gradient):
             wanted[key_of(tensor)] |= 1 << i
     for op, charge in zip(operations, charges):
         name = op.get_attr("f").name if op.type in CALLS else ""
-        if name in functions and name not in compiled:
+        if name in functions.functions and name not in compiled:
             yield (op, charge, *functions.labelled(name, [wanted[key_of(output)] for output in op.outputs]))
 
 

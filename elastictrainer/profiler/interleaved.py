@@ -4,7 +4,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.profiler.capture import SETTLED, step_ms, warm_up
+from elastictrainer.steps.timing import SETTLED, step_ms, warm_up
 
 _MOST_STEPS = 160  # under each selection: more of short steps do not change the mean
 _LONG_S = 0.15  # a step that takes as long is a turn by itself; `ratios_to_full` says why
@@ -39,8 +39,8 @@ def ratios_to_full(
         batch: inputs and labels.
         seconds: to measure for.
         rounds: the least number of turns of each selection.
-        warmup: runs of each step before it is timed, as of `capture.warm_up`.
-        timed: runs a step so many times and returns the ms of each, as `capture.step_ms`.
+        warmup: runs of each step before it is timed, as of `timing.warm_up`.
+        timed: runs a step so many times and returns the ms of each, as `timing.step_ms`.
         repeat: calls a function that measures one round so many times; it may leave disturbed rounds out.
     """
     turns = [*masks, full]

@@ -14,7 +14,7 @@ from elastictrainer.profiler.memory_groups import held_memory
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.runs import resident
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.optimizers import slot_bytes
 
 # Where it cannot be measured, as MobileNetV2 was on x86 with TensorFlow 2.15: of an op's node in a graph, and

@@ -12,6 +12,7 @@ from elastictrainer.profiler import storage
 from elastictrainer.profiler.cost_groups import Amounts, CostGroups
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.runs.files import write_json
 
 _LONGEST_STEP_MS = 1e9  # no step takes eleven days; such sums come from a damaged file
 
@@ -183,13 +184,6 @@ class Profile:
         return self.forward.amount_at_first_member(self.order)
 
     @cached_property
-    def t_shared(self) -> np.ndarray:
-        """Return (N,) ms: t_dy, and the unfreeze cost of forward work whose member nearest the output is the
-        tensor.
-        """
-        return self.shared.amount_at_first_member(self.order)
-
-    @cached_property
     def forward_ms(self) -> float:
         """Return the ms of every step, whatever is selected: the forward pass with all of it frozen."""
         done_ms = self.reuse.once.always if self.reuse is not None and self.uses_cache else 0.0
@@ -283,14 +277,6 @@ class Profile:
             return None
         return self.flops.always + self.flops.active_amount(self.as_mask(mask))
 
-    def chain_time(self, mask: Mask) -> float:
-        """Predict the ms of a step under `mask` by the paper's chain: never less than `step_time`."""
-        mask = self.as_mask(mask)
-        # t_dy up to and with the earliest selected tensor, as in the worked example of the paper's Sec. 3.3;
-        # its Eq. 7 leaves that tensor's own t_dy out.
-        shared_ms = self.t_shared[~self.is_earlier(mask)].sum()
-        return self.forward_ms + float(shared_ms + self.t_dw[mask].sum()) + self._depth_ms(mask)
-
     def to_json(self) -> Dict[str, Any]:
         """Return the profile as plain JSON values."""
         return storage.to_json(self)
@@ -302,7 +288,7 @@ class Profile:
 
     def save(self, path: Union[str, Path]) -> None:
         """Write the profile as JSON, completely or not at all."""
-        storage.write(self, path)
+        write_json(path, self.to_json())
 
     @classmethod
     def load(cls, path: Union[str, Path]) -> "Profile":

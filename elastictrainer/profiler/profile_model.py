@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler import calibration
-from elastictrainer.profiler.capture import SETTLED, capture, step_ms, warm_up
+from elastictrainer.profiler.capture import capture
 from elastictrainer.profiler.charging import profile_from_trace
 from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.memory_profile import measured_steps, step_memory, variable_bytes
@@ -19,9 +19,10 @@ from elastictrainer.profiler.xplane import Trace
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.keras_compat import name_of
+from elastictrainer.steps.keras_compat.variables import name_of
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import preserve_variables
+from elastictrainer.steps.timing import SETTLED, step_ms, warm_up
 
 _MEASURED = 2  # steps after the first one, of whose memory the peak is taken
 _MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
@@ -128,14 +129,14 @@ def profile_model(
             profile.metadata["calibration_seconds"] = 0.0
             return profile
         profile.metadata["calibration_seconds"] = calibrate_s
-        cache = CompiledSteps(objective, optimizer, metrics, size=3)
+        compiled = CompiledSteps(objective, optimizer, metrics, size=3)
         masks = [calibration.cheapest(profile), calibration.earliest(profile)]
-        ratios = ratios_to_full(cache.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup_steps)
+        ratios = ratios_to_full(
+            compiled.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup_steps
+        )
         profile = calibration.calibrated(profile, *ratios)
         if validate:
-            profile.validation = validate_profile(
-                profile, objective, optimizer, batch, metrics, validate, seed
-            )
+            profile.validation = validate_profile(profile, compiled, batch, validate, seed)
     return profile
 
 

@@ -1,4 +1,4 @@
-"""A profile that was measured on fewer examples than a minibatch has. NumPy only."""
+"""A profile that was measured on fewer examples than a minibatch has. No TensorFlow."""
 
 import dataclasses
 

@@ -13,16 +13,10 @@ from elastictrainer.errors import UsageError, shortened
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.step_memory import StepMemory
-from elastictrainer.runs.files import write_json
 
 FORMAT = "elastictrainer-profile"
 VERSION = 1  # raised by a change after which an older program would misread a file
 _Profile = TypeVar("_Profile")
-
-
-def write(profile: Any, path: Union[str, Path]) -> None:
-    """Write a profile (Profile), completely or not at all."""
-    write_json(path, to_json(profile))
 
 
 def read(path: Union[str, Path], make: Callable[[Any], _Profile]) -> _Profile:

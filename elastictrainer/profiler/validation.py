@@ -1,13 +1,12 @@
 """Compare the time model with the clock: random selections, predicted and measured."""
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
 from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.compiled_step import CompiledSteps
-from elastictrainer.steps.objective import Objective
 
 _SECONDS = 3.0  # of each selection
 
@@ -29,13 +28,7 @@ def random_masks(profile: Profile, count: int, seed: int) -> List[np.ndarray]:
 
 
 def validate_profile(
-    profile: Profile,
-    objective: Objective,
-    optimizer: Any,
-    batch: Tuple[Any, Any],
-    metrics: Sequence[Any],
-    count: int,
-    seed: int,
+    profile: Profile, steps: CompiledSteps, batch: Tuple[Any, Any], count: int, seed: int
 ) -> List[Dict[str, Any]]:
     """Measure `count` random selections.
 
@@ -45,10 +38,9 @@ def validate_profile(
     Returns:
         One {"selected": ascending indices, "predicted_ms", "measured_ms"} per selection.
     """
-    cache = CompiledSteps(objective, optimizer, metrics, size=2)
     rows = []
     for mask in random_masks(profile, count, seed):
-        (ratio,) = ratios_to_full(cache.get, [mask], profile.connected, batch, _SECONDS).tolist()
+        (ratio,) = ratios_to_full(steps.get, [mask], profile.connected, batch, _SECONDS).tolist()
         rows.append(
             {
                 "selected": np.flatnonzero(mask).tolist(),

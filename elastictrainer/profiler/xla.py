@@ -5,7 +5,8 @@ from typing import Any, Dict, Sequence
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.profiler.function_bodies import CALLS, compiled_functions
+from elastictrainer.profiler.function_bodies import compiled_functions
+from elastictrainer.steps.graph_library import CALLS, called
 
 _PASSED_ON = ("ReadVariableOp", "Identity", "Cast")  # between a tensor and the call that computes with it
 
@@ -40,9 +41,8 @@ def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str
     # Inside another function the arguments of a call do not show what it computes with.
     for function in library.function if compiled else ():
         if function.signature.name not in compiled:
-            attributes = [value for node in function.node_def for value in node.attr.values()]
-            called = {f.name for value in attributes for f in (value.func, *value.list.func)}
-            refused.update(dict.fromkeys(called & compiled, ()))
+            inside = {name for node in function.node_def for name in called(node)}
+            refused.update(dict.fromkeys(inside & compiled, ()))
     for name, inputs in refused.items():
         name_of = {handle.name: tensor for handle, tensor in zip(handles, names) if handle is not None}
         tensors = sorted({name_of[s.name] for s in map(_source, inputs) if s.name in name_of})

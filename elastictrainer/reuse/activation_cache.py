@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-import zlib
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Tuple
 
@@ -19,7 +18,8 @@ from elastictrainer.reuse.split import NotCacheable, SplitStep, TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graph_part import optimised
-from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.keras_compat.variables import random_states
+from elastictrainer.steps.snapshot import digest
 from elastictrainer.steps.step_part import flat
 
 _SPARE = 0.1  # of the free disk space stays free: other programs write too
@@ -122,7 +122,7 @@ class ActivationCache:
         """Return a checksum of the variables that the cached activations depend on; steps leave them as they
         are.
         """
-        return sum(zlib.crc32(variable.numpy().tobytes()) for variable in self._split.fixed)  # in any order
+        return sum(digest([variable]) for variable in self._split.fixed)  # in any order
 
     def close(self) -> None:
         """Free memory and disk space."""

@@ -3,7 +3,6 @@
 import dataclasses
 import gc
 import itertools
-import time
 from typing import Any, Callable, Dict, Sequence, Tuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, PLAIN
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import preserve_variables
+from elastictrainer.steps.timing import elapsed_ms
 
 _MOST_CUTS = 200  # depths whose cut is looked for: those between have that of the next one inwards
 _MB = (0.02, 2.0)  # of a minibatch, that writing and reading are timed with
@@ -64,19 +64,10 @@ def _measured(profile: Profile, objective: Objective, optimizer: Any, batch: Tup
         if members[k]:
             once[members[k]] = once.get(members[k], 0.0) + op_cost(operations[k])
         counted[members[k]] = counted.get(members[k], 0.0) + flops[k]
-    (write_ms, write_ms_per_mb), (read_ms, read_ms_per_mb) = _transfer_ms(len(tf.nest.flatten(batch[0])[0]))
-    cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, read_ms_per_mb, batch)
+    write, read = _transfer_ms(len(tf.nest.flatten(batch[0])[0]))
+    cuts = _cuts(profile, traced, members, op_cost, read[1], batch)
     n = len(profile)
-    return ReuseCosts(
-        CostGroups.from_bits(n, once),
-        CostGroups.from_bits(n, counted),
-        cut_mb,
-        recompute_ms,
-        write_ms,
-        write_ms_per_mb,
-        read_ms,
-        read_ms_per_mb,
-    )
+    return ReuseCosts(CostGroups.from_bits(n, once), CostGroups.from_bits(n, counted), *cuts, *write, *read)
 
 
 def _calibrated(
@@ -177,13 +168,10 @@ def _line(times: Sequence[float]) -> Tuple[float, float]:
 
 
 def _median_ms(run: Callable[[], Any]) -> float:
-    times = [_ms(run) for _ in range(_ROUNDS)]
+    def finished() -> None:
+        for value in tf.nest.flatten(run()):
+            if getattr(value, "dtype", None) != tf.variant:  # a list of tensors, which a loop goes through
+                np.asarray(value)  # waits for the result
+
+    times = [elapsed_ms(finished) for _ in range(_ROUNDS)]
     return float(np.median(times[_ROUNDS // 4 :]))  # the first ones find cold caches
-
-
-def _ms(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    for value in tf.nest.flatten(run()):
-        if getattr(value, "dtype", None) != tf.variant:  # a list of tensors, which a loop goes through
-            np.asarray(value)  # waits for the result
-    return 1e3 * (time.perf_counter() - start)

@@ -6,7 +6,7 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.op_costs import OpCosts, weights_of
 from elastictrainer.reuse.split import TracedStep
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import Objective
 
 
@@ -35,9 +35,8 @@ class ForwardPass:
         """
         self._model = objective.model
         step = CompiledStep(objective, optimizer, [], full=full)
-        step.trace(
-            *minibatch
-        )  # in a graph of its own, which knows the size of the minibatch: costs depend on it
+        # In a graph of its own, which knows the size of the minibatch: costs depend on it.
+        step.trace(*minibatch)
         self.traced = TracedStep(step.whole(), random_states(objective.model))
         self.members = self.traced.members(objective.model.trainable_variables)
         self.examples: Dict[str, str] = {}

@@ -7,11 +7,12 @@ from typing import AbstractSet, Any, Dict, FrozenSet, List, Sequence, Set
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+from elastictrainer.steps.graph_library import CALLS, LOOPS, GraphLibrary, reached
 from elastictrainer.steps.graph_part import READS, written_by
 
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # their result says nothing about the values
 _STATELESS_KINDS = ("Placeholder", "VarHandleOp", "NoOp")
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall", "While", "If", "Case", "StatefulCase")
+_RUNS_FUNCTIONS = (*CALLS, *LOOPS, "If", "Case")
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal", "RngReadAndSkip", "RngSkip")
 
 
@@ -54,26 +55,22 @@ class FrozenOps:
             without: positions of ops that are left out, with all before them.
             given: ids of tensors that exist already.
         """
-        found, pending = set(ends), list(ends)
-        while pending:
-            for tensor in self.operations[pending.pop()].inputs:
-                k = self.position[tensor.op.name]
-                if k not in found and k not in without and id(tensor) not in given:
-                    found.add(k)
-                    pending.append(k)
-        return found
+
+        def before(k: int) -> Set[int]:
+            wanted = (tensor for tensor in self.operations[k].inputs if id(tensor) not in given)
+            return {self.position[tensor.op.name] for tensor in wanted} - without
+
+        return reached(ends, before)
 
     def downstream(self, starts: Set[int]) -> Set[int]:
         """Return the positions of the ops `starts` and of all that depend on them."""
-        found, pending = set(starts), list(starts)
-        while pending:
-            for tensor in self.operations[pending.pop()].outputs:
-                for reader in tensor.consumers():
-                    k = self.position.get(reader.name)  # None: of another step in the same graph
-                    if k is not None and k not in found:
-                        found.add(k)
-                        pending.append(k)
-        return found
+
+        def readers(k: int) -> Set[int]:
+            names = {reader.name for t in self.operations[k].outputs for reader in t.consumers()}
+            # A reader without a position is of another step in the same graph.
+            return {self.position[name] for name in names if name in self.position}
+
+        return reached(starts, readers)
 
 
 def frozen_ops(
@@ -100,7 +97,7 @@ def frozen_ops(
     written = {
         id(tensor) for op in operations for tensor in written_by(op) if id(tensor) not in state_handles
     }
-    bodies = _Bodies(library)
+    functions = GraphLibrary(library)
     is_input = {position[tensor.op.name] for tensor in inputs}
     is_label = {position[tensor.op.name] for tensor in labels}
 
@@ -118,7 +115,7 @@ def frozen_ops(
         taken = frozenset(id(tensor) for tensor in op.inputs if id(tensor) in state_handles)
         if taken:
             states[k] = taken
-        kinds = {op.type} | bodies.kinds_in(op)
+        kinds = {op.type} | functions.kinds_in(op.node_def)
         if taken or _is_random(kinds):
             random.add(k)
         if from_input.intersection(sources):
@@ -148,42 +145,7 @@ def frozen_ops(
         if not uses_weight and (behind.intersection(sources) or masked and features):
             behind.add(k)
     frozen = from_input - moving
-    return FrozenOps(
-        operations,
-        frozen,
-        moving,
-        random,
-        behind & frozen,
-        frozen - by_value,
-        states,
-    )
-
-
-class _Bodies:
-    """The functions of a graph: which kinds of ops they hold, called functions included."""
-
-    def __init__(self, library: Any):
-        self._nodes = {function.signature.name: function.node_def for function in library.function}
-
-    def kinds_in(self, op: Any) -> Set[str]:
-        """Return the types of the ops that the call `op` runs; none where it is no call."""
-        kinds: Set[str] = set()
-        seen: Set[str] = set()
-        pending = _called(op.node_def)
-        while pending:
-            name = pending.pop()
-            if name in seen or name not in self._nodes:
-                continue
-            seen.add(name)
-            for node in self._nodes[name]:
-                kinds.add(node.op)
-                pending += _called(node)
-        return kinds
-
-
-def _called(node: Any) -> List[str]:
-    functions = [value.func.name for value in node.attr.values() if value.HasField("func")]
-    return functions + [f.name for value in node.attr.values() for f in value.list.func]
+    return FrozenOps(operations, frozen, moving, random, behind & frozen, frozen - by_value, states)
 
 
 def _is_random(kinds: Set[str]) -> bool:
@@ -193,7 +155,7 @@ def _is_random(kinds: Set[str]) -> bool:
 def _has_hidden_state(kinds: Set[str]) -> bool:
     """Return whether results may depend on a state that is neither in a variable nor of random numbers."""
     return any(
-        kind not in (*READS, *_STATELESS_KINDS, *_CALLS)
+        kind not in (*READS, *_STATELESS_KINDS, *_RUNS_FUNCTIONS)
         and not kind.startswith(("Assign", "Resource", "TensorList"))
         and not _is_random({kind})
         and op_def_registry.get(kind) is not None

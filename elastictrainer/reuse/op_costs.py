@@ -1,12 +1,12 @@
 """The cost of each op of a forward pass."""
 
-from typing import Any, Dict, List, Optional, Sequence, Set
+from typing import Any, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
 from elastictrainer.profiler.flops import flops_of
-from elastictrainer.profiler.function_bodies import CALLS, LOOPS
 from elastictrainer.profiler.profile import Profile
+from elastictrainer.steps.graph_library import LOOPS, GraphLibrary
 
 TYPICAL_MS_PER_MB = 0.2  # to read, on a laptop's processor; only its ratio to the next one decides anything
 _TYPICAL_FLOPS_PER_MS = 2e7  # the same for computing
@@ -61,29 +61,15 @@ class OpCosts:
 
 def weights_of(operations: Sequence[Any]) -> List[float]:
     """Return the cost of each op, in FLOPs."""
-    looping = _functions_with_loops(operations[0].graph.as_graph_def().library) if operations else set()
-    weights = []
+    weights: List[float] = []
+    functions = GraphLibrary(operations[0].graph.as_graph_def().library) if operations else None
     for op, count in zip(operations, flops_of(operations)):
         if op.type in _FREE:
             weights.append(0.0)
             continue
-        if op.type in LOOPS or op.type in CALLS and op.get_attr("f").name in looping:
+        if functions and not {op.type, *functions.kinds_in(op.node_def)}.isdisjoint(LOOPS):
             weights.append(_LOOP)
             continue
         sizes = [tensor.shape.num_elements() or 0 for tensor in op.outputs if tensor.dtype != tf.resource]
         weights.append(float(count) + _MEMORY * sum(sizes))
     return weights
-
-
-def _functions_with_loops(library: Any) -> Set[str]:
-    """Return names of the functions of a graph's library in which a loop runs."""
-    calls: Dict[str, Set[str]] = {}
-    looping: Set[str] = set()
-    for function in library.function:
-        name = function.signature.name
-        calls[name] = {node.attr["f"].func.name for node in function.node_def if node.op in CALLS}
-        if any(node.op in LOOPS for node in function.node_def):
-            looping.add(name)
-    while found := {name for name, called in calls.items() if name not in looping and called & looping}:
-        looping |= found
-    return looping

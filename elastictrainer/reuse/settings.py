@@ -18,7 +18,7 @@ class ReuseSettings:
     """Settings of a run's activation cache.
 
     Attributes:
-        reuse: "auto": cache activations where that makes steps shorter; "off": compute them in every step,
+        mode: "auto": cache activations where that makes steps shorter; "off": compute them in every step,
             as the paper does; "always": as "auto", also from a tf.data.Dataset of which it is not known that
             every epoch gives the same examples.
         dtype: "float16" or "float32", of the stored activations. With float32 the result is that of computing
@@ -32,14 +32,14 @@ class ReuseSettings:
         UsageError: an attribute out of range.
     """
 
-    reuse: str = "auto"
+    mode: str = "auto"
     dtype: str = "float16"
     memory: Optional[int] = None
     folder: Optional[Path] = None
     seed: Optional[int] = 0
 
     def __post_init__(self) -> None:
-        _CHOICE.check(self.reuse)
+        _CHOICE.check(self.mode)
         REUSE_DTYPE.check(self.dtype)
         if self.memory is not None and self.memory < 0:
             raise UsageError(f"the memory for reuse must be at least 0 bytes, not {self.memory}.")

@@ -8,12 +8,13 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.profiler.attribution import depends_on
 from elastictrainer.reuse.cut import Cut, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.runs import resident
 from elastictrainer.steps.graph_part import NotAPart, optimised
-from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.step_part import StepPart, flat
 
@@ -59,9 +60,7 @@ class TracedStep:
         """
         graph: Any = step.source.graph
         internal = {id(outer): inner for outer, inner in graph.captures}
-        self._internal = {outer: id(inner) for outer, inner in internal.items()}
-        self._names_of_handles = {id(inner): inner.op.name for inner in internal.values()}
-        self._graph, self._step = graph, step
+        self._graph, self._step, self._internal = graph, step, internal
         self._states = {
             id(internal[id(v.handle)]): v for v in tf_variables(random_states) if id(v.handle) in internal
         }
@@ -94,15 +93,8 @@ class TracedStep:
 
     def members(self, variables: Sequence[Any]) -> List[int]:
         """Return, for each op, the `variables` that it depends on, as bits: variable i is bit i."""
-        depends_on = [0] * len(self.ops.operations)
-        for i, variable in enumerate(tf_variables(variables)):
-            name = self._names_of_handles.get(self._internal.get(id(variable.handle), 0))
-            if name in self._position:
-                depends_on[self._position[name]] |= 1 << i
-        for k, op in enumerate(self.ops.operations):
-            for tensor in op.inputs:
-                depends_on[k] |= depends_on[self._position[tensor.op.name]]
-        return depends_on
+        handles = [self._internal.get(id(variable.handle)) for variable in tf_variables(variables)]
+        return depends_on(self.ops.operations, handles)
 
     def edge_of(self, inside: Set[int]) -> List[Any]:
         """Return the tensors of the ops `inside` that others read, those of placeholders aside."""
@@ -149,7 +141,9 @@ class TracedStep:
                 return _before_dropout(op.inputs[0])
         return None
 
-    def stop_where_examples_mix(self, minibatch: Any, known: Optional[Dict[str, str]] = None) -> None:
+    def stop_where_examples_mix(
+        self, minibatch: Any, known: Optional[Dict[str, str]] = None, held: Optional[float] = None
+    ) -> None:
         """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
 
         The first example must give the same among the others as among copies of itself. What has not one row
@@ -159,9 +153,21 @@ class TracedStep:
             minibatch: inputs and labels of a full size.
             known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are
                 added.
+            held: bytes of tensors that are compared at once; None: `most_held`.
         """
         known = {} if known is None else known
-        self._find_mixing(minibatch, known)
+        inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
+        batch = int(inputs[0].shape[0])
+        hidden = self.ops.random - set(self.ops.random_states)  # their draws cannot be repeated
+        new = [
+            tensor
+            for k in sorted(self.ops.frozen - self.ops.downstream(hidden))
+            if self.ops.operations[k].name not in known
+            for tensor in self.ops.operations[k].outputs
+            if is_storable(tensor, batch)
+        ]
+        for tensors in in_parts(new, batch, held or most_held()) if batch > 1 else ():
+            self._compare_examples(tensors, inputs, known)
         found = {k: known.get(self.ops.operations[k].name) for k in self.ops.frozen}
         mixing = {k for k, what in found.items() if what == MIXES}
         folding = {k for k, what in found.items() if what == FOLDS}
@@ -170,23 +176,6 @@ class TracedStep:
             frozen=self.ops.frozen - self.ops.downstream(mixing),
             valueless=self.ops.valueless | folding,
         )
-
-    def _find_mixing(self, minibatch: Any, known: Dict[str, str]) -> None:
-        inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
-        batch = int(inputs[0].shape[0])
-        hidden = self.ops.random - set(self.ops.random_states)  # their draws cannot be repeated
-        unsure = self.ops.downstream(hidden)
-        tensors = [
-            tensor
-            for k in sorted(self.ops.frozen - unsure)
-            if self.ops.operations[k].name not in known
-            for tensor in self.ops.operations[k].outputs
-            if is_storable(tensor, batch)
-        ]
-        if batch == 1:
-            return
-        for part in _parts_of(tensors, batch):
-            self._compare_examples(part, inputs, known)
 
     def _compare_examples(
         self, tensors: Sequence[Any], inputs: Sequence[tf.Tensor], known: Dict[str, str]
@@ -238,7 +227,7 @@ class TracedStep:
         return suffix
 
     def _handle(self, variable: Any) -> int:
-        return self._internal[id(variable.handle)]
+        return id(self._internal[id(variable.handle)])
 
     def _draws_of(self, states: Set[int]) -> List[Any]:
         """Return the ops that move the random `states` on."""
@@ -259,9 +248,13 @@ class TracedStep:
             raise NotCacheable(f"the step cannot be taken apart: {error}") from None
 
 
-def _parts_of(tensors: Sequence[Any], batch: int) -> Iterator[List[Any]]:
-    """Divide tensors into parts of few bytes each: a function holds all that it returns until it ends."""
-    most = _HELD if resident.keeps() else _HELD_LITTLE
+def most_held() -> float:
+    """Return the bytes of tensors that are compared at once."""
+    return _HELD if resident.keeps() else _HELD_LITTLE
+
+
+def in_parts(tensors: Sequence[Any], batch: int, most: float) -> Iterator[List[Any]]:
+    """Divide tensors into parts of so many bytes: a function holds all that it returns until it ends."""
     part: List[Any] = []
     held = 0.0
     for tensor in tensors:

@@ -49,19 +49,18 @@ class StepVariants:
         objective: Objective,
         optimizer: Any,
         batch: Minibatch,
-        metrics: Tuple[Any, ...] = (),
     ):
         """
         Args:
             profile: the profile, with its `reuse`.
             mask: (N,) bool: the selection.
-            objective, optimizer, metrics: as for CompiledStep.
+            objective, optimizer: as for CompiledStep.
             batch: inputs and labels; all steps train on it.
         """
 
         def step_of(chosen: np.ndarray, full: Optional[CompiledStep] = None) -> CompiledStep:
             variables = [v for v, train in zip(objective.model.trainable_variables, chosen) if train]
-            return CompiledStep(objective, optimizer, variables, metrics, full)
+            return CompiledStep(objective, optimizer, variables, full=full)
 
         self._batch = batch
         capacity = _WRITTEN * len(tf.nest.flatten(batch[0])[0])

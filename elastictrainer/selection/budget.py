@@ -1,4 +1,4 @@
-"""The budget of a run: training steps, or seconds of its clock. NumPy only."""
+"""The budget of a run: training steps, or seconds of its clock. No TensorFlow."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -25,7 +25,7 @@ class Budget:
 
     def share(self, step: int, spent_s: float) -> float:
         """Return the used share of the time for training steps, 0 to 1, after `step` steps and `spent_s`
-        seconds.
+        seconds of the run's clock.
         """
         if self.seconds is None:
             return min(1.0, step / self.steps) if self.steps else 0.0
@@ -35,13 +35,17 @@ class Budget:
         return min(1.0, max(0.0, by_time if step >= self.least else min(by_time, step / self.least)))
 
     def used_up(self, step: int, spent_s: float, step_s: float) -> bool:
-        """Return whether the run ends now: another step of `step_s` seconds would end beyond the budget."""
+        """Return whether the run ends now, after `step` steps and `spent_s` seconds of its clock: half of
+        another step, of `step_s` seconds, would be beyond the budget.
+        """
         if self.seconds is None:
             return self.steps is not None and step >= self.steps
         return step >= self.least and spent_s + step_s / 2 > self.seconds
 
     def seconds_until(self, share: float, spent_s: float) -> Optional[float]:
-        """Return the seconds until `share` of the training time is used; None where steps end the run."""
+        """Return the seconds until `share` of the training time is used, `spent_s` of the run's clock being
+        spent; None where steps end the run.
+        """
         if self.seconds is None:
             return None
         return self.began_s + share * (self.seconds - self.began_s) - spent_s

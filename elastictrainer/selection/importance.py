@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +12,7 @@ from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.runs import resident
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.graph_part import optimised
-from elastictrainer.steps.keras_compat import name_of, tf_variables
+from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
 from elastictrainer.steps.ordering import computed_in_order, one_by_one
@@ -61,7 +61,7 @@ class ImportanceEvaluator:
 
     def release(self) -> None:
         """Free the graphs; the next minibatch builds them again."""
-        self._own: Optional[CompiledStep] = None
+        self._sparing_step: Optional[CompiledStep] = None
         self._stored: Optional[StoredValues] = None
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
@@ -89,40 +89,24 @@ class ImportanceEvaluator:
         """
         variables = self._variables()
         score = METRICS[self.metric]
-        if score is None:  # "weight-magnitude" needs no minibatch
-            sizes = np.array([float(tf.reduce_sum(tf.abs(v))) for v in variables])
-            sizes[head_mask(self.objective.model)] = sizes.max(initial=0.0)
-            return sizes
+        if score is None:
+            return _weight_sizes(self.objective.model)
         build(self.optimizer, variables)
         batches = iter(batches)
         first = next(batches, None)
         if first is None:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
-        sparing = folder is not None and self.metric == "update"
-        if sparing:
-            slots = variables_of(self.optimizer)
-            self._own = CompiledStep(
-                self.objective, self.optimizer, variables, self._steps.metrics, undone=slots
-            )
-        state = tf_variables([*variables, *variables_of(self.optimizer)])
-        changed = tf_variables([*self._changed_by(*first), *state])
+        if folder is None or self.metric != "update":
+            preserved = self._weights_in_memory(*first)
+        else:
+            preserved = self._weights_in_file(*first, folder)
         total = np.zeros(len(variables))
-        with contextlib.ExitStack() as stack:
-            if sparing:
-                stack.callback(self.release)
-                self._stored = stack.enter_context(contextlib.closing(StoredValues(variables, folder)))
-                stack.callback(self._stored.restore)
-                weights = {id(v) for v in tf_variables(variables)}
-                changed = [v for v in changed if id(v) not in weights]
-                state = [v for v in state if id(v) not in weights]
-            restore = stack.enter_context(preserve_variables(changed))
+        with preserved as restore:
             for x, y in itertools.chain([first], batches):
-                before = restore(state)  # each minibatch is scored from the same weights and slots
-                if self._stored is not None:
-                    self._stored.restore()
+                before = restore()  # each minibatch is scored from the same weights and slots
                 if not self._momentum:
                     reset_slots(self.optimizer, variables)
-                total += score(self, x, y, [] if sparing else before[: len(variables)])
+                total += score(self, x, y, before)
         if not np.all(np.isfinite(total)):
             name = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
             raise RunError(
@@ -133,8 +117,42 @@ class ImportanceEvaluator:
     def _variables(self) -> List[tf.Variable]:
         return list(self.objective.model.trainable_variables)
 
+    @contextlib.contextmanager
+    def _weights_in_memory(self, x: Any, y: Any) -> Iterator[Callable[[], List[tf.Tensor]]]:
+        """Restore all that scoring on minibatches like (x, y) changes, when the block ends; yields a function
+        that restores weights and optimizer at once, and returns the weights.
+        """
+        variables = self._variables()
+        state = tf_variables([*variables, *variables_of(self.optimizer)])
+        with preserve_variables([*self._changed_by(x, y), *state]) as restore:
+            yield lambda: restore(state)[: len(variables)]
+
+    @contextlib.contextmanager
+    def _weights_in_file(self, x: Any, y: Any, folder: Path) -> Iterator[Callable[[], List[tf.Tensor]]]:
+        """Do the same with a step that undoes the slots, and weights in a file: the function returns none,
+        and `_weight_before` reads one by one.
+        """
+        variables, slots = self._variables(), variables_of(self.optimizer)
+        self._sparing_step = CompiledStep(
+            self.objective, self.optimizer, variables, self._steps.metrics, undone=slots
+        )
+        weights = {id(v) for v in tf_variables(variables)}
+        changed = tf_variables([*self._changed_by(x, y), *slots])
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.release)
+            self._stored = stored = stack.enter_context(contextlib.closing(StoredValues(variables, folder)))
+            stack.callback(stored.restore)
+            restore = stack.enter_context(preserve_variables(v for v in changed if id(v) not in weights))
+
+            def restore_both() -> List[tf.Tensor]:
+                restore(slots)
+                stored.restore()
+                return []
+
+            yield restore_both
+
     def _full_step(self) -> CompiledStep:
-        return self._own or self._steps.get(np.ones(len(self._variables()), bool))
+        return self._sparing_step or self._steps.get(np.ones(len(self._variables()), bool))
 
     def _changed_by(self, x: Any, y: Any) -> List[tf.Variable]:
         """Return every variable that scoring on minibatch (x, y) may change."""
@@ -156,7 +174,7 @@ class ImportanceEvaluator:
     @tf.autograph.experimental.do_not_convert
     def _of_full_step(self, x: Any, y: Any) -> Optional[List[Any]]:
         """Return the gradients that the full step's graph computes; None where there is none yet."""
-        full = self._own or self._steps.full()
+        full = self._sparing_step or self._steps.full_if_compiled()
         others = full.divided() if full is not None else None
         return others.gradients(x, y) if others is not None else None
 
@@ -181,20 +199,26 @@ class ImportanceEvaluator:
         assert self._stored is not None
         return self._stored.read(number)
 
-    def _by_update(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
-        """Score a minibatch by (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""
-        float(self._full_step()(x, y))
-        if self._own is not None:
-            resident.give_back()
-        with optimised(int(self._own is not None)):
-            return self._of_update(x, y, before).numpy()
+
+def _by_update(scorer: ImportanceEvaluator, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
+    """Return (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""
+    float(scorer._full_step()(x, y))
+    sparing = scorer._sparing_step is not None
+    if sparing:
+        resident.give_back()
+    with optimised(int(sparing)):  # an optimised graph holds less
+        return scorer._of_update(x, y, before).numpy()
 
 
-# How each metric scores a minibatch (see `_by_update`); None: it needs none.
-METRICS: Dict[str, Optional[Callable[..., Any]]] = {
-    "update": ImportanceEvaluator._by_update,
-    "weight-magnitude": None,
-}
+def _weight_sizes(model: tf.keras.Model) -> np.ndarray:
+    """Return (N,) sum |w|; a new head has no weights yet, and counts as the largest tensor."""
+    sizes = np.array([float(tf.reduce_sum(tf.abs(v))) for v in model.trainable_variables])
+    sizes[head_mask(model)] = sizes.max(initial=0.0)
+    return sizes
+
+
+# How each metric scores a minibatch (see `_by_update`); None: it needs none (see `_weight_sizes`).
+METRICS: Dict[str, Optional[Callable[..., Any]]] = {"update": _by_update, "weight-magnitude": None}
 
 
 def register(name: str) -> Callable[[Metric], Metric]:
@@ -204,9 +228,10 @@ def register(name: str) -> Callable[[Metric], Metric]:
     """
 
     def add(metric: Metric) -> Metric:
-        METRICS[name] = lambda self, x, y, before: np.asarray(
-            metric(self._gradients(x, y), list(self.objective.model.trainable_variables)), np.float64
-        )
+        def scores(scorer: ImportanceEvaluator, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
+            return np.asarray(metric(scorer._gradients(x, y), scorer._variables()), np.float64)
+
+        METRICS[name] = scores
         return metric
 
     return add

@@ -1,4 +1,4 @@
-"""The plan of a run's time: its intervals, and the time of a step. NumPy only."""
+"""The plan of a run's time: its intervals, and the time of a step. No TensorFlow."""
 
 from dataclasses import dataclass
 from typing import List, Optional

@@ -5,12 +5,8 @@ from typing import Any, Dict, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat import (
-    compiled_loss,
-    is_compiled,
-    steps_per_execution,
-    updates_together,
-)
+from elastictrainer.steps.keras_compat.fitting import compiled_loss, is_compiled, steps_per_execution
+from elastictrainer.steps.keras_compat.own_steps import updates_together
 from elastictrainer.steps.objective import Objective
 
 Targets = Tuple[Any, Any]  # labels, sample weights or None

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.runs import resident
-from elastictrainer.steps import optimizers
 from elastictrainer.steps.graph_part import GraphParts, optimised
-from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.keras_compat.own_steps import apply
+from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.ordering import last_writes, one_by_one
 from elastictrainer.steps.step_part import DividedStep, StepPart, flat
@@ -84,7 +84,7 @@ class CompiledStep:
         outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
         pairs = [(g, v) for g, v in zip(self.gradients, self.variables) if g is not None]
         if pairs:
-            optimizers.apply(self.optimizer, pairs)
+            apply(self.optimizer, pairs)
         for metric in self.metrics:
             metric.update_state(y, outputs)
         for variable, value in zip(self._undone, before):
@@ -178,14 +178,14 @@ class CompiledSteps:
         """Return whether the step for `mask` (N,) bool is compiled."""
         return mask.tobytes() in self._steps
 
-    def full(self) -> Optional[CompiledStep]:
-        """Return the full step if it is compiled."""
+    def full_if_compiled(self) -> Optional[CompiledStep]:
+        """Return the full step; None where it is not compiled."""
         return self._steps.get(np.ones(len(self.objective.model.trainable_variables), bool).tobytes())
 
-    def step(self, mask: np.ndarray) -> CompiledStep:
-        """Make the step that trains the tensors of `mask` (N,) bool, which is not kept."""
+    def make(self, mask: np.ndarray) -> CompiledStep:
+        """Make the step that trains the tensors of `mask` (N,) bool, for the caller alone."""
         variables = [v for v, chosen in zip(self.objective.model.trainable_variables, mask) if chosen]
-        full = None if mask.all() else self.full()
+        full = None if mask.all() else self.full_if_compiled()
         return CompiledStep(self.objective, self.optimizer, variables, self.metrics, full)
 
     def get(self, mask: np.ndarray) -> CompiledStep:
@@ -194,7 +194,7 @@ class CompiledSteps:
         """
         key = mask.tobytes()
         if key not in self._steps:
-            self._steps[key] = self.step(mask)
+            self._steps[key] = self.make(mask)
             if len(self._steps) > self.size:
                 self._steps.popitem(last=False)
                 # A graph and its function refer to each other. The small blocks of a graph lie among larger

@@ -7,6 +7,8 @@ from typing import Any, Callable, Iterable, Iterator, List, Sequence, Set, Tuple
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from elastictrainer.steps.graph_library import reached
+
 # Ops that only read the variable whose handle they take.
 READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 _READ_ONLY = "_read_only_resource_inputs"  # TensorFlow marks with it what a function only reads
@@ -65,15 +67,12 @@ class GraphParts:
     def upstream(self, ends: Iterable[str], given: Iterable[str] = ()) -> Set[str]:
         """Return the names of the ops `ends` and of all whose values they need, through no tensor `given`."""
         stops = set(given)
-        found = set(ends)
-        pending = list(found)
-        while pending:
-            for source in self._inputs[pending.pop()]:
-                name = source.partition(":")[0]
-                if name not in found and not source.startswith("^") and source not in stops:
-                    found.add(name)
-                    pending.append(name)
-        return found
+
+        def before(name: str) -> Iterator[str]:
+            sources = (s for s in self._inputs[name] if not s.startswith("^") and s not in stops)
+            return (source.partition(":")[0] for source in sources)
+
+        return reached(ends, before)
 
     def part(
         self, feeds: Sequence[Any], fetches: Sequence[Any], effects: Sequence[Any] = ()

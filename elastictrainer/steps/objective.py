@@ -5,7 +5,7 @@ from typing import Any, Callable, Optional, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.keras_compat.variables import tf_variables
 
 
 class Objective:

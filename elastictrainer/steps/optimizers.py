@@ -7,8 +7,15 @@ from typing import Any, List, Sequence
 import tensorflow as tf
 
 from elastictrainer.registry import OPTIMIZER
-from elastictrainer.steps import keras_compat
-from elastictrainer.steps.keras_compat import apply_gradients, build_optimizer, learning_rate
+from elastictrainer.steps.keras_compat.optimizer import (
+    build,
+    learning_rate,
+    reset_slots,
+    set_learning_rate,
+    slots,
+    untracked_variables,
+)
+from elastictrainer.steps.keras_compat.own_steps import count_own_steps
 
 
 def make(name: str, learning_rate: float = 1e-4, weight_decay: float = 5e-4, momentum: float = 0.9) -> Any:
@@ -53,16 +60,11 @@ def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> Any:
     return tf.keras.optimizers.SGD(learning_rate, momentum=momentum, weight_decay=weight_decay)
 
 
-def build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Create the slots of all tensors at once: an optimizer that was built for a part refuses the others."""
-    build_optimizer(optimizer, variables)
-
-
 def variables_of(optimizer: Any) -> list:
     """Return the optimizer's slots and counters."""
     variables = optimizer.variables
     known = list(variables() if callable(variables) else variables)
-    return known + keras_compat.untracked_variables(optimizer)
+    return known + untracked_variables(optimizer)
 
 
 def follows_schedule(optimizer: Any) -> bool:
@@ -80,22 +82,7 @@ def learning_rate_of(optimizer: Any) -> float:
 
 def set_rate(optimizer: Any, rate: float) -> None:
     """Train at the learning rate `rate` from the next update on; the weight decay of `make` follows it."""
-    keras_compat.set_learning_rate(optimizer, rate, getattr(optimizer, "decay_per_rate", 0.0))
-
-
-def apply(optimizer: Any, gradients_and_variables: Sequence[tuple]) -> None:
-    """Update the given tensors, and no other.
-
-    Without the optimizer's all-reduce over replicas: each process has one replica, and `Objective` averages
-    over processes. TensorFlow never frees the function that it registers for each all-reduce it traces, and
-    with it every selection's graph would stay in memory.
-    """
-    apply_gradients(optimizer, gradients_and_variables)
-
-
-def count_paused(optimizer: Any, trained: Sequence[tf.Variable]) -> None:
-    """Count a step that updated `trained` otherwise than by `apply`."""
-    keras_compat.count_paused(optimizer, trained)
+    set_learning_rate(optimizer, rate, getattr(optimizer, "decay_per_rate", 0.0))
 
 
 def prepare_freezing(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
@@ -106,22 +93,13 @@ def prepare_freezing(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
     again.
     """
     build(optimizer, variables)
-    if keras_compat.count_own_steps(optimizer) and int(optimizer.iterations):
+    if count_own_steps(optimizer) and int(optimizer.iterations):
         reset_slots(optimizer, variables)
 
 
 def slot_bytes(optimizer: Any, variables: Sequence[Any]) -> List[float]:
     """Return (N,) the bytes of the slots of each of `variables`, which a tensor has as soon as it trains."""
     sizes = {id(variable): 0.0 for variable in variables}
-    for _, variable, slot in keras_compat.slots(optimizer, variables):
+    for _, variable, slot in slots(optimizer, variables):
         sizes[id(variable)] += slot.dtype.size * slot.shape.num_elements()
     return list(sizes.values())
-
-
-def reset_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Reset the slots of tensors that are frozen now.
-
-    Their momentum would later push them in an outdated direction. Their averages of squared gradients would
-    scale by gradients of long ago.
-    """
-    keras_compat.reset_slots(optimizer, variables)

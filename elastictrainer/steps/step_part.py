@@ -7,8 +7,11 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 import tensorflow as tf
 
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.graph_library import called
 from elastictrainer.steps.graph_part import READS, GraphParts, written_by
-from elastictrainer.steps.keras_compat import paused_steps, tf_variables
+from elastictrainer.steps.keras_compat.optimizer import paused_steps
+from elastictrainer.steps.keras_compat.own_steps import count_paused
+from elastictrainer.steps.keras_compat.variables import tf_variables
 
 
 @dataclass
@@ -104,7 +107,7 @@ class DividedStep:
 
         def finish() -> None:
             if trained:
-                optimizers.count_paused(self._optimizer, trained)
+                count_paused(self._optimizer, trained)
 
         whole = self._whole
         return StepPart(whole.source, whole.inputs, whole.labels, whole.loss, effects, finish)
@@ -169,7 +172,7 @@ class DividedStep:
                 weighted.add(name)
         on_the_way = source.upstream({name.partition(":")[0] for name in gradients})
         return any(
-            node.name in weighted and node.name in on_the_way and _calls(node)
+            node.name in weighted and node.name in on_the_way and called(node)
             for node in source.definition.node
         )
 
@@ -181,7 +184,3 @@ def flat(data: Any) -> List[Any]:
 
 def _values(gradient: Any) -> Any:
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def _calls(node: Any) -> bool:
-    return any(value.HasField("func") or value.list.func for value in node.attr.values())

@@ -5,7 +5,8 @@ from typing import Any, Iterator
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat import layers_before, layers_inside, name_of
+from elastictrainer.steps.keras_compat.layers import layers_before, layers_inside
+from elastictrainer.steps.keras_compat.variables import name_of
 
 _NORMALISATIONS = tuple(
     getattr(tf.keras.layers, name)

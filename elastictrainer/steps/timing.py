@@ -1,32 +1,62 @@
-"""Step times measured during a run, without a trace in its state."""
+"""The time of a step by the clock, warm, and measured beside a run without a trace in its state."""
 
 import itertools
 import time
-from typing import Any, Iterable, List
+from typing import Any, Callable, Iterable, List, Tuple
+
+import numpy as np
 
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.snapshot import preserve_variables
 
-_STEPS = 6  # the noise of their mean is less than half of a step's
-_WARM_UP = 2  # the first run builds the graph, the second one still allocates
+SETTLED = 100  # runs after which a compiled step is as fast as it becomes; `warm_up` says why
+_LEAST_RUNS = 3  # of a warm-up, however long a step takes: the first builds the graph and fills caches
+_MOST_S = 5.0  # of a warm-up: a step that runs less than a hundred times in it has few short ops to settle
+_BESIDE = 6  # steps timed beside a run: the noise of their mean is less than half of a step's
+_BESIDE_WARM_UP = 2  # before them: the first run builds the graph, the second one still allocates
 
 
-def time_steps(
-    step: CompiledStep, minibatches: Iterable[Any], count: int = _STEPS, warm_up: int = _WARM_UP
-) -> List[float]:
-    """Measure the milliseconds of `count` runs of `step` on `minibatches`, which repeat if they are few.
+def elapsed_ms(run: Callable[[], Any]) -> float:
+    """Measure the milliseconds of a call."""
+    start = time.perf_counter()
+    run()
+    return 1e3 * (time.perf_counter() - start)
 
-    The first `warm_up` runs, one at least, find cold caches and are not timed. Fetching a minibatch is
-    included. Every variable is afterwards as it was.
+
+def step_ms(step: Any, batch: Tuple[Any, Any], count: int) -> np.ndarray:
+    """Measure (count,) wall-clock ms of consecutive steps on `batch`."""
+    return np.array([elapsed_ms(lambda: float(step(*batch))) for _ in range(count)])
+
+
+def warm_up(
+    step: Any, batch: Tuple[Any, Any], runs: int = SETTLED, clock: Callable[[], float] = time.perf_counter
+) -> int:
+    """Run `step` until it has run `runs` times: for five seconds at most, but three times at least.
+
+    TensorFlow's executor first estimates every op as a long one, and hands it to another thread. The estimate
+    falls by a tenth with every run. After about ninety runs short ops stay on their thread, and steps of many
+    small ops are faster. A training run soon gets there; a measurement has to wait for it.
+
+    Returns:
+        How many steps were made.
     """
-    repeated = itertools.cycle(itertools.islice(minibatches, 1 + warm_up + count))  # one to trace
+    start, made = clock(), 0
+    while step.runs < runs and (made < _LEAST_RUNS or clock() - start < _MOST_S):
+        float(step(*batch))
+        made += 1
+    return made
+
+
+def time_steps(step: CompiledStep, minibatches: Iterable[Any]) -> List[float]:
+    """Measure the milliseconds of six runs of `step` on `minibatches`, which repeat if they are few.
+
+    The two runs before find cold caches and are not timed. Fetching a minibatch is included. Every variable
+    is afterwards as it was.
+    """
+    runs = _BESIDE_WARM_UP + _BESIDE
+    repeated = itertools.cycle(itertools.islice(minibatches, 1 + runs))  # one to trace
     step.trace(*next(repeated))
-    times = []
     with preserve_variables([*step.state(), *optimizers.variables_of(step.optimizer)]):
-        for k in range(warm_up + count):
-            start = time.perf_counter()
-            float(step(*next(repeated)))
-            if k >= warm_up:
-                times.append(1e3 * (time.perf_counter() - start))
-    return times
+        times = [elapsed_ms(lambda: float(step(*next(repeated)))) for _ in range(runs)]
+    return times[_BESIDE_WARM_UP:]

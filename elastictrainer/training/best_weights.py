@@ -15,7 +15,7 @@ from elastictrainer.errors import RunError
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.evaluation import Evaluating
 from elastictrainer.training.stopwatch import VALIDATION

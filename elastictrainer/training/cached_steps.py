@@ -174,12 +174,12 @@ class CachedStepRunner:
     ) -> ActivationCache:
         state, steps = self._run_state, self._steps
         if self._forward is None:
-            self._forward = ForwardPass(steps.objective, steps.optimizer, minibatch, steps.full())
+            self._forward = ForwardPass(steps.objective, steps.optimizer, minibatch, steps.full_if_compiled())
         features = self._forward.features(head.head.kernel) if head else None
         profile = None if state.policy is None else state.policy.profile
         capacity = len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch
         return ActivationCache(
-            steps.step(mask),
+            steps.make(mask),
             minibatch,
             self._feed.spec,
             capacity,

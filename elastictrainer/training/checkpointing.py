@@ -14,7 +14,8 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.budget import Budget
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat import name_of, random_states, rate_variables
+from elastictrainer.steps.keras_compat.optimizer import rate_variables
+from elastictrainer.steps.keras_compat.variables import name_of, random_states
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpoints import Checkpoints
 from elastictrainer.training.interruption import Interruption

@@ -12,7 +12,7 @@ from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, remove_unfinished, set_aside, without_wildcards
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.schemas import loads
-from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.zeros import share_zeros
 
 _KEEP = 2  # the newest, and one more should it be damaged

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterator, Optional, Protocol
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat import FitData
+from elastictrainer.steps.keras_compat.fitting import FitData
 
 Stream = Callable[[int, int], tf.data.Dataset]  # from an epoch and the number of its first minibatch
 

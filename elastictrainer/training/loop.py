@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.keras_compat import initial_epoch
+from elastictrainer.steps.keras_compat.fitting import initial_epoch
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.prepared import Prepared

@@ -196,7 +196,7 @@ def _profile(
     selects, objective = wanted.scheme.selects, parts.steps.objective
     if selects and profile is None:
         profile = make_profile(state, objective, minibatch, parts.steps.metrics[0])
-    if wanted.reuse.reuse == "off" or (short and selects):
+    if wanted.reuse.mode == "off" or (short and selects):
         return False, profile
     return check_cacheable(state, profile, objective, minibatch, spec, wanted.selection.deterministic)
 

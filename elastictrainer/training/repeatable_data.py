@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.steps.keras_compat import most_steps_per_epoch
+from elastictrainer.steps.keras_compat.fitting import most_steps_per_epoch
 
 # Steps of a tf.data pipeline, by their classes' names without "Dataset".
 _ANY_ORDER = {  # give the same examples in whatever order they get theirs
@@ -41,11 +41,11 @@ def settled(reuse: ReuseSettings, given: Dict[str, Any]) -> Tuple[ReuseSettings,
         reuse: as the user asked.
         given: the arguments of `fit`, by name.
     """
-    if reuse.reuse == "off":
+    if reuse.mode == "off":
         return reuse, ""
     reason = _why_not(reuse, given)
     if reason:
-        return dataclasses.replace(reuse, reuse="off"), reason
+        return dataclasses.replace(reuse, mode="off"), reason
     return reuse if _is_mixed(given) else dataclasses.replace(reuse, seed=None), ""
 
 
@@ -62,7 +62,7 @@ def _why_not(reuse: ReuseSettings, given: Dict[str, Any]) -> str:
         if steps not in (None, count):
             return f"steps_per_epoch={steps} is not all {count} minibatches."
         reason, _ = _redrawn(data)
-        return f"{reason} {_WORD}" if reason and reuse.reuse != "always" else ""
+        return f"{reason} {_WORD}" if reason and reuse.mode != "always" else ""
     if is_read_once(data):
         return "a generator does not start again in every epoch."
     arrays = tf.nest.flatten([data, given.get("y"), given.get("sample_weight")])

@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.errors import RunError
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.policy import Policy
-from elastictrainer.steps.keras_compat import tf_variables
+from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import stopwatch

@@ -17,7 +17,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import require_reachable
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import compiled
-from elastictrainer.steps.keras_compat import validation_split_off
+from elastictrainer.steps.keras_compat.fitting import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import keras_callbacks, repeatable_data
 from elastictrainer.training.callback import TrainerCallback
@@ -135,7 +135,7 @@ class Trainer:
             return
         check_tensors(self.profile, tensors)
         if self.scheme.selects and self.deadline is None:
-            require_reachable(self.selection.rho, self.profile, self.reuse.reuse != "off")
+            require_reachable(self.selection.rho, self.profile, self.reuse.mode != "off")
 
     def compile(self, *arguments: Any, **options: Any) -> None:
         """Compile as `Model.compile` does, without XLA unless asked for; a compiled model need not be
@@ -182,7 +182,7 @@ class Trainer:
         if any(saver.resume for saver in savers) and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
-        rho = self.selection.rho if selects and (self.deadline is None or self.reuse.reuse == "off") else None
+        rho = self.selection.rho if selects and (self.deadline is None or self.reuse.mode == "off") else None
         state = RunState(self.model, self.scheme_name, rho, epochs, self._workers)
         state.rates, state.deadline = self.rates, self.deadline
         for callback in ours:
@@ -191,7 +191,7 @@ class Trainer:
         given = validation_split_off(given)
         reuse, reason = repeatable_data.settled(self.reuse, given)
         first_epoch = given.get("initial_epoch", 0)
-        reads_more = reuse.reuse != "off" or self.head == "solve"
+        reads_more = reuse.mode != "off" or self.head == "solve"
         data = run_data(self.model, given, reads_more and not repeatable_data.is_read_once(given["x"]))
         state.steps_per_epoch, state.epochs = data.steps, epochs - first_epoch
         feed = Feed(state, data, self._probe, self.selection.importance_batches)

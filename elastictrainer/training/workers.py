@@ -14,7 +14,7 @@ import tensorflow as tf
 from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.registry import STRATEGY
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.keras_compat import random_states, tf_variables
+from elastictrainer.steps.keras_compat.variables import random_states, tf_variables
 
 _FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
 

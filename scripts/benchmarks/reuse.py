@@ -82,9 +82,9 @@ def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
     from elastictrainer.reuse.split import NotCacheable
     from elastictrainer.reuse.step_variants import StepVariants
 
-    cache, profile = ready["steps"], ready["profile"]
+    compiled, profile = ready["steps"], ready["profile"]
     try:
-        steps = StepVariants(profile, mask, cache.objective, cache.optimizer, ready["batch"], cache.metrics)
+        steps = StepVariants(profile, mask, compiled.objective, compiled.optimizer, ready["batch"])
     except NotCacheable as error:
         return {"selected": int(mask.sum()), "unusable": str(error)}
     passes = [steps.ratios(SECONDS) for _ in range(PASSES)]

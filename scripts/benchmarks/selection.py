@@ -40,7 +40,7 @@ def by_density(profile: Profile, importance: np.ndarray, budget_ms: float) -> np
     left = set(np.flatnonzero((importance > 0) & profile.connected))
     now = profile.step_time(mask)
     while left:
-        unpaid = profile.shared.amount_per_tensor(~profile.shared.active_groups(mask))
+        unpaid = profile.shared.rows(~profile.shared.active_groups(mask)).amount_per_tensor()
         cost = profile.t_dw + unpaid
         left = {i for i in left if now + cost[i] <= budget_ms}
         if not left:

@@ -97,11 +97,11 @@ class Measured:
         if self._forward is None:
             with timed(seconds, "forward pass"):
                 self._forward = ForwardPass(
-                    made.objective, made.optimizer, self._minibatch, made.steps.full()
+                    made.objective, made.optimizer, self._minibatch, made.steps.full_if_compiled()
                 )
         with timed(seconds, "graphs"):
             cache = ActivationCache(
-                made.steps.step(mask),
+                made.steps.make(mask),
                 self._minibatch,
                 self._spec,
                 RUNS * len(self._minibatch[0]),

@@ -106,7 +106,7 @@ def train_classifier(
 
 def tensor_names(model):
     """Of the trainable tensors, in order: `layer/kernel`."""
-    from elastictrainer.steps.keras_compat import name_of
+    from elastictrainer.steps.keras_compat.variables import name_of
 
     return [name_of(v) for v in model.trainable_weights]
 

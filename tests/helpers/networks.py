@@ -7,7 +7,7 @@ def trained_step(tf, model, layers, loss=None, learning_rate=0.1):
     """A step of `model` that trains the tensors of `layers`, its optimizer and its metrics' variables."""
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import CompiledStep
-    from elastictrainer.steps.keras_compat import name_of
+    from elastictrainer.steps.keras_compat.variables import name_of
     from elastictrainer.steps.objective import Objective, classification_loss
 
     optimizer = tf.keras.optimizers.SGD(learning_rate, momentum=0.9)
@@ -23,7 +23,7 @@ def trained_step(tf, model, layers, loss=None, learning_rate=0.1):
 def everything(step):
     """All that a step may change."""
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.keras_compat import random_states, tf_variables
+    from elastictrainer.steps.keras_compat.variables import random_states, tf_variables
 
     model = step.objective.model
     metrics = [v for metric in step.metrics for v in metric.variables]
@@ -46,7 +46,7 @@ def cut_by_size(step, spec):
     import tensorflow as tf
 
     from elastictrainer.reuse.split import TracedStep
-    from elastictrainer.steps.keras_compat import random_states
+    from elastictrainer.steps.keras_compat.variables import random_states
 
     traced = TracedStep(step.part(*spec), random_states(step.objective.model))
     return traced, cut_of(traced, tf.nest.flatten(spec[0])[0].shape[0])

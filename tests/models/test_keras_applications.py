@@ -8,7 +8,7 @@ import pytest
 from elastictrainer import UsageError
 from elastictrainer.models import keras_applications, zoo
 from elastictrainer.registry import KERAS_FAMILIES, KERAS_NETWORKS, MODEL
-from elastictrainer.steps.keras_compat import KERAS_3
+from elastictrainer.steps.keras_compat.version import KERAS_3
 
 GONE = [name for name in KERAS_NETWORKS if name.startswith(("regnet", "resnetrs"))]  # with Keras 3
 HERE = [name for name in KERAS_NETWORKS if not (KERAS_3 and name in GONE)]
@@ -70,7 +70,7 @@ def test_the_weights_file_is_the_one_that_keras_would_download(tf):
 )
 def test_a_weights_file_gives_the_network_that_the_download_gives(tf, tmp_path, name, otherwise):
     """EfficientNet is made otherwise with "imagenet" than with the same weights by path."""
-    from elastictrainer.steps.keras_compat import application_helpers
+    from elastictrainer.steps.keras_compat.model_files import application_helpers
 
     function = getattr(tf.keras.applications, keras_applications.networks()[name])
     file = tmp_path / "w.weights.h5"

@@ -21,7 +21,7 @@ create = zoo.create
     ],
 )
 def test_registered_model(tf, tmp_path, name, tensors):
-    from elastictrainer.steps.keras_compat import load_model
+    from elastictrainer.steps.keras_compat.model_files import load_model
 
     size = 64 if name != "vit" else 224
     model = create(name, 7, image_size=size, weights="none")
@@ -78,7 +78,7 @@ def test_missing_weights_say_which_file_where_and_what_else(tf, monkeypatch, tmp
 
 
 def test_weights_of_another_model_are_refused(tf, tmp_path):
-    from elastictrainer.steps.keras_compat import KERAS_3
+    from elastictrainer.steps.keras_compat.version import KERAS_3
 
     demo = create("demo", 5, weights="none")
     demo.save_weights(str(tmp_path / "demo.weights.h5"))
@@ -157,7 +157,7 @@ def with_one_initializer_twice(tf):
     ids=lambda make: make.__name__,
 )
 def test_a_keras_file_is_read_as_keras_reads_it(tf, tmp_path, make):
-    from elastictrainer.steps.keras_compat import load_model
+    from elastictrainer.steps.keras_compat.model_files import load_model
 
     model = make(tf)
     if model.trainable_weights:

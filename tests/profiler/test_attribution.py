@@ -23,7 +23,7 @@ class Graph:
         return SimpleNamespace(op=node)
 
 
-def test_hand_made_graph_with_known_answer():
+def test_attribute_on_a_hand_made_graph():
     """loss = f(w1, f(w0, x)): one chain, updates, a shared rate and a counter."""
     g = Graph()
     w0, w1 = g.op("w0", type="Placeholder"), g.op("w1", type="Placeholder")

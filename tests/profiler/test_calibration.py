@@ -32,7 +32,7 @@ def measured(true, profile):
 
 @pytest.mark.parametrize("overlap", [-0.3, 0.0, 0.4])
 @pytest.mark.parametrize("seed", range(2))
-def test_two_selections_tell_overlap_and_frozen_saving(overlap, seed):
+def test_calibrated_finds_overlap_and_frozen_saving(overlap, seed):
     profile = traced(seed)
     true = dataclasses.replace(with_overlap(profile, overlap), frozen_saving=0.3)
     corrected = calibrated(profile, *measured(true, profile))
@@ -43,7 +43,7 @@ def test_two_selections_tell_overlap_and_frozen_saving(overlap, seed):
         assert corrected.step_time(mask) == pytest.approx(true.step_time(mask), rel=1e-3)
 
 
-def test_the_full_step_takes_what_it_took(tmp_path):
+def test_calibrated_leaves_the_full_step_as_it_was(tmp_path):
     profile = traced(0)
     corrected = calibrated(profile, 0.3, 0.8)
     assert corrected.overlap and corrected.full_ms == pytest.approx(profile.full_ms)
@@ -52,7 +52,7 @@ def test_the_full_step_takes_what_it_took(tmp_path):
     assert Profile.load(tmp_path / "profile.json").overlap == corrected.overlap
 
 
-def test_the_deepest_tensor_needs_most_of_the_way_and_is_no_large_one():
+def test_earliest_needs_most_dy_work_and_little_dw_work():
     chain = Profile.from_chain(list("abcd"), 1.0, [9.0, 0.1, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0])
     # b needs 1 ms of dy less than a, and 8.9 ms of dW less.
     assert earliest(chain).tolist() == [False, True, False, False]
@@ -62,7 +62,7 @@ def test_the_deepest_tensor_needs_most_of_the_way_and_is_no_large_one():
 
 
 @pytest.mark.parametrize("ratios", [(0.0, 0.0), (1.0, 0.0), (0.0, 3.0), (2.0, 2.0)])
-def test_a_clock_that_says_nonsense_leaves_no_time_negative(ratios):
+def test_calibrated_by_impossible_ratios_has_no_negative_time(ratios):
     corrected = calibrated(traced(1), *ratios)
     times = np.concatenate([corrected.dw.amount, corrected.dy.amount, corrected.t_update])
     assert (
@@ -84,7 +84,7 @@ def kinds_of(profile, mask):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
+def test_calibrated_reuse_finds_write_and_read_costs_whatever_the_whole_step_takes(seed):
     chain = Profile.from_chain("abcdefg", 3.0, *np.random.default_rng(seed).random((2, 7)))
     profile = reusable_chain(chain)
     costs = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 1e-3)
@@ -103,7 +103,7 @@ def test_what_two_parts_cost_is_found_whatever_the_whole_step_takes(seed):
 
 @pytest.mark.parametrize("called_ms", [-0.2, 0.0, 0.3])
 @pytest.mark.parametrize("slower", [0.0, 0.1])
-def test_replayed_steps_of_any_depth_are_predicted_from_two(called_ms, slower):
+def test_calibrated_reuse_predicts_cached_steps_of_any_depth(called_ms, slower):
     """A constant per step, and a share that grows with the tensors that train."""
     profile = with_reuse(reusable_chain(Profile.from_chain("abcdef", 6.0, np.ones(6), np.ones(6))))
     assert next(profile.forward.sets()) == ([], 1.0), "what each step has, and a replayed one has less of"
@@ -126,7 +126,7 @@ def test_replayed_steps_of_any_depth_are_predicted_from_two(called_ms, slower):
     assert found.reuse.read_ms >= 0 and found.full_ms == profile.full_ms
 
 
-def test_the_second_part_is_slower_by_a_share_of_its_own_work():
+def test_calibrated_reuse_slows_a_cached_step_by_a_share_of_its_own_work():
     chain = Profile.from_chain("abcd", 1.0, [1.0, 1.0, 1.0, 1.0], [0.0, 2.0, 2.0, 0.0])
     profile = with_reuse(chain)
     slower = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, slower=0.1))
@@ -136,7 +136,7 @@ def test_the_second_part_is_slower_by_a_share_of_its_own_work():
         assert slower.cache_write_time(mask) == profile.cache_write_time(mask)
 
 
-def test_a_cost_is_never_negative():
+def test_calibrated_reuse_has_no_negative_cost():
     profile = with_reuse(random_profile(np.random.default_rng(0)))
     plain, _, _ = kinds_of(profile, middle(profile))
     found = with_calibrated_reuse(profile, plain, 0.0, 0.0, 0.0)

@@ -28,14 +28,14 @@ def times(charged):
 BODIES = {"gru": {"while": "gru", "MatMul": "gru"}, "lstm": {"while": "lstm", "Sigmoid": "lstm"}}
 
 
-def test_a_name_in_one_body_goes_to_its_caller():
+def test_an_event_whose_name_is_in_one_body_is_charged_to_its_caller():
     charged = charge_calls(
         trace(("dense", 0, 10), ("MatMul", 10, 30), ("Sigmoid", 30, 60)), ["dense", "gru", "lstm"], BODIES
     )
     assert times(charged) == pytest.approx({"dense": 10, "gru": 20, "lstm": 30})
 
 
-def test_events_of_a_name_in_both_are_divided_in_the_order_of_the_calls():
+def test_events_whose_name_is_in_two_bodies_are_divided_in_the_order_of_the_calls():
     times_ms = (
         (0, 1),
         (1, 2),
@@ -61,7 +61,7 @@ def test_a_body_that_knows_the_op_comes_before_one_that_knows_its_loop_only():
     )
 
 
-def test_what_nobody_knows_stays_unknown():
+def test_an_event_of_no_body_stays_unknown():
     charged = charge_calls(trace(("MatMul", 0, 5), ("mystery", 5, 9)), ["gru"], BODIES)
     assert times(charged) == pytest.approx({"gru": 5, "mystery": 4})
 
@@ -93,7 +93,7 @@ def labelled(tf, function, arguments, outputs):
     return Functions(graph.as_graph_def().library).labelled(call.get_attr("f").name, outputs)
 
 
-def test_what_inputs_of_a_function_are_wanted_for(tf):
+def test_labelled_labels_the_inputs_of_a_function(tf):
     def function(a, b, c):
         return a * b, tf.exp(c)
 
@@ -103,7 +103,7 @@ def test_what_inputs_of_a_function_are_wanted_for(tf):
     assert inputs == [1, 1, 0] and ops["Exp"] == 0
 
 
-def test_what_a_loop_hands_on_is_wanted_for_what_comes_of_it(tf):
+def test_labelled_goes_round_a_loop(tf):
     def function(x, y, z):
         def body(i, x, y, z):
             return i + 1, tf.exp(x), y + tf.sin(x), tf.tanh(z)

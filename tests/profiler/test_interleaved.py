@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from elastictrainer.profiler.capture import SETTLED
 from elastictrainer.profiler.interleaved import ratios_to_full
+from elastictrainer.steps.timing import SETTLED
 
 FULL, CHOSEN = np.array([True, True]), np.array([True, False])
 
@@ -52,7 +52,7 @@ def needs_tensorflow(tf):
     """Importing the module does."""
 
 
-def test_as_many_rounds_as_asked_for():
+def test_ratios_to_full_runs_the_rounds_asked_for():
     machine = Machine(lambda k, mask: 100 if mask.all() else 40)
     assert machine.ratios(3) == pytest.approx([0.4]) and machine.round == 3
 

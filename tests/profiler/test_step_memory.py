@@ -55,7 +55,7 @@ def test_steps_that_undo_their_updates_have_no_slots():
     assert memory().undone().step_bytes(np.ones(3, bool)) == 1000 + 6 + 128
 
 
-def test_a_profile_keeps_it(tmp_path):
+def test_a_profile_file_keeps_step_memory(tmp_path):
     profile = random_profile(np.random.default_rng(0), n=3)
     profile.memory = memory()
     profile.save(tmp_path / "profile.json")
@@ -64,7 +64,7 @@ def test_a_profile_keeps_it(tmp_path):
     assert again.step_bytes(np.ones(3, bool)) == memory().step_bytes(np.ones(3, bool))
 
 
-def test_a_profile_of_before_slots_were_counted_still_loads(tmp_path):
+def test_a_profile_file_without_slots_loads(tmp_path):
     profile = random_profile(np.random.default_rng(0), n=3)
     profile.memory = memory()
     value = profile.to_json()
@@ -73,7 +73,7 @@ def test_a_profile_of_before_slots_were_counted_still_loads(tmp_path):
     assert Profile.load(tmp_path / "old.json").memory.to_json() == memory().undone().to_json()
 
 
-def test_a_profile_of_before_there_was_any_still_loads(tmp_path):
+def test_a_profile_file_without_step_memory_loads(tmp_path):
     value = random_profile(np.random.default_rng(0), n=3).to_json()
     del value["memory"]
     (tmp_path / "old.json").write_text(json.dumps(value))

@@ -41,7 +41,7 @@ def shuffled(minibatches, epoch):
     ],
     ids=str,
 )
-def test_replaying_is_the_training_that_computes_everything_again(tf, tmp_path, layers, place):
+def test_cached_steps_train_as_steps_that_compute_everything(tf, tmp_path, layers, place):
     settings = EXACT if place == "memory" else ReuseSettings("auto", "float32", 0, tmp_path, EXACT.seed)
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), layers)
@@ -61,7 +61,7 @@ def test_replaying_is_the_training_that_computes_everything_again(tf, tmp_path, 
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float16", marks=pytest.mark.long)])
-def test_what_is_bfloat16_is_replayed_exactly(tf, mixed_precision, dtype):
+def test_bfloat16_is_cached_exactly(tf, mixed_precision, dtype):
     """float32 holds all of its numbers, and float16 those of usual size."""
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), ["c4", "head"])
@@ -77,7 +77,7 @@ def test_what_is_bfloat16_is_replayed_exactly(tf, mixed_precision, dtype):
     assert losses == again
 
 
-def test_float16_is_near(tf):
+def test_steps_on_a_float16_cache_train_nearly_the_same(tf):
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), ["c4", "head"])
     minibatches, variables = data(tf), everything(step)
@@ -107,7 +107,7 @@ def test_numbers_too_large_for_float16_are_stored_as_float32(tf):
     assert np.isfinite([float(cache.train(cache.read(1, k))) for k in range(STEPS)]).all()
 
 
-def test_what_is_stored_in_float32_from_here_on_is_read_even_if_reading_had_begun(tf):
+def test_a_cache_that_is_widened_after_reading_began_is_read_in_float32(tf):
     """A profile's measurement reads and writes in turn, and rewinds the cache."""
     tf.keras.utils.set_random_seed(1)
     step, minibatches = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12), data(tf)
@@ -119,7 +119,7 @@ def test_what_is_stored_in_float32_from_here_on_is_read_even_if_reading_had_begu
     cache.close()
 
 
-def test_an_example_keeps_its_view(tf):
+def test_a_cached_example_keeps_its_augmented_copy(tf):
     """An example keeps its draw from the cache in every epoch; another pass draws again."""
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, augmented(tf), ["c2"], learning_rate=0.0)
@@ -136,7 +136,7 @@ def test_an_example_keeps_its_view(tf):
     np.testing.assert_array_equal(replayed, whole[rows])
 
 
-def test_what_records_also_gives_the_features_of_the_head(tf):
+def test_write_also_gives_the_features_of_the_head(tf):
     """They are those of inference: dropout, which the training step has, comes after them."""
     from elastictrainer.models.solved_head import SolvableHead
 
@@ -155,7 +155,7 @@ def test_what_records_also_gives_the_features_of_the_head(tf):
         np.testing.assert_allclose(found, head.features(minibatch[0]).numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_file_where_memory_is_short_and_fewer_bytes_where_the_disk_is(tf, tmp_path, monkeypatch):
+def test_a_cache_is_a_file_where_memory_is_short_and_smaller_where_the_disk_is(tf, tmp_path, monkeypatch):
     import shutil
     from collections import namedtuple
 
@@ -192,14 +192,14 @@ def mixing_examples(tf):
     return tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
 
 
-def test_features_that_mix_examples_are_not_recorded(tf):
+def test_activations_that_mix_examples_are_not_cached(tf):
     from elastictrainer.reuse.split import NotCacheable
 
     with pytest.raises(NotCacheable, match="mixes the examples|take as long"):
         cache_of(tf, trained_step(tf, mixing_examples(tf), ["head"]), data(tf))
 
 
-def test_what_mixes_examples_is_looked_for_once(tf):
+def test_mixing_of_examples_is_looked_for_once(tf):
     """Examples that are all alike cannot tell; what an earlier selection found out counts."""
     from elastictrainer.reuse.forward_pass import ForwardPass
     from elastictrainer.reuse.split import TracedStep
@@ -219,14 +219,14 @@ def frozen(traced):
     return [traced.ops.operations[k] for k in traced.ops.frozen]
 
 
-def test_nothing_frozen_is_said(tf):
+def test_a_selection_that_freezes_nothing_is_not_cacheable(tf):
     from elastictrainer.reuse.split import NotCacheable
 
     with pytest.raises(NotCacheable, match="take as long"):
         cache_of(tf, trained_step(tf, updating_statistics(tf), ["c1"]), data(tf))
 
 
-def test_what_makes_rows_of_another_axis_is_frozen_but_not_stored(tf):
+def test_ops_that_make_rows_of_another_axis_are_frozen_but_not_stored(tf):
     """Five frames of each example become rows of the minibatch in between, and one row again."""
     from elastictrainer.reuse.split import TracedStep
 

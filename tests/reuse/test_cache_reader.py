@@ -34,13 +34,13 @@ def test_minibatches_come_as_ordered_whatever_was_read_ahead():
     reader.close()
 
 
-def test_a_short_recording_begins_anew():
+def test_a_short_cache_begins_anew():
     reader = CacheReader(cached(4), seed=0)
     np.testing.assert_array_equal(reader.minibatch(1, 0)[0], reader.minibatch(1, 1)[0])
     reader.close()
 
 
-def test_without_a_seed_the_order_is_that_of_the_recording():
+def test_order_without_a_seed_is_that_of_the_writing():
     assert [row.tolist() for row in order([2, 4, 5], None, 3)] == [[0, 1], [2, 3], [4]]
 
 

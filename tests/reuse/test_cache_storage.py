@@ -58,7 +58,7 @@ def test_an_example_of_another_shape_is_refused(folder):
         storage.add([np.zeros((2, 4), "float32")])
 
 
-def test_wider_numbers_hold_the_same(folder):
+def test_converted_rows_hold_the_same_in_wider_numbers(folder):
     storage = CacheStorage(COLUMNS, 4, folder)
     storage.add(examples(4))
     wider = storage.converted([Column((3, 2), "float32"), *COLUMNS[1:]], folder)
@@ -69,7 +69,7 @@ def test_wider_numbers_hold_the_same(folder):
     assert wider.read(rows)[0].dtype == np.float32
 
 
-def test_nothing_stays_in_the_folder(tmp_path):
+def test_a_closed_storage_leaves_nothing_in_its_folder(tmp_path):
     storage = CacheStorage(COLUMNS, 4, tmp_path)
     storage.add(examples(4))
     assert not list(tmp_path.iterdir())

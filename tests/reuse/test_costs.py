@@ -39,7 +39,7 @@ def test_most_forward_work_can_be_done_once(tf, profiled):
     assert costs.with_cache.rho_min <= profile.rho_min * (1 + 1e-9)
 
 
-def test_behind_a_wide_layer_less_is_stored(tf, profiled):
+def test_a_cut_behind_a_wide_layer_stores_less(tf, profiled):
     layers = tf.keras.layers
     inputs = tf.keras.Input((8, 8, 3))
     x = layers.Conv2D(8, 3, name="wide")(inputs)
@@ -58,7 +58,7 @@ def test_augmentation_is_done_once_whatever_trains(tf, profiled):
     assert once.amount[~once.has_members()].sum() > 0
 
 
-def test_costs_survive_a_file(tf, profiled, tmp_path):
+def test_reuse_costs_survive_a_file(tf, profiled, tmp_path):
     from elastictrainer import Profile
 
     _, costs = profiled(small_network(tf))
@@ -69,7 +69,7 @@ def test_costs_survive_a_file(tf, profiled, tmp_path):
     assert read.cache_write_time(mask) == pytest.approx(costs.cache_write_time(mask))
 
 
-def test_no_more_can_be_done_once_than_a_step_does_forward(tf, profiled):
+def test_forward_work_done_once_is_at_most_that_of_a_step(tf, profiled):
     """A convolution's time is measured with the bias behind it, and is not to be charged once more."""
     convolution = functools.partial(tf.keras.layers.Conv2D, 32, 3, padding="same", activation="relu")
     layers = [convolution(input_shape=(24, 24, 3)), *(convolution() for _ in range(3))]

@@ -55,7 +55,7 @@ def cheapest_by_brute_force(ops, needed, op_cost, tensor_cost):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_no_other_cut_costs_less(seed):
+def test_least_cost_cut_costs_as_little_as_the_best_of_all_cuts(seed):
     random = np.random.default_rng(seed)
     operations = [Op("x", kind="Placeholder")]
     for k in range(1, 9):
@@ -101,7 +101,7 @@ def test_small_tensors_are_stored_and_what_is_cheap_is_computed_again():
     assert cheap.done_once == {1}
 
 
-def test_what_cannot_be_stored_is_computed_again():
+def test_a_tensor_that_cannot_be_stored_is_computed_again():
     operations = chain("Conv", "Transpose", "Moving")
     cut = least_cost_cut(
         frozen(operations, {3}), {3}, lambda op: 1.0, lambda t: np.inf if t.name == "o1:0" else 5.0
@@ -117,7 +117,7 @@ def test_the_cut_is_never_right_behind_a_dropout():
     assert cut.recomputed == {2}
 
 
-def test_a_draw_is_not_made_for_the_recording_and_again_for_the_replay():
+def test_a_random_draw_is_not_made_for_the_cache_and_again_in_a_cached_step():
     """A shortcut around a layer behind a dropout: both ends must see the same draw."""
     operations = [Op("x", kind="Placeholder"), Op("mask")]
     operations.append(Op("dropout", [operations[0].outputs[0], operations[1].outputs[0]]))

@@ -12,11 +12,11 @@ def test_a_small_machine_keeps_less_in_memory(monkeypatch, machine, expected):
     assert ReuseSettings().kept_bytes == expected
 
 
-def test_what_is_asked_for_is_kept():
+def test_kept_bytes_are_the_memory_asked_for():
     assert ReuseSettings(memory=7).kept_bytes == 7 and ReuseSettings(memory=0).kept_bytes == 0
 
 
-@pytest.mark.parametrize("wrong", [{"memory": -1}, {"reuse": "maybe"}, {"dtype": "int8"}])
-def test_what_cannot_be_is_refused(wrong):
+@pytest.mark.parametrize("wrong", [{"memory": -1}, {"mode": "maybe"}, {"dtype": "int8"}])
+def test_reuse_settings_refuse_a_value_out_of_range(wrong):
     with pytest.raises(UsageError):
         ReuseSettings(**wrong)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from elastictrainer.reuse.split import in_parts, most_held
 from elastictrainer.runs import resident
 from networks import (
     assign,
@@ -97,7 +98,7 @@ def test_a_step_in_two_parts_is_the_step(tf, network, layers):
     assert_the_same_training(tf, step, x, y, (spec_of(tf, x, batch), spec_of(tf, y, batch)), alike)
 
 
-def test_several_inputs_and_outputs(tf):
+def test_a_step_of_several_inputs_and_outputs_splits(tf):
     tf.keras.utils.set_random_seed(1)
     model = two_inputs_and_outputs(tf)
     x, y = inputs_of(tf, model), [tf.constant([0, 1, 2, 0], tf.int64), tf.constant([0, 1, 1, 0], tf.int64)]
@@ -113,35 +114,31 @@ def test_several_inputs_and_outputs(tf):
 
 
 @pytest.mark.parametrize("held", [128e6, 1.0], ids=["together", "one by one"])
-def test_statistics_that_are_updated_stop_the_prefix(tf, monkeypatch, held):
-    monkeypatch.setattr("elastictrainer.reuse.split._HELD", held)
+def test_statistics_that_are_updated_stop_the_prefix(tf, held):
     model = updating_statistics(tf)
     x = inputs_of(tf, model)
     step = trained_step(tf, model, ["head"])
     traced, _ = cut_by_size(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
-    traced.stop_where_examples_mix((x, tf.zeros((BATCH,), tf.int64)))
+    traced.stop_where_examples_mix((x, tf.zeros((BATCH,), tf.int64)), held=held)
     cut = cut_of(traced, BATCH)
     once = {traced.ops.operations[k].name for k in cut.done_once}
     assert any("c1" in name for name in once)
     assert not any("c2" in name or "norm" in name for name in once)
 
 
-def test_tensors_are_compared_in_parts_of_few_bytes(tf, monkeypatch):
-    from elastictrainer.reuse import split
-
-    monkeypatch.setattr(split, "_HELD", 400.0)
-    monkeypatch.setattr(split, "_HELD_LITTLE", 200.0)
-    graph = tf.Graph()
-    with graph.as_default():
+def test_tensors_are_compared_in_parts_of_few_bytes(tf):
+    with tf.Graph().as_default():
         tensors = [tf.zeros((4, width)) for width in (5, 15, 10, 30, 2, 3)]  # 80, 240, 160, 480, 32, 48 bytes
+    for most, expected in ((400.0, [[5, 15], [10], [30], [2, 3]]), (200.0, [[5], [15], [10], [30], [2, 3]])):
+        parts = in_parts(tensors, 4, most)
+        assert [[int(t.shape[1]) for t in part] for part in parts] == expected
 
-    def widths():
-        return [[int(t.shape[1]) for t in part] for part in split._parts_of(tensors, 4)]
 
-    assert widths() == [[5, 15], [10], [30], [2, 3]]
-    resident.keep_nothing()  # as a run within a limit of memory does
+def test_fewer_bytes_are_compared_at_once_within_a_limit_of_memory():
+    usual = most_held()
+    resident.keep_nothing()  # as such a run does
     try:
-        assert widths() == [[5], [15], [10], [30], [2, 3]]
+        assert most_held() < usual
     finally:
         resident.keep_as_usual()
 
@@ -160,22 +157,22 @@ def test_augmentation_and_an_inner_dropout_are_done_once_and_the_outer_one_is_no
     assert not any("inner_dropout" in name or "flip" in name for name in again)
 
 
-def test_what_the_prefix_reads_is_known(tf):
-    from elastictrainer.steps.keras_compat import name_of
+def test_split_names_the_variables_that_the_prefix_reads(tf):
+    from elastictrainer.steps.keras_compat.variables import name_of
 
     model = residual(tf)
     x = inputs_of(tf, model)
     step = trained_step(tf, model, ["c4"])
     traced, cut = cut_by_size(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
     fixed = {id(v) for v in traced.split(cut).fixed}
-    from elastictrainer.steps.keras_compat import tf_variable
+    from elastictrainer.steps.keras_compat.variables import tf_variable
 
     read = {name_of(v).split("/")[-2] for v in model.trainable_variables if id(tf_variable(v)) in fixed}
     assert read == {"c1", "c2", "c3"}
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_networks(tf, seed):
+def test_steps_of_random_networks_split(tf, seed):
     """Layers drawn at random, a random part of which trains; ops that are fused round otherwise."""
     tf.keras.utils.set_random_seed(seed)
     random = np.random.default_rng(seed)

@@ -50,7 +50,7 @@ class Run:
         ([-1, 0, -2, -1], 0.8, PREVIOUS, [1, 3], UNCHANGED),
     ],
 )
-def test_what_is_chosen_from_given_scores(importance, rho, previous, selected, exception):
+def test_choose_falls_back_to_the_cheapest_or_the_previous(importance, rho, previous, selected, exception):
     mask, what = choose(CHAIN, np.array(importance, float), rho, previous=previous)
     assert (np.flatnonzero(mask).tolist(), what) == (selected, exception)
 
@@ -83,7 +83,7 @@ def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
     assert run.said[0].startswith("selected 2 of 4 ")
 
 
-def test_a_recorded_interval_selects_by_what_replaying_takes():
+def test_a_cached_interval_selects_by_the_time_of_cached_steps():
     profile = reusable_chain(CHAIN)
     replayed = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=True)
     plain = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=False)
@@ -91,7 +91,7 @@ def test_a_recorded_interval_selects_by_what_replaying_takes():
     assert profile.cached_step_time(replayed) <= 0.6 * profile.full_ms < profile.step_time(replayed)
 
 
-def test_where_nothing_can_be_recorded_the_same_scores_choose_again():
+def test_without_cache_selects_again_by_the_same_scores():
     profile = reusable_chain(CHAIN)
     run = Run(profile, [[1, 1, 1, 1]])
     run.policy.score()
@@ -103,7 +103,7 @@ def test_where_nothing_can_be_recorded_the_same_scores_choose_again():
     assert [record["cached"] for record in run.records] == [False]
 
 
-def test_a_target_below_what_can_be_had_becomes_the_cheapest_selection():
+def test_a_target_below_rho_min_selects_the_cheapest_tensor():
     run = Run(CHAIN, [[1, 1, 1, 1]])
     assert np.flatnonzero(run.begin(0, -0.3, cached=False)).tolist() == [3]
     assert run.records[0]["rho_target"] == pytest.approx(CHAIN.rho_min)

@@ -8,7 +8,8 @@ from elastictrainer import ImportanceEvaluator, Objective, RunError, UsageError
 from elastictrainer.experiment.assembly import configure
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.keras_compat import own_steps
+from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import classification_loss
 
 
@@ -62,7 +63,7 @@ def test_a_tensor_that_rested_is_scored_as_one_that_trains(tf, name):
     kernel, bias = model.trainable_variables
     for chosen in ([kernel, bias], [bias]):  # the kernel rests
         for _ in range(48):
-            optimizers.apply(used, [(-tf.ones(v.shape), v) for v in chosen])
+            own_steps.apply(used, [(-tf.ones(v.shape), v) for v in chosen])
         optimizers.reset_slots(used, [kernel])
     used.iterations.assign_add(3000)
     scores = ImportanceEvaluator(objective, used, momentum=False)([batch])
@@ -87,7 +88,7 @@ def test_scoring_without_slots_gives_the_same_scores_and_leaves_no_trace(tf, tmp
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
-def test_magnitudes(tf):
+def test_magnitude_metrics_by_hand(tf):
     objective, batch = quadratic(tf, [3.0, -2.0, 0.0])
     sgd = tf.keras.optimizers.SGD(0.1)
     np.testing.assert_allclose(ImportanceEvaluator(objective, sgd, "weight-magnitude")([batch]), [5.0])
@@ -143,7 +144,7 @@ def never_scored(request, tf):
 
 
 @pytest.mark.parametrize("metric", ["update", "grad-magnitude", "weight-magnitude"])
-def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metric, never_scored):
+def test_scoring_leaves_every_variable_and_the_training_after_it_bit_identical(tf, metric, never_scored):
     optimizer_name, (losses_without, weights_without) = never_scored
     losses, weights = train_a_little(tf, optimizer_name, metric)
     assert losses == losses_without
@@ -151,7 +152,7 @@ def test_everything_is_bit_identical_afterwards_and_so_is_what_follows(tf, metri
         np.testing.assert_array_equal(a, b)
 
 
-def test_restored_when_a_probe_fails(tf):
+def test_weights_are_restored_where_a_probe_fails(tf):
     objective, batch = quadratic(tf, [3.0, 2.0, 0.0])
 
     def failing():
@@ -163,7 +164,7 @@ def test_restored_when_a_probe_fails(tf):
     np.testing.assert_array_equal(objective.model.trainable_weights[0].numpy(), [[3.0, 2.0, 0.0]])
 
 
-def test_errors(tf):
+def test_scoring_refuses_unknown_metrics_no_minibatch_and_infinite_losses(tf):
     objective, batch = quadratic(tf, [3.0, 2.0, 0.0])
     with pytest.raises(UsageError, match="weight-magnitude"):
         ImportanceEvaluator(objective, None, "weight")

@@ -15,7 +15,7 @@ def masks_and_costs(t_dw, t_dy):
     return masks, np.array(paid)
 
 
-def test_it_is_exact_where_costs_are_whole_cells():
+def test_solve_chain_is_exact_where_costs_are_whole_cells():
     random = np.random.default_rng(1)
     for _ in range(300):
         n = int(random.integers(1, 9))
@@ -27,7 +27,7 @@ def test_it_is_exact_where_costs_are_whole_cells():
         assert importance[mask].sum() == pytest.approx((masks @ importance)[paid <= budget].max())
 
 
-def test_it_never_exceeds_the_budget_and_comes_close():
+def test_solve_chain_never_exceeds_the_budget_and_comes_close():
     random = np.random.default_rng(2)
     ratios = []
     for _ in range(50):
@@ -40,7 +40,7 @@ def test_it_never_exceeds_the_budget_and_comes_close():
     assert max(ratios) <= 1 + 1e-9 and np.mean(ratios) > 0.999
 
 
-def test_what_the_earliest_tensor_pays_need_not_rise_inwards():
+def test_solve_chain_takes_depth_costs_that_do_not_rise_inwards():
     # The second tensor as the earliest one costs 5, the third 1: so both fit together only with the third.
     to_depth, importance = np.array([0.0, 5.0, 1.0]), np.array([1.0, 2.0, 0.5])
     assert solve_chain(np.ones(3), to_depth, importance, 4.0, 4).tolist() == [True, True, True]

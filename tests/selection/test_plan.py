@@ -73,6 +73,6 @@ def test_a_time_below_the_cheapest_selection_is_refused_with_the_lowest():
         require_reachable(lowest, CHAIN, cached=False)
 
 
-def test_recordings_that_cost_more_leave_fewer_intervals():
+def test_a_plan_has_fewer_intervals_where_writing_the_cache_costs_more():
     dear = dataclasses.replace(CHAIN, forward=CHAIN.forward.scaled(4.0))
     assert len(make_plan(dear, 100, 12, 6.0, True, by_clock=True).starts) < len(intervals().starts)

@@ -45,7 +45,7 @@ def random_case(seed):
     return profile, importance, random.uniform(profile.rho_min, 1), random.uniform(least, most)
 
 
-def test_200_random_cases_are_within_both_budgets_and_close_to_the_optimum():
+def test_select_keeps_time_and_memory_and_comes_close_to_the_optimum_of_200_random_cases():
     shares = []
     for seed in range(200):
         profile, importance, rho, memory = random_case(seed)
@@ -68,13 +68,13 @@ def case():
     return dataclasses.replace(profile, memory=StepMemory(held, CostGroups.singletons([0, 0]), 5, 1, 1000, 4))
 
 
-def test_what_does_not_fit_is_not_selected():
+def test_a_tensor_that_memory_does_not_hold_is_not_selected():
     assert select(case(), [9.0, 1.0], 1.0, memory=1115).mask.tolist() == [True, True]
     assert select(case(), [9.0, 1.0], 1.0, memory=1114).mask.tolist() == [False, True]
     assert select(case(), [9.0, 1.0], 1.0).mask.tolist() == [True, True]
 
 
-def test_too_little_for_any_tensor_is_told_with_the_least():
+def test_too_little_memory_for_any_tensor_is_refused_with_the_least():
     with pytest.raises(UsageError, match="too little"):
         select(case(), [9.0, 1.0], 1.0, memory=1014)
 
@@ -90,7 +90,7 @@ def test_a_solver_of_ones_own_is_cut_from_below():
     assert select(case(), [9.0, 1.0], 1.0, freeze_below, memory=1115).mask.tolist() == [True, True]
 
 
-def test_where_the_time_is_too_short_for_what_is_useful_it_must_still_fit():
+def test_choose_with_little_time_and_memory():
     profile = case()
     mask, remark = choose(profile, np.array([-1.0, 3.0]), profile.rho_min, memory=1020)
     assert mask.tolist() == [False, True] and remark is None

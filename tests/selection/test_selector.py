@@ -161,7 +161,7 @@ def test_a_solver_of_ones_own_chooses_and_what_is_no_mask_is_refused():
         select(profile, [4.0, 3.0, 2.0, 1.0], 0.5, lambda *given: [True, False])
 
 
-def test_a_profile_that_does_not_know_recording_cannot_tell_what_replaying_takes():
+def test_cached_is_refused_for_a_profile_without_costs_of_reuse():
     profile = random_chain(np.random.default_rng(0), 4)
     with pytest.raises(UsageError, match="cached steps"):
         select(profile, np.ones(4), 1.0, cached=True)

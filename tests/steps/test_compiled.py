@@ -7,7 +7,7 @@ from builders import small_network
 from elastictrainer import UsageError
 from elastictrainer.steps import compiled, optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import KERAS_3
+from elastictrainer.steps.keras_compat.version import KERAS_3
 
 
 def two_outputs(tf):

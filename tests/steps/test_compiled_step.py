@@ -9,7 +9,7 @@ from elastictrainer import Objective
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps, exempt_from_collection
-from elastictrainer.steps.keras_compat import random_states, tf_variables
+from elastictrainer.steps.keras_compat.variables import random_states, tf_variables
 from elastictrainer.steps.objective import classification_loss
 
 

@@ -13,7 +13,7 @@ def by_hand(smoothing, weights):
     return float(np.mean(np.asarray(weights)[LABELS] * -(targets * log_p).sum(axis=1)))
 
 
-def test_nothing_asked_for_is_plain_cross_entropy(tf):
+def test_training_loss_is_plain_cross_entropy_by_default(tf):
     assert type(training_loss()) is tf.keras.losses.SparseCategoricalCrossentropy
     assert float(training_loss()(LABELS, LOGITS)) == pytest.approx(by_hand(0.0, [1, 1, 1]), rel=1e-6)
 
@@ -22,7 +22,7 @@ def test_nothing_asked_for_is_plain_cross_entropy(tf):
 @pytest.mark.parametrize(
     "labels", [LABELS, LABELS[:, None], LABELS.astype(np.float32)], ids=["1d", "2d", "float"]
 )
-def test_the_loss_by_hand(tf, smoothing, weights, labels):
+def test_smoothed_crossentropy_by_hand(tf, smoothing, weights, labels):
     loss = training_loss(smoothing, weights)
     assert float(loss(labels, LOGITS)) == pytest.approx(by_hand(smoothing, weights or [1, 1, 1]), rel=1e-6)
 
@@ -41,7 +41,7 @@ def test_weights_count_as_keras_own_class_weights_do(tf):
     np.testing.assert_allclose(ours.numpy(), keras, rtol=1e-5)
 
 
-def test_it_is_made_again_from_what_a_saved_model_says_of_it(tf):
+def test_smoothed_crossentropy_is_made_again_from_its_config(tf):
     loss = SmoothedCrossentropy(0.1, [1.0, 2.0, 0.5])
     again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
     assert type(again) is SmoothedCrossentropy and again.get_config() == loss.get_config()

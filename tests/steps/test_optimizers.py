@@ -5,7 +5,8 @@ import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat import KERAS_3
+from elastictrainer.steps.keras_compat import own_steps
+from elastictrainer.steps.keras_compat.version import KERAS_3
 
 
 @pytest.mark.skipif(
@@ -25,7 +26,7 @@ def test_addons_and_keras_make_the_same_update(tf):
             gradients = [tf.constant(random.normal(size=v.shape), tf.float32) for v in variables]
             pairs = list(zip(gradients, variables))
             optimizers.set_rate(optimizer, 0.1 * (1 - k / 10))
-            optimizers.apply(optimizer, pairs[:1] if k % 3 == 2 else pairs)  # the second rests now and then
+            own_steps.apply(optimizer, pairs[:1] if k % 3 == 2 else pairs)  # the second rests now and then
         weights[name] = [v.numpy() for v in variables]
     for a, b in zip(weights["addons"], weights["keras"]):
         np.testing.assert_allclose(a, b, rtol=1e-6)
@@ -48,7 +49,7 @@ def test_adamw_decays_what_it_updates_and_nothing_else(tf):
     variables = [tf.Variable([2.0]), tf.Variable([3.0])]
     optimizer = optimizers.make("adamw", 0.1, weight_decay=0.5)
     optimizers.build(optimizer, variables)
-    optimizers.apply(optimizer, [(tf.constant([1.0]), variables[0])])
+    own_steps.apply(optimizer, [(tf.constant([1.0]), variables[0])])
     np.testing.assert_allclose(variables[0].numpy(), [2.0 - 0.1 * 0.5 * 2.0 - 0.1], rtol=1e-5)
     np.testing.assert_array_equal(variables[1].numpy(), [3.0])
 
@@ -61,14 +62,14 @@ def test_resting_tensors_lose_their_momentum_and_the_others_keep_it(tf, make):
             optimizers.keras_sgdw(0.1, 0.0, 0.9) if make == "keras_sgdw" else optimizers.make(make, 0.1, 0.0)
         )
         optimizers.build(optimizer, variables)
-        optimizers.apply(optimizer, [(tf.ones_like(v), v) for v in variables])
+        own_steps.apply(optimizer, [(tf.ones_like(v), v) for v in variables])
         return optimizer, variables
 
     still = lambda variables: [(tf.zeros_like(v), v) for v in variables]  # noqa: E731
     optimizer, variables = build_and_step()
     optimizers.reset_slots(optimizer, variables[:1])
     before = [v.numpy() for v in variables]
-    optimizers.apply(optimizer, still(variables))
+    own_steps.apply(optimizer, still(variables))
     np.testing.assert_array_equal(variables[0].numpy(), before[0])  # without a gradient nothing moves it
     assert np.all(variables[1].numpy() < before[1])
 
@@ -135,7 +136,7 @@ def test_where_all_tensors_always_train_the_update_is_keras_own_to_the_bit(tf, n
     optimizers.prepare_freezing(optimizer, ours.variables)
     optimizers.build(own, keras.variables)
     for tensors, apply in (
-        (ours, lambda pairs: optimizers.apply(optimizer, pairs)),
+        (ours, lambda pairs: own_steps.apply(optimizer, pairs)),
         (keras, own.apply_gradients),
     ):
         tensors.train(apply, [0, 1, 2], 30)
@@ -146,7 +147,7 @@ def test_where_all_tensors_always_train_the_update_is_keras_own_to_the_bit(tf, n
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_tensor_that_rested_is_updated_as_by_a_new_optimizer_and_the_others_go_on(tf, name):
     def apply(pairs):
-        optimizers.apply(optimizer, pairs)
+        own_steps.apply(optimizer, pairs)
 
     tensors, optimizer = Tensors(tf), make(tf, name)
     optimizers.prepare_freezing(optimizer, tensors.variables)
@@ -175,11 +176,11 @@ def test_an_optimizer_of_another_process_starts_again(tf):
     """The steps of each of its tensors are not in its file."""
     variable, optimizer = tf.Variable([1.0]), tf.keras.optimizers.Adam(0.1)
     optimizers.build(optimizer, [variable])
-    optimizers.apply(optimizer, [(tf.ones(1), variable)])
+    own_steps.apply(optimizer, [(tf.ones(1), variable)])
     optimizer.iterations.assign(3000)
     optimizers.prepare_freezing(optimizer, [variable])
     before = variable.numpy()
-    optimizers.apply(optimizer, [(tf.ones(1), variable)])
+    own_steps.apply(optimizer, [(tf.ones(1), variable)])
     np.testing.assert_allclose(before - variable.numpy(), [0.1], rtol=1e-5)
     slots = [v.numpy() for v in optimizers.variables_of(optimizer)]
     optimizers.prepare_freezing(optimizer, [variable])  # a second run of this process
@@ -197,7 +198,7 @@ def test_after_a_rest_no_update_exceeds_the_learning_rate_and_its_schedule_goes_
     def updates(chosen, steps):
         for _ in range(steps):
             before = variables[0].numpy()[0]
-            optimizers.apply(optimizer, [(tf.ones(1), v) for v in chosen])
+            own_steps.apply(optimizer, [(tf.ones(1), v) for v in chosen])
             yield float(before - variables[0].numpy()[0]) / float(schedule(int(optimizer.iterations) - 1))
 
     assert list(updates(variables, 48)) == pytest.approx(48 * [1.0], rel=1e-3)
@@ -222,7 +223,7 @@ def test_updates_are_not_compiled_by_xla(tf):
 
     @tf.function
     def update():
-        optimizers.apply(optimizer, [(tf.ones(1), variable)])
+        own_steps.apply(optimizer, [(tf.ones(1), variable)])
 
     library = update.get_concrete_function().graph.as_graph_def().library
     assert not [f for f in library.function if f.attr["_XlaMustCompile"].b]

@@ -5,6 +5,7 @@ import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat import own_steps
 from elastictrainer.steps.rates import RateSchedule
 
 
@@ -35,7 +36,7 @@ def test_few_epochs_have_a_rate_of_their_own():
 @pytest.mark.parametrize(
     "values, message", [({"shape": "cosin"}, "cosine"), ({"warmup": 1.0}, "leaves nothing")]
 )
-def test_what_makes_no_schedule_is_refused(values, message):
+def test_rate_schedule_refuses_a_shape_or_warm_up_out_of_range(values, message):
     with pytest.raises(UsageError, match=message):
         RateSchedule(0.1, **values)
 
@@ -49,7 +50,7 @@ def test_an_optimizer_trains_at_the_rate_that_is_set_as_one_made_with_it(tf, nam
         optimizers.build(optimizer, [variable])
         if later:
             optimizers.set_rate(optimizer, later)
-        step = tf.function(lambda: optimizers.apply(optimizer, [(tf.constant([0.3, 0.1, -0.2]), variable)]))
+        step = tf.function(lambda: own_steps.apply(optimizer, [(tf.constant([0.3, 0.1, -0.2]), variable)]))
         step()
         assert optimizers.learning_rate_of(optimizer) == pytest.approx(later or first)
         return variable.numpy()

@@ -6,7 +6,8 @@ import pytest
 from elastictrainer import Objective
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import name_of, paused_steps, tf_variables
+from elastictrainer.steps.keras_compat.optimizer import paused_steps
+from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
 from elastictrainer.steps.objective import classification_loss
 from networks import (
     assign,
@@ -103,7 +104,7 @@ class Steps:
         (attention, (["head"], ["attention_a"], ["norm_b", "embedding"])),
     ],
 )
-def test_what_is_cut_out_trains_as_what_is_traced(tf, network, selections):
+def test_a_part_of_the_full_step_trains_as_a_traced_step(tf, network, selections):
     steps = Steps(tf, network)
     for layers in selections:
         assert steps.is_part(layers), layers
@@ -153,7 +154,7 @@ def test_gradients_through_functions_are_traced(tf, network):
     steps.assert_alike(["inner"])
 
 
-def test_nothing_is_traced_where_there_is_a_full_step(tf):
+def test_a_selection_is_not_traced_where_there_is_a_full_step(tf):
     steps = Steps(tf, residual)
 
     def traced_again(*arguments, **options):

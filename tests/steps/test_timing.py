@@ -1,16 +1,17 @@
-"""Full steps timed beside a run."""
+"""Steps timed beside a run, and the warm-up of a step before it is measured."""
 
 import itertools
 
 import numpy as np
+import pytest
 
 from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import classification_loss
-from elastictrainer.steps.timing import time_steps
+from elastictrainer.steps.timing import time_steps, warm_up
 
 
 def test_steps_are_timed_and_leave_no_trace(tf):
@@ -27,21 +28,34 @@ def test_steps_are_timed_and_leave_no_trace(tf):
     assert any(not np.array_equal(v.numpy(), value) for v, value in zip(variables, before)), "no step at all"
 
 
-def minibatches_read(tf, **options):
-    """The times of a small network's step on endless minibatches, and how many of these were read."""
+def test_of_many_minibatches_one_is_read_to_build_the_graph_and_one_for_each_run(tf):
     model, optimizer = small_network(tf), optimizers.make("sgd", 0.1)
     optimizers.build(optimizer, model.trainable_variables)
     step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
     read = itertools.count()
     (minibatch,) = ArrayData(tf, steps=1).train(0)
-    times = time_steps(step, ((next(read), minibatch)[1] for _ in itertools.repeat(None)), **options)
-    return times, next(read)
+    time_steps(step, ((next(read), minibatch)[1] for _ in itertools.repeat(None)))
+    assert next(read) == 9  # six are timed, two are not
 
 
-def test_of_many_minibatches_only_a_few_are_read(tf):
-    assert minibatches_read(tf)[1] <= 16
+class Step:
+    """A compiled step that takes `step_s` by its own clock."""
+
+    def __init__(self, step_s, runs):
+        self.now_s, self.step_s, self.runs = 0.0, step_s, runs
+
+    def __call__(self, x, y):
+        self.now_s += self.step_s
+        self.runs += 1
+        return 0.0
+
+    def clock(self):
+        return self.now_s
 
 
-def test_as_many_runs_are_timed_as_asked_for(tf):
-    times, read = minibatches_read(tf, count=3, warm_up=1)
-    assert len(times) == 3 and read == 5  # one to build the graph with, and one for each run
+@pytest.mark.parametrize(
+    "step_s, ran_before, made", [(0.01, 0, 100), (0.01, 70, 30), (0.01, 100, 0), (0.2, 0, 25), (3.0, 0, 3)]
+)
+def test_a_step_is_warm_after_a_hundred_runs_or_five_seconds(tf, step_s, ran_before, made):
+    step = Step(step_s, ran_before)
+    assert warm_up(step, (None, None), clock=step.clock) == made and step.runs == ran_before + made

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat import slots
+from elastictrainer.steps.keras_compat import own_steps
+from elastictrainer.steps.keras_compat.optimizer import slots
 from elastictrainer.steps.zeros import share_zeros, zeros_like
 
 
@@ -27,7 +28,7 @@ def test_variables_share_zeros_until_one_is_updated(tf):
 
 
 @pytest.mark.parametrize("value", [1.0, -0.0, float("nan")])
-def test_another_bit_keeps_its_own_memory(tf, value):
+def test_a_variable_with_another_bit_keeps_its_own_memory(tf, value):
     variable = tf.Variable([0.0] * 31 + [value])
     before = variable.numpy().tobytes()
     share_zeros(variable)
@@ -50,7 +51,7 @@ def test_a_slot_has_memory_of_its_own_when_its_tensor_has_trained(tf, name):
     optimizers.build(optimizer, variables)
     optimizers.prepare_freezing(optimizer, variables)
     assert own() == [0, 0, 0]
-    optimizers.apply(optimizer, [(tf.ones((64, 64)), variables[1])])
+    own_steps.apply(optimizer, [(tf.ones((64, 64)), variables[1])])
     count = 1 if name == "sgd" else 2
     assert own() == [0, count, 0]
     assert optimizers.slot_bytes(optimizer, variables) == [count * 4 * 64 * 64] * 3

@@ -12,7 +12,7 @@ import pytest
 
 from builders import ArrayData, small_network
 from elastictrainer import Profile
-from elastictrainer.steps.keras_compat import name_of
+from elastictrainer.steps.keras_compat.variables import name_of
 from reuse_builders import reusable_chain
 
 FOLDER = Path(__file__).resolve().parents[2] / "studies"

@@ -16,7 +16,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Policy
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat import random_states
+from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.state import RunState
 

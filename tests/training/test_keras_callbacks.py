@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import Trainer, UsageError
-from elastictrainer.steps.keras_compat import KERAS_3
+from elastictrainer.steps.keras_compat.version import KERAS_3
 from elastictrainer.training import keras_callbacks
 
 # From a folder to the callback.

@@ -1,0 +1,132 @@
+"""What `Model.compile` and `Model.fit` are given, and the epochs that Keras makes of it."""
+
+import importlib
+import sys
+from typing import Any, Dict, Iterator, List, Optional
+
+import tensorflow as tf
+
+from elastictrainer.steps.keras_compat.version import KERAS_3
+
+
+def is_compiled(model: tf.keras.Model) -> bool:
+    """Return whether `Model.compile` was called."""
+    return bool(getattr(model, "compiled" if KERAS_3 else "_is_compiled", False))
+
+
+def compilation(model: tf.keras.Model) -> Any:
+    """Return an object that each `Model.compile` replaces; None of a model that is not compiled."""
+    return getattr(model, "_compile_config", None)
+
+
+def steps_per_execution(model: tf.keras.Model) -> int:
+    """Return the steps per execution of the compiled model; 0 where Keras 2 chooses."""
+    if getattr(model, "autotune_steps_per_execution", False):
+        return 0
+    return int(model.steps_per_execution if KERAS_3 else model._steps_per_execution or 1)
+
+
+def count_step(model: tf.keras.Model) -> None:
+    """Add one to the steps that Keras 2 counts in a model; Keras 3 counts in the optimizer alone."""
+    if not KERAS_3:
+        model._train_counter.assign_add(1)
+
+
+def compiled_loss(
+    model: tf.keras.Model, x: Any, labels: Any, outputs: Any, weights: Any, training: bool
+) -> tf.Tensor:
+    """Return the loss a model was compiled with, with layers' regularisation; updates the metric "loss"."""
+    if not KERAS_3:
+        return model.compute_loss(x, labels, outputs, weights)
+    # As Keras' own step does: a model's own compute_loss need not take `training`.
+    loss = model._compute_loss(x, labels, outputs, weights, training=training)
+    model._loss_tracker.update_state(loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+    return loss
+
+
+class FitData:
+    """The data that `Model.fit` is given, read epoch after epoch, in minibatches as `fit` makes them.
+
+    Attributes:
+        steps: minibatches of an epoch; None: unknown before the data was read once.
+        spec: tf.TensorSpecs of a minibatch; None before the first.
+    """
+
+    def __init__(self, model: tf.keras.Model, given: Dict[str, Any]):
+        """
+        Args:
+            model: the one that is trained.
+            given: arguments of its `fit` by name, without a validation part (see `validation_split_off`).
+        """
+        names = ["x", "y", "sample_weight", "batch_size", "steps_per_epoch", "class_weight"]
+        if not KERAS_3:
+            names += ["max_queue_size", "workers", "use_multiprocessing"]
+        options = {name: given[name] for name in names if given.get(name) is not None}
+        options["shuffle"] = given.get("shuffle", True)
+        self.spec: Any = None
+        if KERAS_3:
+            trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
+            strategy = tf.distribute.get_strategy()
+            self._keras = trainer.TFEpochIterator(distribute_strategy=strategy, **options)
+            self.steps: Optional[int] = self._keras.num_batches
+        else:
+            handlers = importlib.import_module("keras.src.engine.data_adapter")
+            self._keras = handlers.get_data_handler(**options, epochs=sys.maxsize, model=model)
+            self._epochs = self._keras.enumerate_epochs()
+            self.steps = self._keras.inferred_steps
+
+    def epoch(self) -> Iterator[Any]:
+        """Read the minibatches of the next epoch, all of them that there are.
+
+        What Keras does between two epochs is done here as well: read on after the last minibatch.
+        """
+        iterator: Any = None
+        if KERAS_3:
+            for _, _, iterator in self._keras:
+                self.spec = iterator.element_spec
+                yield from _next_of(iterator)
+            return
+        _, iterator = next(self._epochs)
+        self.spec = iterator.element_spec
+        for _ in self._keras.steps():
+            yield from _next_of(iterator)
+
+
+def _next_of(iterator: Iterator[Any]) -> List[Any]:
+    """Return the next item, alone in a list; an empty one at the end of the data."""
+    try:
+        return [next(iterator)]
+    except (StopIteration, tf.errors.OutOfRangeError):
+        return []
+
+
+def without_optionals(data: Any) -> Any:
+    """Replace empty tf.experimental.Optionals of Keras 3 in a minibatch by None."""
+    return tf.nest.map_structure(
+        lambda part: None if isinstance(part, tf.experimental.Optional) else part, data
+    )
+
+
+def validation_split_off(given: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the arguments of `Model.fit`, by name, with `validation_data` in place of `validation_split`."""
+    share = given.get("validation_split")
+    if not share or given.get("validation_data") is not None:
+        return given
+    home = "trainers.data_adapters.array_slicing" if KERAS_3 else "engine.data_adapter"
+    split = importlib.import_module(f"keras.src.{home}").train_validation_split
+    names = ("x", "y", "sample_weight")
+    train, validation = split(tuple(given.get(name) for name in names), share)
+    return {**given, **dict(zip(names, train)), "validation_data": validation}
+
+
+def initial_epoch(model: tf.keras.Model, epoch: int, steps: int) -> int:
+    """Return the epoch to begin with: the one given, or where BackupAndRestore has put the model back to."""
+    if KERAS_3:
+        return int(getattr(model, "_initial_epoch", None) or epoch)
+    return int(model._maybe_load_initial_counters_from_ckpt(steps, epoch)[0])
+
+
+def most_steps_per_epoch() -> Optional[int]:
+    """Return the number of steps after which Keras 3 ends every epoch, as in debugging; None: no limit."""
+    limit = getattr(getattr(tf.keras, "config", None), "max_steps_per_epoch", None)
+    return limit() if limit else None

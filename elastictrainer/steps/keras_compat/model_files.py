@@ -1,0 +1,83 @@
+"""Files of models, and the networks of keras.applications that they may hold."""
+
+import contextlib
+import json
+import sys
+import tempfile
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, Union
+
+import tensorflow as tf
+
+from elastictrainer.steps.keras_compat.version import KERAS_3
+
+# Where Keras defines the helpers that its applications call.
+_HELPERS = {
+    "get_file": sys.modules[tf.keras.utils.get_file.__module__],
+    "obtain_input_shape": sys.modules[tf.keras.applications.imagenet_utils.preprocess_input.__module__],
+}
+_APPLICATIONS = _HELPERS["obtain_input_shape"].__name__.rpartition(".")[0] + "."  # "keras.src.applications."
+
+
+def load_model(path: Union[str, Path], safe_mode: bool = True) -> tf.keras.Model:
+    """Load the model of a Keras file, not compiled; for safety call `models.model_file.read`. Raises what
+    Keras raises.
+
+    Keras 2 reads weights inside the archive slowly: two minutes for ViT-B/16. They are extracted first,
+    unless the archive holds anything that only Keras can load: shared objects, or further files.
+    """
+    if KERAS_3 or not zipfile.is_zipfile(path):
+        return tf.keras.models.load_model(path, compile=False, safe_mode=safe_mode)
+    with zipfile.ZipFile(path) as archive:
+        config = archive.read("config.json").decode()
+        if "shared_object_id" in config or set(archive.namelist()) != {
+            "metadata.json",
+            "config.json",
+            "model.weights.h5",
+        }:
+            return tf.keras.models.load_model(path, compile=False, safe_mode=safe_mode)
+        # Keras 2 does not find the classes of its own that it has not registered.
+        unregistered = application_layers() if _APPLICATIONS in config else {}
+        model = tf.keras.saving.deserialize_keras_object(
+            {**json.loads(config), "compile_config": None}, unregistered, safe_mode=safe_mode
+        )
+        with tempfile.TemporaryDirectory(prefix="elastictrainer-model-") as folder:
+            model.load_weights(archive.extract("model.weights.h5", folder))
+    return model
+
+
+def application_layers() -> Dict[str, type]:
+    """Return the layers that keras.applications defines for its networks, such as ConvNeXt's LayerScale, by
+    name.
+    """
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(_APPLICATIONS)]
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, tf.keras.layers.Layer)
+        and value.__module__ == module.__name__
+    }
+
+
+@contextlib.contextmanager
+def application_helpers(**replacements: Callable[..., Any]) -> Iterator[None]:
+    """Let the networks of keras.applications call these helpers in this block, for their own of the same
+    names.
+
+    These are `get_file`, which downloads weights, and `obtain_input_shape`, which knows a network's sizes.
+    What Keras warns of, such as weights made for another image size, is not shown.
+    """
+    before = {name: getattr(_HELPERS[name], name) for name in replacements}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for name, replacement in replacements.items():
+                setattr(_HELPERS[name], name, replacement)
+            yield
+        finally:
+            for name, original in before.items():
+                setattr(_HELPERS[name], name, original)

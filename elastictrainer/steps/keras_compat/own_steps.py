@@ -1,0 +1,105 @@
+"""Updates of some tensors while others are frozen: each by the steps that this tensor has trained in."""
+
+import contextlib
+from typing import Any, Iterator, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.steps.keras_compat.optimizer import built_for, index_of, is_legacy, paused_steps, replaced
+from elastictrainer.steps.keras_compat.variables import tf_variable
+from elastictrainer.steps.keras_compat.version import KERAS_3
+
+# Nadam's momentum factor of step t is beta_1 (1 - 0.96^t / 2): the products of the brackets for 0 steps, 1,
+# 2, ... up to those whose bracket is 1 in single precision.
+_NADAM = np.cumprod([1.0, *(1 - 0.5 * 0.96 ** np.arange(1, 500))])
+
+
+def updates_together(optimizer: Any, pauses: bool) -> str:
+    """Return why the optimizer cannot update some tensors without the others; empty where it can.
+
+    Args:
+        pauses: the tensors change during the run.
+    """
+    if isinstance(optimizer, getattr(tf.keras.optimizers, "MultiOptimizer", ())):  # of Keras 3
+        return "updates all tensors or none"
+    if pauses and is_legacy(optimizer) and not isinstance(optimizer, tf.keras.optimizers.legacy.SGD):
+        return "is of Keras' older kind, which corrects all tensors by one count of steps"
+    return ""
+
+
+def apply(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
+    """Update by (gradient, variable) pairs, and no other tensor.
+
+    Without the optimizer's all-reduce over replicas: each process has one replica, and `Objective` averages
+    over processes. TensorFlow never frees the function that it registers for each all-reduce it traces, and
+    with it every selection's graph would stay in memory.
+    """
+    if is_legacy(optimizer):
+        optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
+        return
+    paused = paused_steps(optimizer)
+    with contextlib.ExitStack() as stack:
+        if paused is not None:
+            stack.enter_context(_own_steps(optimizer, paused))
+        if KERAS_3:  # which has no option for it
+            stack.enter_context(replaced(optimizer, _all_reduce_sum_gradients=list))
+            optimizer.apply_gradients(pairs)
+        else:
+            optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
+    count_paused(optimizer, [variable for _, variable in pairs])
+
+
+def count_own_steps(optimizer: Any) -> bool:
+    """Correct each tensor's averages by the steps that this tensor has trained in; the optimizer is built.
+
+    Keras counts the steps of the optimizer, also for a tensor that was left out of most of them. Learning
+    rate schedules follow that count as before. Where every step trains every tensor, nothing changes.
+
+    Returns:
+        Whether that is new to this optimizer.
+    """
+    if is_legacy(optimizer) or paused_steps(optimizer) is not None:
+        return False
+    dtype = tf_variable(optimizer.iterations).dtype
+    paused = tf.Variable(tf.zeros(built_for(optimizer), dtype), trainable=False, name="paused_steps")
+    object.__setattr__(optimizer, "_elastictrainer_paused", paused)
+    return True
+
+
+def count_paused(optimizer: Any, trained: Sequence[Any]) -> None:
+    """Count a step that updated `trained` alone; `apply` does so by itself."""
+    paused = paused_steps(optimizer)
+    if paused is not None and len(trained) < paused.shape[0]:
+        numbers = {index_of(optimizer, variable) for variable in trained}
+        paused.assign_add([int(k not in numbers) for k in range(paused.shape[0])])
+
+
+@contextlib.contextmanager
+def _own_steps(optimizer: Any, paused: tf.Variable) -> Iterator[None]:
+    """Update each tensor in this block as if the optimizer had made that tensor's own steps alone."""
+    update, own = optimizer.update_step, tf.unstack(tf_variable(optimizer.iterations) - paused)
+    product = getattr(optimizer, "_u_product", None)  # Nadam has one for all tensors
+
+    def step(gradient: Any, variable: Any, *rate: Any) -> None:
+        # Adam divides its averages by 1 - beta^t: t must be the tensor's own steps, not the optimizer's.
+        k = index_of(optimizer, variable)
+        attributes = {"_iterations": own[k]}
+        if product is not None and KERAS_3:
+            attributes["_u_product"] = tf.where(
+                paused[k] == 0, product, _nadam_product(optimizer, own[k] + 1, product.dtype)
+            )
+        elif product is not None:  # Keras 2 adds a factor to it where it has not been counted yet
+            product.assign(_nadam_product(optimizer, own[k], product.dtype))
+            attributes["_u_product_counter"] = 0
+        with replaced(optimizer, **attributes):
+            update(gradient, variable, *rate)
+
+    with replaced(optimizer, update_step=step):
+        yield
+
+
+def _nadam_product(optimizer: Any, steps: tf.Tensor, dtype: Any) -> tf.Tensor:
+    """Return the product of Nadam's momentum factors of so many steps."""
+    power = tf.pow(tf.cast(optimizer.beta_1, dtype), tf.cast(steps, dtype))
+    return power * tf.gather(tf.constant(_NADAM, dtype), tf.minimum(steps, len(_NADAM) - 1))
