@@ -149,7 +149,7 @@ def test_what_is_wrong_with_a_copy_is_told(tf, hub, tmp_path):
 
 def test_without_the_extra_it_says_what_to_install(tf, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UsageError, match=r"elastictrainer\[hf\]"):
+    with pytest.raises(UsageError, match=r"install '\.\[hf\]'"):
         load("cifar10")
 
 

@@ -82,7 +82,9 @@ def test_scoring_without_slots_gives_the_same_scores_and_leaves_no_trace(tf, tmp
     before = [v.numpy() for v in state]
     expected = evaluator(batches)
     evaluator.release()
-    np.testing.assert_allclose(evaluator(batches, tmp_path), expected, rtol=1e-6)
+    # Graphs are optimised there, so that last bits differ; biases before a normalisation score such bits.
+    noise = 1e-6 * expected.max()
+    np.testing.assert_allclose(evaluator(batches, tmp_path), expected, rtol=1e-6, atol=noise)
     np.testing.assert_allclose(evaluator(batches), expected, rtol=1e-6)  # nothing of the file is left
     for variable, value in zip(state, before):
         np.testing.assert_array_equal(variable.numpy(), value)
