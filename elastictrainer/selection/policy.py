@@ -23,11 +23,11 @@ class Policy:
         masks: every selection so far; empty where the scheme does not select.
         interval: number of intervals begun.
         selects: whether the mask may change from interval to interval.
-        scores: whether it needs importances, and with them a head that knows something.
+        needs_scores: whether it needs importances, and with them a head that knows something.
     """
 
     selects = False
-    scores = False
+    needs_scores = False
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class ElasticPolicy(Policy):
         profile: Profile,
         plan: Plan,
         score: Callable[[int], NDArray[np.float64]],
-        scores: bool = True,
+        needs_scores: bool = True,
         solver: Union[str, Solver] = "dp",
         on_freeze: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
         log: Log = lambda record: None,
@@ -108,13 +108,13 @@ class ElasticPolicy(Policy):
         Args:
             profile, plan: see `Policy`.
             score: makes the (N,) importances of the tensors as they are now, for an interval of this number.
-            scores: whether the importances depend on the state of training, so that the head comes first.
+            needs_scores: whether the importances depend on the state of training: then the head comes first.
             solver, memory: see `select`.
             on_freeze: called with the mask whenever the tensors outside it cease to train.
             log: takes the record of each selection.
         """
         super().__init__(None, plan, profile, log=log)
-        self.scores = scores
+        self.needs_scores = needs_scores
         self.importance: Optional[NDArray[np.float64]] = None
         self._record: Dict[str, Any] = {}  # of the latest choice, for the log
         self._profile, self._score, self._solver, self._memory = profile, score, solver, memory

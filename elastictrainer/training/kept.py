@@ -11,7 +11,7 @@ from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_compat import compilation, count_step
 from elastictrainer.steps.snapshot import digest
-from elastictrainer.training.policies import evaluator_of
+from elastictrainer.training.policies import make_scorer
 from elastictrainer.training.state import RunState
 
 
@@ -22,13 +22,13 @@ class Compiled:
     Attributes:
         steps: compiled steps, with objective, optimizer and metrics.
         count_step: counts a step where Keras does, and returns the metrics so far by name.
-        evaluator: scores the tensors; None where the scheme does not select.
+        scorer: scores the tensors; None where the scheme does not select.
         made_from: objects that these depend on; see `made_from`.
     """
 
     steps: CompiledSteps
     count_step: Callable[[], Dict[str, Any]]
-    evaluator: Optional[ImportanceEvaluator]
+    scorer: Optional[ImportanceEvaluator]
     made_from: List[Any]
 
 
@@ -103,6 +103,6 @@ def compile_steps(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -
         steps,
         # A graph takes half the time of the ops one by one; a tf.function would look it up at each call.
         tf.function(counted).get_concrete_function(),
-        evaluator_of(scheme, steps) if scheme.selects else None,
+        make_scorer(scheme, steps) if scheme.selects else None,
         made_from(model, spec),
     )

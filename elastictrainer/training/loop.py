@@ -73,7 +73,7 @@ class Loop:
             state.follow_deadline()
             self._prepared.intervals.resume()
         else:
-            self._prepared.budgeting.begin(self._prepared.by_clock)
+            self._prepared.budgeting.begin()
         logs: Logs = {}
         while not self._over():
             logs = self._epoch(first + state.progress.epoch)

@@ -75,6 +75,18 @@ class RunState:
         """Finish the present epoch, after it was evaluated and written down."""
         self.progress.epoch_done(self.watch.training())
 
+    def note_selection(self, record: Dict[str, Any]) -> None:
+        """Keep the record of a selection, and tell the callbacks."""
+        record = {"epoch": self.progress.epoch, **record}
+        self.selections.append(record)
+        for callback in self.callbacks:
+            callback.on_selection(record)
+
+    def note_head(self, record: Dict[str, Any]) -> None:
+        """Tell the callbacks of the solved head."""
+        for callback in self.callbacks:
+            callback.on_head(record)
+
     def metric_variables(self) -> List[tf.Variable]:
         """Return all variables of the model's metrics."""
         return tf_variables(v for metric in self.model.metrics for v in metric.variables)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import inspect
 from typing import Any, Dict, List, Optional, Union
 
@@ -203,15 +202,7 @@ class Trainer:
             for callback in ours:
                 stack.enter_context(callback.fit_context())
             wanted = Wanted(
-                self.scheme,
-                self.selection,
-                self.profile,
-                reuse,
-                self.head,
-                functools.partial(_note_selection, state),
-                functools.partial(_note_head, state),
-                self._profiles,
-                self._memory,
+                self.scheme, self.selection, self.profile, reuse, self.head, self._profiles, self._memory
             )
             with state.watch.lap(BUILDING):
                 prepared = prepare(state, feed, wanted, self._kept)
@@ -263,20 +254,6 @@ class Trainer:
         """
         if self._kept.compiled is not None:
             self._kept.compiled.steps.size = count
-
-
-def _note_selection(state: RunState, record: Dict[str, Any]) -> None:
-    """Keep the record of a selection, and tell the callbacks."""
-    record = {"epoch": state.progress.epoch, **record}
-    state.selections.append(record)
-    for callback in state.callbacks:
-        callback.on_selection(record)
-
-
-def _note_head(state: RunState, record: Dict[str, Any]) -> None:
-    """Tell the callbacks of the solved head."""
-    for callback in state.callbacks:
-        callback.on_head(record)
 
 
 def _as_list(callbacks: Any) -> List[Any]:

@@ -125,7 +125,7 @@ def test_a_scheme_says_whether_it_selects_and_whether_by_the_state_of_training()
     names = {name for name in schemes.SCHEMES if schemes.selects(name)}
     assert names == {*ELASTIC, "freeze-below"}
     assert names == {name for name in schemes.SCHEMES if schemes.create(name).selects}
-    assert {name for name in schemes.SCHEMES if schemes.create(name).scores} == {
+    assert {name for name in schemes.SCHEMES if schemes.create(name).needs_scores} == {
         *("elastic", "elastic-grad-magnitude")
     }
 
@@ -136,6 +136,6 @@ def test_a_users_scheme_says_it_by_its_metric_not_by_its_name():
 
     schemes.register("mine")(Mine)
     schemes.register("elastic-in-name-only")(schemes.Scheme)
-    assert schemes.selects("mine") and schemes.create("mine").scores
+    assert schemes.selects("mine") and schemes.create("mine").needs_scores
     assert schemes.selects("elastic-in-name-only") is False
     assert schemes.selects("nowhere:Mine") is None, "it is not imported"

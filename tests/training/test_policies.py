@@ -18,7 +18,7 @@ def profile(tf):
 
 def test_an_elastic_policy_scores_and_selects_for_a_real_model(tf, profile):
     made = PolicyRun(tf, Elastic(), profile)
-    assert isinstance(made.policy, ElasticPolicy) and made.policy.scores
+    assert isinstance(made.policy, ElasticPolicy) and made.policy.needs_scores
     made.policy.score()
     mask = made.policy.begin(0, (1 + profile.rho_min) / 2, cached=False)
     made.policy.settle(0)
@@ -26,7 +26,7 @@ def test_an_elastic_policy_scores_and_selects_for_a_real_model(tf, profile):
 
 
 def test_a_metric_that_does_not_look_at_training_needs_no_head_first(tf, profile):
-    assert not PolicyRun(tf, Elastic("weight-magnitude"), profile).policy.scores
+    assert not PolicyRun(tf, Elastic("weight-magnitude"), profile).policy.needs_scores
 
 
 def test_a_users_scheme_selects_once_it_has_a_metric(tf, profile):
