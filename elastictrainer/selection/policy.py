@@ -47,24 +47,22 @@ class Policy:
         self.masks: List[NDArray[np.bool_]] = []
         self.interval = 0
         self._at_interval, self._log = at_interval, log
+        self._figures: Dict[str, Any] = {}  # of the interval, for the log
 
     def score(self) -> None:
         """Score the tensors for the interval to come, where it needs that."""
 
-    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
-        """Begin the next interval, before step number `step`; `settle` comes next.
+    def begin(self, target: float, cached: bool) -> NDArray[np.bool_]:
+        """Begin the next interval; `settle` comes next.
 
         Args:
-            step: steps done.
             target: time of a step over a full one's, 0 to 1.
             cached: the activations of the interval will be cached, and its steps read them.
 
         Returns:
             (N,) bool: what trains.
         """
-        results = self._at_interval() if self.interval else {}
-        if results:
-            self._log({"step": step, **results})
+        self._figures = self._at_interval() if self.interval else {}
         self.interval += 1
         assert self.mask is not None
         return self.mask
@@ -73,7 +71,10 @@ class Policy:
         """Select again where the interval's activations cannot be cached: steps take longer than planned."""
 
     def settle(self, step: int) -> None:
-        """Log the selection from step number `step` on, once it is known whether the interval is cached."""
+        """Log what trains from step number `step` on, once it is known whether the interval is cached."""
+        if self._figures:
+            self._log({"step": step, **self._figures})
+        self._figures = {}
 
     def state(self) -> Dict[str, Any]:
         """Return the state that `restore` needs, as JSON values."""
@@ -124,7 +125,7 @@ class ElasticPolicy(Policy):
         """Score the tensors."""
         self.importance = self._score(self.interval)
 
-    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
+    def begin(self, target: float, cached: bool) -> NDArray[np.bool_]:
         """Select by the scores; see `Policy.begin`."""
         self.interval += 1
         return self._choose(target, cached)

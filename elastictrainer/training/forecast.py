@@ -6,24 +6,12 @@ from typing import List, Optional
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.selection.plan import FEWEST_EPOCHS, Plan
+from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.state import RunState
 
 # What a selection takes, in full steps: to build its graphs; to score the tensors as well. Measured with
 # MobileNetV2 at 224x224; smaller networks take more of their own steps.
 GRAPH_STEPS, _SCORING_STEPS = 15.0, 35.0
-
-
-@dataclass(frozen=True)
-class HeadWork:
-    """The work of solving a head besides a pass over the images.
-
-    Attributes:
-        sample: minibatches of a pass before that one, on which a head for scoring is solved.
-        solving_s: of solving on all images.
-    """
-
-    sample: int
-    solving_s: float
 
 
 @dataclass(frozen=True)
@@ -34,13 +22,13 @@ class RunShape:
         profile: the model's profile.
         plan: the run's intervals.
         cached: whether activations are cached.
-        head: the work of solving the head; None: it stays.
+        head: solves the head; None: it stays.
     """
 
     profile: Profile
     plan: Plan
     cached: bool
-    head: Optional[HeadWork]
+    head: Optional[HeadPass]
 
 
 @dataclass(frozen=True)
@@ -138,7 +126,7 @@ def forecast(
     if head is not None:
         passes_s += head.solving_s
     if head is not None and scores:
-        passes_s += head.sample * forward_s
+        passes_s += head.sampled * forward_s
 
     steps_per_selection = GRAPH_STEPS if selects else 0.0
     if scores:

@@ -10,7 +10,6 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.selection.policy import Policy
 from elastictrainer.training import stopwatch
 from elastictrainer.training.cached_steps import CachedStepRunner
-from elastictrainer.training.feed import Feed
 from elastictrainer.training.forecast import GRAPH_STEPS
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.state import RunState
@@ -24,21 +23,15 @@ class Intervals:
     """Begins the intervals of a run."""
 
     def __init__(
-        self,
-        run_state: RunState,
-        feed: Feed,
-        cached_steps: Optional[CachedStepRunner],
-        head: Optional[HeadPass],
+        self, run_state: RunState, cached_steps: Optional[CachedStepRunner], head: Optional[HeadPass]
     ):
         """
         Args:
             run_state: of the run; its policy is made.
-            feed: reads the data.
             cached_steps: writes the cache; None: every step computes everything.
             head: solves the head before the first interval; None: it stays.
         """
-        self._state, self._feed, self._cached_steps = run_state, feed, cached_steps
-        self._head = head
+        self._state, self._cached_steps, self._head = run_state, cached_steps, head
 
     def begin(self) -> None:
         """Begin the next interval; the run is at the start of an epoch."""
@@ -55,7 +48,7 @@ class Intervals:
             policy.score()
         target = self._target(cached)  # now, for scoring has taken time
         with state.watch.lap(stopwatch.SELECTION):
-            mask = policy.begin(step, target, cached)
+            mask = policy.begin(target, cached)
         if self._cached_steps is not None and not mask.all():
             try:
                 self._cached_steps.write_cache(mask, first)

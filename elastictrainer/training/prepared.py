@@ -14,21 +14,22 @@ from elastictrainer.selection.policy import Policy
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
+from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.affordability import affordable_scheme
-from elastictrainer.training.batch_source import BatchSource
+from elastictrainer.training.between_fits import Carried, Compiled, compile_steps, is_same, made_from
 from elastictrainer.training.budgeting import Budgeting, full_epochs
 from elastictrainer.training.cached_steps import CachedStepRunner
-from elastictrainer.training.feed import Feed, Minibatch
-from elastictrainer.training.forecast import HeadWork, RunShape
+from elastictrainer.training.feed import Feed
+from elastictrainer.training.forecast import RunShape
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
-from elastictrainer.training.kept import Compiled, Kept, compile_steps, is_same, made_from
 from elastictrainer.training.memory_limit import MemoryLimit
 from elastictrainer.training.policies import make_policy
 from elastictrainer.training.run_profile import check_cacheable, make_profile
 from elastictrainer.training.state import RunState
+from elastictrainer.training.step_source import StepSource
 
 _OPENING = 48  # full steps before the first selection where the head is not solved
 
@@ -42,7 +43,7 @@ class Wanted:
         profile: the model's profile; None: it is made where the scheme selects.
         reuse: settings of the activation cache.
         head: "solve" or "keep"; see Trainer.
-        profiles: whether `profile` were made by an earlier call, and are made again for another model.
+        profiles: whether `profile` was made by an earlier call, and is made again for another model.
         memory: bytes that the process may have resident; None: any.
     """
 
@@ -60,7 +61,6 @@ class Prepared:
     """The parts that a run trains with.
 
     Attributes:
-        profile: the model's profile.
         compiled: graphs, which the next run may use.
         source: gives the minibatches.
         cached_steps: writes and reads the activation cache.
@@ -70,16 +70,15 @@ class Prepared:
             tensors below it mean nothing.
     """
 
-    profile: Optional[Profile]
     compiled: Compiled
-    source: BatchSource
+    source: StepSource
     cached_steps: CachedStepRunner
     intervals: Intervals
     budgeting: Budgeting
     opening: int
 
 
-def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared:
+def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Prepared:
     """Make what a run needs, on its first minibatch: every variable, the profile, the plan, the policy.
 
     `state` gets its policy, its budget and its rates. What an earlier run has left is used where it still
@@ -90,33 +89,33 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
         DataError: the first minibatch cannot be read.
     """
     minibatch = feed.peek()
-    if feed.is_full(minibatch):
+    if feed.is_whole(minibatch):
         feed.remember(minibatch)
-    parts, profile, kept = _graphs(state, wanted, kept, minibatch, feed.spec)
+    graphs, profile, carried = _graphs(state, wanted, carried, minibatch, feed.spec)
     # One epoch would never read its cache, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
-    cached, profile = _profile(state, wanted, parts, profile, minibatch, feed.spec, short)
-    head = _head_pass(state, feed) if wanted.head == "solve" and kept.compiled is None else None
+    cached, profile = _profile(state, wanted, graphs, profile, minibatch, feed.spec, short)
+    head = _head_pass(state, feed) if wanted.head == "solve" and carried.compiled is None else None
     if state.rho is not None and profile is not None:
         require_reachable(state.rho, profile, cached)
     limit = _memory_limit(state, wanted, profile)
     profile, reuse = (profile, wanted.reuse) if limit is None else (limit.profile, limit.reuse)
     by_clock = _by_clock(state, wanted, cached)
     plan = _plan(state, wanted, profile, cached, by_clock)
-    earlier = kept.policy if short and kept.policy and _still_holds(state, kept) else None
+    earlier = carried.policy if short and carried.policy and _still_holds(state, carried) else None
     if earlier:
         plan = dataclasses.replace(plan, starts=[])
-    shape = _shape(profile, plan, cached, head)
+    shape = None if profile is None else RunShape(profile, plan, cached, head)
     scheme = affordable_scheme(state, wanted.scheme, shape) if by_clock and shape else wanted.scheme
     policy = make_policy(
         scheme,
         wanted.selection,
         profile,
         plan,
-        parts.steps,
+        graphs.steps,
         feed.probe,
         log=state.note_selection,
-        scorer=parts.scorer if scheme is wanted.scheme else None,
+        scorer=graphs.scorer if scheme is wanted.scheme else None,
         limit=limit,
     )
     if earlier:
@@ -126,37 +125,36 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
     state.head_alone = wanted.scheme.selects and not scheme.selects
     state.rates = _rates(state, plan, wanted.scheme.selects and by_clock and cached)
-    cached_steps = CachedStepRunner(state, feed, parts.steps, reuse)
+    cached_steps = CachedStepRunner(state, feed, graphs.steps, reuse)
     return Prepared(
-        profile=profile,
-        compiled=parts,
-        source=BatchSource(state, feed, cached_steps, parts.steps),
+        compiled=graphs,
+        source=StepSource(state, feed, cached_steps, graphs.steps),
         cached_steps=cached_steps,
-        intervals=Intervals(state, feed, cached_steps if cached else None, head),
-        budgeting=Budgeting(state, feed, parts.steps, shape, limit),
-        opening=_opening(state, policy, head, kept),
+        intervals=Intervals(state, cached_steps if cached else None, head),
+        budgeting=Budgeting(state, feed, graphs.steps, shape, limit),
+        opening=_opening(state, policy, head, carried),
     )
 
 
 def _graphs(
-    state: RunState, wanted: Wanted, kept: Kept, minibatch: Minibatch, spec: Any
-) -> Tuple[Compiled, Optional[Profile], Kept]:
+    state: RunState, wanted: Wanted, carried: Carried, minibatch: Minibatch, spec: Any
+) -> Tuple[Compiled, Optional[Profile], Carried]:
     """Return the run's graphs, its profile so far, and the state of the earlier run that still holds."""
-    parts = kept.compiled
-    if parts is not None and is_same(made_from(state.model, spec), parts.made_from):
-        state.progress.full_ms = list(kept.full_ms)
-        return parts, wanted.profile, kept
+    graphs = carried.compiled
+    if graphs is not None and is_same(made_from(state.model, spec), graphs.made_from):
+        state.progress.full_ms = list(carried.full_ms)
+        return graphs, wanted.profile, carried
     profile = wanted.profile
-    if parts is not None:
+    if graphs is not None:
         LOG.info("the model, its optimizer, its loss or the shape of the data has changed: compiling again")
-        kept, profile = Kept(), None if wanted.profiles else profile
-    return _compiled(state, wanted.scheme, minibatch, spec), profile, kept
+        carried, profile = Carried(), None if wanted.profiles else profile
+    return _compiled(state, wanted.scheme, minibatch, spec), profile, carried
 
 
 def _profile(
     state: RunState,
     wanted: Wanted,
-    parts: Compiled,
+    graphs: Compiled,
     profile: Optional[Profile],
     minibatch: Minibatch,
     spec: Any,
@@ -166,9 +164,9 @@ def _profile(
 
     `short`: a run of one epoch, which caches nothing.
     """
-    selects, objective = wanted.scheme.selects, parts.steps.objective
+    selects, objective = wanted.scheme.selects, graphs.steps.objective
     if selects and profile is None:
-        profile = make_profile(state, objective, minibatch, parts.steps.metrics[0])
+        profile = make_profile(state, objective, minibatch, graphs.steps.metrics[0])
     if wanted.reuse.reuse == "off" or (short and selects):
         return False, profile
     return check_cacheable(state, profile, objective, minibatch, spec, wanted.selection.deterministic)
@@ -202,15 +200,6 @@ def _plan(state: RunState, wanted: Wanted, profile: Optional[Profile], cached: b
     )
 
 
-def _shape(
-    profile: Optional[Profile], plan: Plan, cached: bool, head: Optional[HeadPass]
-) -> Optional[RunShape]:
-    """Return the parts of the run's time; None where no profile predicts them."""
-    if profile is None:
-        return None
-    return RunShape(profile, plan, cached, HeadWork(head.sampled, head.solving_s) if head else None)
-
-
 def _rates(state: RunState, plan: Plan, selecting: bool) -> Optional[RateSchedule]:
     """Return the learning rate of the run; `selecting`: by the clock, on cached activations."""
     if state.rates is None:
@@ -223,9 +212,9 @@ def _rates(state: RunState, plan: Plan, selecting: bool) -> Optional[RateSchedul
     return rates
 
 
-def _opening(state: RunState, policy: Policy, head: Optional[HeadPass], kept: Kept) -> int:
+def _opening(state: RunState, policy: Policy, head: Optional[HeadPass], carried: Carried) -> int:
     """Return the number of full steps before the first selection."""
-    if not policy.needs_scores or head is not None or kept.steps:
+    if not policy.needs_scores or head is not None or carried.steps:
         return 0
     return max(1, min(_OPENING, state.steps_per_epoch // 4))
 
@@ -234,8 +223,7 @@ def _compiled(state: RunState, scheme: Scheme, minibatch: Minibatch, spec: Any) 
     """Make every variable of model and optimizer on a minibatch, and prepare their graphs."""
     model = state.model
     compiled.build(model, *minibatch)
-    if not model.trainable_variables:
-        raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
+    compiled.require_trainable(model)
     optimizers.build(model.optimizer, model.trainable_variables)
     return compile_steps(model, scheme, spec, state.workers.mean if state.workers else None)
 
@@ -249,11 +237,11 @@ def _head_pass(state: RunState, feed: Feed) -> HeadPass:
     return HeadPass(state, feed)
 
 
-def _still_holds(state: RunState, kept: Kept) -> bool:
+def _still_holds(state: RunState, carried: Carried) -> bool:
     """Return whether the selection of an earlier run is to be trained on; logs why not."""
-    if kept.steps >= PLAIN_INTERVAL * state.steps_per_epoch:
+    if carried.steps >= PLAIN_INTERVAL * state.steps_per_epoch:
         return False
-    if kept.weights != digest(state.model.variables):
+    if carried.weights != digest(state.model.variables):
         LOG.info("weights were changed since the last call of fit: tensors are scored again")
         return False
     return True

@@ -8,12 +8,12 @@ import pytest
 from elastictrainer import Profile, UsageError
 from elastictrainer.selection.plan import Plan
 from elastictrainer.training.deadline import Deadline
-from elastictrainer.training.forecast import HeadWork, RunShape, forecast
+from elastictrainer.training.forecast import RunShape, forecast
 from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30.
 CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
-HEAD = HeadWork(100, 2.0)
+HEAD = SimpleNamespace(sampled=100, solving_s=2.0)
 
 
 def of(

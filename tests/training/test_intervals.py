@@ -29,7 +29,7 @@ class Policy:
     def score(self):
         self.now[0] += 8.0
 
-    def begin(self, step, target, cached):
+    def begin(self, target, cached):
         self.targets.append(target)
         return np.ones(4, bool)
 
@@ -66,7 +66,7 @@ def targets_of(head=None, scores=False, intervals=1, model=None, head_alone=Fals
         note_head=lambda record: None,
     )
     cache = SimpleNamespace(end=lambda: None, refresh_cache=lambda: None)
-    made = Intervals(state, None, cache, head)
+    made = Intervals(state, cache, head)
     for _ in range(intervals):
         made.begin()
         watch.seconds[TRACING] += 10.0

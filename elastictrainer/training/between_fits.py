@@ -33,7 +33,7 @@ class Compiled:
 
 
 @dataclass
-class Kept:
+class Carried:
     """The state that a `Trainer` keeps between two calls of `fit`.
 
     Attributes:
@@ -51,14 +51,14 @@ class Kept:
     full_ms: List[float] = field(default_factory=list)
 
     @classmethod
-    def after(cls, parts: Compiled, state: RunState, before: "Kept") -> "Kept":
+    def after(cls, graphs: Compiled, state: RunState, before: "Carried") -> "Carried":
         """Return the state that a finished run leaves; `before`: the state it found."""
         policy = state.policy
         assert policy is not None
         made = [record["step"] for record in state.selections if "selected" in record]
         steps = state.progress.step - made[-1] if made else before.steps + state.progress.step
         selected = policy.state() if policy.selects else None
-        return cls(parts, selected, steps, digest(state.model.variables), state.progress.full_ms)
+        return cls(graphs, selected, steps, digest(state.model.variables), state.progress.full_ms)
 
 
 def made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
