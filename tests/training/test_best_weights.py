@@ -172,7 +172,7 @@ def test_an_interrupted_run_keeps_and_ends_as_one_that_was_not(tf, tmp_path, epo
 class Killed(TrainerCallback):
     """Ends the process, as far as the run can tell, when all is trained and nothing is written."""
 
-    def results(self):
+    def conclude(self):
         raise MemoryError
 
 
