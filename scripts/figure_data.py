@@ -64,7 +64,7 @@ def _row(members: List[RunFolder], name: str, figure: str) -> Dict[str, Any]:
         values = [summary.get(key) for summary in summaries]
         return None if None in values else factor * float(np.mean(values))
 
-    deviation = spread([100 * summary["accuracy_best"] for summary in summaries])
+    deviation = spread([100 * summary["accuracy"] for summary in summaries])
     return {
         "dataset": Path(chosen["dataset"]).name,
         "model": chosen["model"],
@@ -73,7 +73,7 @@ def _row(members: List[RunFolder], name: str, figure: str) -> Dict[str, Any]:
         "reuse": chosen["reuse"],
         "device": what_counts(members[0])["device"],
         "runs": len(members),
-        "accuracy": mean("accuracy_best", 100),
+        "accuracy": mean("accuracy", 100),
         "accuracy_deviation": None if deviation is None else float(deviation),
         "seconds": mean("train_seconds"),
         "validation_seconds": mean("validation_seconds"),
@@ -150,7 +150,7 @@ def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List
         if not ours or not others:
             continue
         published = paper.get(dataset, {}) if reuse == "off" else {}
-        best = 100 * min(run.summary()["accuracy_best"] for run in ours)
+        best = 100 * min(run.summary()["accuracy"] for run in ours)
         baselines = list(replicates(others).values())
         targets = list(paper.get(dataset, {})) or [round(best * share) for share in (0.85, 0.92, 0.98)]
         for target in targets:

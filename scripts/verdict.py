@@ -20,7 +20,7 @@ def sentence(full: List[RunFolder], short: List[RunFolder], elastic: List[RunFol
         elastic: with the same seeds, in the same order.
     """
     accuracy = {
-        name: median(100 * run.summary()["accuracy_last"] for run in runs)
+        name: median(100 * run.summary()["accuracy"] for run in runs)
         for name, runs in (("full", full), ("short", short), ("elastic", elastic))
     }
     share = median(e.summary()["train_seconds"] / f.summary()["train_seconds"] for e, f in zip(elastic, full))

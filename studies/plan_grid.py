@@ -33,17 +33,17 @@ def train(plan_name, options, folder):
     from elastictrainer.selection.plan import Plan
     from elastictrainer.training import prepared
 
-    rule = prepared.plan
+    rule = prepared.make_plan
 
     def fixed(profile, steps_per_epoch, *others, **more):
         intervals, passes = map(int, plan_name.split("x"))
         return Plan([k / intervals for k in range(intervals)], float(passes), steps_per_epoch)
 
-    prepared.plan = rule if plan_name == "rule" else fixed
+    prepared.make_plan = rule if plan_name == "rule" else fixed
     try:
         return command.main([*options, "--output", str(folder), "--overwrite", "--validation-freq", "1000"])
     finally:
-        prepared.plan = rule
+        prepared.make_plan = rule
 
 
 def rows_of(path):

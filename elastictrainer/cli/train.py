@@ -96,13 +96,11 @@ def _print_summary(summary: Dict[str, Any]) -> None:
 
 
 def _accuracy(summary: Dict[str, Any]) -> str:
-    if summary.get("val_accuracy") is None:
-        best, last = 100 * summary["accuracy_best"], 100 * summary["accuracy_last"]
-        said = f"test accuracy: best {best:.2f} %, last {last:.2f} %"
-    else:
-        said = (
-            f"test accuracy: {100 * summary['accuracy']:.2f} % with {summary['kept_weights']}, the weights "
-            f"of epoch {summary['kept_epoch']} (validation accuracy {100 * summary['val_accuracy']:.2f} %)"
+    said = f"test accuracy: {100 * summary['accuracy']:.2f} %"
+    if summary.get("val_accuracy") is not None:
+        said += (
+            f" with {summary['kept_weights']}, the weights of epoch {summary['kept_epoch']} (validation "
+            f"accuracy {100 * summary['val_accuracy']:.2f} %)"
         )
     if summary.get("accuracy_old") is None:
         return said

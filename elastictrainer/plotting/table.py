@@ -36,7 +36,7 @@ def rows(runs: List[RunFolder]) -> List[Dict[str, str]]:
                 "scheme": textwrap.shorten(scheme, _BRIEF, placeholder=" ..."),
                 "rho asked": "-" if asked is None else f"{asked:.2f}",
                 "rho got": _mean(_values(summaries, "rho_achieved"), ".3f"),
-                "accuracy": _mean(100 * _values(summaries, "accuracy_last"), ".2f", " %"),
+                "accuracy": _mean(100 * _values(summaries, "accuracy"), ".2f", " %"),
                 "training time": _mean(seconds, ".1f", f" {unit.name}"),
             }
         )

@@ -23,7 +23,7 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
     for name, members in replicates(runs).items():
         for run in members:
             summary, settings = run.summary(), run.config()
-            if summary.get("accuracy_last") is None:
+            if summary.get("accuracy") is None:
                 raise UsageError(f"{run.path} was not evaluated: leave it out, or see `Evaluation`.")
             rows.append(
                 {
@@ -31,7 +31,7 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
                     "scheme": settings["scheme"],
                     "seed": settings.get("seed"),
                     "train_seconds": summary["train_seconds"],
-                    "accuracy_percent": 100 * summary["accuracy_last"],
+                    "accuracy_percent": 100 * summary["accuracy"],
                 }
             )
     unit = captions.time_unit(max(row["train_seconds"] for row in rows))

@@ -53,7 +53,7 @@ Y = {
     "flops": Quantity("training work of an epoch", "TFLOPs", ("flops",), 1e-12),
 }
 BARS = {
-    "accuracy": Quantity("best test accuracy", "%", ("accuracy_best",), 100.0),
+    "accuracy": Quantity("test accuracy", "%", ("accuracy",), 100.0),
     "time": Quantity("training time", None, ("train_seconds",)),
     "flops": Quantity("training work", "TFLOPs", ("flops_total",), 1e-12),
     "energy": Quantity("energy of training", "J", ("energy_joules",)),

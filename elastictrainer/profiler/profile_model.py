@@ -18,6 +18,7 @@ from elastictrainer.profiler.xla import refuse_compiled
 from elastictrainer.profiler.xplane import Trace
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled import require_trainable
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.keras_compat.variables import name_of
 from elastictrainer.steps.objective import Objective
@@ -78,11 +79,8 @@ def profile_model(
         UsageError: the model has no trainable tensor, the loss depends on none, or XLA hides the ops.
     """
     ends = time.perf_counter() + allowed_s
+    require_trainable(model)
     variables = model.trainable_variables
-    if not variables:
-        raise UsageError(
-            "the model has no trainable tensor: nothing to profile. Set `trainable = True` on a layer."
-        )
     optimizer = optimizers.make("sgd") if optimizer is None else optimizer
     optimizers.build(optimizer, variables)
     objective = loss if isinstance(loss, Objective) else Objective(model, loss)

@@ -16,6 +16,7 @@ from elastictrainer.reuse.op_costs import TYPICAL_MS_PER_MB, OpCosts
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable, SplitStep, TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
+from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graph_part import optimised
 from elastictrainer.steps.keras_compat.variables import random_states
@@ -25,8 +26,6 @@ from elastictrainer.steps.step_part import flat
 _SPARE = 0.1  # of the free disk space stays free: other programs write too
 _ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times as much
 _FEWER = 4.0  # how much dearer bytes become while a cache has too many
-
-Minibatch = Tuple[Any, Any]
 
 
 class ActivationCache:

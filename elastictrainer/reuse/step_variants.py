@@ -1,7 +1,7 @@
 """The variants of a selection's step, whole or cached, and its cache writes, timed side by side."""
 
 import itertools
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +12,7 @@ from elastictrainer.reuse.activation_cache import ActivationCache
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, FULL, PLAIN
 from elastictrainer.steps.objective import Objective
@@ -19,8 +20,6 @@ from elastictrainer.steps.snapshot import preserve_variables
 
 KINDS = (PLAIN, CACHE_WRITE, CACHE_READ)
 _WRITTEN = 16  # minibatches: enough that each read finds its minibatch outside the processor's caches
-
-Minibatch = Tuple[Any, Any]
 
 
 class StepVariant:

@@ -57,9 +57,9 @@ def give_back() -> None:
 def keep_nothing() -> bool:
     """Let large blocks go back to the system as soon as they are free; False: they did already.
 
-    By default glibc keeps blocks of up to 32 MB for later, in pieces. A full step of MobileNetV2 on two
-    images then takes the same memory and time, on four a tenth more memory and a fifth less time. If blocks of 1 MB
-    went back already, that step would take twice the time: the system clears each page that it hands out.
+    By default glibc keeps blocks of up to 32 MB for later, in pieces: a full step of MobileNetV2 on four
+    images then takes a tenth more memory, and a fifth less time. If blocks of 1 MB went back, it would take
+    twice the time: the system clears each page that it hands out.
     """
     global _keeps
     kept, _keeps = _keeps, False

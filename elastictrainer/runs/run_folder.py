@@ -207,7 +207,10 @@ class RunFolder:
                 f"{self.path} has no summary.json: the run did not finish. "
                 f"Go on with it: {self.resume_command}"
             )
-        return schemas.parse(self.summary_path, text)
+        summary: Dict[str, Any] = schemas.parse(self.summary_path, text)
+        if "accuracy" not in summary and "accuracy_last" in summary:  # of an earlier version
+            summary["accuracy"] = summary["accuracy_last"]
+        return summary
 
     def metrics(self) -> List[Dict[str, Any]]:
         """Read the lines of `metrics.jsonl`."""

@@ -23,11 +23,11 @@ class Policy:
         masks: every selection so far; empty where the scheme does not select.
         interval: number of intervals begun.
         selects: whether the mask may change from interval to interval.
-        scores: whether it needs importances, and with them a head that knows something.
+        needs_scores: whether it needs importances, and with them a head that knows something.
     """
 
     selects = False
-    scores = False
+    needs_scores = False
 
     def __init__(
         self,
@@ -47,24 +47,22 @@ class Policy:
         self.masks: List[NDArray[np.bool_]] = []
         self.interval = 0
         self._at_interval, self._log = at_interval, log
+        self._figures: Dict[str, Any] = {}  # of the interval, for the log
 
     def score(self) -> None:
         """Score the tensors for the interval to come, where it needs that."""
 
-    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
-        """Begin the next interval, before step number `step`; `settle` comes next.
+    def begin(self, target: float, cached: bool) -> NDArray[np.bool_]:
+        """Begin the next interval; `settle` comes next.
 
         Args:
-            step: steps done.
             target: time of a step over a full one's, 0 to 1.
             cached: the activations of the interval will be cached, and its steps read them.
 
         Returns:
             (N,) bool: what trains.
         """
-        results = self._at_interval() if self.interval else {}
-        if results:
-            self._log({"step": step, **results})
+        self._figures = self._at_interval() if self.interval else {}
         self.interval += 1
         assert self.mask is not None
         return self.mask
@@ -73,7 +71,10 @@ class Policy:
         """Select again where the interval's activations cannot be cached: steps take longer than planned."""
 
     def settle(self, step: int) -> None:
-        """Log the selection from step number `step` on, once it is known whether the interval is cached."""
+        """Log what trains from step number `step` on, once it is known whether the interval is cached."""
+        if self._figures:
+            self._log({"step": step, **self._figures})
+        self._figures = {}
 
     def state(self) -> Dict[str, Any]:
         """Return the state that `restore` needs, as JSON values."""
@@ -98,7 +99,7 @@ class ElasticPolicy(Policy):
         profile: Profile,
         plan: Plan,
         score: Callable[[int], NDArray[np.float64]],
-        scores: bool = True,
+        needs_scores: bool = True,
         solver: Union[str, Solver] = "dp",
         on_freeze: Callable[[NDArray[np.bool_]], None] = lambda mask: None,
         log: Log = lambda record: None,
@@ -108,13 +109,13 @@ class ElasticPolicy(Policy):
         Args:
             profile, plan: see `Policy`.
             score: makes the (N,) importances of the tensors as they are now, for an interval of this number.
-            scores: whether the importances depend on the state of training, so that the head comes first.
+            needs_scores: whether the importances depend on the state of training: then the head comes first.
             solver, memory: see `select`.
             on_freeze: called with the mask whenever the tensors outside it cease to train.
             log: takes the record of each selection.
         """
         super().__init__(None, plan, profile, log=log)
-        self.scores = scores
+        self.needs_scores = needs_scores
         self.importance: Optional[NDArray[np.float64]] = None
         self._record: Dict[str, Any] = {}  # of the latest choice, for the log
         self._profile, self._score, self._solver, self._memory = profile, score, solver, memory
@@ -124,7 +125,7 @@ class ElasticPolicy(Policy):
         """Score the tensors."""
         self.importance = self._score(self.interval)
 
-    def begin(self, step: int, target: float, cached: bool) -> NDArray[np.bool_]:
+    def begin(self, target: float, cached: bool) -> NDArray[np.bool_]:
         """Select by the scores; see `Policy.begin`."""
         self.interval += 1
         return self._choose(target, cached)

@@ -28,7 +28,7 @@ class Scheme:
         return self.importance_metric is not None
 
     @property
-    def scores(self) -> bool:
+    def needs_scores(self) -> bool:
         """Return whether it selects by what training does, and so needs a head that knows something."""
         return self.selects and self.importance_metric != "weight-magnitude"
 

@@ -10,6 +10,7 @@ from elastictrainer.steps.keras_compat.own_steps import updates_together
 from elastictrainer.steps.objective import Objective
 
 Targets = Tuple[Any, Any]  # labels, sample weights or None
+Minibatch = Tuple[Any, Targets]  # inputs, and these
 
 
 class CompiledObjective(Objective):
@@ -45,6 +46,12 @@ def build(model: tf.keras.Model, x: Any, y: Targets) -> None:
     outputs, _ = CompiledObjective(model, None)(x, y, training=False)
     CompiledMetrics(model).update_state(y, outputs)
     model.reset_metrics()
+
+
+def require_trainable(model: tf.keras.Model) -> None:
+    """Raise UsageError, saying what to change, if a built model has no trainable tensor."""
+    if not model.trainable_variables:
+        raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
 
 
 def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:

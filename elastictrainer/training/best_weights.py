@@ -2,12 +2,11 @@
 
 import contextlib
 import json
-import math
 import tempfile
 import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional
 
 import tensorflow as tf
 
@@ -17,10 +16,9 @@ from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.snapshot import preserve_variables
-from elastictrainer.training.evaluation import Evaluating
+from elastictrainer.training.evaluation import Evaluating, Minibatches
 from elastictrainer.training.stopwatch import VALIDATION
 
-Minibatches = Iterable[Tuple[Any, ...]]  # see `Evaluator`
 _WEIGHTS = "model.weights.h5"  # in a Keras archive
 
 
@@ -49,6 +47,8 @@ class BestWeights(Evaluating):
     best weights says itself of which epoch they are: it is written at once or not at all, and a run that was
     killed at any moment goes on with it.
     """
+
+    part = "val"
 
     def __init__(
         self,
@@ -98,11 +98,7 @@ class BestWeights(Evaluating):
 
     def _validate(self, epoch: int) -> Validated:
         """Validate the weights after an epoch, and keep them if they are the best so far."""
-        state = self.run_state
-        with state.watch.lap(VALIDATION), self._due.evaluating(state):
-            loss, accuracy = self._evaluator(self._validation(), self._before_each)
-            if not math.isfinite(loss):
-                raise state.diverged(f"the validation loss is {loss}")
+        with self._measured(self._validation) as (loss, accuracy):
             self._last = Validated(epoch, accuracy, loss)
             if self._best is None or self._last.is_better_than(self._best):
                 self._save(self._last)
@@ -128,7 +124,7 @@ class BestWeights(Evaluating):
                 f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on"
             )
 
-    def results(self) -> Dict[str, Any]:
+    def conclude(self) -> Dict[str, Any]:
         """Test the best weights; the model has its last ones afterwards."""
         trained = self.run_state.progress.epoch
         if trained and (self._last is None or self._last.epoch < trained):
@@ -149,10 +145,6 @@ class BestWeights(Evaluating):
             "val_accuracy": self._best.accuracy,
             "val_loss": self._best.loss,
             "val_accuracy_last": self._last.accuracy,
-            # The test set was read once.
-            "accuracy_best": accuracy,
-            "accuracy_last": accuracy,
-            "loss_last": loss,
         }
 
     def _save(self, about: Validated) -> None:

@@ -10,9 +10,8 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.timing import time_steps
-from elastictrainer.training.affordability import expected_parts
 from elastictrainer.training.feed import Feed
-from elastictrainer.training.forecast import HeadWork
+from elastictrainer.training.forecast import RunShape, forecast
 from elastictrainer.training.memory_limit import MemoryLimit
 from elastictrainer.training.policies import repeated
 from elastictrainer.training.state import RunState
@@ -35,8 +34,7 @@ class Budgeting:
         run_state: RunState,
         feed: Feed,
         steps: CompiledSteps,
-        cached: bool,
-        head: Optional[HeadWork],
+        shape: Optional[RunShape],
         memory: Optional[MemoryLimit] = None,
     ):
         """
@@ -44,22 +42,21 @@ class Budgeting:
             run_state: of the run; its policy is made.
             feed: gives the minibatches that full steps are timed on.
             steps: the run's compiled steps.
-            cached: whether activations are cached.
-            head: the work of solving it; None: it stays.
+            shape: the parts that its time is divided among; None: there is no profile to predict them.
             memory: a limit, within which full steps are timed on smaller minibatches; None: no limit.
         """
         self._state, self._feed, self._steps = run_state, feed, steps
-        self._cached, self._head, self._memory = cached, head, memory
+        self._shape, self._memory = shape, memory
 
-    def begin(self, by_clock: bool) -> None:
-        """Set the budget of a run that is at its beginning, and say the plan; `by_clock`: it has seconds.
+    def begin(self) -> None:
+        """Set the seconds of a run by the clock that is at its beginning, and say the plan.
 
         Raises:
             UsageError: a deadline leaves no time to train.
         """
         state = self._state
         self.calibrate()
-        if not by_clock:
+        if state.budget.steps is not None:
             return
         state.follow_deadline()
         if state.deadline is None:
@@ -97,20 +94,17 @@ class Budgeting:
                         full.trace(*self._feed.spec)
                 laps.enter_context(state.watch.lap(TIMING))
             # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
-            probe = self._feed.probe if self._memory is None else self._memory.cut(self._feed.probe)
+            probe = self._feed.probe if self._memory is None else self._memory.shortened(self._feed.probe)
             scale = 1.0 if self._memory is None else self._memory.scale
             timed = time_steps(full, repeated(probe, state.progress.step))
             state.progress.full_ms += [scale * ms for ms in timed]
 
     def _say_plan(self, seconds: float) -> None:
         state, policy = self._state, self._state.policy
-        assert policy is not None
-        mask = None if policy.selects else policy.mask
-        expected = expected_parts(
-            state, policy.profile, policy.plan, self._cached, mask, policy.scores, self._head, seconds
-        )
-        if expected is None:
+        if self._shape is None:
             return
+        assert policy is not None
+        expected = forecast(self._shape, state, policy.selects, policy.needs_scores, seconds)
         if state.deadline is not None:
             expected.require_enough()
         for line in expected.lines():

@@ -13,13 +13,15 @@ from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.runs.log import LOG
+from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.kinds import CACHE_WRITE
 from elastictrainer.steps.snapshot import preserve_variables
-from elastictrainer.training.feed import Feed, Minibatch
+from elastictrainer.training.feed import Feed
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, TRACING
+from elastictrainer.training.workers import Workers
 
 
 class CachedStepRunner:
@@ -63,7 +65,6 @@ class CachedStepRunner:
             "random": [value.tolist() for value in cache.random_start],
             "checksum": cache.checksum(),
         }
-        progress.cached += count
         progress.cache_bytes = max(progress.cache_bytes, cache.storage.bytes)
         LOG.info(
             f"cached activations: {100 * cache.share:.0f} % of the frozen layers' work is done once, "
@@ -156,18 +157,10 @@ class CachedStepRunner:
                     cached += 1
         except (NotCacheable, CacheError) as error:
             failure = error
-        failure = self._agreed(failure)
+        failure = agreed(failure, self._run_state.workers)
         if failure is not None:
             raise failure
         return cached
-
-    def _agreed(self, failure: Optional[Exception]) -> Optional[Exception]:
-        """Return `failure`, or that of another process where this one has none: they give up together."""
-        workers = self._run_state.workers
-        failed = workers.gather([failure is not None])[:, 0] if workers else np.zeros(1)
-        if failed.any() and failure is None:
-            return CacheError(f"process {int(failed.argmax())} cannot")
-        return failure
 
     def _begin(
         self, mask: NDArray[np.bool_], minibatch: Minibatch, head: Optional[HeadPass]
@@ -188,3 +181,11 @@ class CachedStepRunner:
             profile,
             features,
         )
+
+
+def agreed(failure: Optional[Exception], workers: Optional[Workers]) -> Optional[Exception]:
+    """Return `failure`, or that of another process where this one has none: they give up together."""
+    failed = workers.gather([failure is not None])[:, 0] if workers else np.zeros(1)
+    if failed.any() and failure is None:
+        return CacheError(f"process {int(failed.argmax())} cannot")
+    return failure

@@ -27,6 +27,9 @@ class TrainerCallback(tf.keras.callbacks.Callback):
     def on_steps_end(self) -> None:
         """Run after the steps of each epoch, before validation."""
 
+    def on_epoch_done(self) -> None:
+        """Run when an epoch counts as done: after every callback's `on_epoch_end`."""
+
     def on_selection(self, record: Dict[str, Any]) -> None:
         """Run when tensors were selected; `record` is the line of selections.jsonl."""
 
@@ -41,9 +44,9 @@ class TrainerCallback(tf.keras.callbacks.Callback):
     def restore(self, state: Any) -> None:
         """Go on from `state`; of a class without state: None."""
 
-    def results(self) -> Dict[str, Any]:
-        """Return entries to add to summary.json."""
+    def conclude(self) -> Dict[str, Any]:
+        """Return entries to add to summary.json, evaluated now where they were not yet."""
         return {}
 
-    def on_fit_end(self, results: Dict[str, Any]) -> None:
-        """Run when the run is over; `results` are those of summary.json."""
+    def on_fit_end(self, summary: Dict[str, Any]) -> None:
+        """Run when the run is over; `summary`: as in summary.json."""

@@ -17,7 +17,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.optimizer import rate_variables
 from elastictrainer.steps.keras_compat.variables import name_of, random_states
 from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.checkpoints import Checkpoints
+from elastictrainer.training.checkpoint_files import CheckpointFiles
 from elastictrainer.training.interruption import Interruption
 from elastictrainer.training.progress import Progress
 from elastictrainer.training.stopwatch import CHECKPOINT
@@ -49,7 +49,18 @@ class Checkpointing(TrainerCallback):
         self._saved_at = time.monotonic()
 
     def fit_context(self) -> ContextManager[Any]:
-        """Hold signals back. UsageError where another run's checkpoints are."""
+        """Hold signals back.
+
+        Raises:
+            UsageError: another run's checkpoints are there, or two callbacks would share their state.
+        """
+        # A checkpoint keeps the state of each under its class' name.
+        names = [
+            type(c).__name__ for c in self.run_state.callbacks if type(c).state is not TrainerCallback.state
+        ]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            raise UsageError(f"two callbacks {twice} would share one state in a checkpoint: leave one out.")
         if not self.resume and ownership.checkpoints(self._run.checkpoints_path):
             raise UsageError(
                 f"{self._run.path} has checkpoints of an earlier run. Go on with it by resume=True, or "
@@ -72,7 +83,7 @@ class Checkpointing(TrainerCallback):
         if save:
             self.save()
 
-    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_done(self) -> None:
         """Save."""
         self.save()
 
@@ -123,7 +134,7 @@ class Checkpointing(TrainerCallback):
         if saved is None:
             LOG.info(f"{self._run.path} has no checkpoint to go on from: starting from the beginning")
             return
-        state.progress = Progress(**saved["progress"])
+        state.progress = Progress.from_json(saved["progress"])
         state.watch.seconds.update(saved["seconds"])
         assert state.policy is not None
         state.policy.restore(saved["policy"])
@@ -137,9 +148,9 @@ class Checkpointing(TrainerCallback):
         LOG.info(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
 
     @functools.cached_property
-    def _checkpoints(self) -> Checkpoints:
+    def _checkpoints(self) -> CheckpointFiles:
         state = self.run_state
-        return Checkpoints(
+        return CheckpointFiles(
             self._run.checkpoints_path,
             model=state.model.variables,
             optimizer=[

@@ -23,13 +23,13 @@ class PowerSensor:
 
     def __init__(self, name: str, watts: Callable[[], float], clock: Callable[[], float] = time.monotonic):
         self.name = name
-        self._watts = watts
+        self.watts = watts
         self._clock = clock
         self._total = 0.0
         self._last = (clock(), watts())
 
     def joules(self) -> float:
-        now = (self._clock(), self._watts())
+        now = (self._clock(), self.watts())
         (before, power_before), (after, power_after) = self._last, now
         self._total += (after - before) * (power_before + power_after) / 2
         self._last = now

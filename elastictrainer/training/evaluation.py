@@ -21,7 +21,13 @@ Minibatches = Iterable[Tuple[Any, ...]]  # images, labels, and perhaps whether t
 
 
 class Evaluating(TrainerCallback):
-    """Evaluates the model of a run when it is time to: the base of `Evaluation` and `BestWeights`."""
+    """Evaluates the model of a run when it is time to: the base of `Evaluation` and `BestWeights`.
+
+    Attributes:
+        part: of the data, which it evaluates on after an epoch: "test" or "val".
+    """
+
+    part = "test"
 
     def __init__(self, before_each: Callable[[], None], every: Optional[int]) -> None:
         super().__init__()
@@ -35,6 +41,21 @@ class Evaluating(TrainerCallback):
     def image_s(self) -> float:
         """Return the seconds that an image of the latest evaluation took; 0 before the first."""
         return self._evaluator.image_s if hasattr(self, "run_state") else 0.0
+
+    @contextlib.contextmanager
+    def _measured(self, part: Callable[[], Minibatches]) -> Iterator[Tuple[float, float]]:
+        """Give loss and accuracy on a part of the data; the time of the block counts as evaluation, too.
+
+        Raises:
+            RunError: the loss is not finite.
+        """
+        state = self.run_state
+        with state.watch.lap(VALIDATION), self._due.evaluating(state):
+            loss, accuracy = self._evaluator(part(), self._before_each)
+            if not math.isfinite(loss):
+                name = {"test": "test", "val": "validation"}[self.part]
+                raise state.diverged(f"the {name} loss is {loss}")
+            yield loss, accuracy
 
 
 class Evaluation(Evaluating):
@@ -79,15 +100,10 @@ class Evaluation(Evaluating):
         record["one_of"] = self._one_of
 
     def _evaluate(self, epoch: int, one_of: int = 1) -> Tuple[float, float]:
-        state = self.run_state
-        with state.watch.lap(VALIDATION), self._due.evaluating(state):
-            images = self._test() if one_of == 1 else self._test(one_of)
-            loss, accuracy = self._evaluator(images, self._before_each)
-        if not math.isfinite(loss):
-            raise state.diverged(f"the test loss is {loss}")
-        if one_of == 1:
-            weights, apart = digest(state.model.variables), self._evaluator.apart
-            self._results.append((epoch, loss, accuracy, weights, apart))
+        with self._measured(self._test if one_of == 1 else lambda: self._test(one_of)) as (loss, accuracy):
+            if one_of == 1:
+                weights, apart = digest(self.run_state.model.variables), self._evaluator.apart
+                self._results.append((epoch, loss, accuracy, weights, apart))
         return loss, accuracy
 
     def state(self) -> List[List[Any]]:
@@ -98,7 +114,7 @@ class Evaluation(Evaluating):
         """Continue from the state that a checkpoint kept."""
         self._results = [tuple(result) for result in state or []]
 
-    def results(self) -> Dict[str, Any]:
+    def conclude(self) -> Dict[str, Any]:
         """Return accuracy and loss of the kept weights, evaluated now if they were not yet."""
         trained = self.run_state.progress.epoch
         if not trained:
@@ -115,8 +131,6 @@ class Evaluation(Evaluating):
             **apart,
             "loss": loss,
             "accuracy_best": max(result[2] for result in self._results),
-            "accuracy_last": accuracy,
-            "loss_last": loss,
         }
 
 

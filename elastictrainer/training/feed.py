@@ -1,4 +1,4 @@
-"""The minibatches of a run: fetched, and kept to score tensors on."""
+"""The minibatches of a run: fetched, and remembered to score tensors on."""
 
 import itertools
 from collections import deque
@@ -8,12 +8,11 @@ import tensorflow as tf
 
 from elastictrainer.errors import DataError, UsageError, reason
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.compiled import Targets
+from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.keras_compat.fitting import without_optionals
 from elastictrainer.training.fit_data import RunData
 from elastictrainer.training.state import RunState
 
-Minibatch = Tuple[Any, Targets]  # inputs; labels and sample weights
 Probe = Callable[[int], Iterable[Any]]
 
 
@@ -24,17 +23,25 @@ class Feed:
         first_epoch: the run's first, as Keras and the data count.
     """
 
-    def __init__(self, run_state: RunState, data: RunData, probe: Optional[Probe], kept: int):
+    def __init__(
+        self,
+        run_state: RunState,
+        data: RunData,
+        probe: Optional[Probe],
+        probe_count: int,
+        first_epoch: int = 0,
+    ):
         """
         Args:
             run_state: of the run.
             data: to read.
             probe: see Trainer.
-            kept: number of minibatches to score tensors on without a `probe`.
+            probe_count: number of minibatches to score tensors on without a `probe`.
+            first_epoch: see above.
         """
-        self.first_epoch = 0
-        self._run_state, self._data, self._probe, self._kept = run_state, data, probe, kept
-        self._recent: Deque[Minibatch] = deque(maxlen=kept)
+        self.first_epoch = first_epoch
+        self._run_state, self._data, self._probe, self._probe_count = run_state, data, probe, probe_count
+        self._recent: Deque[Minibatch] = deque(maxlen=probe_count)
         self._size: Optional[int] = None  # of a full minibatch
         self._open: Optional[Iterator[Any]] = None  # reads on
         self._at: Tuple[int, int] = (-1, 0)  # epoch and number of its next minibatch
@@ -125,7 +132,7 @@ class Feed:
         progress = self._run_state.progress
         return self.first_epoch + progress.epoch, progress.batch
 
-    def is_full(self, minibatch: Minibatch) -> bool:
+    def is_whole(self, minibatch: Minibatch) -> bool:
         """Return whether it has as many examples as the first one; the last of an epoch may have fewer."""
         size = int(tf.nest.flatten(minibatch[0])[0].shape[0])
         self._size = self._size or size
@@ -144,7 +151,9 @@ class Feed:
         if self._probe is not None:
             return map(unpacked, self._probe(number))
         if self.can_pass:
-            full = filter(self.is_full, self.one_pass(min(self._kept, self._run_state.steps_per_epoch)))
+            full = filter(
+                self.is_whole, self.one_pass(min(self._probe_count, self._run_state.steps_per_epoch))
+            )
             return iter(list(full) or self._recent)
         return iter(list(self._recent))
 

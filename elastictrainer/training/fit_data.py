@@ -1,7 +1,7 @@
 """The data of a run: what Keras' `fit` takes, or a function that can begin anywhere."""
 
 import itertools
-from typing import Any, Callable, Dict, Iterator, Optional, Protocol
+from typing import Any, Callable, Dict, Iterator, Optional, Union
 
 import tensorflow as tf
 
@@ -11,32 +11,14 @@ from elastictrainer.steps.keras_compat.fitting import FitData
 Stream = Callable[[int, int], tf.data.Dataset]  # from an epoch and the number of its first minibatch
 
 
-class RunData(Protocol):
-    """Gives minibatches, as Keras takes them.
+class StreamData:
+    """A function of (epoch, first), which gives the same whenever it is called; see `Trainer.fit`.
 
     Attributes:
         steps: minibatches of an epoch.
-        endless: whether one iterator gives epoch after epoch.
+        endless: whether one iterator goes on from epoch to epoch, and must not end.
         repeatable: whether `again` can be called.
     """
-
-    steps: int
-    endless: bool
-    repeatable: bool
-
-    @property
-    def spec(self) -> Any:
-        """Return the specs of any minibatch."""
-
-    def read(self, epoch: int, first: int) -> Iterator[Any]:
-        """Return the minibatches to train on from number `first` of `epoch` on."""
-
-    def again(self, epoch: int, count: int) -> Iterator[Any]:
-        """Return the first `count` minibatches of `epoch`, which are not trained on."""
-
-
-class StreamData:
-    """A function of (epoch, first), which gives the same whenever it is called; see `Trainer.fit`."""
 
     endless = repeatable = True
 
@@ -57,7 +39,10 @@ class StreamData:
 
 
 class KerasData:
-    """Data in one of Keras' forms. Each epoch begins when it is read, and cannot begin in its middle."""
+    """Data in one of Keras' forms. Each epoch begins when it is read, and cannot begin in its middle.
+
+    Attributes are those of `StreamData`.
+    """
 
     endless = False
 
@@ -92,6 +77,9 @@ class KerasData:
     def again(self, epoch: int, count: int) -> Iterator[Any]:
         """Read the first `count` minibatches by themselves; the order is a new one."""
         return itertools.islice(FitData(self._model, self._given).epoch(), count)
+
+
+RunData = Union[StreamData, KerasData]  # gives minibatches, as Keras takes them
 
 
 def run_data(model: tf.keras.Model, given: Dict[str, Any], repeatable: bool) -> RunData:

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import List, Optional
 
-import numpy as np
-from numpy.typing import NDArray
-
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.selection.plan import FEWEST_EPOCHS, Plan
+from elastictrainer.training.head_pass import HeadPass
+from elastictrainer.training.state import RunState
 
 # What a selection takes, in full steps: to build its graphs; to score the tensors as well. Measured with
 # MobileNetV2 at 224x224; smaller networks take more of their own steps.
@@ -16,16 +15,20 @@ GRAPH_STEPS, _SCORING_STEPS = 15.0, 35.0
 
 
 @dataclass(frozen=True)
-class HeadWork:
-    """The work of solving a head besides a pass over the images.
+class RunShape:
+    """The parts of a run that its time is divided among.
 
     Attributes:
-        sample: minibatches of a pass before that one, on which a head for scoring is solved.
-        solving_s: of solving on all images.
+        profile: the model's profile.
+        plan: the run's intervals.
+        cached: whether activations are cached.
+        head: solves the head; None: it stays.
     """
 
-    sample: int
-    solving_s: float
+    profile: Profile
+    plan: Plan
+    cached: bool
+    head: Optional[HeadPass]
 
 
 @dataclass(frozen=True)
@@ -96,52 +99,56 @@ class Forecast:
 
 
 def forecast(
-    profile: Optional[Profile],
-    plan: Plan,
-    full_ms: Optional[float],
-    cached: bool,
-    mask: Optional[NDArray[np.bool_]],
-    scores: bool,
-    head: Optional[HeadWork],
-    budget_s: float,
-    spent_s: float,
-    ending_s: float = 0.0,
-    check_s: float = 0.0,
-) -> Optional[Forecast]:
-    """Estimate the parts of a run by the clock; None without a profile.
+    shape: RunShape, state: RunState, selects: bool, scores: bool, seconds: Optional[float] = None
+) -> Forecast:
+    """Forecast a run by the clock as it stands.
 
     Args:
-        profile: the profile.
-        plan: the run's intervals.
-        full_ms: of a full step now; None: the profile's.
-        cached: whether activations are cached.
-        mask: (N,) bool: the tensors of a scheme that does not select; None: it selects.
-        scores: whether tensors are scored for the selection.
-        head: of solving it; None: it stays.
-        budget_s, spent_s, ending_s, check_s: see `Forecast`.
+        shape: its parts.
+        state: of the run.
+        selects: whether tensors are selected at every interval.
+        scores: whether they are scored for that.
+        seconds: after which the last step is done; None: the deadline tells.
     """
-    if profile is None:
-        return None
-    full_s = 1e-3 * (full_ms or profile.full_ms)
-    intervals = len(plan.starts)
-    pass_s = plan.steps_per_epoch * full_s * profile.forward_share
-    selects = mask is None
-    passes_s = pass_s * (intervals if cached and selects else head is not None)
+    profile, plan, head, deadline = shape.profile, shape.plan, shape.head, state.deadline
+    if seconds is None:
+        assert deadline is not None
+        seconds = deadline.for_training_s()
+    ending_s = 0.0 if deadline is None else deadline.reserve_s()
+    full_s = 1e-3 * (state.full_step_ms() or profile.full_ms)
+    forward_s = full_s * profile.forward_share
+
+    if selects and shape.cached:
+        passes = len(plan.starts)
+    else:
+        passes = 0 if head is None else 1
+    passes_s = passes * plan.steps_per_epoch * forward_s
     if head is not None:
-        passes_s += head.solving_s + full_s * profile.forward_share * head.sample * scores
-    cheapest = profile.with_cache if cached and selects else profile
+        passes_s += head.solving_s
+    if head is not None and scores:
+        passes_s += head.sampled * forward_s
+
+    steps_per_selection = GRAPH_STEPS if selects else 0.0
+    if scores:
+        steps_per_selection += _SCORING_STEPS
+
     # An epoch of the cheapest selection, in epochs of full training. After a solved head that gains nothing:
     # the head is worth its time alone, and the least is an epoch as the plan has it.
-    least = cheapest.rho_min if selects else 0.0 if head is not None else 1.0
-    if selects and cached and head is not None:
-        least = FEWEST_EPOCHS * max(least, profile.forward_share)
+    if not selects:
+        least_epochs = 1.0 if head is None else 0.0
+    elif not shape.cached:
+        least_epochs = profile.rho_min
+    else:
+        least_epochs = profile.with_cache.rho_min
+        if head is not None:
+            least_epochs = FEWEST_EPOCHS * max(least_epochs, profile.forward_share)
     return Forecast(
-        budget_s,
-        spent_s,
-        passes_s,
-        intervals * (GRAPH_STEPS * selects + _SCORING_STEPS * scores) * full_s,
-        plan.steps_per_epoch * full_s * least,
-        ending_s,
-        intervals,
-        check_s,
+        budget_s=seconds + ending_s,
+        spent_s=state.spent_s(),
+        passes_s=passes_s,
+        selections_s=len(plan.starts) * steps_per_selection * full_s,
+        least_training_s=plan.steps_per_epoch * full_s * least_epochs,
+        ending_s=ending_s,
+        intervals=len(plan.starts),
+        check_s=deadline.check_s if deadline is not None and head is not None else 0.0,
     )

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from elastictrainer.errors import UsageError
 from elastictrainer.models.solved_head import SolvableHead, solve, solving_s
 from elastictrainer.runs.log import LOG
+from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.kinds import CACHE_WRITE
 from elastictrainer.steps.losses import crossentropy_terms
-from elastictrainer.training.feed import Feed, Minibatch
+from elastictrainer.training.feed import Feed
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import HEAD
 

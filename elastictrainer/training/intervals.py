@@ -1,6 +1,6 @@
 """The start of an interval: tensors are selected, activations are cached, the head is solved."""
 
-from typing import Any, Callable, Dict, Optional
+from typing import Optional
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.selection.policy import Policy
 from elastictrainer.training import stopwatch
 from elastictrainer.training.cached_steps import CachedStepRunner
-from elastictrainer.training.feed import Feed
 from elastictrainer.training.forecast import GRAPH_STEPS
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.state import RunState
@@ -24,23 +23,15 @@ class Intervals:
     """Begins the intervals of a run."""
 
     def __init__(
-        self,
-        run_state: RunState,
-        feed: Feed,
-        cached_steps: Optional[CachedStepRunner],
-        head: Optional[HeadPass],
-        on_head: Callable[[Dict[str, Any]], None],
+        self, run_state: RunState, cached_steps: Optional[CachedStepRunner], head: Optional[HeadPass]
     ):
         """
         Args:
             run_state: of the run; its policy is made.
-            feed: reads the data.
             cached_steps: writes the cache; None: every step computes everything.
             head: solves the head before the first interval; None: it stays.
-            on_head: takes what is known of the solved head.
         """
-        self._state, self._feed, self._cached_steps = run_state, feed, cached_steps
-        self._head, self._on_head = head, on_head
+        self._state, self._cached_steps, self._head = run_state, cached_steps, head
 
     def begin(self) -> None:
         """Begin the next interval; the run is at the start of an epoch."""
@@ -49,7 +40,7 @@ class Intervals:
         first = self._head if not step else None
         if self._cached_steps is not None:
             self._cached_steps.end()
-        if first and policy.scores:
+        if first and policy.needs_scores:
             with state.watch.lap(stopwatch.HEAD):
                 first.solve_on_sample()
         cached = self._cached_steps is not None
@@ -57,7 +48,7 @@ class Intervals:
             policy.score()
         target = self._target(cached)  # now, for scoring has taken time
         with state.watch.lap(stopwatch.SELECTION):
-            mask = policy.begin(step, target, cached)
+            mask = policy.begin(target, cached)
         if self._cached_steps is not None and not mask.all():
             try:
                 self._cached_steps.write_cache(mask, first)
@@ -70,7 +61,7 @@ class Intervals:
             with state.watch.lap(stopwatch.HEAD):
                 about = first.finish()
             # `finish` solves the head on the features of the whole pass: only now are its weights final.
-            self._on_head(about)
+            state.note_head(about)
             self.go_on()  # the cache holds the provisional head where the selection leaves it out
             state.follow_deadline()  # evaluating the head has shown what the evaluation at the end takes
             if state.head_alone:
@@ -145,6 +136,6 @@ class Intervals:
         watch, policy = self._state.watch, self._policy
         if policy.interval:
             return watch.of(stopwatch.TRACING) / policy.interval
-        if policy.scores:
+        if policy.needs_scores:
             return _LIKE_SCORING * watch.of(stopwatch.IMPORTANCE, stopwatch.FULL_TRACING)
         return GRAPH_STEPS * full_s

@@ -67,13 +67,15 @@ class Loop:
         model.stop_training = False
         model.train_function = self  # `compile` puts None in its place: that shows that it was called
         self._callbacks.on_train_begin()
-        first = initial_epoch(model, self._given.get("initial_epoch", 0), state.steps_per_epoch)
-        self._feed.first_epoch, state.epochs = first, self._given["epochs"] - first
+        # BackupAndRestore puts a model back to a later epoch.
+        first = initial_epoch(model, self._feed.first_epoch, state.steps_per_epoch)
+        state.epochs -= first - self._feed.first_epoch
+        self._feed.first_epoch = first
         if state.progress.step:
             state.follow_deadline()
             self._prepared.intervals.resume()
         else:
-            self._prepared.budgeting.begin(self._prepared.by_clock)
+            self._prepared.budgeting.begin()
         logs: Logs = {}
         while not self._over():
             logs = self._epoch(first + state.progress.epoch)
@@ -108,6 +110,9 @@ class Loop:
         logs["ratio"] = float("nan") if ratio is None else ratio
         logs["selected"] = len(model.trainable_variables) if mask is None else int(mask.sum())
         self._callbacks.on_epoch_end(epoch, logs)
+        state.progress.epoch_done(state.watch.training())
+        for callback in self._ours:
+            callback.on_epoch_done()
         return logs
 
     def _steps(self) -> None:

@@ -1,6 +1,8 @@
 """The memory that a run may take, divided among its steps, its minibatches and its cache."""
 
 import dataclasses
+import tempfile
+from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Optional
 
 import numpy as np
@@ -31,18 +33,20 @@ class MemoryLimit:
     """Divides the memory that a run may take.
 
     Attributes:
-        for_steps: bytes that the process may have resident in steps that select; None: any.
+        step_bytes: bytes that the process may have resident in steps that select.
+        reuse: settings of the cache, which goes into a file beyond its share of the memory.
         must_undo: whether full steps that only measure undo themselves; see `must_undo`.
         examples: of a minibatch that full steps are timed and tensors are scored on; None: all of it.
         scale: time of a full step over that of one on `examples` examples.
     """
 
-    def __init__(self, limit: float, profile: Profile, model: Any, optimizer: Any):
+    def __init__(self, limit: float, profile: Profile, model: Any, optimizer: Any, reuse: ReuseSettings):
         """
         Args:
             limit: bytes.
             profile: the model's profile.
             model, optimizer: of the run, built.
+            reuse: settings of the cache.
 
         Raises:
             UsageError: the profile does not say what a step takes, or the limit is too low for the run; with
@@ -79,18 +83,20 @@ class MemoryLimit:
         self.scale = time_ratio(profile, memory.batch, self.examples, memory.batch)
         left = usable(limit) - _cheapest(memory, connected) - self._overhead(memory)
         self.cache_bytes = int(_CACHED * left)
-        self.for_steps = usable(limit) - self._overhead(memory) - self.cache_bytes
+        self.step_bytes = usable(limit) - self._overhead(memory) - self.cache_bytes
+        self.reuse = dataclasses.replace(reuse, memory=min(reuse.kept_bytes, self.cache_bytes))
 
     def _overhead(self, memory: StepMemory) -> float:
         """Return the bytes that a run takes in addition to its steps: graphs, and minibatches."""
         return _BESIDE + (_GRAPHS - 1) * float(memory.graph.amount.sum())
 
-    def reuse(self, settings: ReuseSettings) -> ReuseSettings:
-        """Return the settings of the cache, which goes into a file beyond its share of the memory."""
-        return dataclasses.replace(settings, memory=min(settings.kept_bytes, self.cache_bytes))
+    @property
+    def weights_folder(self) -> Optional[Path]:
+        """Return where to keep the weights while tensors are scored; None: in memory."""
+        return Path(self.reuse.folder or tempfile.gettempdir()) if self.must_undo else None
 
-    def cut(self, minibatches: Callable[[int], Iterable[Any]]) -> Callable[[int], Iterator[Any]]:
-        """Cut each of `minibatches` to so few examples that a full step fits."""
+    def shortened(self, minibatches: Callable[[int], Iterable[Any]]) -> Callable[[int], Iterator[Any]]:
+        """Shorten each of `minibatches` to so few examples that a full step fits."""
 
         def first(part: Any) -> Any:
             return None if part is None else part[: self.examples]

@@ -83,7 +83,7 @@ class EnergyMetering(TrainerCallback):
         if state is not None:
             self._joules, self._intervals = state["joules"], state["intervals"]
 
-    def results(self) -> Dict[str, Any]:
+    def conclude(self) -> Dict[str, Any]:
         """Return the energy, its source and the intervals of training."""
         return {
             "energy_joules": self._joules if self._sensor else None,

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-from pathlib import Path
 from typing import Any, Callable, Iterator, Optional
 
 import numpy as np
@@ -17,6 +16,7 @@ from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledSteps
+from elastictrainer.training.memory_limit import MemoryLimit
 
 
 def make_policy(
@@ -27,21 +27,21 @@ def make_policy(
     steps: CompiledSteps,
     probe: Callable[[int], Iterator[Any]],
     log: Log,
-    evaluator: Optional[ImportanceEvaluator] = None,
-    memory: Optional[float] = None,
-    folder: Optional[Path] = None,
+    scorer: Optional[ImportanceEvaluator] = None,
+    limit: Optional[MemoryLimit] = None,
 ) -> Policy:
     """Make the policy that `scheme` asks for.
 
     Args:
+        scheme: chooses the tensors to train.
+        settings: how many minibatches tensors are scored on.
         profile: the model's profile; None only where the scheme does not select.
+        plan: when the intervals begin.
         steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
         probe: from the number of the interval to the probe minibatches, on which the tensors are scored.
-        evaluator: scores the tensors, by the scheme's metric; None: one is made.
-        memory: bytes that the process may have resident in its steps; None: any. The graphs of scoring, and
-            those of old selections, are then freed.
-        folder: of a file that has the weights while tensors are scored, by steps that undo their slots; None:
-            copies are made of both.
+        log: takes the record of each selection.
+        scorer: scores the tensors, by the scheme's metric; None: one is made.
+        limit: of memory; None: any. The graphs of scoring, and those of old selections, are freed within it.
 
     Raises:
         UsageError: no profile where one is needed, or that of another model.
@@ -57,31 +57,41 @@ def make_policy(
         raise UsageError(
             "an elastic scheme needs the model's profile: pass profile, from profile_model or et-profile."
         )
-    scored = evaluator or evaluator_of(scheme, steps)
+    scorer = scorer or make_scorer(scheme, steps)
+    if limit is not None:
+        probe = limit.shortened(probe)
     optimizers.prepare_freezing(optimizer, model.trainable_variables)
 
     def free() -> None:
-        if memory is not None:
+        if limit is not None:
             steps.clear()
-            scored.release()
+            scorer.release()
             resident.give_back()
 
     def score(interval: int) -> np.ndarray:
         free()
         minibatches = itertools.islice(repeated(probe, interval), settings.importance_batches)
-        importance = scored(minibatches, folder)
+        importance = scorer(minibatches, None if limit is None else limit.weights_folder)
         free()
         return importance
 
     def reset_frozen(mask: np.ndarray) -> None:
         optimizers.reset_slots(optimizer, list(itertools.compress(model.trainable_variables, ~mask)))
 
-    solver = scheme.solver or "dp"
-    return ElasticPolicy(profile, plan, score, scheme.scores, solver, reset_frozen, log, memory)
+    return ElasticPolicy(
+        profile,
+        plan,
+        score,
+        needs_scores=scheme.needs_scores,
+        solver=scheme.solver or "dp",
+        on_freeze=reset_frozen,
+        log=log,
+        memory=None if limit is None else limit.step_bytes,
+    )
 
 
-def evaluator_of(scheme: Scheme, steps: CompiledSteps) -> ImportanceEvaluator:
-    """Make the evaluator that scores tensors by the metric of `scheme`; it compiles its graphs once."""
+def make_scorer(scheme: Scheme, steps: CompiledSteps) -> ImportanceEvaluator:
+    """Make what scores tensors by the metric of `scheme`; it compiles its graphs once."""
     assert scheme.importance_metric is not None
     return ImportanceEvaluator(
         steps.objective, steps.optimizer, scheme.importance_metric, steps, momentum=False

@@ -1,34 +1,35 @@
 """The parts of a run, made on its first minibatch: profile, plan, policy, compiled steps."""
 
 import dataclasses
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.plan import PLAIN_INTERVAL, make_plan, require_reachable
+from elastictrainer.selection.plan import PLAIN_INTERVAL, Plan, make_plan, require_reachable
+from elastictrainer.selection.policy import Policy
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import compiled, optimizers
+from elastictrainer.steps.compiled import Minibatch
+from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.affordability import affordable_scheme
-from elastictrainer.training.batch_source import BatchSource
+from elastictrainer.training.between_fits import Carried, Compiled, compile_steps, is_same, made_from
 from elastictrainer.training.budgeting import Budgeting, full_epochs
 from elastictrainer.training.cached_steps import CachedStepRunner
-from elastictrainer.training.feed import Feed, Minibatch
-from elastictrainer.training.forecast import HeadWork
+from elastictrainer.training.feed import Feed
+from elastictrainer.training.forecast import RunShape
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
-from elastictrainer.training.kept import Compiled, Kept, compile_steps, is_same, made_from
 from elastictrainer.training.memory_limit import MemoryLimit
 from elastictrainer.training.policies import make_policy
 from elastictrainer.training.run_profile import check_cacheable, make_profile
 from elastictrainer.training.state import RunState
+from elastictrainer.training.step_source import StepSource
 
 _OPENING = 48  # full steps before the first selection where the head is not solved
 
@@ -42,8 +43,7 @@ class Wanted:
         profile: the model's profile; None: it is made where the scheme selects.
         reuse: settings of the activation cache.
         head: "solve" or "keep"; see Trainer.
-        on_selection, on_head: take the record of each selection, and what is known of the solved head.
-        profiles: whether `profile` were made by an earlier call, and are made again for another model.
+        profiles: whether `profile` was made by an earlier call, and is made again for another model.
         memory: bytes that the process may have resident; None: any.
     """
 
@@ -52,8 +52,6 @@ class Wanted:
     profile: Optional[Profile]
     reuse: ReuseSettings
     head: str
-    on_selection: Callable[[Dict[str, Any]], None]
-    on_head: Callable[[Dict[str, Any]], None]
     profiles: bool
     memory: Optional[float] = None
 
@@ -63,7 +61,6 @@ class Prepared:
     """The parts that a run trains with.
 
     Attributes:
-        profile: the model's profile.
         compiled: graphs, which the next run may use.
         source: gives the minibatches.
         cached_steps: writes and reads the activation cache.
@@ -71,119 +68,93 @@ class Prepared:
         budgeting: sets the budget.
         opening: full steps before the first selection: with a head that is not solved the importances of the
             tensors below it mean nothing.
-        by_clock: whether the clock is to end the run.
-        goes_on: whether the selection of an earlier run is trained on.
     """
 
-    profile: Optional[Profile]
     compiled: Compiled
-    source: BatchSource
+    source: StepSource
     cached_steps: CachedStepRunner
     intervals: Intervals
     budgeting: Budgeting
     opening: int
-    by_clock: bool
-    goes_on: bool
 
 
-def prepare(state: RunState, feed: Feed, wanted: Wanted, kept: Kept) -> Prepared:
-    """Make every variable, the profile and the policy, on the first minibatch; the policy is `state`'s then.
+def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Prepared:
+    """Make what a run needs, on its first minibatch: every variable, the profile, the plan, the policy.
 
-    What an earlier run has left is used where it still holds.
+    `state` gets its policy, its budget and its rates. What an earlier run has left is used where it still
+    holds.
 
     Raises:
         UsageError: nothing to train, an unachievable time, or a head that cannot be solved.
         DataError: the first minibatch cannot be read.
     """
-    scheme, minibatch = wanted.scheme, feed.peek()
-    if feed.is_full(minibatch):
+    minibatch = feed.peek()
+    if feed.is_whole(minibatch):
         feed.remember(minibatch)
-    parts, profile, kept = _graphs(state, wanted, kept, minibatch, feed.spec)
-    selects = scheme.selects
+    graphs, profile, carried = _graphs(state, wanted, carried, minibatch, feed.spec)
     # One epoch would never read its cache, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
-    cached, profile = _profile(state, wanted, parts, profile, minibatch, feed.spec, short)
-    head = _head_pass(state, feed) if wanted.head == "solve" and kept.compiled is None else None
-    steered = selects and not wanted.selection.deterministic and not state.workers
-    by_clock = state.deadline is not None or (steered and cached)
+    cached, profile = _profile(state, wanted, graphs, profile, minibatch, feed.spec, short)
+    head = _head_pass(state, feed) if wanted.head == "solve" and carried.compiled is None else None
     if state.rho is not None and profile is not None:
         require_reachable(state.rho, profile, cached)
-    limit, profile, reuse = _within_memory(state, wanted, profile)
-    run_plan = make_plan(
-        profile,
-        state.steps_per_epoch,
-        state.epochs,
-        full_epochs(state, profile),
-        cached and selects,  # others have intervals for what they do by themselves, such as pruning
-        wanted.selection.interval,
-        by_clock,
-    )
-    goes_on = bool(short and kept.policy and _still_holds(state, kept))
-    if goes_on:
-        run_plan = dataclasses.replace(run_plan, starts=[])
-    head_work = HeadWork(head.sampled, head.solving_s) if head is not None else None
-    if by_clock:
-        scheme = affordable_scheme(state, scheme, profile, run_plan, cached, head_work)
-    # A solved head is the best one for its features: steps would only move it away.
-    state.head_alone = selects and not scheme.selects
-    if state.rates is not None and state.head_alone:
-        state.rates = dataclasses.replace(state.rates, highest=0.0)
-    elif state.rates is not None and by_clock and selects and cached:
-        rates = state.rates.for_epochs(run_plan.epochs_per_interval)
-        if rates.highest != state.rates.highest:
-            LOG.info(f"few epochs: the learning rate is {rates.highest:g} at most")
-        state.rates = rates
-    state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
-    state.policy = make_policy(
+    limit = _memory_limit(state, wanted, profile)
+    profile, reuse = (profile, wanted.reuse) if limit is None else (limit.profile, limit.reuse)
+    by_clock = _by_clock(state, wanted, cached)
+    plan = _plan(state, wanted, profile, cached, by_clock)
+    earlier = carried.policy if short and carried.policy and _still_holds(state, carried) else None
+    if earlier:
+        plan = dataclasses.replace(plan, starts=[])
+    shape = None if profile is None else RunShape(profile, plan, cached, head)
+    scheme = affordable_scheme(state, wanted.scheme, shape) if by_clock and shape else wanted.scheme
+    policy = make_policy(
         scheme,
         wanted.selection,
         profile,
-        run_plan,
-        parts.steps,
-        feed.probe if limit is None else limit.cut(feed.probe),
-        wanted.on_selection,
-        parts.evaluator if scheme is wanted.scheme else None,
-        None if limit is None else limit.for_steps,
-        Path(reuse.folder or tempfile.gettempdir()) if limit is not None and limit.must_undo else None,
+        plan,
+        graphs.steps,
+        feed.probe,
+        log=state.note_selection,
+        scorer=graphs.scorer if scheme is wanted.scheme else None,
+        limit=limit,
     )
-    if goes_on:
-        state.policy.restore(kept.policy or {})
-    opening = 0
-    if state.policy.scores and head is None and not kept.steps:
-        opening = max(1, min(_OPENING, state.steps_per_epoch // 4))
-    cached_steps = CachedStepRunner(state, feed, parts.steps, reuse)
+    if earlier:
+        policy.restore(earlier)
+
+    state.policy = policy
+    state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
+    state.head_alone = wanted.scheme.selects and not scheme.selects
+    state.rates = _rates(state, plan, wanted.scheme.selects and by_clock and cached)
+    cached_steps = CachedStepRunner(state, feed, graphs.steps, reuse)
     return Prepared(
-        profile,
-        parts,
-        BatchSource(state, feed, cached_steps, parts.steps),
-        cached_steps,
-        Intervals(state, feed, cached_steps if cached else None, head, wanted.on_head),
-        Budgeting(state, feed, parts.steps, cached, head_work, limit),
-        opening,
-        by_clock,
-        goes_on,
+        compiled=graphs,
+        source=StepSource(state, feed, cached_steps, graphs.steps),
+        cached_steps=cached_steps,
+        intervals=Intervals(state, cached_steps if cached else None, head),
+        budgeting=Budgeting(state, feed, graphs.steps, shape, limit),
+        opening=_opening(state, policy, head, carried),
     )
 
 
 def _graphs(
-    state: RunState, wanted: Wanted, kept: Kept, minibatch: Minibatch, spec: Any
-) -> Tuple[Compiled, Optional[Profile], Kept]:
+    state: RunState, wanted: Wanted, carried: Carried, minibatch: Minibatch, spec: Any
+) -> Tuple[Compiled, Optional[Profile], Carried]:
     """Return the run's graphs, its profile so far, and the state of the earlier run that still holds."""
-    parts = kept.compiled
-    if parts is not None and is_same(made_from(state.model, spec), parts.made_from):
-        state.progress.full_ms = list(kept.full_ms)
-        return parts, wanted.profile, kept
+    graphs = carried.compiled
+    if graphs is not None and is_same(made_from(state.model, spec), graphs.made_from):
+        state.progress.full_ms = list(carried.full_ms)
+        return graphs, wanted.profile, carried
     profile = wanted.profile
-    if parts is not None:
+    if graphs is not None:
         LOG.info("the model, its optimizer, its loss or the shape of the data has changed: compiling again")
-        kept, profile = Kept(), None if wanted.profiles else profile
-    return _compiled(state, wanted.scheme, minibatch, spec), profile, kept
+        carried, profile = Carried(), None if wanted.profiles else profile
+    return _compiled(state, wanted.scheme, minibatch, spec), profile, carried
 
 
 def _profile(
     state: RunState,
     wanted: Wanted,
-    parts: Compiled,
+    graphs: Compiled,
     profile: Optional[Profile],
     minibatch: Minibatch,
     spec: Any,
@@ -193,32 +164,66 @@ def _profile(
 
     `short`: a run of one epoch, which caches nothing.
     """
-    selects, objective = wanted.scheme.selects, parts.steps.objective
+    selects, objective = wanted.scheme.selects, graphs.steps.objective
     if selects and profile is None:
-        profile = make_profile(state, objective, minibatch, parts.steps.metrics[0])
+        profile = make_profile(state, objective, minibatch, graphs.steps.metrics[0])
     if wanted.reuse.mode == "off" or (short and selects):
         return False, profile
     return check_cacheable(state, profile, objective, minibatch, spec, wanted.selection.deterministic)
 
 
-def _within_memory(
-    state: RunState, wanted: Wanted, profile: Optional[Profile]
-) -> Tuple[Optional[MemoryLimit], Optional[Profile], ReuseSettings]:
-    """Return the limit of memory, with the profile and the settings of the cache that it leaves."""
+def _memory_limit(state: RunState, wanted: Wanted, profile: Optional[Profile]) -> Optional[MemoryLimit]:
     if wanted.memory is None or profile is None:
-        return None, profile, wanted.reuse
-    limit = MemoryLimit(wanted.memory, profile, state.model, state.model.optimizer)
+        return None
+    limit = MemoryLimit(wanted.memory, profile, state.model, state.model.optimizer, wanted.reuse)
     for line in limit.lines():
         LOG.info(line)
-    return limit, limit.profile, limit.reuse(wanted.reuse)
+    return limit
+
+
+def _by_clock(state: RunState, wanted: Wanted, cached: bool) -> bool:
+    """Return whether the clock is to end the run."""
+    steered = wanted.scheme.selects and not wanted.selection.deterministic and not state.workers
+    return state.deadline is not None or (steered and cached)
+
+
+def _plan(state: RunState, wanted: Wanted, profile: Optional[Profile], cached: bool, by_clock: bool) -> Plan:
+    return make_plan(
+        profile,
+        state.steps_per_epoch,
+        state.epochs,
+        full_epochs(state, profile),
+        # Other schemes have intervals for what they do by themselves, such as pruning.
+        cached and wanted.scheme.selects,
+        wanted.selection.interval,
+        by_clock,
+    )
+
+
+def _rates(state: RunState, plan: Plan, selecting: bool) -> Optional[RateSchedule]:
+    """Return the learning rate of the run; `selecting`: by the clock, on cached activations."""
+    if state.rates is None:
+        return None
+    if state.head_alone:  # a solved head is the best one for its features: steps would only move it away
+        return dataclasses.replace(state.rates, highest=0.0)
+    rates = state.rates.for_epochs(plan.epochs_per_interval) if selecting else state.rates
+    if rates.highest != state.rates.highest:
+        LOG.info(f"few epochs: the learning rate is {rates.highest:g} at most")
+    return rates
+
+
+def _opening(state: RunState, policy: Policy, head: Optional[HeadPass], carried: Carried) -> int:
+    """Return the number of full steps before the first selection."""
+    if not policy.needs_scores or head is not None or carried.steps:
+        return 0
+    return max(1, min(_OPENING, state.steps_per_epoch // 4))
 
 
 def _compiled(state: RunState, scheme: Scheme, minibatch: Minibatch, spec: Any) -> Compiled:
     """Make every variable of model and optimizer on a minibatch, and prepare their graphs."""
     model = state.model
     compiled.build(model, *minibatch)
-    if not model.trainable_variables:
-        raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
+    compiled.require_trainable(model)
     optimizers.build(model.optimizer, model.trainable_variables)
     return compile_steps(model, scheme, spec, state.workers.mean if state.workers else None)
 
@@ -232,11 +237,11 @@ def _head_pass(state: RunState, feed: Feed) -> HeadPass:
     return HeadPass(state, feed)
 
 
-def _still_holds(state: RunState, kept: Kept) -> bool:
+def _still_holds(state: RunState, carried: Carried) -> bool:
     """Return whether the selection of an earlier run is to be trained on; logs why not."""
-    if kept.steps >= PLAIN_INTERVAL * state.steps_per_epoch:
+    if carried.steps >= PLAIN_INTERVAL * state.steps_per_epoch:
         return False
-    if kept.weights != digest(state.model.variables):
+    if carried.weights != digest(state.model.variables):
         LOG.info("weights were changed since the last call of fit: tensors are scored again")
         return False
     return True

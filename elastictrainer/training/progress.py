@@ -32,7 +32,6 @@ class Progress:
         predicted_ratio: sum over the steps done of what the profile predicts, over a full step.
         flops: floating point operations of the steps done, as far as the profile counts them.
         full_ms: times of full steps measured for comparison.
-        cached: minibatches written to the cache.
         cache_hits: steps done that read from it.
         cache_bytes: of the largest cache.
         stopped: why the run ends before its last epoch; None: it does not.
@@ -48,7 +47,6 @@ class Progress:
     predicted_ratio: float = 0.0
     flops: float = 0.0
     full_ms: List[float] = field(default_factory=list)
-    cached: int = 0
     cache_hits: int = 0
     cache_bytes: int = 0
     trained_s: float = 0.0
@@ -78,5 +76,10 @@ class Progress:
         self.epochs_flops = self.flops
 
     def to_json(self) -> Dict[str, Any]:
-        """Return the arguments of `Progress(**...)`."""
+        """Return the argument of `from_json`."""
         return {**dataclasses.asdict(self), "recent_ms": self.recent_ms[-_RECENT:]}
+
+    @classmethod
+    def from_json(cls, values: Dict[str, Any]) -> "Progress":
+        """Return the progress that `to_json` gave; a checkpoint of an earlier version may hold more."""
+        return cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})

@@ -8,9 +8,9 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
-from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.report import Report
+from elastictrainer.training.display import Display
+from elastictrainer.training.evaluation import Evaluating
 from elastictrainer.training.stopwatch import CHECKPOINT
 
 
@@ -31,13 +31,13 @@ class RunRecord(TrainerCallback):
         """
         super().__init__()
         self._run, self._about = run, about
-        self._report = Report(run, quiet)
+        self._display = Display(run, quiet)
         self._lines = {"metrics": 0, "selections": 0}
         self.writing_s = 0.0
 
     def fit_context(self) -> ContextManager[Any]:
         """Close the display at the end."""
-        return contextlib.closing(self._report)
+        return contextlib.closing(self._display)
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         """Raise UsageError if another run has written."""
@@ -51,7 +51,7 @@ class RunRecord(TrainerCallback):
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Show that an epoch begins."""
         state = self.run_state
-        self._report.epoch_begins(
+        self._display.epoch_begins(
             state.progress.epoch,
             None if state.by_clock else state.epochs,
             state.steps_per_epoch,
@@ -60,22 +60,23 @@ class RunRecord(TrainerCallback):
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Show the step."""
-        self._report.step_done(self.run_state, logs or {})
+        self._display.step_done(self.run_state, logs or {})
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Write and show the epoch's line."""
         state, progress, logs = self.run_state, self.run_state.progress, logs or {}
         trained_s, step_ms = state.watch.training(), state.epoch_step_ms()
-        validated = any(isinstance(callback, BestWeights) for callback in state.callbacks)
+        part = next((c.part for c in state.callbacks if isinstance(c, Evaluating)), "val")
         record = {
             "epoch": progress.epoch + 1,
             "step": progress.step,
             "train_loss": progress.loss_sum / progress.batch,
             "train_accuracy": _number(logs, "accuracy"),
             "step_ms_median": step_ms or 0.0,
-            "test_loss": None if validated else _number(logs, "val_loss"),
-            "test_accuracy": None if validated else _number(logs, "val_accuracy"),
-            **({key: _number(logs, key) for key in ("val_loss", "val_accuracy")} if validated else {}),
+            "test_loss": None,
+            "test_accuracy": None,
+            # Keras' name, whatever part of the data it is.
+            **{f"{part}_{name}": _number(logs, f"val_{name}") for name in ("loss", "accuracy")},
             "ratio": state.ratio(step_ms),
             "train_seconds": trained_s - progress.trained_s,
             "train_seconds_total": trained_s,
@@ -90,11 +91,11 @@ class RunRecord(TrainerCallback):
         if self._run and state.by_clock and not over and "val_accuracy" in logs:
             self._save(self._run)  # what an interruption leaves has been evaluated
         epochs = None if state.by_clock else state.epochs
-        self._report.epoch_ends(
+        self._display.epoch_ends(
             progress.epoch, epochs, progress.step, record, None if over else state.seconds_left()
         )
         if progress.stopped:
-            self._report.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
+            self._display.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
 
     def on_selection(self, record: Dict[str, Any]) -> None:
         """Write the selection."""
@@ -120,7 +121,7 @@ class RunRecord(TrainerCallback):
         for part, words in (("test", "test"), ("val", "validation")):
             if line.get(f"{part}_accuracy") is not None:
                 some = f" (one of {record['one_of']} images)" if record.get("one_of", 1) > 1 else ""
-                self._report.say(
+                self._display.say(
                     f"solved head: {words} accuracy {100 * line[f'{part}_accuracy']:.1f} %{some}"
                 )
         self.run_state.progress.trained_s = trained_s
@@ -146,7 +147,7 @@ class RunRecord(TrainerCallback):
             self._run.rewind(self._lines["metrics"], self._lines["selections"])
             self.run_state.selections[:] = self._run.selections()
 
-    def results(self) -> Dict[str, Any]:
+    def conclude(self) -> Dict[str, Any]:
         """Return peak memory, and the entries given as `about`."""
         return {
             "peak_rss_bytes": environment.peak_rss_bytes(),
@@ -154,11 +155,11 @@ class RunRecord(TrainerCallback):
             **self._about,
         }
 
-    def on_fit_end(self, results: Dict[str, Any]) -> None:
+    def on_fit_end(self, summary: Dict[str, Any]) -> None:
         """Write the model and the summary."""
         if self._run is not None:
             self._run.save_model(self.run_state.model)
-            self._run.write_summary(results)
+            self._run.write_summary(summary)
 
 
 def _number(logs: Dict[str, Any], name: str) -> Optional[float]:

@@ -11,12 +11,11 @@ from elastictrainer.errors import RunError
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.policy import Policy
 from elastictrainer.steps.keras_compat.variables import tf_variables
-from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import stopwatch
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.progress import Progress, typical_ms
-from elastictrainer.training.stopwatch import CALIBRATION, VALIDATION, Stopwatch
+from elastictrainer.training.stopwatch import CALIBRATION, Stopwatch
 from elastictrainer.training.workers import Workers
 
 _MOST_OF_BUDGET = 0.5  # that is left, for a pass over the images: the rest is for training on its result
@@ -71,9 +70,17 @@ class RunState:
     step_ms: float = float("nan")
     last_checkpoint: Optional[Path] = None
 
-    def epoch_done(self) -> None:
-        """Finish the present epoch, after it was evaluated and written down."""
-        self.progress.epoch_done(self.watch.training())
+    def note_selection(self, record: Dict[str, Any]) -> None:
+        """Keep the record of a selection, and tell the callbacks."""
+        record = {"epoch": self.progress.epoch, **record}
+        self.selections.append(record)
+        for callback in self.callbacks:
+            callback.on_selection(record)
+
+    def note_head(self, record: Dict[str, Any]) -> None:
+        """Tell the callbacks of the solved head."""
+        for callback in self.callbacks:
+            callback.on_head(record)
 
     def metric_variables(self) -> List[tf.Variable]:
         """Return all variables of the model's metrics."""
@@ -101,7 +108,7 @@ class RunState:
         if self.deadline is not None:
             self.budget.seconds = self.deadline.for_training_s()
 
-    def share(self) -> float:
+    def used_share(self) -> float:
         """Return the share of the budget that is used, 0 to 1."""
         return self.budget.share(self.progress.step, self.spent_s())
 
@@ -169,49 +176,3 @@ class RunState:
             return self.budget.seconds_until(1.0, self.spent_s())
         steps, spent_s = self.progress.step, self.watch.total(CALIBRATION)
         return spent_s / steps * (self.epochs * self.steps_per_epoch - steps) if steps else None
-
-    def results(self) -> Dict[str, Any]:
-        """Return the run's figures so far, as in summary.json: docs/run-folder.md has every key with its
-        unit.
-
-        `seconds` holds all times by what they were spent on, and others add some of them up: importance's
-        includes the full steps timed for comparison.
-        `rho_achieved` is the training time over that of full training for the same steps. Training time runs
-        from the beginning of each epoch to its last step, and while a checkpoint is written. Measurements
-        for comparison, validation, and other callbacks after the last step are not in it.
-        """
-        progress, watch, policy = self.progress, self.watch, self.policy
-        steps, flops = progress.step, progress.flops or None
-        full_s, train_s = self.full_training_s(), watch.training()
-        predicted = 1.0 if self.scheme == "full" else None
-        if policy is not None and policy.profile is not None and steps and not self.by_clock:
-            predicted = progress.predicted_ratio / steps
-        return {
-            "scheme": self.scheme,
-            "rho_requested": self.rho,
-            "rho_predicted": predicted,
-            "rho_achieved": train_s / full_s if full_s else None,
-            "train_seconds": train_s,
-            "seconds": watch.so_far(),
-            "full_training_seconds": full_s,
-            "validation_seconds": watch.of(VALIDATION),
-            "calibration_seconds": watch.of(CALIBRATION),
-            "importance_seconds": watch.of(stopwatch.IMPORTANCE, stopwatch.TIMING),
-            "selection_seconds": watch.of(stopwatch.SELECTION),
-            "trace_seconds": watch.of(stopwatch.TRACING, stopwatch.FULL_TRACING),
-            "head_seconds": watch.of(stopwatch.HEAD),
-            "checkpoint_seconds": watch.of(stopwatch.CHECKPOINT),
-            "cache_write_seconds": watch.of(CACHE_WRITE),
-            "cache_read_seconds": watch.of(CACHE_READ),
-            "cached_share": progress.cache_hits / steps if steps else 0.0,
-            "cache_bytes": progress.cache_bytes,
-            "epochs": progress.epoch,
-            "stopped": progress.stopped,
-            "steps": steps,
-            "selections": len(policy.masks) if policy is not None else 0,
-            "step_ms_median": float(np.median(progress.recent_ms)) if progress.recent_ms else None,
-            "full_step_ms": self.full_step_ms(),
-            "flops_per_step": flops / steps if flops else None,
-            "flops_per_epoch": flops / progress.epoch if flops and progress.epoch else None,
-            "flops_total": flops,
-        }

@@ -1,6 +1,5 @@
 """One training step of a run: its interval, its rate, its minibatch, its time."""
 
-import time
 from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
@@ -27,8 +26,8 @@ class Stepping:
         """`prepared`: what `run_state` trains with."""
         self._state, self._prepared = run_state, prepared
         self._trainable = self._trainable_now()
-        self._predicted_step: Optional[Tuple[str, bytes]] = None  # the latest step's kind and mask
         self._pace = Pace()
+        self._predicted_step: Optional[Tuple[str, bytes]] = None  # the latest step's kind and mask
         self._predicted = (0.0, 0.0)  # its time over a full step's, and its operations
 
     def step(self) -> Dict[str, Any]:
@@ -42,13 +41,13 @@ class Stepping:
         self._begin()
         self._set_rate()
         mask = self._mask()
-        start = time.perf_counter()
+        start = state.watch.clock()
         batch = self._prepared.source.next(mask)
         if not progress.batch:
-            start = time.perf_counter()  # an epoch's first wait is not a part of its steps
+            start = state.watch.clock()  # an epoch's first wait is not a part of its steps
         with state.watch.lap(batch.lap):
             loss = batch.train()
-        ms = 1e3 * (time.perf_counter() - start)
+        ms = 1e3 * (state.watch.clock() - start)
         # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
         self._predict(mask, batch.kind)
         if batch.timed:
@@ -71,7 +70,7 @@ class Stepping:
         opening = self._prepared.opening
         # Intervals begin between epochs, but for the first, which follows the opening steps at once.
         if progress.step >= opening and (not progress.batch or progress.step == opening):
-            if policy.plan.due(policy.interval, state.share()):
+            if policy.plan.due(policy.interval, state.used_share()):
                 self._set_rate()  # tensors are scored with it; that of a run with more time was zero
                 self._prepared.intervals.begin()
             elif not progress.batch:
@@ -82,7 +81,7 @@ class Stepping:
     def _set_rate(self) -> None:
         state = self._state
         if state.rates is not None:
-            optimizers.set_rate(state.model.optimizer, state.rates.rate(state.share()))
+            optimizers.set_rate(state.model.optimizer, state.rates.rate(state.used_share()))
 
     def _mask(self) -> NDArray[np.bool_]:
         """Return the tensors that train now, (N,) bool."""

@@ -24,16 +24,16 @@ NOT_TRAINING = (VALIDATION, CALIBRATION, SUSPENDED)
 
 
 class Stopwatch:
-    """Exclusive wall-clock seconds by lap; a lap inside a lap pauses the outer one."""
+    """Exclusive wall-clock seconds by lap, as `clock` tells them; a lap inside a lap pauses the outer one."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self.seconds: Dict[str, float] = defaultdict(float)
-        self._clock = clock
+        self.clock = clock
         self._open: List[str] = []
         self._since = 0.0
 
     def _charge(self) -> None:
-        now = self._clock()
+        now = self.clock()
         if self._open:
             self.seconds[self._open[-1]] += now - self._since
         self._since = now

@@ -2,9 +2,9 @@
 
 import contextlib
 import dataclasses
-import functools
 import inspect
-from typing import Any, Dict, List, Optional, Union
+import time
+from typing import Any, Callable, Dict, List, Optional, Union
 
 import tensorflow as tf
 
@@ -20,16 +20,17 @@ from elastictrainer.steps import compiled
 from elastictrainer.steps.keras_compat.fitting import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import keras_callbacks, repeatable_data
+from elastictrainer.training.between_fits import Carried
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.feed import Feed, Probe
 from elastictrainer.training.fit_data import run_data
-from elastictrainer.training.kept import Kept
 from elastictrainer.training.loop import Loop
 from elastictrainer.training.prepared import Wanted, prepare
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import BUILDING
+from elastictrainer.training.stopwatch import BUILDING, Stopwatch
+from elastictrainer.training.summary import summary_of
 from elastictrainer.training.workers import StopTogether, Workers
 
 
@@ -65,6 +66,7 @@ class Trainer:
         interval: Optional[int] = None,
         importance_batches: int = 5,
         deterministic: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
     ):
         """
         Args:
@@ -98,6 +100,7 @@ class Trainer:
             importance_batches: minibatches that tensors are scored on.
             deterministic: the profile alone decides what trains, and the run makes the `epochs` given to
                 `fit`; measured times decide nothing.
+            clock: tells the seconds that the steps of a run take.
 
         Raises:
             UsageError: an argument out of range, an unknown scheme, a model without anything to train, the
@@ -121,19 +124,17 @@ class Trainer:
         self.head, self.rates, self.deadline = head, rates, deadline
         self._memory = memory
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
-        self._probe, self._workers = probe, workers
-        self._kept = Kept()  # from one call of `fit` to the next
+        self._probe, self._workers, self._clock = probe, workers, clock
+        self._carried = Carried()  # from one call of `fit` to the next
         if model.built:
             self._check_model()
 
     def _check_model(self) -> None:
         """Refuse a model with nothing to train, and a profile of another one or of too slow a device."""
-        tensors = len(self.model.trainable_variables)
-        if not tensors:
-            raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
+        compiled.require_trainable(self.model)
         if self.profile is None:
             return
-        check_tensors(self.profile, tensors)
+        check_tensors(self.profile, len(self.model.trainable_variables))
         if self.scheme.selects and self.deadline is None:
             require_reachable(self.selection.rho, self.profile, self.reuse.mode != "off")
 
@@ -145,7 +146,7 @@ class Trainer:
         """
         if self._profiles:
             self.profile = None
-        self._kept = Kept()
+        self._carried = Carried()
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
             options = {"jit_compile": False, **options}
@@ -183,19 +184,26 @@ class Trainer:
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
         rho = self.selection.rho if selects and (self.deadline is None or self.reuse.mode == "off") else None
-        state = RunState(self.model, self.scheme_name, rho, epochs, self._workers)
-        state.rates, state.deadline = self.rates, self.deadline
-        for callback in ours:
-            callback.run_state = state
-        state.callbacks = ours
         given = validation_split_off(given)
         reuse, reason = repeatable_data.settled(self.reuse, given)
         first_epoch = given.get("initial_epoch", 0)
         reads_more = reuse.mode != "off" or self.head == "solve"
         data = run_data(self.model, given, reads_more and not repeatable_data.is_read_once(given["x"]))
-        state.steps_per_epoch, state.epochs = data.steps, epochs - first_epoch
-        feed = Feed(state, data, self._probe, self.selection.importance_batches)
-        feed.first_epoch = first_epoch
+        state = RunState(
+            self.model,
+            self.scheme_name,
+            rho,
+            epochs - first_epoch,
+            self._workers,
+            data.steps,
+            self.rates,
+            deadline=self.deadline,
+            watch=Stopwatch(self._clock),
+            callbacks=ours,
+        )
+        for callback in ours:
+            callback.run_state = state
+        feed = Feed(state, data, self._probe, self.selection.importance_batches, first_epoch)
         with contextlib.ExitStack() as stack:
             stack.enter_context(printed(given.get("verbose") != 0))
             if reason:
@@ -203,39 +211,31 @@ class Trainer:
             for callback in ours:
                 stack.enter_context(callback.fit_context())
             wanted = Wanted(
-                self.scheme,
-                self.selection,
-                self.profile,
-                reuse,
-                self.head,
-                functools.partial(_note_selection, state),
-                functools.partial(_note_head, state),
-                self._profiles,
-                self._memory,
+                self.scheme, self.selection, self.profile, reuse, self.head, self._profiles, self._memory
             )
             with state.watch.lap(BUILDING):
-                prepared = prepare(state, feed, wanted, self._kept)
+                prepared = prepare(state, feed, wanted, self._carried)
             stack.callback(prepared.cached_steps.end)
             for saver in savers:
                 if saver.resume:
                     saver.restore_run()
-            # The loop notes the end of training before others look; what is saved is that an epoch is done.
+            # What other callbacks have done after a step is saved with it.
             others = [callback for callback in callbacks if callback not in savers]
             together = [StopTogether(self._workers)] if self._workers else []
-            done = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: state.epoch_done())
             stack.callback(setattr, self.model, "train_function", None)
-            loop = Loop(state, feed, prepared, given, [*others, *together, done, *savers], ours)
+            loop = Loop(state, feed, prepared, given, [*others, *together, *savers], ours)
             history = loop.run()
-            if not selects and not self._kept.full_ms:
+            if not selects and not self._carried.full_ms:
                 prepared.budgeting.calibrate(again=True)  # the machine may have changed since the start
-            results = state.results()
+            summary = summary_of(state)
             for callback in ours:
-                results.update(callback.results())
+                summary.update(callback.conclude())
             for callback in ours:
-                callback.on_fit_end(results)
-        history.elastic, history.selections = results, state.selections
-        self.profile = prepared.profile or self.profile
-        self._kept = Kept.after(prepared.compiled, state, self._kept)
+                callback.on_fit_end(summary)
+        history.elastic, history.selections = summary, state.selections
+        assert state.policy is not None
+        self.profile = state.policy.profile or self.profile
+        self._carried = Carried.after(prepared.compiled, state, self._carried)
         return history
 
     def state(self) -> Dict[str, Any]:
@@ -243,40 +243,26 @@ class Trainer:
 
         Weights and optimizer are not in it: save the model.
         """
-        kept = dataclasses.replace(self._kept, compiled=None)
-        return {"profile": self.profile and self.profile.to_json(), **dataclasses.asdict(kept)}
+        carried = dataclasses.replace(self._carried, compiled=None)
+        return {"profile": self.profile and self.profile.to_json(), **dataclasses.asdict(carried)}
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Go on from `state` of another trainer, of the same model with the same weights, compiled alike.
 
         With other weights tensors are scored again by the next `fit`. Graphs of this trainer stay.
         """
-        values = {**state, "compiled": self._kept.compiled}
+        values = {**state, "compiled": self._carried.compiled}
         profile = values.pop("profile")
         self.profile = Profile.from_json(profile) if profile else self.profile
-        self._kept = Kept(**values)
+        self._carried = Carried(**values)
 
     def keep_steps(self, count: int) -> None:
         """Keep the compiled steps of the latest `count` selections, which `restore` may go back to.
 
         One call of `fit` needs three. Nothing is compiled before the first one.
         """
-        if self._kept.compiled is not None:
-            self._kept.compiled.steps.size = count
-
-
-def _note_selection(state: RunState, record: Dict[str, Any]) -> None:
-    """Keep the record of a selection, and tell the callbacks."""
-    record = {"epoch": state.progress.epoch, **record}
-    state.selections.append(record)
-    for callback in state.callbacks:
-        callback.on_selection(record)
-
-
-def _note_head(state: RunState, record: Dict[str, Any]) -> None:
-    """Tell the callbacks of the solved head."""
-    for callback in state.callbacks:
-        callback.on_head(record)
+        if self._carried.compiled is not None:
+            self._carried.compiled.steps.size = count
 
 
 def _as_list(callbacks: Any) -> List[Any]:

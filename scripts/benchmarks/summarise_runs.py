@@ -33,7 +33,7 @@ _NAME = re.compile(r"([A-Za-z:_-]+?)(?:-([0-9.]+))?(-without)?")  # scheme, rho 
 _DRAWN = {"ByLayer": "layers", "Random": "random"}  # names of the study's schemes on the pages
 # By the column here: the key in the summary, or below, and what it is multiplied by.
 _COLUMNS = {
-    "accuracy": ("accuracy_last", 100),
+    "accuracy": ("accuracy", 100),
     "training s": ("train_seconds", 1),
     "achieved": ("rho_achieved", 1),
     "predicted": ("rho_predicted", 1),

@@ -14,7 +14,7 @@ def run(tf, tmp_path, monkeypatch):
     run.write_config(
         {**run.config(), "model": "demo", "dataset": "d/birds", "weights": "none", "batch_size": 4, "seed": 0}
     )
-    run.write_summary({**run.summary(), "epochs": 3, "loss_last": 0.5})
+    run.write_summary({**run.summary(), "epochs": 3, "loss": 0.5})
     run.write_environment({**run.environment(), "class_names": ["auk", "crane"]})
     small_network(tf, classes=2).save(run.model_path)
     monkeypatch.chdir(tmp_path)

@@ -45,8 +45,8 @@ def precisions(model):
 def test_a_run_trains_records_resumes_and_is_exported(tf, settings, tmp_path):
     run = RunFolder.create(tmp_path / "run")
     summary = train(settings, run, resume=False)
-    assert summary["steps"] == 18 and summary["cached_share"] > 0 and np.isfinite(summary["loss_last"])
-    assert train(settings, run, resume=True)["loss_last"] == summary["loss_last"]
+    assert summary["steps"] == 18 and summary["cached_share"] > 0 and np.isfinite(summary["loss"])
+    assert train(settings, run, resume=True)["loss"] == summary["loss"]
     model = tf.keras.models.load_model(run.model_path)
     assert precisions(model) == {"first": "bfloat16", "second": "bfloat16", "exact_head": "float32"}
     assert {str(tf.as_dtype(v.dtype).name) for v in model.weights} == {"float32"}

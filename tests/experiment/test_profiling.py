@@ -11,6 +11,7 @@ from builders import invented_profile, small_network
 from elastictrainer import UsageError
 from elastictrainer.experiment import profiling
 from elastictrainer.experiment.quantities import parse_bytes
+from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
 from elastictrainer.training.memory_limit import MemoryLimit
@@ -47,7 +48,7 @@ def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf
         profile = profiling.make_profile(
             model, images, optimizer, {}, limit, warmup_steps=1, steps=2, calibrate_s=0
         )
-        return MemoryLimit(limit, profile, model, optimizer)
+        return MemoryLimit(limit, profile, model, optimizer, ReuseSettings())
 
     try:
         with pytest.raises(UsageError, match="too little for this model") as refused:

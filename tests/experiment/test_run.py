@@ -48,12 +48,12 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
     summary = train(chosen, run, resume=False)
     assert summary == run.summary() and summary["seed"] == 3
     assert summary["steps"] >= 1 and summary["epochs"] >= 1 and summary["selections"] >= 1
-    assert 0 <= summary["accuracy_last"] <= summary["accuracy_best"] <= 1
+    assert 0 <= summary["accuracy"] <= summary["accuracy_best"] <= 1
     assert TrainSettings(**run.config()) == chosen
     assert run.environment()["class_names"] == ["dark", "light"]
     head, *epochs = run.metrics()
     assert [line["epoch"] for line in (head, *epochs)] == list(range(summary["epochs"] + 1))
-    assert head["test_accuracy"] is not None and epochs[-1]["test_accuracy"] == summary["accuracy_last"]
+    assert head["test_accuracy"] is not None and epochs[-1]["test_accuracy"] == summary["accuracy"]
     page = (Path(__file__).parents[2] / "docs" / "run-folder.md").read_text()
     keys = {*summary, *head, *epochs[0], *run.selections()[0]}
     assert not [key for key in keys if f"`{key}`" not in page]
@@ -74,7 +74,7 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
 def test_a_finished_run_is_resumed_to_its_figures_left_alone_by_bad_requests_and_replaced(settings, run):
     summary = train(settings(epochs=2), run, resume=False)
     again = train(settings(epochs=2), run, resume=True)
-    for name in ("steps", "epochs", "accuracy_last", "loss_last", "training_intervals"):
+    for name in ("steps", "epochs", "accuracy", "loss", "training_intervals"):
         assert again[name] == summary[name], name
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     for wrong in (
@@ -191,7 +191,7 @@ def test_a_run_goes_on_without_the_weights_that_it_started_from(settings, run, t
     chosen = settings(model="demo", weights=str(weights), epochs=2)
     expected, _ = interrupted(chosen, run)
     weights.unlink()
-    assert train(chosen, run, resume=True)["loss_last"] == pytest.approx(expected["loss_last"], rel=1e-5)
+    assert train(chosen, run, resume=True)["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
 
 def test_training_options_are_the_same_after_an_interruption(settings, run, image_folder):
@@ -213,7 +213,7 @@ def test_training_options_are_the_same_after_an_interruption(settings, run, imag
     assert expected["cached_share"] == 1
     rates = [line["learning_rate"] for line in lines[1:]]
     assert 0.003 > rates[0] > rates[1] > rates[2] >= 0
-    assert train(chosen, run, resume=True)["loss_last"] == pytest.approx(expected["loss_last"], rel=1e-6)
+    assert train(chosen, run, resume=True)["loss"] == pytest.approx(expected["loss"], rel=1e-6)
     for line, other in zip(lines, run.metrics()):
         assert line["train_loss"] == pytest.approx(other["train_loss"], rel=1e-6)
         assert line.get("learning_rate") == other.get("learning_rate")
@@ -248,7 +248,7 @@ def test_a_callback_can_end_a_run(settings, run, place, steps):
         path.unlink()
     again = train(chosen, run, resume=True)
     assert again["steps"] == steps and again["epochs"] == 1 and run.model_path.exists()
-    assert again["loss_last"] == summary["loss_last"]
+    assert again["loss"] == summary["loss"]
 
 
 def test_images_have_the_size_that_a_model_of_ones_own_takes(settings, run):

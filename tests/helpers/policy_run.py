@@ -40,7 +40,7 @@ class PolicyRun:
         """Train so many epochs, each an interval of its own."""
         for epoch in range(epochs):
             self.policy.score()
-            mask = self.policy.begin(epoch * self.data.steps_per_epoch, self.rho, cached=False)
+            mask = self.policy.begin(self.rho, cached=False)
             self.policy.settle(epoch * self.data.steps_per_epoch)
             for minibatch in self.data.train(epoch):
                 float(self.steps.get(mask)(*minibatch))

@@ -152,7 +152,7 @@ def run(tf, model, tmp_path):
             "seed": 0,
         }
     )
-    run.write_summary({**run.summary(), "epochs": 3, "loss_last": 0.5})
+    run.write_summary({**run.summary(), "epochs": 3, "loss": 0.5})
     run.write_environment({**run.environment(), "class_names": NAMES})
     model.save(run.model_path)
     return run

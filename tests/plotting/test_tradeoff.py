@@ -55,6 +55,6 @@ def test_the_axis_above_is_the_share_of_full_training(runs):
 
 
 def test_a_run_that_was_not_evaluated_is_named(runs):
-    runs[1].write_summary({**runs[1].summary(), "accuracy_last": None})
+    runs[1].write_summary({**runs[1].summary(), "accuracy": None})
     with pytest.raises(UsageError, match=f"{runs[1].path} was not evaluated"):
         tradeoff(runs)

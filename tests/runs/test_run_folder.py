@@ -10,7 +10,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs.run_folder import RunFolder, find_runs
 
 SUMMARY = {
-    **dict.fromkeys(("accuracy_best", "accuracy_last"), 0.5),
+    **dict.fromkeys(("accuracy", "accuracy_best"), 0.5),
     **dict.fromkeys(("train_seconds", "importance_seconds", "selection_seconds", "trace_seconds"), 2.0),
     **dict.fromkeys(("rho_requested", "rho_predicted", "rho_achieved")),
 }
@@ -33,6 +33,12 @@ def test_what_was_written_is_read(run):
     assert again.metrics() == [{"epoch": 0}] and again.selections() == [{"step": 3}]
     assert again.summary() == SUMMARY
     assert [found.path for found in find_runs([str(run.path)])] == [run.path]
+
+
+def test_a_summary_of_an_earlier_version_has_its_accuracy(run):
+    earlier = {key: value for key, value in SUMMARY.items() if key != "accuracy"}
+    run.write_summary({**earlier, "accuracy_last": 0.25})
+    assert run.summary()["accuracy"] == 0.25
 
 
 def test_a_run_named_twice_is_one_run_and_keeps_its_place(run, tmp_path):

@@ -34,7 +34,7 @@ class Run:
 
     def begin(self, step, target, cached):
         self.policy.score()
-        mask = self.policy.begin(step, target, cached)
+        mask = self.policy.begin(target, cached)
         self.policy.settle(step)
         return mask
 
@@ -95,7 +95,7 @@ def test_without_cache_selects_again_by_the_same_scores():
     profile = reusable_chain(CHAIN)
     run = Run(profile, [[1, 1, 1, 1]])
     run.policy.score()
-    cached = run.policy.begin(0, 0.6, cached=True)
+    cached = run.policy.begin(0.6, cached=True)
     run.policy.without_cache(0.6)
     plain = run.policy.mask
     run.policy.settle(0)
@@ -129,7 +129,7 @@ def test_a_restored_policy_goes_on_where_it_was():
 def test_a_policy_that_takes_over_from_the_head_alone_begins_at_the_beginning():
     after = Run(CHAIN, [[9, 1, 2, 3]])
     alone = Policy(np.array([False, False, False, True]), Plan([0.0], 1.0, 10))
-    alone.begin(0, 1.0, True)
+    alone.begin(1.0, True)
     after.policy.restore(alone.state())
     assert after.policy.interval == 0 and after.begin(1, 0.65, cached=False).sum() == 2
 

@@ -125,7 +125,7 @@ def test_a_scheme_says_whether_it_selects_and_whether_by_the_state_of_training()
     names = {name for name in schemes.SCHEMES if schemes.selects(name)}
     assert names == {*ELASTIC, "freeze-below"}
     assert names == {name for name in schemes.SCHEMES if schemes.create(name).selects}
-    assert {name for name in schemes.SCHEMES if schemes.create(name).scores} == {
+    assert {name for name in schemes.SCHEMES if schemes.create(name).needs_scores} == {
         *("elastic", "elastic-grad-magnitude")
     }
 
@@ -134,5 +134,5 @@ def test_a_users_scheme_says_it_by_its_metric():
     class Mine(schemes.Scheme):
         importance_metric = "update"
 
-    assert Mine().selects and Mine().scores
+    assert Mine().selects and Mine().needs_scores
     assert schemes.selects("nowhere:Mine") is None, "it is not imported"

@@ -131,12 +131,8 @@ def assert_as_one_process(workshop, scheme, name):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_allclose(a, alone, rtol=1e-4, atol=1e-6)
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in folders]
-    assert (
-        summaries[1]["accuracy_last"]
-        == summaries[2]["accuracy_last"]
-        == pytest.approx(summaries[0]["accuracy_last"])
-    )
-    assert summaries[1]["loss_last"] == pytest.approx(summaries[0]["loss_last"], rel=1e-4)
+    assert summaries[1]["accuracy"] == summaries[2]["accuracy"] == pytest.approx(summaries[0]["accuracy"])
+    assert summaries[1]["loss"] == pytest.approx(summaries[0]["loss"], rel=1e-4)
     return folders
 
 

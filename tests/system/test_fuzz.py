@@ -299,10 +299,10 @@ def test_run_folder(tmp_path, name, data):
 
 def test_checkpoint_bytes(tf, tmp_path):
     """Every damage is passed over with a word, or leaves the values that were saved."""
-    from elastictrainer.training.checkpoints import Checkpoints
+    from elastictrainer.training.checkpoint_files import CheckpointFiles
 
     variable = tf.Variable(np.arange(64, dtype="float32"))
-    checkpoints = Checkpoints(tmp_path, values=[variable])
+    checkpoints = CheckpointFiles(tmp_path, values=[variable])
     random = np.random.default_rng(0)
     for trial in range(15):
         variable.assign(np.arange(64, dtype="float32"))

@@ -24,7 +24,7 @@ def sentence_of(script, monkeypatch, capsys):
 def finished(folder, epochs, accuracy, seconds):
     run = make_run(folder)
     run.write_config({**run.config(), "epochs": epochs})
-    run.write_summary({**run.summary(), "accuracy_last": accuracy, "train_seconds": seconds})
+    run.write_summary({**run.summary(), "accuracy": accuracy, "train_seconds": seconds})
     return str(folder)
 
 

@@ -9,7 +9,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import Plan
 from elastictrainer.training.affordability import affordable_scheme
 from elastictrainer.training.deadline import Deadline
-from elastictrainer.training.forecast import HeadWork
+from elastictrainer.training.forecast import RunShape
 from log_lines import listen
 from reuse_builders import reusable_chain
 
@@ -39,8 +39,8 @@ def scheme_for(model, seconds, scheme="elastic", head=True, rho=None, steps=1000
         epochs=5,
         steps_per_epoch=steps,
     )
-    work = HeadWork(0, 0.0) if head else None
-    return affordable_scheme(state, schemes.create(scheme), CHAIN, PLAN, True, work), " ".join(said)
+    work = SimpleNamespace(sampled=0, solving_s=0.0) if head else None
+    return affordable_scheme(state, schemes.create(scheme), RunShape(CHAIN, PLAN, True, work)), " ".join(said)
 
 
 def kinds(model, **options):

@@ -21,7 +21,7 @@ from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable
-from elastictrainer.training.cached_steps import CachedStepRunner
+from elastictrainer.training.cached_steps import agreed
 from log_lines import listen
 from networks import augmented, residual
 from reuse_builders import with_reuse
@@ -161,18 +161,18 @@ def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_recording(tf,
     assert any("not cached" in line and reason in line for line in said)
 
 
-def test_an_interval_that_cannot_be_recorded_is_trained_without_and_the_next_one_is(tf, monkeypatch):
-    begin, begun = CachedStepRunner._begin, []
+def without_room(place):
+    """Settings of a cache in a folder that cannot be made: a file has its name."""
+    place.write_text("")
+    return dataclasses.replace(EXACT, memory=0, folder=place)
 
-    def failing_once(cached_steps, *given):
-        begun.append(1)
-        if len(begun) == 1:
-            raise NotCacheable("not this time.")
-        return begin(cached_steps, *given)
 
-    monkeypatch.setattr(CachedStepRunner, "_begin", failing_once)
-    _, history, said = run_of(tf)
-    assert [line for line in said if line.startswith("not cached")] == ["not cached: not this time."]
+def test_an_interval_that_cannot_be_cached_is_trained_without_and_the_next_one_is(tf, tmp_path):
+    place = tmp_path / "cache"
+    room = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epoch or place.unlink())
+    _, history, said = run_of(tf, reuse=without_room(place), callbacks=[room])
+    (line,) = [line for line in said if line.startswith("not cached")]
+    assert f"{place} cannot hold" in line
     assert history.elastic["cached_share"] == 0.5  # all of the second interval
     assert [record["cached"] for record in history.selections] == [False, True]
 
@@ -224,38 +224,28 @@ def test_a_resumed_run_is_the_uninterrupted_one(tf, tmp_path, uninterrupted, at)
     assert history.elastic["cached_share"] == expected.elastic["cached_share"]
 
 
-def test_a_resumed_run_goes_on_without_recording_where_there_is_no_room_any_more(tf, tmp_path, monkeypatch):
-    interrupted = folder_in(tmp_path, "interrupted")
+def test_a_resumed_run_goes_on_without_a_cache_where_there_is_no_room_any_more(tf, tmp_path):
+    interrupted, place = folder_in(tmp_path, "interrupted"), tmp_path / "cache"
     with pytest.raises(Interrupted):
         run_of(tf, run=interrupted, interval=2, callbacks=[interrupt_after(tf, 40)])
-
-    def without_room(cached_steps, *given):
-        raise NotCacheable("no room.")
-
-    begin = CachedStepRunner._begin
-    monkeypatch.setattr(CachedStepRunner, "_begin", without_room)
 
     class RoomAgain(tf.keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             if epoch == 4:  # where the next interval begins
-                monkeypatch.setattr(CachedStepRunner, "_begin", begin)
+                place.unlink()
 
-    _, history, said = run_of(tf, run=interrupted, resume=True, interval=2, callbacks=[RoomAgain()])
-    at = said.index("not cached: no room.")
+    options = {"interval": 2, "reuse": without_room(place), "callbacks": [RoomAgain()]}
+    _, history, said = run_of(tf, run=interrupted, resume=True, **options)
+    at = next(k for k, line in enumerate(said) if line.startswith("not cached"))
     assert any(line.startswith("cached activations") for line in said[at:])
     # All but the opening, and eight steps of the interrupted epoch.
     assert history.elastic["cached_share"] == pytest.approx((96 - 3 - 8) / 96)
 
 
 def test_a_process_that_has_room_gives_up_with_one_that_has_none():
-    states = [
-        SimpleNamespace(workers=SimpleNamespace(gather=lambda mine: np.array([[False], [True]]))),
-        SimpleNamespace(workers=None),
-    ]
-    several, alone = (CachedStepRunner(state, None, None, EXACT) for state in states)
-    mine = NotCacheable("no room.")
-    assert str(several._agreed(None)) == "process 1 cannot" and several._agreed(mine) is mine
-    assert alone._agreed(None) is None and alone._agreed(mine) is mine
+    workers, mine = SimpleNamespace(gather=lambda mine: np.array([[False], [True]])), NotCacheable("no room.")
+    assert str(agreed(None, workers)) == "process 1 cannot" and agreed(mine, workers) is mine
+    assert agreed(None, None) is None and agreed(mine, None) is mine
 
 
 def test_an_image_that_cannot_be_read_again_is_an_error_of_the_run(tf, tmp_path):

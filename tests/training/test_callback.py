@@ -102,7 +102,7 @@ def test_a_regression_is_resumed_recorded_and_metered(tf, tmp_path, capsys):
     results = history.elastic
     assert (results["steps"], results["epochs"], results["owner"]) == (STEPS * EPOCHS, EPOCHS, "me")
     assert 0 < results["rho_predicted"] <= 1 and results["rho_achieved"] > 0
-    assert "accuracy_best" not in results
+    assert "accuracy" not in results
     assert results["energy_source"] == "battery" and results["energy_joules"] > 0
     assert len(results["training_intervals"]) == EPOCHS + 2, "each interruption divides an epoch's"
     losses = [line["train_loss"] for line in run.metrics()]
@@ -131,11 +131,14 @@ def test_a_callback_of_ones_own_sees_the_run(tf):
         def on_epoch_end(self, epoch, logs=None):
             self.seen.append(("step", self.run_state.progress.step))
 
-        def results(self):
+        def on_epoch_done(self):
+            self.seen.append(("done", self.run_state.progress.epoch))
+
+        def conclude(self):
             return {"mine": 1}
 
-        def on_fit_end(self, results):
-            self.end = results
+        def on_fit_end(self, summary):
+            self.end = summary
 
     mine = Mine()
     profile = Profile.from_chain(["a", "b"], 1.0, [1.0] * 2, [1.0] * 2)
@@ -146,5 +149,5 @@ def test_a_callback_of_ones_own_sees_the_run(tf):
         minibatches(tf), steps_per_epoch=STEPS, initial_epoch=2, epochs=3, callbacks=mine, verbose=0
     )
     first = history.selections[0]["step"]
-    assert mine.seen == ["begin", ("selection", first), "end", ("step", STEPS)]
+    assert mine.seen == ["begin", ("selection", first), "end", ("step", STEPS), ("done", 1)]
     assert mine.end is history.elastic and history.elastic["mine"] == 1 and history.epoch == [2]

@@ -17,6 +17,7 @@ from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Policy
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import random_states
+from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.state import RunState
 
@@ -247,6 +248,25 @@ def test_only_data_from_a_function_can_be_resumed(tf, tmp_path):
     saver = Checkpointing(RunFolder.create(tmp_path / "run"), resume=True)
     with pytest.raises(UsageError, match=r"\(epoch, first\)"):
         trainer.fit(np.zeros((8, 8, 8, 3)), np.zeros((8, 3)), callbacks=[saver])
+
+
+def test_two_callbacks_that_would_share_a_state_are_refused(tf, tmp_path):
+    class Count(TrainerCallback):
+        def state(self):
+            return 1
+
+    class Silent(TrainerCallback):
+        """Keeps no state: any number of it may be there."""
+
+    def fit(*callbacks):
+        trainer = Trainer(small_network(tf), scheme="full")
+        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        saver = Checkpointing(RunFolder(tmp_path / "run"))
+        return trainer.fit(ArrayData(tf).stream, steps_per_epoch=1, callbacks=[*callbacks, saver], verbose=0)
+
+    with pytest.raises(UsageError, match="two callbacks Count"):
+        fit(Count(), Count())
+    fit(Count(), Silent(), Silent())
 
 
 def test_processes_that_train_together_stop_after_the_same_step(tf, tmp_path):

@@ -15,7 +15,7 @@ def test_jetpack_4_takes_the_total_rail_in_milliwatts(tmp_path):
     device = tmp_path / "bus/i2c/drivers/ina3221x/0-0041/iio:device1"
     write(device, rail_name_0="VDD_IN", in_power0_input=7500, rail_name_1="VDD_SYS_GPU", in_power1_input=2000)
     sensor, name = find_sensor(tmp_path)
-    assert name == "INA3221 VDD_IN" and sensor._watts() == 7.5
+    assert name == "INA3221 VDD_IN" and sensor.watts() == 7.5
 
 
 def test_jetpack_5_multiplies_volts_and_amperes(tmp_path):
@@ -30,7 +30,7 @@ def test_jetpack_5_multiplies_volts_and_amperes(tmp_path):
         curr2_input=400,
     )
     sensor, name = find_sensor(tmp_path)
-    assert name == "INA3221 VDD_IN" and sensor._watts() == pytest.approx(6.0)
+    assert name == "INA3221 VDD_IN" and sensor.watts() == pytest.approx(6.0)
 
 
 def test_boards_without_a_total_rail_add_theirs_up(tmp_path):
@@ -44,7 +44,7 @@ def test_boards_without_a_total_rail_add_theirs_up(tmp_path):
         in2_input=19000,
         curr2_input=50,
     )
-    assert find_sensor(tmp_path)[0]._watts() == pytest.approx(2.85)
+    assert find_sensor(tmp_path)[0].watts() == pytest.approx(2.85)
 
 
 def test_power_is_integrated_by_trapezoids():

@@ -59,11 +59,11 @@ def test_figures_tell_old_from_new_also_after_a_resumption(tf, model):
     evaluation = make(model, told)
     train(evaluation, 1)
     expected = {"accuracy_old", "accuracy_new"}
-    assert expected < set(evaluation.results())
+    assert expected < set(evaluation.conclude())
     resumed = make(model, told)
     resumed.run_state.progress = evaluation.run_state.progress
     resumed.restore(json.loads(json.dumps(evaluation.state())))
-    assert resumed.results() == evaluation.results()
+    assert resumed.conclude() == evaluation.conclude()
 
 
 def test_what_is_called_before_each_minibatch_may_end_it(tf, model):
@@ -108,14 +108,14 @@ def test_an_epochs_logs_have_it_and_the_figures_the_best_and_the_last(tf, model)
     epochs = train(evaluation, 3)
     assert [logs["val_accuracy"] for logs in epochs] == [0, 1, 0]
     assert evaluation.run_state.watch.training() == 0 < evaluation.run_state.watch.of("validation")
-    results = evaluation.results()
-    assert results["accuracy_best"] == 1 and results["accuracy_last"] == 0
+    results = evaluation.conclude()
+    assert results["accuracy_best"] == 1 and results["accuracy"] == 0
     assert (results["kept_weights"], results["kept_epoch"], results["accuracy"]) == ("model.keras", 3, 0)
-    assert results["loss_last"] == epochs[2]["val_loss"]
+    assert results["loss"] == epochs[2]["val_loss"]
     resumed = make(model)
     resumed.restore(json.loads(json.dumps(evaluation.state())))
     resumed.run_state.progress.epoch = 3
-    assert resumed.results() == results
+    assert resumed.conclude() == results
 
 
 def test_every_second_epoch_and_the_last_are_evaluated(tf, model):
@@ -123,7 +123,7 @@ def test_every_second_epoch_and_the_last_are_evaluated(tf, model):
     evaluation = make(model, wrong, right, wrong, epochs=5, every=2)
     logs = train(evaluation, 5)
     assert [log.get("val_accuracy") for log in logs] == [None, 0, None, 1, 0]
-    results = evaluation.results()
+    results = evaluation.conclude()
     assert (results["kept_epoch"], results["accuracy"], results["accuracy_best"]) == (5, 0, 1)
 
 
@@ -131,9 +131,9 @@ def test_a_run_that_ends_between_two_evaluations_is_evaluated_at_its_end(tf, mod
     right, wrong = right_and_wrong()
     evaluation = make(model, wrong, right, epochs=9, every=2)
     train(evaluation, 3)
-    results = evaluation.results()
+    results = evaluation.conclude()
     assert (results["kept_epoch"], results["accuracy"]) == (3, 1)
-    assert evaluation.results() == results  # it was done once
+    assert evaluation.conclude() == results  # it was done once
 
 
 def test_weights_that_a_callback_put_back_are_those_that_the_figures_are_of(tf, model):
@@ -142,11 +142,10 @@ def test_weights_that_a_callback_put_back_are_those_that_the_figures_are_of(tf, 
     first = [value * np.float32(1.001) for value in model.get_weights()]
     logs = train(evaluation, 3)
     model.set_weights(first)  # those evaluated after epoch 1
-    results = evaluation.results()
+    results = evaluation.conclude()
     assert (results["kept_epoch"], results["accuracy"], results["loss"]) == (1, 1, logs[0]["val_loss"])
-    assert results["accuracy_last"] == 1 and results["loss_last"] == results["loss"]
     model.set_weights([2 * value for value in first])  # of no epoch
-    results = evaluation.results()
+    results = evaluation.conclude()
     assert (results["kept_epoch"], results["accuracy"]) == (3, 1) and results["loss"] < logs[0]["val_loss"]
 
 
@@ -189,7 +188,7 @@ def test_a_head_is_tested_on_a_part_of_the_images_which_is_no_result(tf, model):
     assert asked == [4] and record["one_of"] == 4 and 0 <= record["test_accuracy"] <= 1
     assert 0 < 3 * first_s <= evaluation.run_state.watch.of("validation"), "of each of three images"
     evaluation.run_state.progress.epoch_done(1.0)
-    assert evaluation.results()["accuracy"] == pytest.approx(expected(tf)[1]) and asked == [4, 1]
+    assert evaluation.conclude()["accuracy"] == pytest.approx(expected(tf)[1]) and asked == [4, 1]
 
 
 def test_the_time_of_an_image_leaves_out_compiling(tf, model):

@@ -11,15 +11,19 @@ from elastictrainer.training.progress import Progress
 from log_lines import listen
 
 
-def feed_of(data, ends_s=None, spent_s=lambda: 0.0, **progress):
-    """`data`: a function of (epoch, first); None: it can be read once only."""
+def feed_of(data, *options, **progress):
+    return run_of(data, *options, **progress)[1]
+
+
+def run_of(data, ends_s=None, spent_s=lambda: 0.0, **progress):
+    """A run's state and feed; `data`: a function of (epoch, first); None: it can be read once only."""
     state = SimpleNamespace(
         progress=Progress(**progress),
         steps_per_epoch=6,
         pass_ends_s=lambda: ends_s,
         spent_s=spent_s,
     )
-    return Feed(state, StreamData(data, 6) if data else SimpleNamespace(repeatable=False), None, 3)
+    return state, Feed(state, StreamData(data, 6) if data else SimpleNamespace(repeatable=False), None, 3)
 
 
 def test_a_pass_reads_the_epoch_going_on_or_another_one(tf):
@@ -42,7 +46,7 @@ def test_a_pass_ends_where_half_of_the_time_is_used(tf):
 def test_tensors_are_scored_on_the_first_minibatches_of_the_epoch(tf):
     data = ArrayData(tf, steps=6)
     feed = feed_of(data.stream, epoch=3)
-    feed.is_full(next(data.train(0)) + (None,))
+    feed.is_whole(next(data.train(0)) + (None,))
     scored, expected = list(feed.probe(0)), list(data.train(3))[:3]
     assert len(scored) == 3
     for (x, _), (other, _) in zip(scored, expected):
@@ -59,12 +63,12 @@ def test_data_that_can_be_read_once_is_scored_on_by_what_was_trained_on(tf):
 
 def test_a_first_look_takes_nothing_away_and_a_stream_begins_where_the_run_is(tf):
     data = ArrayData(tf, steps=6)
-    feed = feed_of(data.stream)
-    feed._run_state.progress.epoch = 1
+    state, feed = run_of(data.stream)
+    state.progress.epoch = 1
     seen, (expected, _) = feed.peek(), next(data.train(1))
     read = feed.fetch()
     for x in (seen[0], read[0]):
         np.testing.assert_array_equal(x, expected)
-    feed._run_state.progress.batch = 4
+    state.progress.batch = 4
     (x, _), (expected, _) = feed.fetch(), list(data.train(1))[4]
     np.testing.assert_array_equal(x, expected)

@@ -1,33 +1,40 @@
-"""The forecast of a run by the clock, by a profile made by hand. No TensorFlow."""
+"""The forecast of a run by the clock, by a profile made by hand."""
 
-import dataclasses
 import re
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from elastictrainer import Profile, UsageError
 from elastictrainer.selection.plan import Plan
-from elastictrainer.training.forecast import HeadWork, forecast
+from elastictrainer.training.deadline import Deadline
+from elastictrainer.training.forecast import RunShape, forecast
 from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30.
 CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
-ALL = np.ones(4, bool)
+HEAD = SimpleNamespace(sampled=100, solving_s=2.0)
 
 
-def of(budget_s=200.0, intervals=2, **changes):
-    usual = {
-        "full_ms": None,
-        "cached": True,
-        "mask": None,
-        "scores": True,
-        "head": HeadWork(100, 2.0),
-        "spent_s": 10.0,
-        "ending_s": 5.0,
-    }
+def of(
+    budget_s=200.0,
+    intervals=2,
+    full_ms=None,
+    cached=True,
+    selects=True,
+    scores=True,
+    head=HEAD,
+    ending_s=5.0,
+    check_s=0.0,
+):
+    """The forecast of a run that has taken 10 s."""
     plan = Plan([k / intervals for k in range(intervals)], 6.0, 1000)
-    return forecast(CHAIN, plan, budget_s=budget_s, **{**usual, **changes})
+    state = SimpleNamespace(
+        full_step_ms=lambda: full_ms,
+        spent_s=lambda: 10.0,
+        deadline=Deadline(budget_s, lambda: ending_s, check_s=check_s),
+    )
+    return forecast(RunShape(CHAIN, plan, cached, head), state, selects, scores)
 
 
 def test_the_parts_add_up_to_the_budget():
@@ -37,9 +44,9 @@ def test_the_parts_add_up_to_the_budget():
     assert parts.training_s == pytest.approx(200 - 10 - 65 - 10 - 5)
     slow = of(full_ms=200.0)
     assert slow.passes_s == pytest.approx(128.0), "a device that is twice as slow as its profile"
-    alone = of(mask=ALL, scores=False, cached=False)
+    alone = of(selects=False, scores=False, cached=False)
     assert alone.selections_s == 0 and alone.passes_s == pytest.approx(30.0 + 2.0)
-    assert of(mask=ALL, head=None).passes_s == 0 and of(head=None).passes_s == 60.0
+    assert of(selects=False, scores=False, head=None).passes_s == 0 and of(head=None).passes_s == 60.0
     unscored = of(scores=False)
     assert unscored.selections_s == pytest.approx(2 * 1.5), "what is not scored costs less to select"
     assert unscored.passes_s == pytest.approx(2 * 30.0 + 2.0), "and needs no head before"
@@ -68,9 +75,11 @@ def test_after_a_solved_head_the_least_is_an_epoch_that_takes_as_long_as_a_pass(
     assert of().least_training_s == pytest.approx(30.0)
     cheapest = of(head=None).least_training_s
     assert cheapest == pytest.approx(100 * CHAIN.with_cache.rho_min) and cheapest < 30.0
-    assert of(mask=ALL).least_training_s == 0, "the head alone is worth its time"
+    assert of(selects=False, scores=False).least_training_s == 0, "the head alone is worth its time"
 
 
-def test_without_a_profile_nothing_is_said():
-    assert forecast(None, Plan([0.0], 1.0, 5), None, False, None, False, None, 60.0, 1.0) is None
-    assert dataclasses.is_dataclass(of())
+def test_a_share_of_full_trainings_time_has_no_end_to_keep_time_for():
+    state = SimpleNamespace(full_step_ms=lambda: None, spent_s=lambda: 10.0, deadline=None)
+    shape = RunShape(CHAIN, Plan([0.0], 6.0, 1000), True, HEAD)
+    parts = forecast(shape, state, selects=True, scores=True, seconds=60.0)
+    assert (parts.budget_s, parts.ending_s, parts.check_s) == (60.0, 0.0, 0.0)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from builders import ArrayData, bright_images, invented_profile, train_classifier
-from elastictrainer import RunFolder, Trainer, UsageError
+from elastictrainer import Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.selection.schemes import Elastic
 from elastictrainer.steps.losses import SmoothedCrossentropy
 from elastictrainer.training.callback import TrainerCallback
 from log_lines import listen
@@ -90,11 +89,11 @@ def test_a_run_folder_has_a_usable_model_and_its_numbers_before_the_first_step(t
     assert [record["epoch"] for record in run.metrics()] == [0, 1, 2, 3, 4]
 
 
-def test_replayed_steps_use_the_solved_head_also_where_its_kernel_does_not_train(tf):
-    def bias_alone(profile, importance, budget):
+def test_cached_steps_use_the_solved_head_also_where_its_kernel_does_not_train(tf):
+    def bias_alone(profile, importance, budget_ms):
         return np.arange(len(profile)) == len(profile) - 1
 
-    _, history, said, noting = run_of(tf, scheme=Elastic(solver=bias_alone), epochs=2)
+    _, history, said, noting = run_of(tf, epochs=2, scheme=Elastic("update", bias_alone))
     assert history.elastic["cached_share"] > 0
     assert sum("cache again" in line for line in said) == 1
     (record,) = noting.records

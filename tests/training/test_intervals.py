@@ -21,7 +21,7 @@ STEPS = 4000
 class Policy:
     """Notes the target; its scores take 8 s. Two intervals, of four epochs each."""
 
-    plan, profile, interval, scores = Plan([0.0, 0.5], 4.0, 1000), CHAIN, 0, False
+    plan, profile, interval, needs_scores = Plan([0.0, 0.5], 4.0, 1000), CHAIN, 0, False
 
     def __init__(self, now):
         self.now, self.targets = now, []
@@ -29,7 +29,7 @@ class Policy:
     def score(self):
         self.now[0] += 8.0
 
-    def begin(self, step, target, cached):
+    def begin(self, target, cached):
         self.targets.append(target)
         return np.ones(4, bool)
 
@@ -50,7 +50,7 @@ def targets_of(head=None, scores=False, intervals=1, model=None, head_alone=Fals
     """The targets of a run of 1,000 s, of whose clock nothing but the scores takes anything."""
     now = [0.0]
     policy, watch = Policy(now), Stopwatch(lambda: now[0])
-    policy.scores = scores
+    policy.needs_scores = scores
     state = SimpleNamespace(
         policy=policy,
         progress=SimpleNamespace(step=step),
@@ -63,9 +63,10 @@ def targets_of(head=None, scores=False, intervals=1, model=None, head_alone=Fals
         spent_s=lambda: now[0],
         full_step_ms=lambda: None,
         follow_deadline=lambda: None,
+        note_head=lambda record: None,
     )
     cache = SimpleNamespace(end=lambda: None, refresh_cache=lambda: None)
-    made = Intervals(state, None, cache, head, lambda record: None)
+    made = Intervals(state, cache, head)
     for _ in range(intervals):
         made.begin()
         watch.seconds[TRACING] += 10.0

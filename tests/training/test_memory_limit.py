@@ -39,13 +39,13 @@ def model(tf):
     return small_network(tf)
 
 
-def limit_of(model, above, **options):
+def limit_of(model, above, reuse=None, **options):
     """A limit of so many bytes above what the process has now."""
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_variables)
     resident.give_back()
     profile = with_memory(invented_profile(model), **options)
-    return MemoryLimit(resident.resident_bytes() + above, profile, model, optimizer)
+    return MemoryLimit(resident.resident_bytes() + above, profile, model, optimizer, reuse or ReuseSettings())
 
 
 def test_the_process_as_it_is_counts_as_taken(model):
@@ -65,7 +65,7 @@ def test_a_graph_does_not_count_what_the_profile_of_this_process_has_set_up(mode
     profile = dataclasses.replace(invented_profile(model), memory=memory)
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_variables)
-    limit = MemoryLimit(now + 1000 * _MB, profile, model, optimizer)
+    limit = MemoryLimit(now + 1000 * _MB, profile, model, optimizer, ReuseSettings())
     assert limit.profile.memory.graph.amount.sum() / _MB == pytest.approx(counted, abs=8)
 
 
@@ -73,19 +73,19 @@ def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scal
     limit = limit_of(model, 280 * _MB)  # of 400 MB a half fits, with 50 MB beside it
     assert limit.examples == 2 and limit.scale == 2
     images = tf.ones((4, 8, 8, 3))
-    x, (y, weights) = next(limit.cut(lambda number: [(images, (tf.ones((4,)), None))])(0))
+    x, (y, weights) = next(limit.shortened(lambda number: [(images, (tf.ones((4,)), None))])(0))
     assert x.shape[0] == y.shape[0] == 2 and weights is None
     assert any("2 of 4 images" in line for line in limit.lines())
 
 
-def test_recordings_and_steps_share_what_is_left(model):
+def test_the_cache_gets_a_quarter_of_what_the_cheapest_step_leaves(model):
     limit = limit_of(model, 1000 * _MB)
     unused = limit._limit - memory_limit.usable(limit._limit)
     left = 1000 * _MB - unused - 40 * _MB - 50 * _MB  # the cheapest tensor; minibatches
     assert limit.cache_bytes == pytest.approx(left / 4, rel=0.02)
-    assert limit.reuse(ReuseSettings()).kept_bytes == limit.cache_bytes
-    assert limit.reuse(ReuseSettings(memory=5)).kept_bytes == 5
-    assert limit.for_steps + limit.cache_bytes + 50 * _MB + unused == pytest.approx(limit._limit)
+    assert limit.reuse.kept_bytes == limit.cache_bytes
+    assert limit_of(model, 1000 * _MB, ReuseSettings(memory=5)).reuse.kept_bytes == 5
+    assert limit.step_bytes + limit.cache_bytes + 50 * _MB + unused == pytest.approx(limit._limit)
 
 
 def test_too_little_is_refused_with_the_least_to_ask_for(model):
@@ -95,7 +95,7 @@ def test_too_little_is_refused_with_the_least_to_ask_for(model):
 
 def test_a_profile_without_memory_is_refused(model):
     with pytest.raises(UsageError, match="et-profile"):
-        MemoryLimit(1e12, invented_profile(model), model, optimizers.make("sgd"))
+        MemoryLimit(1e12, invented_profile(model), model, optimizers.make("sgd"), ReuseSettings())
 
 
 def test_a_scheme_that_does_not_select_has_nothing_to_leave_out(model):
@@ -103,7 +103,7 @@ def test_a_scheme_that_does_not_select_has_nothing_to_leave_out(model):
         Trainer(model, scheme="full", memory=10**9)
 
 
-def test_what_fits_differs_from_run_to_run(model):
+def test_memory_excludes_deterministic(model):
     with pytest.raises(UsageError, match="excludes deterministic=True"):
         Trainer(model, memory=10**9, deterministic=True)
 

@@ -33,7 +33,7 @@ def test_what_is_spent_while_training_goes_on_is_counted():
     with metering.fit_context():
         train_for_a_while(metering)
         train_for_a_while(metering)
-    results = metering.results()
+    results = metering.conclude()
     assert results["energy_joules"] == 200 and results["energy_source"] == "fake"
     (first, second), (third, fourth) = results["training_intervals"]
     assert first <= second <= third <= fourth
@@ -49,9 +49,9 @@ def test_a_checkpoint_holds_what_was_spent_up_to_it():
     resumed.restore(saved)
     with resumed.fit_context():
         train_for_a_while(resumed)
-    assert resumed.results()["energy_joules"] == 200 and len(resumed.results()["training_intervals"]) == 2
+    assert resumed.conclude()["energy_joules"] == 200 and len(resumed.conclude()["training_intervals"]) == 2
     resumed.restore(None)
-    assert resumed.results()["energy_joules"] == 200, "nothing to go on from, nothing changed"
+    assert resumed.conclude()["energy_joules"] == 200, "nothing to go on from, nothing changed"
 
 
 def test_the_sensor_is_read_in_the_background():
@@ -59,16 +59,16 @@ def test_the_sensor_is_read_in_the_background():
     with metering.fit_context():
         metering.on_steps_begin()
         deadline = time.monotonic() + 100
-        while metering.results()["energy_joules"] < 500 and time.monotonic() < deadline:
+        while metering.conclude()["energy_joules"] < 500 and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert metering.results()["energy_joules"] >= 500
+    assert metering.conclude()["energy_joules"] >= 500
 
 
 def test_without_a_sensor_only_hours_are_noted():
     metering = EnergyMetering()
     with metering.fit_context():
         train_for_a_while(metering)
-    results = metering.results()
+    results = metering.conclude()
     assert results["energy_joules"] is results["energy_source"] is None
     assert len(results["training_intervals"]) == 1
 

@@ -18,15 +18,15 @@ def profile(tf):
 
 def test_an_elastic_policy_scores_and_selects_for_a_real_model(tf, profile):
     made = PolicyRun(tf, Elastic(), profile)
-    assert isinstance(made.policy, ElasticPolicy) and made.policy.scores
+    assert isinstance(made.policy, ElasticPolicy) and made.policy.needs_scores
     made.policy.score()
-    mask = made.policy.begin(0, (1 + profile.rho_min) / 2, cached=False)
+    mask = made.policy.begin((1 + profile.rho_min) / 2, cached=False)
     made.policy.settle(0)
     assert mask.any() and not mask.all() and len(made.records) == 1
 
 
 def test_a_metric_that_does_not_look_at_training_needs_no_head_first(tf, profile):
-    assert not PolicyRun(tf, Elastic("weight-magnitude"), profile).policy.scores
+    assert not PolicyRun(tf, Elastic("weight-magnitude"), profile).policy.needs_scores
 
 
 def test_a_users_scheme_selects_once_it_has_a_metric(tf, profile):
@@ -35,7 +35,7 @@ def test_a_users_scheme_selects_once_it_has_a_metric(tf, profile):
 
     policy = PolicyRun(tf, Mine(), profile).policy
     policy.score()
-    assert isinstance(policy, ElasticPolicy) and policy.begin(0, 1.0, cached=False).any()
+    assert isinstance(policy, ElasticPolicy) and policy.begin(1.0, cached=False).any()
 
 
 def test_the_momentum_of_resting_tensors_is_zeroed(tf, profile):
@@ -43,7 +43,7 @@ def test_the_momentum_of_resting_tensors_is_zeroed(tf, profile):
     for minibatch in made.data.train(0):
         made.steps.get(np.ones(len(profile), bool))(*minibatch)
     made.policy.score()
-    mask = made.policy.begin(8, (1 + profile.rho_min) / 2, cached=False)
+    mask = made.policy.begin((1 + profile.rho_min) / 2, cached=False)
     made.policy.settle(8)
     state = [v.numpy() for v in optimizers.variables_of(made.optimizer)]
     slots = [np.abs(value).sum() for value in state if value.ndim and value.dtype == np.float32]
@@ -59,8 +59,9 @@ def test_a_fixed_policy_hands_model_and_optimizer_to_the_scheme(tf):
 
     made = PolicyRun(tf, Noting(), None)
     assert type(made.policy) is Policy and made.policy.profile is None
-    made.policy.begin(0, 1.0, False)
-    made.policy.begin(3, 1.0, False)
+    for step in (0, 3):
+        made.policy.begin(1.0, cached=False)
+        made.policy.settle(step)
     name = type(made.optimizer).__name__
     assert made.records == [{"step": 3, "tensors": len(made.policy.mask), "optimizer": name}]
 

@@ -16,9 +16,9 @@ SUMMARY = {
     "rho_requested",
     "rho_predicted",
     "rho_achieved",
+    "accuracy",
+    "loss",
     "accuracy_best",
-    "accuracy_last",
-    "loss_last",
     "train_seconds",
     "full_training_seconds",
     "validation_seconds",
@@ -88,8 +88,27 @@ def test_without_evaluation_its_results_are_left_open(fit, tmp_path, capsys):
     (line,) = run.metrics()
     assert line["test_loss"] is line["test_accuracy"] is line["train_accuracy"] is None
     assert line["train_loss"] == pytest.approx(history.history["loss"][0])
-    assert run.summary()["owner"] == "me" and "accuracy_best" not in run.summary()
+    assert run.summary()["owner"] == "me" and "accuracy" not in run.summary()
     assert "epoch 1/1  loss" in capsys.readouterr().out
+
+
+def test_validation_of_keras_is_recorded_as_validation(tf, tmp_path, capsys):
+    run = RunFolder.create(tmp_path / "run")
+    trainer = Trainer(small_network(tf), scheme="full")
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile("sgd", loss, metrics=["accuracy"])
+    data = ArrayData(tf)
+    history = trainer.fit(
+        data.stream,
+        steps_per_epoch=2,
+        validation_data=next(data.test()),
+        callbacks=RunRecord(run),
+        verbose=0,
+    ).history
+    (line,) = run.metrics()
+    assert (line["val_loss"], line["val_accuracy"]) == (history["val_loss"][0], history["val_accuracy"][0])
+    assert line["test_loss"] is line["test_accuracy"] is None
+    assert "validation accuracy" in capsys.readouterr().out
 
 
 def test_without_a_folder_it_only_shows(fit, tmp_path, monkeypatch, capsys):

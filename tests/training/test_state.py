@@ -14,6 +14,7 @@ from elastictrainer.training import stopwatch
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION, Stopwatch
+from elastictrainer.training.summary import summary_of
 
 PARTLY, FULLY = np.array([True, False]), np.array([True, True])
 
@@ -90,9 +91,9 @@ def test_a_run_by_the_clock_is_compared_with_the_epochs_that_were_asked_for(time
     spend(state, 0.5, STEPS)
     state.progress.step = 7
     assert state.full_training_s() == pytest.approx(2 * 50 * 0.020 + 1.0)
-    assert state.share() == 0.5 and not state.ends() and state.seconds_left() == 1.5
+    assert state.used_share() == 0.5 and not state.ends() and state.seconds_left() == 1.5
     spend(state, 1.6, STEPS)
-    assert state.share() == 1.0 and state.ends()
+    assert state.used_share() == 1.0 and state.ends()
 
 
 def test_a_pass_over_the_images_may_take_half_of_what_is_left(time, spend):
@@ -108,7 +109,7 @@ def test_a_pass_over_the_images_may_take_half_of_what_is_left(time, spend):
 
 def test_without_a_full_step_its_time_is_not_known(time):
     assert make(time, full_ms=None).full_training_s() is None
-    results = make(time, full_ms=None).results()
+    results = summary_of(make(time, full_ms=None))
     assert results["rho_achieved"] is results["full_training_seconds"] is results["full_step_ms"] is None
 
 
@@ -118,7 +119,7 @@ def test_training_is_all_but_validation_and_calibration(time, spend):
     for name, seconds in ((stopwatch.LOOP, 1.0), (STEPS, 1.0), (VALIDATION, 4.0), (CALIBRATION, 8.0)):
         spend(state, seconds, name)
     spend(state, 0.5, STEPS, stopwatch.TRACING)
-    results = state.results()
+    results = summary_of(state)
     assert results["train_seconds"] == 2.5
     assert results["validation_seconds"] == 4.0 and results["calibration_seconds"] == 8.0
     assert results["trace_seconds"] == 0.5 and results["seconds"][STEPS] == 1.0
@@ -128,7 +129,7 @@ def test_training_is_all_but_validation_and_calibration(time, spend):
 
 def test_figures_before_the_first_minibatch(time):
     state = RunState(None, "elastic", 0.5, 2, watch=Stopwatch(time))
-    results = state.results()
+    results = summary_of(state)
     assert results["steps"] == results["selections"] == results["epochs"] == 0
     assert results["rho_predicted"] is results["rho_achieved"] is results["step_ms_median"] is None
 
@@ -141,8 +142,8 @@ def test_figures_per_step_and_epoch(time):
         state.progress.step_done(loss)
         state.progress.predicted_ratio += 0.6
         state.progress.flops += 50.0
-    state.epoch_done()
-    results = state.results()
+    state.progress.epoch_done(state.watch.training())
+    results = summary_of(state)
     assert results["rho_predicted"] == pytest.approx(0.6) and results["step_ms_median"] == 25.0
     assert (results["flops_per_step"], results["flops_per_epoch"], results["flops_total"]) == (50, 200, 200)
     assert (results["epochs"], results["steps"], results["full_step_ms"]) == (1, 4, 20.0)

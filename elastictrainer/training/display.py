@@ -29,7 +29,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-class Report:
+class Display:
     """Shows how a run is going: each epoch is a line, and on a terminal its steps are a progress bar."""
 
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False):

@@ -10,7 +10,7 @@ import pytest
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import Policy
-from elastictrainer.training.report import Report, duration
+from elastictrainer.training.display import Display, duration
 from elastictrainer.training.state import RunState
 
 RECORD = {
@@ -53,9 +53,9 @@ def state_at(loss, step_ms):
 
 
 def test_an_epoch_is_a_line(capsys):
-    report = Report()
-    report.epoch_begins(0, 12, 5)
-    report.epoch_ends(0, 12, 5, RECORD)
+    display = Display()
+    display.epoch_begins(0, 12, 5)
+    display.epoch_ends(0, 12, 5, RECORD)
     (line,) = capsys.readouterr().out.splitlines()
     assert line.split("  ") == [
         "epoch",
@@ -71,9 +71,9 @@ def test_an_epoch_is_a_line(capsys):
 
 
 def test_a_validated_epoch_has_its_figures_and_how_long_the_run_will_go_on(capsys):
-    report = Report()
+    display = Display()
     record = {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}
-    report.epoch_ends(2, 12, 5, record, left_s=4000.0)
+    display.epoch_ends(2, 12, 5, record, left_s=4000.0)
     (line,) = capsys.readouterr().out.splitlines()
     assert re.search("validation loss 0.2500 .*accuracy 80.0 %", line) and "test" not in line
     assert line.endswith("  7.0 s  1 h 07 min left")
@@ -95,21 +95,21 @@ def test_a_time_is_read_at_a_glance(seconds, said):
 
 
 def test_what_is_not_known_is_left_out(capsys):
-    Report().epoch_ends(2, 3, 5, {**RECORD, **UNKNOWN})
+    Display().epoch_ends(2, 3, 5, {**RECORD, **UNKNOWN})
     assert capsys.readouterr().out == "epoch 3/3  loss 0.5000  12.3 ms/step  7.0 s\n"
 
 
 def test_on_a_terminal_steps_are_a_bar(capsys):
-    report = Report()
+    display = Display()
     with terminal() as stderr:
-        report.epoch_begins(1, 3, 40, done=10)
+        display.epoch_begins(1, 3, 40, done=10)
         state = state_at(loss=0.5, step_ms=15.0)
         state.epochs, state.steps_per_epoch, state.progress.step = 3, 40, 50
         state.watch.seconds.update({"steps": 90.0, "validation": 10.0, "calibration": 55.0})
         for _ in range(30):
-            report.step_done(state, {"accuracy": 0.75})
-        report.say("tensors were selected")  # the bar is drawn anew below
-        report.epoch_ends(1, 3, 80, RECORD)
+            display.step_done(state, {"accuracy": 0.75})
+        display.say("tensors were selected")  # the bar is drawn anew below
+        display.epoch_ends(1, 3, 80, RECORD)
     shown = stderr.getvalue()
     assert "epoch 2/3" in shown and "10/40" in shown
     assert "loss=0.500" in shown and "acc=0.750" in shown and "ratio=0.75" in shown
@@ -120,32 +120,32 @@ def test_on_a_terminal_steps_are_a_bar(capsys):
 
 
 def test_without_accuracy_and_ratio_the_bar_shows_the_rest():
-    report, state = Report(), state_at(loss=0.5, step_ms=15.0)
+    display, state = Display(), state_at(loss=0.5, step_ms=15.0)
     state.progress.full_ms = []
     with terminal() as stderr:
-        report.epoch_begins(0, 1, 2)
-        report.step_done(state, {})
-        report.say("the bar is drawn anew")
-        report.close()
+        display.epoch_begins(0, 1, 2)
+        display.step_done(state, {})
+        display.say("the bar is drawn anew")
+        display.close()
     shown = stderr.getvalue()
     assert "loss=0.500" in shown and "acc" not in shown and "ratio" not in shown
 
 
 def test_quiet_it_shows_nothing(capsys):
-    report = Report(quiet=True)
+    display = Display(quiet=True)
     with terminal() as stderr:
-        report.epoch_begins(0, 1, 2)
-        report.step_done(state_at(0.5, 15.0), {})
-        report.epoch_ends(0, 1, 2, RECORD)
-        report.say("nobody hears")
+        display.epoch_begins(0, 1, 2)
+        display.step_done(state_at(0.5, 15.0), {})
+        display.epoch_ends(0, 1, 2, RECORD)
+        display.say("nobody hears")
     assert not stderr.getvalue() and not capsys.readouterr().out
 
 
 def test_events_are_written_into_the_run_folder(tf, tmp_path):
     run = RunFolder(tmp_path / "run")
-    report = Report(run, quiet=True)
-    report.epoch_ends(0, 2, 5, RECORD)
-    report.close()
+    display = Display(run, quiet=True)
+    display.epoch_ends(0, 2, 5, RECORD)
+    display.close()
     assert tags(tf, run) == {
         "train/loss",
         "train/accuracy",
@@ -160,22 +160,22 @@ def test_events_are_written_into_the_run_folder(tf, tmp_path):
 
 def test_a_validated_run_has_its_own_events(tf, tmp_path):
     run = RunFolder(tmp_path / "run")
-    report = Report(run, quiet=True)
-    report.epoch_ends(0, 2, 5, {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8})
-    report.close()
+    display = Display(run, quiet=True)
+    display.epoch_ends(0, 2, 5, {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8})
+    display.close()
     assert {"val/loss", "val/accuracy"} <= tags(tf, run) and "test/loss" not in tags(tf, run)
     assert {path.name for path in run.events_path.iterdir()} == {"train", "val"}
 
 
 def test_a_report_that_had_nothing_to_show_writes_no_events(tmp_path):
     run = RunFolder(tmp_path / "run")
-    Report(run).close()
+    Display(run).close()
     assert not run.events_path.exists()
 
 
 def test_without_a_run_folder_nothing_is_written(tf, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    report = Report(quiet=True)
-    report.epoch_ends(0, 2, 5, RECORD)
-    report.close()
+    display = Display(quiet=True)
+    display.epoch_ends(0, 2, 5, RECORD)
+    display.close()
     assert not list(tmp_path.iterdir())

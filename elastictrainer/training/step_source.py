@@ -15,7 +15,7 @@ from elastictrainer.training.stopwatch import FULL_TRACING, LOOP, STEPS, TRACING
 
 
 @dataclass(frozen=True)
-class Batch:
+class NextStep:
     """A minibatch to train on.
 
     Attributes:
@@ -32,7 +32,7 @@ class Batch:
     timed: bool
 
 
-class BatchSource:
+class StepSource:
     """Gives the minibatches of a run; cached ones take the place of those in the data."""
 
     def __init__(self, run_state: RunState, feed: Feed, cached_steps: CachedStepRunner, steps: CompiledSteps):
@@ -45,7 +45,7 @@ class BatchSource:
         """
         self._state, self._feed, self._cached_steps, self._steps = run_state, feed, cached_steps, steps
 
-    def next(self, mask: NDArray[np.bool_]) -> Batch:
+    def next(self, mask: NDArray[np.bool_]) -> NextStep:
         """Return the next minibatch; the tensors of `mask`, (N,) bool, train on it.
 
         Raises:
@@ -56,7 +56,7 @@ class BatchSource:
         if self._cached_steps.uses_cache:
             self._feed.stop_prefetch()
             # The first one builds its graph, or finds cold caches.
-            return Batch(CACHE_READ, CACHE_READ, self._cached_steps.step, timed=not first)
+            return NextStep(CACHE_READ, CACHE_READ, self._cached_steps.step, timed=not first)
         watch = self._state.watch
         with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
             minibatch = self._feed.fetch()
@@ -65,11 +65,11 @@ class BatchSource:
         if new:
             with watch.lap(tracing):
                 step.trace(*self._feed.spec)
-        full = self._feed.is_full(minibatch)
+        full = self._feed.is_whole(minibatch)
         if full:
             self._feed.remember(minibatch)
 
         def train() -> float:
             return float(step(*minibatch))
 
-        return Batch(kind, tracing if new else STEPS, train, timed=full and not new)
+        return NextStep(kind, tracing if new else STEPS, train, timed=full and not new)

@@ -19,7 +19,7 @@ _KEEP = 2  # the newest, and one more should it be damaged
 _VARIABLES = "variables"
 
 
-class Checkpoints:
+class CheckpointFiles:
     """Saves whole checkpoints, keeps the last two, and restores the newest that is not damaged."""
 
     def __init__(self, folder: Path, **variables: List[Any]):

@@ -11,7 +11,7 @@ from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_compat.fitting import compilation, count_step
 from elastictrainer.steps.snapshot import digest
-from elastictrainer.training.policies import evaluator_of
+from elastictrainer.training.policies import make_scorer
 from elastictrainer.training.state import RunState
 
 
@@ -22,18 +22,18 @@ class Compiled:
     Attributes:
         steps: compiled steps, with objective, optimizer and metrics.
         count_step: counts a step where Keras does, and returns the metrics so far by name.
-        evaluator: scores the tensors; None where the scheme does not select.
+        scorer: scores the tensors; None where the scheme does not select.
         made_from: objects that these depend on; see `made_from`.
     """
 
     steps: CompiledSteps
     count_step: Callable[[], Dict[str, Any]]
-    evaluator: Optional[ImportanceEvaluator]
+    scorer: Optional[ImportanceEvaluator]
     made_from: List[Any]
 
 
 @dataclass
-class Kept:
+class Carried:
     """The state that a `Trainer` keeps between two calls of `fit`.
 
     Attributes:
@@ -51,14 +51,14 @@ class Kept:
     full_ms: List[float] = field(default_factory=list)
 
     @classmethod
-    def after(cls, parts: Compiled, state: RunState, before: "Kept") -> "Kept":
+    def after(cls, graphs: Compiled, state: RunState, before: "Carried") -> "Carried":
         """Return the state that a finished run leaves; `before`: the state it found."""
         policy = state.policy
         assert policy is not None
         made = [record["step"] for record in state.selections if "selected" in record]
         steps = state.progress.step - made[-1] if made else before.steps + state.progress.step
         selected = policy.state() if policy.selects else None
-        return cls(parts, selected, steps, digest(state.model.variables), state.progress.full_ms)
+        return cls(graphs, selected, steps, digest(state.model.variables), state.progress.full_ms)
 
 
 def made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
@@ -103,6 +103,6 @@ def compile_steps(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -
         steps,
         # A graph takes half the time of the ops one by one; a tf.function would look it up at each call.
         tf.function(counted).get_concrete_function(),
-        evaluator_of(scheme, steps) if scheme.selects else None,
+        make_scorer(scheme, steps) if scheme.selects else None,
         made_from(model, spec),
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import RunError
-from elastictrainer.training.checkpoints import Checkpoints
+from elastictrainer.training.checkpoint_files import CheckpointFiles
 from log_lines import listen
 
 
@@ -15,7 +15,7 @@ from log_lines import listen
 def saved(tf, tmp_path):
     """A variable, and its checkpoints after the steps 1, 2 and 3, whose numbers are its values."""
     variable = tf.Variable(tf.zeros(1000))
-    checkpoints = Checkpoints(tmp_path / "checkpoints", values=[variable])
+    checkpoints = CheckpointFiles(tmp_path / "checkpoints", values=[variable])
     for step in (1, 2, 3):
         variable.assign(tf.fill([1000], float(step)))
         checkpoints.save(step, {"step": step})
@@ -51,7 +51,7 @@ def test_zeros_that_are_restored_take_no_memory_of_their_own(tf, tmp_path):
 
     slots = [tf.Variable(tf.zeros((16, 16))) for _ in range(3)]
     slots[2].assign_add(tf.ones((16, 16)))
-    checkpoints = Checkpoints(tmp_path / "checkpoints", slots=slots)
+    checkpoints = CheckpointFiles(tmp_path / "checkpoints", slots=slots)
     checkpoints.save(1, {})
     slots[0].assign_add(tf.ones((16, 16)))
     assert restored_silently(checkpoints) == {}
@@ -61,7 +61,7 @@ def test_zeros_that_are_restored_take_no_memory_of_their_own(tf, tmp_path):
 
 def test_without_any_nothing_is_restored(tf, tmp_path):
     variable = tf.Variable(4.0)
-    assert restored_silently(Checkpoints(tmp_path / "none", values=[variable])) is None
+    assert restored_silently(CheckpointFiles(tmp_path / "none", values=[variable])) is None
     assert variable.numpy() == 4
 
 
@@ -107,7 +107,7 @@ def test_what_others_put_beside_checkpoints_is_neither_read_counted_nor_removed(
 @pytest.mark.parametrize("name", ["run[1]", "run*", "run?", "[a-z]", "tab\tand \\ ü"])
 def test_any_path_can_be_restored_from(tf, tmp_path, name):
     variable = tf.Variable(5.0)
-    checkpoints = Checkpoints(tmp_path / name / "checkpoints", values=[variable])
+    checkpoints = CheckpointFiles(tmp_path / name / "checkpoints", values=[variable])
     checkpoints.save(1, {"step": 1})
     variable.assign(0.0)
     assert restored_silently(checkpoints) == {"step": 1} and variable.numpy() == 5
@@ -132,7 +132,7 @@ def test_one_that_cannot_be_written_leaves_those_before_it(saved):
 def test_a_first_one_that_cannot_be_written_is_told(tf, tmp_path):
     (tmp_path / "checkpoints").write_text("in the way")
     with pytest.raises(RunError, match="checkpoint.*none before"):
-        Checkpoints(tmp_path / "checkpoints", values=[tf.Variable(0.0)]).save(1, {})
+        CheckpointFiles(tmp_path / "checkpoints", values=[tf.Variable(0.0)]).save(1, {})
 
 
 def test_processes_go_on_from_the_newest_step_that_all_have(saved):
@@ -158,7 +158,7 @@ def test_where_processes_have_no_step_in_common_nothing_is_removed(saved, agreed
 
 def test_all_begin_anew_where_one_was_stopped_before_its_first(tf, tmp_path):
     variable = tf.Variable([1.0])
-    checkpoints = Checkpoints(tmp_path / "checkpoints", values=[variable])
+    checkpoints = CheckpointFiles(tmp_path / "checkpoints", values=[variable])
     checkpoints.save(1, {})
     variable.assign([7.0])
     assert restored_silently(checkpoints, agree=lambda step: 0) is None
