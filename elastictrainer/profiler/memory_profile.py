@@ -44,20 +44,16 @@ def measured_steps(copied: float) -> Iterator[Measured]:
     Args:
         copied: bytes that are there twice, or are slots, while the steps run; they do not count as theirs.
     """
-    kept = resident.keep_nothing()
-    resident.give_back()
-    measured = Measured(resident.resident_bytes())
-    counts = resident.reset_peak()
-    try:
+    with resident.giving_back():
+        resident.give_back()
+        measured = Measured(resident.resident_bytes())
+        counts = resident.reset_peak()
         yield measured
         peak = resident.peak_bytes() if counts else None
         resident.give_back()
         measured.stays = max(0.0, resident.resident_bytes() - measured.loaded)
         if peak is not None:
             measured.peak = max(0.0, peak - measured.loaded - copied)
-    finally:
-        if kept:  # a run within a limit goes on like this
-            resident.keep_as_usual()
 
 
 def variable_bytes(variables: Any) -> float:

@@ -1,10 +1,11 @@
 """The resident memory of this process: how much there is, its peak, and giving back what is free."""
 
+import contextlib
 import ctypes
 import gc
 import os
 from pathlib import Path
-from typing import Optional
+from typing import Iterator, Optional
 
 from elastictrainer.runs.environment import memory_bytes
 
@@ -54,17 +55,27 @@ def give_back() -> None:
         _LIBC.malloc_trim(0)
 
 
-def keep_nothing() -> bool:
-    """Let large blocks go back to the system as soon as they are free; False: they did already.
+def keep_nothing() -> None:
+    """Let large blocks go back to the system as soon as they are free: this process has a memory limit.
 
     By default glibc keeps blocks of up to 32 MB for later, in pieces: a full step of MobileNetV2 on four
     images then takes a tenth more memory, and a fifth less time. If blocks of 1 MB went back, it would take
     twice the time: the system clears each page that it hands out.
     """
     global _keeps
-    kept, _keeps = _keeps, False
+    _keeps = False
     _set_thresholds(_LARGE, _LARGE)
-    return kept
+
+
+@contextlib.contextmanager
+def giving_back() -> Iterator[None]:
+    """Let large blocks go back in this block, as with a limit: what is measured then needs what it takes."""
+    _set_thresholds(_LARGE, _LARGE)
+    try:
+        yield
+    finally:
+        if _keeps:
+            keep_as_usual()
 
 
 def keeps() -> bool:

@@ -46,20 +46,26 @@ def test_a_system_that_does_not_tell_is_no_error(monkeypatch, tmp_path):
 
 
 def test_large_blocks_go_back_at_once_and_then_are_kept_as_usual():
-    first, second, grown = _run(
+    in_block, after, limited, grown = _run(
         """
-first, second = resident.keep_nothing(), resident.keep_nothing()
-before = resident.resident_bytes()
-for _ in range(4):
-    block = np.ones(8 * MB, np.uint8)
-    del block
-print(int(first), int(second), (resident.resident_bytes() - before) / MB)
+def still_there():
+    before = resident.resident_bytes()
+    for _ in range(4):
+        block = np.ones(8 * MB, np.uint8)
+        del block
+    return (resident.resident_bytes() - before) / MB
 resident.keep_as_usual()
+with resident.giving_back():
+    in_block = still_there()
+after = resident.keeps()
+resident.keep_nothing()
+with resident.giving_back():
+    pass
+print(in_block, int(after), int(resident.keeps()), still_there())
 """
     )
-    assert first
-    assert not second, "it does already"
-    assert grown < 4
+    assert in_block < 4 and grown < 4
+    assert after and not limited, "a block leaves the mode of the process as it was"
 
 
 def test_what_is_available_is_no_more_than_the_machine_has():
