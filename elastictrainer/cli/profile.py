@@ -8,7 +8,7 @@ from typing import Optional, Sequence
 from elastictrainer.cli.command import make_parser, run
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import ProfileSettings
-from elastictrainer.experiment.settings_checks import check_names, refuse_inapplicable
+from elastictrainer.experiment.settings_checks import check_values, refuse_inapplicable
 from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = (
@@ -22,7 +22,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = make_parser("et-profile", _DESCRIPTION, _EXAMPLE, _USAGE)
     settings, options = parse(ProfileSettings, arguments, parser)
     # With --classes no image is needed, so the data set need not exist yet.
-    check_names(settings, but=("dataset",) if settings.classes else ())
+    check_values(settings, but=("dataset",) if settings.classes else ())
     typed = given(ProfileSettings, options)
     refuse_inapplicable(settings, typed)
 

@@ -12,7 +12,7 @@ from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.quantities import parse_seconds, seconds_until
 from elastictrainer.experiment.run_settings import inherit_settings
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import check_names, refuse_inapplicable
+from elastictrainer.experiment.settings_checks import check_values, refuse_inapplicable
 from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training.deadline import process_age_s
@@ -55,7 +55,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         settings = dataclasses.replace(settings, time=options.time)
 
     if options.resume is None:
-        check_names(settings)
+        check_values(settings)
         chosen = given(TrainSettings, options)
         if settings.init_from:
             settings = inherit_settings(settings, chosen, options.trust_run)

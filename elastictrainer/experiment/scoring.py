@@ -30,7 +30,7 @@ def probabilities(
     """
     size = _size(predictor, image_size)
     try:
-        examples = stored(split, size, environment.threads()["processors"])
+        examples = stored(split, size, environment.processors())
         if skip_damaged:
             examples = examples.ignore_errors()
         for images, labels in examples.batch(_BATCH):

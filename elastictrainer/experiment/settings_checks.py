@@ -49,12 +49,12 @@ def require_writable(folder: Path, culprit: str) -> None:
         raise UsageError(f"{culprit}: no file can be made in {folder} ({why}). Name another.") from None
 
 
-def check_names(settings: CommonSettings, but: Sequence[str] = ()) -> None:
+def check_values(settings: CommonSettings, but: Sequence[str] = ()) -> None:
     """Raise UsageError for a setting, `but` these, that names something that does not exist."""
     for field in dataclasses.fields(settings):
-        value, check_name = getattr(settings, field.name), field.metadata["check_name"]
-        if check_name and value and field.name not in but:
-            check_name(value)
+        value, check = getattr(settings, field.name), field.metadata["check"]
+        if check and value and field.name not in but:
+            check(value)
 
 
 _OF_BUILT_IN_MODELS = ("weights", "head_init", "augment", "rotation", "flip")

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.run_settings import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import check_names
+from elastictrainer.experiment.settings_checks import check_values
 from elastictrainer.registry import EXPORT_FILES, HF
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
@@ -48,7 +48,7 @@ def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> D
             _finish_exports(run, settings)
             return run.summary()
         try:
-            check_names(settings)
+            check_values(settings)
             return _train(settings, run, resume=True, more=more)
         except UsageError as error:
             started_in = run.environment().get("directory")

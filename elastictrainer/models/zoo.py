@@ -32,11 +32,14 @@ def _demo() -> Architecture:
     return Architecture(demo.backbone, _TO_ONE, 32, lambda: file, augment="none")
 
 
+_OWN = {"vit": _vit, "demo": _demo}
+
+
 def architecture(name: str) -> Architecture:
     """Describe a built-in model; UsageError where this Keras does not have it."""
     if name in KERAS_NETWORKS:
         return keras_applications.architecture(name)
-    return {"vit": _vit, "demo": _demo}[name]()
+    return _OWN[name]()
 
 
 def default_image_size(name: str) -> int:

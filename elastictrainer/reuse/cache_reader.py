@@ -33,7 +33,7 @@ class CacheReader:
             seed: of the orders; see `order`.
         """
         self._storage, self._seed = storage, seed
-        self._thread = ThreadPoolExecutor(1, "replay")
+        self._thread = ThreadPoolExecutor(1, "cache-reader")
         self._ahead: Optional[Tuple[Tuple[int, int], "Future[List[NDArray[Any]]]"]] = None
         self._orders: Tuple[int, List[NDArray[np.intp]]] = (-1, [])
 

@@ -76,25 +76,9 @@ _FILES = {
 }
 
 
-# Keys of files that earlier versions wrote, and those of now.
-_RENAMED = {
-    "recording": "cache_write",
-    "replay": "cache_read",
-    "recording_seconds": "cache_write_seconds",
-    "replay_seconds": "cache_read_seconds",
-    "replayed_share": "cached_share",
-    "recorded_bytes": "cache_bytes",
-    "recorded": "cached",
-}
-
-
 def loads(text: Union[str, bytes]) -> Any:
-    """Parse JSON, keys of earlier versions as those of now; ValueError or RecursionError where it is none."""
-
-    def renamed(value: Dict[str, Any]) -> Dict[str, Any]:
-        return {_RENAMED.get(key, key): inner for key, inner in value.items()}
-
-    return json.loads(text, parse_constant=_no_number, object_hook=renamed)
+    """Parse JSON; ValueError or RecursionError where it is none."""
+    return json.loads(text, parse_constant=_no_number)
 
 
 def parse(path: Path, text: str) -> Any:

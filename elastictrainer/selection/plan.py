@@ -65,10 +65,8 @@ def make_plan(
         interval: epochs between two selections, as the user asks; None: by the rule above.
         by_clock: the clock ends the run, and `epochs` does not count.
     """
-    if not cached or profile is None:
+    if interval or not cached or profile is None:
         count = max(1, round(epochs / (interval or PLAIN_INTERVAL)))
-    elif interval:
-        count = max(1, round(epochs / interval))
     else:
         # An epoch costs about a forward pass, by the rule above: this many fit into the run's time.
         count = max(1, min(_MOST_INTERVALS, round(full_epochs / profile.forward_share / MOST_EPOCHS)))

@@ -134,7 +134,7 @@ class Search:
 
     def _exchanges(self, best: NDArray[Any]) -> Iterator[NDArray[Any]]:
         """Yield selections that differ by one tensor, and what makes room for it or takes its room."""
-        few = _EFFORT // len(best)
+        few = max(1, _EFFORT // len(best))
         rising = np.argsort(self._importance)
         inside, outside = rising[best[rising]], rising[(self._useful & ~best)[rising]]
         for i in outside[::-1][:few]:

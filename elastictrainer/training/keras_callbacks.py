@@ -51,8 +51,8 @@ def require_supported(
 
 
 def create(places: Optional[str]) -> List[tf.keras.callbacks.Callback]:
-    """The callbacks at `places`, "package.module:name" separated by commas: each a class or a function, which
-    is called without arguments.
+    """Make the callbacks at `places`, "package.module:name" separated by commas: each a class or a function,
+    which is called without arguments.
 
     Raises:
         UsageError: one cannot be imported, fails, or gives something else.

@@ -70,6 +70,9 @@ class Loop:
         # BackupAndRestore puts a model back to a later epoch.
         first = initial_epoch(model, self._feed.first_epoch, state.steps_per_epoch)
         state.epochs -= first - self._feed.first_epoch
+        assert state.budget is not None
+        if state.budget.steps is not None:
+            state.budget.steps = state.epochs * state.steps_per_epoch
         self._feed.first_epoch = first
         if state.progress.step:
             state.follow_deadline()
@@ -78,7 +81,7 @@ class Loop:
             self._prepared.budgeting.begin()
         logs: Logs = {}
         while not self._over():
-            logs = self._epoch(first + state.progress.epoch)
+            logs = self._epoch(first + state.progress.epoch) or logs
         self._callbacks.on_train_end(logs)
         return model.history
 
@@ -90,7 +93,7 @@ class Loop:
         return stops or not state.by_clock and state.progress.epoch >= state.epochs
 
     def _epoch(self, epoch: int) -> Logs:
-        """Make the steps of an epoch, or those that are left of it; returns its logs."""
+        """Make the steps of an epoch, or those that are left of it; returns its logs, none without a step."""
         state, model = self._state, self._state.model
         if not state.progress.batch:
             model.reset_metrics()
@@ -103,6 +106,8 @@ class Loop:
             self._feed.end_epoch()
         for callback in self._ours:
             callback.on_steps_end()
+        if not state.progress.batch:  # the data ended with the epoch before: this one is none
+            return {}
         logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
         logs.update(self._validated(epoch))
         assert state.policy is not None

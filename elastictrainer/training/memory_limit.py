@@ -33,10 +33,12 @@ class MemoryLimit:
     """Divides the memory that a run may take.
 
     Attributes:
+        profile: with the memory of steps in this process.
+        cache_bytes: for cached activations in memory.
         step_bytes: bytes that the process may have resident in steps that select.
         reuse: settings of the cache, which goes into a file beyond its share of the memory.
-        must_undo: whether full steps that only measure undo themselves; see `must_undo`.
-        examples: of a minibatch that full steps are timed and tensors are scored on; None: all of it.
+        must_undo: whether full steps that only measure undo themselves.
+        examples: of a minibatch that full steps are timed and tensors are scored on.
         scale: time of a full step over that of one on `examples` examples.
     """
 
@@ -76,9 +78,8 @@ class MemoryLimit:
                 f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with the head alone "
                 f"in training, is {size_to_ask_for(least)}."
             )
-        fitting = (
-            n for n in range(memory.batch, 0, -1) if scoring_bytes(memory, connected, n, copied) <= limit
-        )
+        counts, most = range(memory.batch, 0, -1), usable(limit)
+        fitting = (n for n in counts if scoring_bytes(memory, connected, n, copied) <= most)
         self.examples = next(fitting, 1)
         self.scale = time_ratio(profile, memory.batch, self.examples, memory.batch)
         left = usable(limit) - _cheapest(memory, connected) - self._overhead(memory)

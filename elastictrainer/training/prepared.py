@@ -91,11 +91,12 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Pr
     minibatch = feed.peek()
     if feed.is_whole(minibatch):
         feed.remember(minibatch)
+    first_call = not carried.weights
     graphs, profile, carried = _graphs(state, wanted, carried, minibatch, feed.spec)
     # One epoch would never read its cache, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
     cached, profile = _profile(state, wanted, graphs, profile, minibatch, feed.spec, short)
-    head = _head_pass(state, feed) if wanted.head == "solve" and carried.compiled is None else None
+    head = _head_pass(state, feed) if wanted.head == "solve" and first_call else None
     if state.rho is not None and profile is not None:
         require_reachable(state.rho, profile, cached)
     limit = _memory_limit(state, wanted, profile)

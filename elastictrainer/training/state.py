@@ -28,7 +28,7 @@ class RunState:
     Attributes:
         model: compiled.
         scheme: its name.
-        rho: requested; None where the scheme does not select, or a deadline ends the run.
+        rho: requested; None where the scheme does not select, or a deadline ends a run with a cache.
         epochs: of the whole run; of a run by the clock, those of the full training whose time rho refers to.
         steps_per_epoch: minibatches in an epoch.
         workers: the processes that train together; None: this one is alone.

@@ -13,7 +13,7 @@ from elastictrainer.training.prepared import Prepared
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import SUSPENDED
 
-_SUSPENDED = 10  # times the median: a step that takes longer was not training all the time
+_ASLEEP_AFTER = 10  # times the median: a step that takes longer was not training all the time
 _KNOWN = 20  # steps whose median is worth something
 
 TWO_FITS = "call Trainer.fit twice, and between the two change the model and compile it."
@@ -101,7 +101,7 @@ class Stepping:
         if len(recent_ms) < _KNOWN:
             return ms
         usual_ms = float(np.median(recent_ms))
-        if ms <= _SUSPENDED * usual_ms:
+        if ms <= _ASLEEP_AFTER * usual_ms:
             return ms
         # A machine that slept must not lose its budget: the surplus is neither training nor time used.
         lost_s = 1e-3 * (ms - usual_ms)

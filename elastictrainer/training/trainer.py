@@ -146,7 +146,7 @@ class Trainer:
         """
         if self._profiles:
             self.profile = None
-        self._carried = Carried()
+        self._carried = Carried(weights=self._carried.weights)
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
             options = {"jit_compile": False, **options}
@@ -182,10 +182,10 @@ class Trainer:
             raise UsageError(f"epochs must be at least 1, not {epochs}.")
         if any(saver.resume for saver in savers) and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
-        # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
-        rho = self.selection.rho if selects and (self.deadline is None or self.reuse.mode == "off") else None
         given = validation_split_off(given)
         reuse, reason = repeatable_data.settled(self.reuse, given)
+        # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
+        rho = self.selection.rho if selects and (self.deadline is None or reuse.mode == "off") else None
         first_epoch = given.get("initial_epoch", 0)
         reads_more = reuse.mode != "off" or self.head == "solve"
         data = run_data(self.model, given, reads_more and not repeatable_data.is_read_once(given["x"]))

@@ -1,7 +1,5 @@
 """Run folders of others, damaged in every way: each is named, none is a Python error."""
 
-import json
-
 import pytest
 
 from elastictrainer import UsageError
@@ -27,17 +25,6 @@ def run(tmp_path):
 def test_what_a_run_leaves_is_sound(run):
     for name, read in READERS.items():
         assert (run.path / name).exists() and read(run)
-
-
-def test_keys_that_earlier_versions_wrote_have_their_names_of_now(run):
-    seconds = {"replay": 2.0, "recording": 1.0, "steps": 3.0}
-    before = {**run.summary(), "seconds": seconds, "replayed_share": 0.5}
-    run.summary_path.write_text(json.dumps(before))
-    run.selections_path.write_text(json.dumps({"epoch": 0, "selected": [1], "recorded": True}) + "\n")
-    found = run.summary()
-    assert found["seconds"] == {"cache_read": 2.0, "cache_write": 1.0, "steps": 3.0}
-    assert found["cached_share"] == 0.5 and "replayed_share" not in found
-    assert run.selections() == [{"epoch": 0, "selected": [1], "cached": True}]
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ PROFILED = (*SMALL, "--profile", "profile.json")
 MODEL = ("--dataset", "images", "--image-size", "16", "--scheme", "full", "--epochs", "1", "--model")
 
 
-def _lowest_of_endless_intervals():
-    """A ratio that this profile allows, but for intervals longer than any that a run of twelve epochs has."""
+def _below_the_cached_floor():
+    """A ratio that not even a cached step of one tensor reaches."""
     from elastictrainer import Profile
 
     profile = Profile.load("profile.json")
@@ -184,8 +184,8 @@ BAD = {
     "rho 1.5": (("et-train", *PROFILED, "--rho", "1.5"), "--rho 1.5 "),
     "rho nan": (("et-train", *PROFILED, "--rho", "nan"), "--rho nan "),
     "rho below the floor": (("et-train", *PROFILED, "--reuse", "off", "--rho", "0.02"), "Valid: 0."),
-    "rho below the floor of its intervals": (
-        lambda folder: ("et-train", *PROFILED, "--rho", f"{_lowest_of_endless_intervals():.4f}"),
+    "rho below the floor of cached steps": (
+        lambda folder: ("et-train", *PROFILED, "--rho", f"{_below_the_cached_floor():.4f}"),
         "Valid: 0.",
     ),
     "batch too large": (("et-train", *SMALL, "--batch-size", "1000"), "minibatch of 1000"),

@@ -42,6 +42,20 @@ def test_a_second_call_trains_on_by_the_same_graphs_and_selection(tf):
     assert len(fit(trainer, 5)[1]) == 1
 
 
+def test_a_head_that_was_solved_is_not_solved_again(tf):
+    said = listen()
+    trainer = trainer_of(tf, head="solve")
+    fit(trainer)
+    assert sum(line.startswith("head solved") for line in said) == 1
+    fit(trainer, 1)
+    again = trainer_of(tf, trainer.model, head="solve")  # as in a new process
+    again.restore(trainer.state())
+    fit(again, 2)
+    trainer.compile(tf.keras.optimizers.SGD(0.01), tf.keras.losses.SparseCategoricalCrossentropy(True))
+    fit(trainer, 3)
+    assert sum(line.startswith("head solved") for line in said) == 1
+
+
 def test_only_what_was_selected_trains_in_the_calls_that_follow(tf):
     trainer = trainer_of(tf)
     (record,) = fit(trainer)[1]

@@ -39,12 +39,6 @@ def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
     assert restored_silently(checkpoints) == {"step": 3} and variable.numpy()[0] == 3
 
 
-def test_keys_that_an_earlier_version_saved_have_their_names_of_now(saved):
-    _, checkpoints = saved
-    checkpoints.save(4, {"seconds": {"replay": 2.0, "steps": 1.0}, "recording": 3})
-    assert checkpoints.restore() == {"seconds": {"cache_read": 2.0, "steps": 1.0}, "cache_write": 3}
-
-
 def test_zeros_that_are_restored_take_no_memory_of_their_own(tf, tmp_path):
     def address(variable):
         return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]

@@ -7,6 +7,7 @@ from builders import ArrayData, bright_images, invented_profile, small_network, 
 from elastictrainer import Profile, Trainer, UsageError
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.rates import RateSchedule
+from elastictrainer.training.callback import TrainerCallback
 from log_lines import listen
 
 
@@ -240,8 +241,23 @@ def test_backup_and_restore_goes_on_where_it_was(tf, keras, tmp_path):
     with pytest.raises(RuntimeError, match="plug"):
         trainer.fit(x, y, batch_size=16, epochs=5, callbacks=[backup, Fails()], verbose=0)
     assert model.train_function is None
-    history = trainer.fit(x, y, batch_size=16, epochs=5, callbacks=[backup], verbose=0)
+    counter = TrainerCallback()
+    history = trainer.fit(x, y, batch_size=16, epochs=5, callbacks=[backup, counter], verbose=0)
     assert history.epoch[0] >= 2 and history.epoch[-1] == 4
+    state = counter.run_state
+    assert state.budget.steps == state.progress.step, "the learning rate falls to its end in the steps left"
+
+
+def test_data_that_ends_with_an_epoch_ends_the_run_without_another_one(tf, keras):
+    x, y = bright_images(32)
+    trainer = elastic(
+        image_network(keras), keras.losses.SparseCategoricalCrossentropy(from_logits=True), tensors=8
+    )
+    said = listen()
+    pairs = ((x[k : k + 8], y[k : k + 8]) for k in range(0, 32, 8))
+    history = trainer.fit(pairs, steps_per_epoch=2, epochs=4, verbose=0)
+    assert history.epoch == [0, 1] and len(history.history["loss"]) == 2
+    assert any("the data has ended after 0 of 2 minibatches" in line for line in said)
 
 
 def with_own_train_step(keras):
