@@ -48,7 +48,7 @@ def test_the_summary_lines():
     assert said.count("unattributed:") == 3 and "FLOPs" not in said and "predicted ms" not in said
 
 
-def test_the_lowest_ratio_of_a_run_that_records_is_told_where_it_is_known():
+def test_the_lowest_ratio_of_a_run_with_a_cache_is_told_where_it_is_known():
     profile = with_reuse(invented())
     lower = profile.with_cache.rho_min
     assert lower < profile.rho_min

@@ -42,7 +42,7 @@ def precisions(model):
     return {layer.name: str(layer.compute_dtype) for layer in model.layers if layer.weights}
 
 
-def test_a_run_trains_records_resumes_and_is_exported(tf, settings, tmp_path):
+def test_a_run_trains_caches_resumes_and_is_exported(tf, settings, tmp_path):
     run = RunFolder.create(tmp_path / "run")
     summary = train(settings, run, resume=False)
     assert summary["steps"] == 18 and summary["cached_share"] > 0 and np.isfinite(summary["loss"])

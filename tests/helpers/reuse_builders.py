@@ -6,7 +6,7 @@ import numpy as np
 
 
 def with_reuse(profile, random=None, once=1.0):
-    """`profile` with costs of recording and replaying.
+    """`profile` with costs of a cache.
 
     Args:
         random: NumPy's generator, of the sizes and of what is computed again; None: one MB, nothing.

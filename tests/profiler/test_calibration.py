@@ -94,8 +94,8 @@ def test_calibrated_reuse_finds_write_and_read_costs_whatever_the_whole_step_tak
     slower = 0.4 * (1 - profile.cached_step_time(mask) / profile.step_time(mask))  # it is worth while still
     true = dataclasses.replace(profile, reuse=dataclasses.replace(reuse, write_ms=0.011, slower=slower))
     assert profile.cached_step_time(mask) < true.cached_step_time(mask) < profile.step_time(mask)
-    plain, recording, replay = kinds_of(true, mask)
-    ratios = plain + 0.1, recording, replay + 0.1
+    plain, cache_write, cached = kinds_of(true, mask)
+    ratios = plain + 0.1, cache_write, cached + 0.1
     short = true.cached_step_time(cheapest(profile)) / true.full_ms
     found = with_calibrated_reuse(profile, *ratios, short).reuse
     assert (found.write_ms, found.slower, found.read_ms) == pytest.approx((0.011, slower, 1e-3))
@@ -106,22 +106,22 @@ def test_calibrated_reuse_finds_write_and_read_costs_whatever_the_whole_step_tak
 def test_calibrated_reuse_predicts_cached_steps_of_any_depth(called_ms, slower):
     """A constant per step, and a share that grows with the tensors that train."""
     profile = with_reuse(reusable_chain(Profile.from_chain("abcdef", 6.0, np.ones(6), np.ones(6))))
-    assert next(profile.forward.sets()) == ([], 1.0), "what each step has, and a replayed one has less of"
+    assert next(profile.forward.sets()) == ([], 1.0), "what each step has, and a cached one has less of"
     once = profile.forward.rows(profile.forward.has_members())
     profile = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, once=once))
 
-    def replayed_ms(mask):
+    def cached_ms(mask):
         reading = profile.with_cache.at_depth_ms[mask.argmax()]
         ms = profile.cached_step_time(mask) - called_ms + slower * (profile.cached_step_time(mask) - reading)
         return min(ms, profile.step_time(mask))  # what does not pay is done in every step
 
     inside, short = middle(profile), cheapest(profile)
-    plain, recording, _ = kinds_of(profile, inside)
-    measured_ratios = plain, recording, replayed_ms(inside) / profile.full_ms
-    found = with_calibrated_reuse(profile, *measured_ratios, replayed_ms(short) / profile.full_ms)
+    plain, cache_write, _ = kinds_of(profile, inside)
+    measured_ratios = plain, cache_write, cached_ms(inside) / profile.full_ms
+    found = with_calibrated_reuse(profile, *measured_ratios, cached_ms(short) / profile.full_ms)
     for k in range(1, 6):  # at depth 0 nothing is left to be done once
         mask = np.arange(6) == k
-        assert found.cached_step_time(mask) == pytest.approx(replayed_ms(mask)), k
+        assert found.cached_step_time(mask) == pytest.approx(cached_ms(mask)), k
         assert found.step_time(mask) == pytest.approx(profile.step_time(mask))
     assert found.reuse.read_ms >= 0 and found.full_ms == profile.full_ms
 

@@ -120,7 +120,7 @@ class TestFrozenWorkDoneOnce:
     """The mean step of an interval that writes the cache in its first epoch, and reads it in the others."""
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_a_replayed_step_leaves_out_what_was_recorded_unless_reading_takes_longer(self, seed):
+    def test_a_cached_step_leaves_out_what_was_cached_unless_reading_takes_longer(self, seed):
         random = np.random.default_rng(seed)
         profile = with_reuse(random_profile(random, frozen_saving=0.2), random, 0.8)
         mask = random.random(len(profile)) < 0.4
@@ -153,11 +153,11 @@ class TestFrozenWorkDoneOnce:
         middle = [False, True, True]
         assert profile.cached_step_time(middle) == pytest.approx(6 + 2 + 2 - 2.5 + 0.04)
 
-    def test_a_profile_without_costs_of_recording_stays_as_it_is(self):
+    def test_a_profile_without_costs_of_a_cache_stays_as_it_is(self):
         profile = random_profile(np.random.default_rng(3), frozen_saving=0.2)
         assert profile.with_cache is profile
 
-    def test_replaying_lowers_the_floor(self):
+    def test_caching_lowers_the_floor(self):
         random = np.random.default_rng(0)
         profile = with_reuse(random_profile(random), random)
         assert profile.with_cache.rho_min < profile.rho_min

@@ -132,8 +132,8 @@ def test_a_cached_example_keeps_its_augmented_copy(tf):
     other.write(minibatches[0])
     assert not np.array_equal(whole[:BATCH], other.storage.read(np.arange(BATCH))[0])
     rows = np.concatenate(order(ENDS, EXACT.seed, 3))
-    replayed = np.concatenate([cache.read(3, k)[0] for k in range(STEPS)])
-    np.testing.assert_array_equal(replayed, whole[rows])
+    cached = np.concatenate([cache.read(3, k)[0] for k in range(STEPS)])
+    np.testing.assert_array_equal(cached, whole[rows])
 
 
 def test_write_also_gives_the_features_of_the_head(tf):

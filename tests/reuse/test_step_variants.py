@@ -28,7 +28,7 @@ def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
     profile = replace(profile, reuse=replace(profile.reuse, read_ms_per_mb=0.0))
     before = [v.numpy() for v in [*model.variables, *optimizers.variables_of(optimizer)]]
     steps = StepVariants(profile, middle(profile), objective, optimizer, batch)
-    found = steps.ratios(0.1, warmup=20)  # more than fit into the recording: it begins anew
+    found = steps.ratios(0.1, warmup=20)  # more than the cache holds: it begins again
     assert all(steps.get(kind).runs >= 20 for kind in (FULL, PLAIN, CACHE_WRITE, CACHE_READ))
     assert found.keys() == {PLAIN, CACHE_WRITE, CACHE_READ} and min(found.values()) > 0
     steps.close()

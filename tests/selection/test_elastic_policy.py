@@ -85,10 +85,10 @@ def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
 
 def test_a_cached_interval_selects_by_the_time_of_cached_steps():
     profile = reusable_chain(CHAIN)
-    replayed = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=True)
+    cached = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=True)
     plain = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=False)
-    assert replayed.sum() > plain.sum()
-    assert profile.cached_step_time(replayed) <= 0.6 * profile.full_ms < profile.step_time(replayed)
+    assert cached.sum() > plain.sum()
+    assert profile.cached_step_time(cached) <= 0.6 * profile.full_ms < profile.step_time(cached)
 
 
 def test_without_cache_selects_again_by_the_same_scores():

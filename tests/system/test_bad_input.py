@@ -196,7 +196,7 @@ BAD = {
         "Lower --batch-size or --image-size.",
     ),
     "rotation": (("et-train", *PROFILED, "--rotation", "0.9"), "--rotation 0.9 "),
-    "recordings nowhere": (
+    "cache nowhere": (
         ("et-train", *PROFILED, "--reuse-dir", "profile.json"),
         "--reuse-dir 'profile.json'",
     ),

@@ -175,7 +175,7 @@ RECORDING = (
 
 
 @pytest.fixture(scope="module")
-def recording(workshop):
+def cached_run(workshop):
     """A run of two workers that record their own shares, left alone; its folders."""
     measure = (*DEEPER, "--batch-size", "2", "--profile", "deeper.json", *QUICK_PROFILE)
     finish([Process(workshop, "et-profile", *measure)])
@@ -187,17 +187,17 @@ def recording(workshop):
 
 
 @pytest.mark.slow
-def test_workers_record_and_replay_their_own_shares(workshop, recording):
-    summaries = [json.loads((folder / "summary.json").read_text()) for folder in recording]
+def test_workers_write_and_read_their_own_shares(workshop, cached_run):
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in cached_run]
     assert summaries[0]["cached_share"] == summaries[1]["cached_share"] >= 0.5
     assert all(summary["cache_bytes"] for summary in summaries)
-    for a, b in zip(*map(weights, recording)):
+    for a, b in zip(*map(weights, cached_run)):
         np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.slow
-def test_workers_killed_while_they_replay_go_on_as_if_they_were_not(workshop, recording):
-    lines = map(json.loads, (recording[0] / "selections.jsonl").read_text().splitlines())
+def test_workers_killed_while_they_read_the_cache_go_on_as_if_they_were_not(workshop, cached_run):
+    lines = map(json.loads, (cached_run[0] / "selections.jsonl").read_text().splitlines())
     frozen = [line["cached"] and len(line["selected"]) < len(line["importance"]) for line in lines]
     interval = frozen.index(True)
     both = start(workshop, [(*RECORDING, "--output", "shares")] * 2)
@@ -209,14 +209,14 @@ def test_workers_killed_while_they_replay_go_on_as_if_they_were_not(workshop, re
     assert both[0].poll() == 1 and "--resume" in said, said
     said = finish(start(workshop, [("--resume", name) for name in ("shares", "shares-worker1")]))
     assert "cache again" in said[0]
-    for folder, whole in zip(("shares", "shares-worker1"), recording):
+    for folder, whole in zip(("shares", "shares-worker1"), cached_run):
         assert selections(workshop / folder) == selections(whole)
         for a, b in zip(weights(workshop / folder), weights(whole)):
             np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.long
-def test_workers_give_up_recording_together(workshop, recording):
+def test_workers_give_up_caching_together(workshop, cached_run):
     """The second one has no room for its share; both do all work in every step from there on."""
     code = """
 import os

@@ -80,7 +80,7 @@ def test_killed_at_random_moments_the_result_is_the_same(workshop, tf):
             arguments = ("--resume", "parts")
     said = finished(start(workshop, "--resume", "parts"))
     assert "resumed after step" in said and (while_writing or KILLS < 20)
-    # Most of its steps replay, so most of the kills come while it does.
+    # Most of its steps read the cache, so most of the kills come while it does.
     assert json.loads((workshop / "whole" / "summary.json").read_text())["cached_share"] > 0.5
     for log in ("metrics.jsonl", "selections.jsonl"):
         assert lines(workshop / "whole" / log) == lines(workshop / "parts" / log)
@@ -93,7 +93,7 @@ def test_killed_at_random_moments_the_result_is_the_same(workshop, tf):
 
 @pytest.mark.slow
 def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(workshop):
-    # In one epoch nothing is replayed: on a busy machine rho_min may be above the other runs' rho.
+    # In one epoch nothing is cached: on a busy machine rho_min may be above the other runs' rho.
     options = (*SMALL, "--rho", "0.9", "--epochs", "1", "--output", "early")
 
     def killed_before(file):

@@ -146,7 +146,7 @@ def test_going_back_to_an_earlier_state_uses_the_graphs_that_are_there(tf):
     assert not selections and results["trace_seconds"] == 0
 
 
-def test_a_long_call_after_a_short_one_selects_and_records_for_itself(tf):
+def test_a_long_call_after_a_short_one_selects_and_caches_for_itself(tf):
     trainer = trainer_of(tf, scheme="full")
     first, _ = fit(trainer)
     second, _ = fit(trainer, 1, epochs=3)

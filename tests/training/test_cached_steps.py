@@ -67,7 +67,7 @@ def trainer_of(tf, **options):
     return compiled_trainer(tf, model, deterministic=True, **options)
 
 
-def test_most_steps_of_a_run_replay(tf):
+def test_most_steps_of_a_run_read_the_cache(tf):
     _, history, said = run_of(tf)
     results = history.elastic
     assert results["cached_share"] == 93 / 96  # all but the opening of three full steps
@@ -77,7 +77,7 @@ def test_most_steps_of_a_run_replay(tf):
     assert history.history["loss"][-1] < history.history["loss"][0]
 
 
-def test_each_interval_is_recorded_where_the_same_tensors_train_in_all_of_them(tf):
+def test_each_interval_is_cached_where_the_same_tensors_train_in_all_of_them(tf):
     _, history, said = run_of(tf, scheme="traditional-tl", profile=None)
     assert [line.split(":")[0] for line in said if "cached activations" in line] == ["cached activations"] * 2
     assert history.elastic["cached_share"] == 1.0
@@ -89,7 +89,7 @@ def test_off_is_the_papers_method(tf):
     assert not any("cache" in line for line in said)
 
 
-def test_only_what_replays_is_not_read(tf):
+def test_images_of_cached_epochs_are_not_read(tf):
     """Images of cached epochs are neither read nor decoded."""
     data = ArrayData(tf, steps=12)
     _, history, _ = run_of(tf, data=data)
@@ -118,7 +118,7 @@ def test_nothing_frozen_changes_within_an_interval(tf):
 
 
 @pytest.mark.parametrize("kind", ["arrays", "dataset", "last-smaller"])
-def test_every_form_of_finite_data_is_recorded(tf, kind):
+def test_every_form_of_finite_data_is_cached(tf, kind):
     x, y = bright_images(50 if kind == "last-smaller" else 48)
     trainer = trainer_of(tf)
     if kind == "dataset":
@@ -130,7 +130,7 @@ def test_every_form_of_finite_data_is_recorded(tf, kind):
     assert history.history["loss"][-1] < history.history["loss"][0]
 
 
-def test_sample_weights_are_replayed(tf):
+def test_sample_weights_are_cached(tf):
     x, y = bright_images(48)
     results = []
     for weights in (np.ones(48), np.zeros(48)):
@@ -152,7 +152,7 @@ def test_sample_weights_are_replayed(tf):
     ],
     ids=["endless", "part"],
 )
-def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_recording(tf, data, reason):
+def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_caching(tf, data, reason):
     x, y = bright_images(48)
     made, options = data(tf.data.Dataset.from_tensor_slices((x, y)).batch(4), y)
     said = listen()
@@ -291,7 +291,7 @@ def fixed_order(tf, reuse, callbacks, network=residual):
     return weights_of(model), [line for line in said if "cache" in line], history
 
 
-def test_weights_that_a_callback_loads_are_noticed_and_recorded_again(tf):
+def test_weights_that_a_callback_loads_are_noticed_and_cached_again(tf):
     expected, _, _ = fixed_order(tf, "off", [frozen_weights_changed(tf)])
     found, said, history = fixed_order(tf, EXACT, [frozen_weights_changed(tf)])
     for one, other in zip(expected, found):

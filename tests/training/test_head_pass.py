@@ -58,7 +58,7 @@ def test_every_scheme_starts_from_the_solved_head(tf, scheme):
     assert history.elastic["steps"] == 80
 
 
-def test_one_pass_gives_features_and_recording(tf):
+def test_one_pass_gives_features_and_cache(tf):
     data = ArrayData(tf, steps=20)
     _, history, _, _ = run_of(tf, scheme="freeze-below", data=data, interval=4)
     assert history.elastic["cached_share"] == 1.0
@@ -66,7 +66,7 @@ def test_one_pass_gives_features_and_recording(tf):
     assert data.asked < 20 + 20
 
 
-def test_the_recorded_features_give_the_head_that_a_pass_of_its_own_gives(tf):
+def test_the_cached_features_give_the_head_that_a_pass_of_its_own_gives(tf):
     kernels = []
     for reuse in (ReuseSettings(dtype="float32"), "off"):
         _, _, _, noting = run_of(tf, scheme="traditional-tl", reuse=reuse)

@@ -86,7 +86,7 @@ def test_labels_that_change_in_every_epoch_are_trained_on(tf, images):
     assert labels == pytest.approx([epoch % 3 for epoch in range(len(labels))]) and len(labels) > 3
 
 
-def test_examples_that_are_drawn_in_every_epoch_are_recorded_only_at_the_users_word(tf, data):
+def test_examples_that_are_drawn_in_every_epoch_are_cached_only_at_the_users_word(tf, data):
     drawn = data.shuffle(COUNT).take(COUNT // 2).batch(BATCH)
     history, said = trained(tf, drawn)
     assert len(set(history.history["label"])) == EPOCHS
@@ -126,7 +126,7 @@ def test_minibatches_that_were_composed_stay_together(tf, images, form):
 
 
 @pytest.mark.parametrize("form", ["arrays", "dataset", "function"])
-def test_shuffled_data_is_shuffled_when_it_is_replayed(tf, images, data, form):
+def test_shuffled_data_is_shuffled_when_it_is_read_from_the_cache(tf, images, data, form):
     shuffled = data.shuffle(COUNT).batch(BATCH)
     given, options = {
         "arrays": ((images, LABELS), {"batch_size": BATCH}),
@@ -228,7 +228,7 @@ PIPELINES = [
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_only_a_pipeline_that_gives_the_same_examples_is_recorded(pipelines, name):
+def test_only_a_pipeline_that_gives_the_same_examples_is_cached(pipelines, name):
     assert list(pipelines) == PIPELINES
     given, expected = pipelines[name]
     settings, reason = settled(ReuseSettings(), {"x": given})
@@ -240,7 +240,7 @@ def test_only_a_pipeline_that_gives_the_same_examples_is_recorded(pipelines, nam
         assert (always.reuse == "always") == ('reuse="always"' in reason)
 
 
-def test_a_folder_of_images_as_keras_reads_it_is_recorded(tf, image_folder):
+def test_a_folder_of_images_as_keras_reads_it_is_cached(tf, image_folder):
     read = tf.keras.utils.image_dataset_from_directory(
         image_folder / "train",
         batch_size=4,
@@ -267,7 +267,7 @@ def test_arrays_of_which_an_epoch_is_not_all_in_a_new_order_are_not_mixed(images
     assert why in reason and (settings.reuse == "off" if why else settings.seed is None)
 
 
-def test_epochs_that_keras_cuts_short_are_not_recorded(tf, images):
+def test_epochs_that_keras_cuts_short_are_not_cached(tf, images):
     """Each has another part of the data."""
     if not hasattr(getattr(tf.keras, "config", None), "set_max_steps_per_epoch"):
         pytest.skip("not of this Keras")
@@ -294,7 +294,7 @@ def test_arrays_that_are_changed_in_place_change_nothing_within_an_interval(tf, 
     assert fitted(True) == pytest.approx(fitted(False))
 
 
-def test_a_cache_in_a_file_is_recorded_only_at_the_users_word(tf, data, tmp_path):
+def test_a_cache_in_a_file_is_cached_only_at_the_users_word(tf, data, tmp_path):
     cached = data.shuffle(COUNT).cache(str(tmp_path / "cache")).batch(BATCH).prefetch(2)
     history, said = trained(tf, cached)
     assert history.elastic["cached_share"] == 0.0

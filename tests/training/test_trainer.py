@@ -404,7 +404,7 @@ def test_after_the_head_the_rest_is_trained_by_a_profile_of_its_own(tf, keras, r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ragged", pytest.param("sparse", marks=pytest.mark.long)])
-def test_data_that_is_no_plain_tensor_is_trained_on_without_recording(tf, keras, rough_profiles, kind):
+def test_data_that_is_no_plain_tensor_is_trained_on_without_caching(tf, keras, rough_profiles, kind):
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, 64)
     if kind == "ragged":
