@@ -71,7 +71,7 @@ def test_a_limit_on_a_gpu_is_refused(tf, monkeypatch):
 
 
 def test_only_a_run_without_a_limit_is_told_to_ask_for_one(monkeypatch):
-    monkeypatch.setattr(memory.memory_limit, "remark", lambda profile: "too much")
+    monkeypatch.setattr(memory.memory_limit, "shortage_note", lambda profile: "too much")
     said = listen()
     memory.note_if_short(None, 1e9)
     memory.note_if_short(None, None)

@@ -10,7 +10,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import given, load, parse
 from elastictrainer.experiment.rates import learning_rate, rate_schedule
 from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
-from elastictrainer.experiment.settings_checks import check_names, check_together
+from elastictrainer.experiment.settings_checks import check_together, check_values
 
 
 def read(arguments, settings=TrainSettings):
@@ -151,10 +151,10 @@ def test_an_option_that_may_be_repeated_is_one_text(tmp_path):
     arguments = ["--callback", "a.b:C", "--callback", "d:e", "--export", "tflite,keras"]
     settings = read(arguments)
     assert settings.callback == "a.b:C,d:e" and settings.export == "tflite,keras"
-    check_names(settings)
+    check_values(settings)
     for wrong in ("a.b", "a.b:", ":C", "a b:C", "a:b:c", "a:B,"):
         with pytest.raises(UsageError, match="--callback '.*' must be package.module:Class"):
-            check_names(read(["--callback", wrong]))
+            check_values(read(["--callback", wrong]))
 
 
 def test_adam_has_no_weight_decay():

@@ -40,12 +40,13 @@ def model(tf):
 
 
 def limit_of(model, above, reuse=None, **options):
-    """A limit of so many bytes above what the process has now."""
+    """A limit of which so many bytes above what the process has now can be used."""
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_variables)
     resident.give_back()
     profile = with_memory(invented_profile(model), **options)
-    return MemoryLimit(resident.resident_bytes() + above, profile, model, optimizer, reuse or ReuseSettings())
+    limit = (resident.resident_bytes() + above) / memory_limit.usable(1.0)
+    return MemoryLimit(limit, profile, model, optimizer, reuse or ReuseSettings())
 
 
 def test_the_process_as_it_is_counts_as_taken(model):
@@ -70,7 +71,7 @@ def test_a_graph_does_not_count_what_the_profile_of_this_process_has_set_up(mode
 
 
 def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scaled(model, tf):
-    limit = limit_of(model, 300 * _MB)  # of 400 MB a half fits, with 50 MB for minibatches
+    limit = limit_of(model, 280 * _MB)  # of 400 MB a half fits, with 50 MB for minibatches
     assert limit.examples == 2 and 1 < limit.scale <= 2
     images = tf.ones((4, 8, 8, 3))
     x, (y, weights) = next(limit.shortened(lambda number: [(images, (tf.ones((4,)), None))])(0))
@@ -80,12 +81,11 @@ def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scal
 
 def test_the_cache_gets_a_quarter_of_what_the_cheapest_step_leaves(model):
     limit = limit_of(model, 1000 * _MB)
-    unused = limit._limit - memory_limit.usable(limit._limit)
-    left = 1000 * _MB - unused - 40 * _MB - 50 * _MB  # the cheapest tensor; minibatches
+    left = 1000 * _MB - 40 * _MB - 50 * _MB  # the cheapest tensor; minibatches
     assert limit.cache_bytes == pytest.approx(left / 4, rel=0.02)
     assert limit.reuse.kept_bytes == limit.cache_bytes
     assert limit_of(model, 1000 * _MB, ReuseSettings(memory=5)).reuse.kept_bytes == 5
-    assert limit.step_bytes + limit.cache_bytes + 50 * _MB + unused == pytest.approx(limit._limit)
+    assert limit.step_bytes + limit.cache_bytes + 50 * _MB == pytest.approx(memory_limit.usable(limit._limit))
 
 
 def test_too_little_is_refused_with_the_least_to_ask_for(model):

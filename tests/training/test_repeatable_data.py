@@ -233,11 +233,11 @@ def test_only_a_pipeline_that_gives_the_same_examples_is_cached(pipelines, name)
     given, expected = pipelines[name]
     settings, reason = settled(ReuseSettings(), {"x": given})
     if expected in ("mixed", "kept"):
-        assert (reason, settings.reuse, settings.seed) == ("", "auto", 0 if expected == "mixed" else None)
+        assert (reason, settings.mode, settings.seed) == ("", "auto", 0 if expected == "mixed" else None)
     else:
-        assert settings.reuse == "off" and expected in reason
+        assert settings.mode == "off" and expected in reason
         always, _ = settled(ReuseSettings("always"), {"x": given})
-        assert (always.reuse == "always") == ('reuse="always"' in reason)
+        assert (always.mode == "always") == ('reuse="always"' in reason)
 
 
 def test_a_folder_of_images_as_keras_reads_it_is_cached(tf, image_folder):
@@ -264,7 +264,7 @@ def test_a_folder_of_images_as_keras_reads_it_is_cached(tf, image_folder):
 )
 def test_arrays_of_which_an_epoch_is_not_all_in_a_new_order_are_not_mixed(images, given, why):
     settings, reason = settled(ReuseSettings(), {"x": images, "y": LABELS, **given})
-    assert why in reason and (settings.reuse == "off" if why else settings.seed is None)
+    assert why in reason and (settings.mode == "off" if why else settings.seed is None)
 
 
 def test_epochs_that_keras_cuts_short_are_not_cached(tf, images):
