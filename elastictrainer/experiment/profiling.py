@@ -175,8 +175,7 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     if must_undo(variables):
         memory, others = memory.undone(), _UNSEEN  # no selection is timed
     # The run comes after the profile: what it needs is said now, not when the profile is made.
-    afterwards = scoring_bytes(memory, every, 1, copied_bytes(variables, optimizer))
-    afterwards += 0.0 if must_undo(variables) else _LEFT
+    afterwards = scoring_bytes(memory, every, 1, copied_bytes(variables, optimizer)) + _LEFT
     least = max(memory.for_batch(1).total(every) + others, afterwards)
     if least > usable(limit):
         raise UsageError(
