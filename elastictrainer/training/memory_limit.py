@@ -25,6 +25,7 @@ _OF_GRAPH = 0.5  # of what stays after the first steps is a graph: 30 to 40 of 8
 _CACHED = 0.25  # of what the cheapest step leaves, for cached activations in memory
 _AUTO = 0.75  # of what is free
 _ROUNDED = 50e6  # a number to ask for is rounded up to this
+_DIFFERS = 20e6  # bytes, between two processes that do the same
 _USABLE = 0.97  # of the limit: runs on 3,000 images took up to 2.4 % more than was predicted
 _LARGE = 100e6  # of weights: copies of smaller ones take less than a graph that undoes its updates
 
@@ -171,7 +172,7 @@ def automatic_limit() -> float:
 
 def size_to_ask_for(size: float) -> str:
     """Format the limit to ask for where a run needs `size`, rounded up: "1.35GB"."""
-    return f"{np.ceil(size / _USABLE / _ROUNDED) * _ROUNDED / 1e9:g}GB"
+    return f"{np.ceil((size + _DIFFERS) / _USABLE / _ROUNDED) * _ROUNDED / 1e9:g}GB"
 
 
 def usable(limit: float) -> float:
