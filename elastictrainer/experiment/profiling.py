@@ -27,9 +27,11 @@ from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.memory_limit import (
     copied_bytes,
+    file_bytes,
     must_undo,
     scoring_bytes,
     size_to_ask_for,
+    training_bytes,
     usable,
 )
 
@@ -175,8 +177,9 @@ def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit
     if must_undo(variables):
         memory, others = memory.undone(), _UNSEEN  # no selection is timed
     # The run comes after the profile: what it needs is said now, not when the profile is made.
-    afterwards = scoring_bytes(memory, every, 1, copied_bytes(variables, optimizer)) + _LEFT
-    least = max(memory.for_batch(1).total(every) + others, afterwards)
+    scoring = scoring_bytes(memory, every, 1, copied_bytes(variables, optimizer))
+    afterwards = max(scoring, training_bytes(memory, every, file_bytes(variables, optimizer)))
+    least = max(memory.for_batch(1).total(every) + others, afterwards + _LEFT)
     if least > usable(limit):
         raise UsageError(
             f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with full steps of one "

@@ -18,8 +18,8 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
 
-# Bytes that a run takes in addition to its steps: minibatches read ahead, a checkpoint being written.
-_BESIDE = 50e6
+# Bytes that a run takes in addition to its steps, at least: minibatches read ahead, or a small model's file.
+_EXTRA = 50e6
 _GRAPHS = 2.0  # graphs of a step that a run with a cache holds at once: the whole one, and its two parts
 _OF_GRAPH = 0.5  # of what stays after the first steps is a graph: 30 to 40 of 82 MB for MobileNetV2
 _CACHED = 0.25  # of what the cheapest step leaves, for cached activations in memory
@@ -70,10 +70,9 @@ class MemoryLimit:
         connected, variables = profile.connected, model.trainable_variables
         self.must_undo = must_undo(variables)
         copied = copied_bytes(variables, optimizer)
-        least = max(
-            _cheapest(memory, connected) + self._overhead(memory),
-            scoring_bytes(memory, connected, 1, copied),
-        )
+        file = file_bytes(variables, optimizer)
+        least = max(training_bytes(memory, connected, file), scoring_bytes(memory, connected, 1, copied))
+        extra = _extra(memory, file)
         if least > usable(limit):
             raise UsageError(
                 f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with the head alone "
@@ -83,14 +82,10 @@ class MemoryLimit:
         fitting = (n for n in counts if scoring_bytes(memory, connected, n, copied) <= most)
         self.examples = next(fitting, 1)
         self.scale = time_ratio(profile, memory.batch, self.examples, memory.batch)
-        left = usable(limit) - _cheapest(memory, connected) - self._overhead(memory)
+        left = usable(limit) - _cheapest(memory, connected) - extra
         self.cache_bytes = int(_CACHED * left)
-        self.step_bytes = usable(limit) - self._overhead(memory) - self.cache_bytes
+        self.step_bytes = usable(limit) - extra - self.cache_bytes
         self.reuse = dataclasses.replace(reuse, memory=min(reuse.kept_bytes, self.cache_bytes))
-
-    def _overhead(self, memory: StepMemory) -> float:
-        """Return the bytes that a run takes in addition to its steps: graphs, and minibatches."""
-        return _BESIDE + (_GRAPHS - 1) * float(memory.graph.amount.sum())
 
     @property
     def weights_folder(self) -> Optional[Path]:
@@ -152,6 +147,16 @@ def copied_bytes(variables: Any, optimizer: Any) -> float:
     )
 
 
+def file_bytes(variables: Any, optimizer: Any) -> float:
+    """Return the bytes of the model's file, with the optimizer's slots, which Keras makes in memory."""
+    return variable_bytes(variables) + variable_bytes(optimizers.variables_of(optimizer))
+
+
+def training_bytes(memory: StepMemory, connected: Any, file: float) -> float:
+    """Return the resident memory of a run that trains the cheapest tensor, with a model file of `file` bytes."""
+    return _cheapest(memory, connected) + _extra(memory, file)
+
+
 def scoring_bytes(memory: StepMemory, connected: Any, examples: int, copied: float) -> float:
     """Return the resident memory of a process that scores the tensors `connected` (N,) bool.
 
@@ -161,8 +166,8 @@ def scoring_bytes(memory: StepMemory, connected: Any, examples: int, copied: flo
     """
     graph = float(memory.graph.amount.sum())
     if copied:
-        return memory.for_batch(examples).total(connected) + graph + copied + _BESIDE
-    return memory.undone().for_batch(examples).total(connected) + 3 * graph + _BESIDE
+        return memory.for_batch(examples).total(connected) + graph + copied + _EXTRA
+    return memory.undone().for_batch(examples).total(connected) + 3 * graph + _EXTRA
 
 
 def automatic_limit() -> float:
@@ -194,6 +199,11 @@ def shortage_note(profile: Optional[Profile]) -> str:
         f"note: full steps take {needed / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free. "
         f"--memory {int(_AUTO * free / 1e7) * 1e7 / 1e9:g}GB keeps the run within that."
     )
+
+
+def _extra(memory: StepMemory, file: float) -> float:
+    """Return the bytes that a run takes in addition to its steps: graphs, and minibatches or the file."""
+    return max(_EXTRA, file) + (_GRAPHS - 1) * float(memory.graph.amount.sum())
 
 
 def _cheapest(memory: StepMemory, connected: Any) -> float:

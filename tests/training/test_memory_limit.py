@@ -88,6 +88,16 @@ def test_the_cache_gets_a_quarter_of_what_the_cheapest_step_leaves(model):
     assert limit.step_bytes + limit.cache_bytes + 50 * _MB == pytest.approx(memory_limit.usable(limit._limit))
 
 
+def test_the_file_of_a_large_model_counts_as_keras_makes_it_in_memory(model, monkeypatch):
+    small = limit_of(model, 1000 * _MB)
+    monkeypatch.setattr(memory_limit, "file_bytes", lambda variables, optimizer: 450.0 * _MB)
+    large = limit_of(model, 1000 * _MB)
+    taken = small.step_bytes + small.cache_bytes - large.step_bytes - large.cache_bytes
+    assert taken == pytest.approx((450 - 50) * _MB, rel=0.02), "50 MB are for a small one, and minibatches"
+    with pytest.raises(UsageError, match="least"):
+        limit_of(model, 450 * _MB)
+
+
 def test_too_little_is_refused_with_the_least_to_ask_for(model):
     with pytest.raises(UsageError, match=r"least.* [\d.]+GB\."):
         limit_of(model, 60 * _MB)
