@@ -5,7 +5,7 @@
 # Import, profile, three short epochs that are interrupted and resumed, export, and the exported network against the model.
 #
 #   WORK     where everything is (elastictrainer-aarch64 in TMPDIR, or /tmp): system/ and wheels/ stay for the next time, run/ is made
-#            anew; 2.3 GB. The script writes nowhere else, and needs no root.
+#            again; 2.3 GB. The script writes nowhere else, and needs no root.
 #   MIRROR   of Debian (http://deb.debian.org/debian)
 #
 # It proves that the code runs there, and says nothing about speed: an emulated step takes twelve to forty times a real one.

@@ -1,4 +1,4 @@
-"""The time of a step by the clock, warm, and measured beside a run without a trace in its state."""
+"""The time of a step by the clock: after a warm-up, or within a run without a trace in its state."""
 
 import itertools
 import time
@@ -13,8 +13,8 @@ from elastictrainer.steps.snapshot import preserve_variables
 SETTLED = 100  # runs after which a compiled step is as fast as it becomes; `warm_up` says why
 _LEAST_RUNS = 3  # of a warm-up, however long a step takes: the first builds the graph and fills caches
 _MOST_S = 5.0  # of a warm-up: a step that runs less than a hundred times in it has few short ops to settle
-_BESIDE = 6  # steps timed beside a run: the noise of their mean is less than half of a step's
-_BESIDE_WARM_UP = 2  # before them: the first run builds the graph, the second one still allocates
+_TIMED_RUNS = 6  # steps timed within a run: the noise of their mean is less than half of a step's
+_FIRST_RUNS = 2  # before them: the first run builds the graph, the second one still allocates
 
 
 def elapsed_ms(run: Callable[[], Any]) -> float:
@@ -54,9 +54,9 @@ def time_steps(step: CompiledStep, minibatches: Iterable[Any]) -> List[float]:
     The two runs before find cold caches and are not timed. Fetching a minibatch is included. Every variable
     is afterwards as it was.
     """
-    runs = _BESIDE_WARM_UP + _BESIDE
+    runs = _FIRST_RUNS + _TIMED_RUNS
     repeated = itertools.cycle(itertools.islice(minibatches, 1 + runs))  # one to trace
     step.trace(*next(repeated))
     with preserve_variables([*step.state(), *optimizers.variables_of(step.optimizer)]):
         times = [elapsed_ms(lambda: float(step(*next(repeated)))) for _ in range(runs)]
-    return times[_BESIDE_WARM_UP:]
+    return times[_FIRST_RUNS:]

@@ -8,7 +8,7 @@ from typing import Any, ContextManager, Dict, Optional
 
 import tensorflow as tf
 
-from elastictrainer.errors import Interrupted, UsageError
+from elastictrainer.errors import Interrupted, RunError, UsageError
 from elastictrainer.runs import ownership
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
@@ -123,11 +123,16 @@ class Checkpointing(TrainerCallback):
         """Go on where the newest whole checkpoint was written; from the start where there is none.
 
         Raises:
-            RunError: there are checkpoints, and all are damaged.
+            RunError: there are checkpoints, and all are damaged, or of an earlier version.
         """
         state, workers = self.run_state, self.run_state.workers
         agree = (lambda step: int(workers.gather([step]).min())) if workers else None
         saved = self._checkpoints.restore(agree)
+        if saved is not None and "cache_write" not in saved:
+            raise RunError(
+                f"{self._run.path} is of another version of the program, and cannot be resumed. Start a new "
+                "run, with another --output."
+            )
         # Also without a checkpoint: lines that an earlier start wrote are removed then.
         for callback in state.callbacks:
             callback.restore(saved and saved["callbacks"].get(type(callback).__name__))

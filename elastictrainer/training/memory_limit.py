@@ -153,7 +153,7 @@ def file_bytes(variables: Any, optimizer: Any) -> float:
 
 
 def training_bytes(memory: StepMemory, connected: Any, file: float) -> float:
-    """Return the resident memory of a run that trains the cheapest tensor, with a model file of `file` bytes."""
+    """Return the resident memory of a run that trains the cheapest tensor; `file`: bytes of the model's."""
     return _cheapest(memory, connected) + _extra(memory, file)
 
 

@@ -1,4 +1,4 @@
-"""Augmentation by name: in training only, in float32, drawn anew by graph, absent from what is exported."""
+"""Augmentation by name: in training only, in float32, drawn by graph, absent from what is exported."""
 
 import dataclasses
 

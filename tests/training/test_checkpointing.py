@@ -18,6 +18,7 @@ from elastictrainer.selection.policy import Policy
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.checkpoint_files import CheckpointFiles
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.state import RunState
 
@@ -92,6 +93,18 @@ class Run:
             *random_states(self.model),
         ]
         return [v.numpy() for v in variables], metrics, self.folder.selections()
+
+
+@pytest.mark.usefixtures("sigint")
+def test_a_checkpoint_of_another_version_is_refused_and_nothing_is_cut(tf, profile, tmp_path, monkeypatch):
+    run = Run(tf, profile, tmp_path / "run", "elastic")
+    with pytest.raises(Interrupted):
+        run.fit(InterruptedData(tf, ("train", 1, 2)))
+    metrics = run.folder.metrics()
+    monkeypatch.setattr(CheckpointFiles, "restore", lambda self, agree: {"recording": 0, "callbacks": {}})
+    with pytest.raises(RunError, match="another version.*--output"):
+        Run(tf, profile, tmp_path / "run", "elastic").fit(ArrayData(tf, steps=STEPS), resume=True)
+    assert metrics and run.folder.metrics() == metrics
 
 
 QUICK = ("elastic", "prunetrain")  # with selections, and with work of its own at each interval

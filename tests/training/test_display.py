@@ -108,7 +108,7 @@ def test_on_a_terminal_steps_are_a_bar(capsys):
         state.watch.seconds.update({"steps": 90.0, "validation": 10.0, "calibration": 55.0})
         for _ in range(30):
             display.step_done(state, {"accuracy": 0.75})
-        display.say("tensors were selected")  # the bar is drawn anew below
+        display.say("tensors were selected")  # the bar is drawn again below
         display.epoch_ends(1, 3, 80, RECORD)
     shown = stderr.getvalue()
     assert "epoch 2/3" in shown and "10/40" in shown
@@ -125,7 +125,7 @@ def test_without_accuracy_and_ratio_the_bar_shows_the_rest():
     with terminal() as stderr:
         display.epoch_begins(0, 1, 2)
         display.step_done(state, {})
-        display.say("the bar is drawn anew")
+        display.say("the bar is drawn again")
         display.close()
     shown = stderr.getvalue()
     assert "loss=0.500" in shown and "acc" not in shown and "ratio" not in shown

@@ -158,7 +158,7 @@ def test_a_dataset_with_its_number_of_steps_is_read_from_its_beginning(tf, data)
 
 @pytest.fixture(scope="module")
 def pipelines(tf, data):
-    """Of each a data set, and how it is recorded: in minibatches "mixed" anew, "kept" ones; else why not."""
+    """Of each a data set, and how it is cached: in "mixed" minibatches, "kept" ones; else why not."""
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1]), -1)
     scale, drawing = tf.Variable(1.0), tf.random.Generator.from_seed(1)
     shuffled = data.shuffle(COUNT)

@@ -454,7 +454,7 @@ def test_a_change_of_the_model_in_a_callback_is_told_and_two_fits_are_possible(t
     with pytest.raises(UsageError, match=f"callback {what} .*Trainer.fit"):
         trainer().fit(x, y, epochs=4, callbacks=[Changes()], **options)
     before = model.layers[0].kernel.numpy()
-    history = trainer().fit(x, y, initial_epoch=1, epochs=2, **options)  # made and compiled anew
+    history = trainer().fit(x, y, initial_epoch=1, epochs=2, **options)  # made and compiled again
     assert history.elastic["steps"] == 20
     assert (model.layers[0].kernel.numpy() == before).all() == (by == "freezing")
 
