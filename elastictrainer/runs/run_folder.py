@@ -5,7 +5,6 @@ import fcntl
 import json
 import shlex
 import shutil
-import zipfile
 from pathlib import Path
 from typing import IO, Any, Dict, Iterator, List, Optional, Sequence, Union
 
@@ -149,18 +148,6 @@ class RunFolder:
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
             if len(lines) > count:
                 write_text(path, "".join(lines[:count]))
-
-    def save_model(self, model: Any) -> None:
-        """Save the fine-tuned model in Keras' own format, completely or not at all."""
-        with atomic_write(self.model_path) as unfinished:
-            model.save(unfinished)
-
-    def save_best(self, model: Any, about: str) -> None:
-        """Save the best weights so far, as `save_model` does; the file's comment describes them."""
-        with atomic_write(self.best_path) as unfinished:
-            model.save(unfinished)
-            with zipfile.ZipFile(unfinished, "a") as archive:
-                archive.comment = about.encode()
 
     def weights_path(self, which: Optional[str] = None) -> Path:
         """Return the Keras file of the run's "best" or "last" weights; None: the best where there are such.

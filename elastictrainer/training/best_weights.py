@@ -14,6 +14,7 @@ from elastictrainer.errors import RunError
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.evaluation import Evaluating, Minibatches
@@ -148,7 +149,7 @@ class BestWeights(Evaluating):
         }
 
     def _save(self, about: Validated) -> None:
-        self._run.save_best(self.run_state.model, json.dumps(asdict(about)))
+        save_model(self.run_state.model, self._run.best_path, json.dumps(asdict(about)))
         self._best = about
 
     @contextlib.contextmanager
@@ -168,7 +169,7 @@ class BestWeights(Evaluating):
 
 
 def read(path: Path) -> Optional[Validated]:
-    """Read the description of the weights in a file that `RunFolder.save_best` wrote; None where there is no
+    """Read the description of the weights in a file that `BestWeights` wrote; None where there is no
     whole one.
     """
     try:

@@ -3,11 +3,12 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.errors import RunError
+from elastictrainer.profiler.memory_profile import variable_bytes
 from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, remove_unfinished, set_aside, without_wildcards
 from elastictrainer.runs.log import LOG
@@ -17,6 +18,7 @@ from elastictrainer.steps.zeros import share_zeros
 
 _KEEP = 2  # the newest, and one more should it be damaged
 _VARIABLES = "variables"
+_AT_ONCE = 100e6  # bytes: TensorFlow reads all that it is asked for before it assigns any of it
 
 
 class CheckpointFiles:
@@ -29,11 +31,11 @@ class CheckpointFiles:
             variables: to save, lists by a name of the caller's. All exist already.
         """
         self.folder = folder
-        groups = {name: tf_variables(members) for name, members in variables.items()}
-        self._variables = [variable for members in groups.values() for variable in members]
+        self._groups = {name: tf_variables(members) for name, members in variables.items()}
+        self._variables = [variable for members in self._groups.values() for variable in members]
         # The state stands among the variables, so that TensorFlow's checksums cover it too.
         self._state = tf.Variable("", dtype=tf.string, trainable=False)
-        self._checkpoint = tf.train.Checkpoint(state=self._state, **groups)
+        self._checkpoint = tf.train.Checkpoint(state=self._state, **self._groups)
 
     def saved(self) -> List[Path]:
         """Return the checkpoints there are, the newest first."""
@@ -131,7 +133,7 @@ class CheckpointFiles:
                 continue
             try:
                 with without_wildcards(path) as readable:
-                    self._checkpoint.read(str(readable / _VARIABLES)).assert_consumed()
+                    self._read(str(readable / _VARIABLES))
                 for variable in self._variables:  # slots of frozen tensors
                     share_zeros(variable)
                 return int(path.name.split("-")[1]), loads(self._state.numpy())
@@ -142,6 +144,34 @@ class CheckpointFiles:
                 )
                 damaged.append(path)
         return None
+
+    def _read(self, prefix: str) -> None:
+        """Read the variables of one checkpoint, a part of them at a time; raises if any is missing there."""
+        state = tf.train.Checkpoint(state=self._state)
+        state.read(prefix).expect_partial().assert_existing_objects_matched()
+        there = len(tf.train.list_variables(prefix)) - 1  # one entry describes the others
+        expected = len({id(variable) for variable in self._variables}) + 1
+        if there != expected:
+            raise ValueError(f"it has {there} variables, and this run {expected}")
+        for part in self._parts():
+            tf.train.Checkpoint(**part).read(prefix).expect_partial().assert_existing_objects_matched()
+
+    def _parts(self) -> Iterator[Dict[str, Dict[str, Any]]]:
+        """Yield parts of the variables, each of few bytes: by group, then by place in it.
+
+        A dictionary with these keys is read as the list was written.
+        """
+        for name, members in self._groups.items():
+            part: Dict[str, Any] = {}
+            size = 0.0
+            for place, variable in enumerate(members):
+                if part and size + variable_bytes([variable]) > _AT_ONCE:
+                    yield {name: part}
+                    part, size = {}, 0.0
+                part[str(place)] = variable
+                size += variable_bytes([variable])
+            if part:
+                yield {name: part}
 
     def _path(self, step: int) -> Path:
         return self.folder / ownership.checkpoint_name(step)

@@ -8,6 +8,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.display import Display
 from elastictrainer.training.evaluation import Evaluating
@@ -133,7 +134,7 @@ class RunRecord(TrainerCallback):
     def _save(self, run: RunFolder) -> None:
         began = time.perf_counter()
         with self.run_state.watch.lap(CHECKPOINT):
-            run.save_model(self.run_state.model)
+            save_model(self.run_state.model, run.model_path)
         self.writing_s = time.perf_counter() - began
 
     def state(self) -> Dict[str, int]:
@@ -158,7 +159,7 @@ class RunRecord(TrainerCallback):
     def on_fit_end(self, summary: Dict[str, Any]) -> None:
         """Write the model and the summary."""
         if self._run is not None:
-            self._run.save_model(self.run_state.model)
+            save_model(self.run_state.model, self._run.model_path)
             self._run.write_summary(summary)
 
 

@@ -1,9 +1,13 @@
 """The differences between the two Keras, with the installed one."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
 from builders import small_network
+from elastictrainer.runs import resident
+from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import fitting, inference, layers, model_files, variables
 
 
@@ -81,6 +85,46 @@ def test_a_saved_model_loads_the_same_and_not_compiled(tf, tmp_path, make, shape
     np.testing.assert_array_equal(loaded(x), model(x))
     assert fitting.is_compiled(model) and not fitting.is_compiled(loaded)
     assert fitting.steps_per_execution(model) == 1
+
+
+@pytest.mark.parametrize("room", [True, False])  # Keras 3 writes another way where it finds little memory
+@pytest.mark.parametrize("make, shape", [(small_network, (2, 8, 8, 3)), (shared_layer, (2, 4))])
+def test_a_model_is_saved_as_keras_saves_it(tf, tmp_path, monkeypatch, make, shape, room):
+    monkeypatch.setattr("keras.src.saving.saving_lib.is_memory_sufficient", lambda _: room, raising=False)
+    model = make(tf)
+    model.compile(optimizer="adam", loss="mse")
+    model.fit(tf.random.normal(shape), tf.zeros((2, 1)), verbose=0)
+    model.save(tmp_path / "keras.keras")
+    model_files.save_model(model, tmp_path / "ours.keras", "a comment")
+    with zipfile.ZipFile(tmp_path / "keras.keras") as keras, zipfile.ZipFile(tmp_path / "ours.keras") as ours:
+        assert ours.namelist() == keras.namelist() and ours.comment == b"a comment"
+        assert ours.read("config.json") == keras.read("config.json") and ours.testzip() is None
+    loaded = tf.keras.models.load_model(tmp_path / "ours.keras")
+    slots = (variables.tf_variables(optimizers.variables_of(each.optimizer)) for each in (loaded, model))
+    for one, other in [*zip(loaded.weights, model.weights), *zip(*slots)]:
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["keras.keras", "ours.keras"]
+
+
+def test_files_that_a_layer_keeps_are_saved_with_the_model(tf, tmp_path):
+    words = tf.keras.layers.StringLookup()
+    words.adapt(["one", "two", "two"])
+    model = tf.keras.Sequential([tf.keras.Input((1,), dtype="string"), words])
+    model_files.save_model(model, tmp_path / "model.keras")
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    assert loaded(tf.constant([["one"], ["two"]])).numpy().tolist() == [[2], [1]]
+
+
+def test_a_large_model_is_not_saved_by_way_of_memory(tf, tmp_path):
+    inputs = tf.keras.Input((1,))
+    model = tf.keras.Model(inputs, [tf.keras.layers.Dense(2_500_000)(inputs) for _ in range(10)])  # 200 MB
+    with resident.giving_back():
+        resident.give_back()
+        if not resident.reset_peak():
+            pytest.skip("this system does not tell the peak of resident memory")
+        before = resident.resident_bytes()
+        model_files.save_model(model, tmp_path / "model.keras")
+        assert resident.peak_bytes() - before < 100e6
 
 
 def test_a_file_that_is_no_model_raises_what_keras_raises(tmp_path):

@@ -13,6 +13,7 @@ from builders import ArrayData, small_network
 from elastictrainer import RunError, Trainer
 from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.steps.objective import classification_loss
 from elastictrainer.training import best_weights
 from elastictrainer.training.best_weights import BestWeights, Validated
@@ -233,11 +234,11 @@ def test_a_loss_that_is_not_finite_ends_the_run(tf, tmp_path):
 def test_the_file_says_what_it_is(tf, tmp_path):
     run = RunFolder.create(tmp_path / "run")
     about = Validated(3, 0.75, 0.5)
-    run.save_best(small_network(tf), json.dumps(vars(about)))
+    save_model(small_network(tf), run.best_path, json.dumps(vars(about)))
     assert best_weights.read(run.best_path) == about
     with zipfile.ZipFile(run.best_path) as archive:
         assert archive.testzip() is None
-    run.save_model(small_network(tf))
+    save_model(small_network(tf), run.model_path)
     assert best_weights.read(run.model_path) is None is best_weights.read(tmp_path / "nowhere")
     run.best_path.write_bytes(run.best_path.read_bytes()[:-1000])
     assert best_weights.read(run.best_path) is None

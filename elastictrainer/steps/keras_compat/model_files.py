@@ -7,10 +7,11 @@ import tempfile
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Union
 
 import tensorflow as tf
 
+from elastictrainer.runs.files import atomic_write
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
 # Where Keras defines the helpers that its applications call.
@@ -18,6 +19,7 @@ _HELPERS = {
     "get_file": sys.modules[tf.keras.utils.get_file.__module__],
     "obtain_input_shape": sys.modules[tf.keras.applications.imagenet_utils.preprocess_input.__module__],
 }
+_SAVING = tf.keras.models.save_model.__module__.rpartition(".")[0] + ".saving_lib"
 _APPLICATIONS = _HELPERS["obtain_input_shape"].__name__.rpartition(".")[0] + "."  # "keras.src.applications."
 
 
@@ -46,6 +48,37 @@ def load_model(path: Union[str, Path], safe_mode: bool = True) -> tf.keras.Model
         with tempfile.TemporaryDirectory(prefix="elastictrainer-model-") as folder:
             model.load_weights(archive.extract("model.weights.h5", folder))
     return model
+
+
+def save_model(model: tf.keras.Model, path: Path, comment: str = "") -> None:
+    """Save a model as `model.save` does, completely or not at all, with a comment in the archive.
+
+    Weights go to the disk one by one: Keras makes that part of the archive in memory.
+    """
+    saving = sys.modules[_SAVING]
+    store = saving.H5IOStore
+    with atomic_write(path) as unfinished, tempfile.TemporaryDirectory(".part", ".", path.parent) as folder:
+
+        class OnDisk(store):  # type: ignore[misc, valid-type]
+            """A file of weights that joins the archive when it is closed."""
+
+            def __init__(self, name: Any, archive: Optional[zipfile.ZipFile] = None, mode: str = "r"):
+                self._name, self._joins = name, archive
+                super().__init__(name if archive is None else str(Path(folder, name)), mode=mode)
+
+            def close(self) -> None:
+                super().close()
+                if self._joins is not None:
+                    self._joins.write(Path(folder, self._name), self._name)
+
+        saving.H5IOStore = OnDisk
+        try:
+            model.save(unfinished)
+        finally:
+            saving.H5IOStore = store
+        if comment:
+            with zipfile.ZipFile(unfinished, "a") as finished:
+                finished.comment = comment.encode()
 
 
 def application_layers() -> Dict[str, type]:
