@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
@@ -25,15 +26,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.timing import time_steps
-from elastictrainer.training.memory_limit import (
-    copied_bytes,
-    file_bytes,
-    must_undo,
-    scoring_bytes,
-    size_to_ask_for,
-    training_bytes,
-    usable,
-)
+from elastictrainer.training.memory_needs import Needs, Room, copied_bytes, must_undo, usable
 
 PROFILES = Path("profiles")
 _OTHER_STEPS = 3  # compiled steps held with the full one while selections are timed, and one to spare
@@ -100,15 +93,18 @@ def obtain_profile(
     optimizer: Any,
     wanted: bool,
     own: Optional[Path] = None,
-    limit: Optional[float] = None,
+    room: Optional[Room] = None,
 ) -> Optional[Profile]:
     """Load the profile to train with, or make and write it.
+
+    None: it is not `wanted`, or there is no room to make it, and the head trains alone.
 
     Args:
         settings: `profile` names a file, which must fit.
         model, metadata: it must be a profile of these.
         batch: makes the minibatch to profile with.
-        optimizer, limit: see `make_profile`.
+        optimizer: to train with.
+        room: within a limit of memory; None: any.
         wanted: whether the scheme cannot do without; otherwise it is only loaded, where it is there and fits.
         own: the file of a resumed run's own profile. It is made again where it is damaged or of
             something else: another device, a container's limit, a power mode.
@@ -130,7 +126,11 @@ def obtain_profile(
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
             require_writable_profile(path)
-        profile = make_profile(model, batch(), optimizer, metadata, limit, **options)
+        minibatch = batch()
+        within = None if room is None else _fitting_examples(model, optimizer, minibatch, room)
+        if within == 0:
+            return None
+        profile = make_profile(model, minibatch, optimizer, metadata, within, **options)
         # A device may be too slow to calibrate in the time that there is.
         short |= bool(settings.calibration_seconds and not profile.metadata["calibration_seconds"])
         if not short:
@@ -165,27 +165,30 @@ def require_writable_profile(path: Path) -> None:
     require_writable(path.parent, f"cannot write the profile {path}")
 
 
-def _fitting(objective: Objective, optimizer: Any, batch: Tuple[Any, Any], limit: float) -> int:
-    """Return how many examples of `batch` a full step may have; UsageError with the least if none."""
-    variables = objective.model.trainable_variables
+def _fitting_examples(model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any], room: Room) -> int:
+    """Return how many examples of `batch` a profile within a limit can be measured on.
+
+    0: none, and the head trains alone; UsageError with the least where that does not fit.
+    """
+    objective = Objective(model, classification_loss())
+    variables = model.trainable_variables
     optimizers.build(optimizer, variables)
     memory = predicted(CompiledStep(objective, optimizer, variables), batch)
     if memory is None:
         return int(batch[0].shape[0])
     every = np.ones(len(variables), bool)
+    needs = Needs.of(memory, every, copied_bytes(variables, optimizer))
     others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
     if must_undo(variables):
         memory, others = memory.undone(), _UNSEEN  # no selection is timed
     # The run comes after the profile: what it needs is said now, not when the profile is made.
-    scoring = scoring_bytes(memory, every, 1, copied_bytes(variables, optimizer))
-    afterwards = max(scoring, training_bytes(memory, every, file_bytes(variables, optimizer)))
-    least = max(memory.for_batch(1).total(every) + others, afterwards + _LEFT)
-    if least > usable(limit):
-        raise UsageError(
-            f"memory: {limit / 1e9:.2f} GB are too little for this model. The least, with full steps of one "
-            f"image, is {size_to_ask_for(least)}."
-        )
-    return memory.largest_batch(every, usable(limit) - others)
+    least = max(memory.for_batch(1).total(every) + others, needs.layers + _LEFT)
+    most = usable(room.limit)
+    if least <= most:
+        return memory.largest_batch(every, most - others)
+    scores = max(least, needs.scores + _LEFT)
+    replace(needs, layers=least, scores=scores).scheme(room)
+    return 0
 
 
 def _example_ms(step: CompiledStep, batch: Tuple[Any, Any]) -> float:
@@ -201,22 +204,21 @@ def make_profile(
     batch: Tuple[Any, Any],
     optimizer: Any,
     metadata: Dict[str, Any],
-    limit: Optional[float] = None,
+    within: Optional[int] = None,
     **options: Any,
 ) -> Profile:
     """Profile `model` as it will be trained, and say what could not be measured.
 
-    Where a full step would have this process exceed `limit` bytes, on fewer examples; times are scaled then.
+    `within`: examples that there is room for in a process with a limit; times are scaled then.
     """
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     objective = Objective(model, classification_loss())
-    examples = fitting = int(batch[0].shape[0])
-    if limit is not None:
-        fitting = _fitting(objective, optimizer, batch, limit)
+    examples = int(batch[0].shape[0])
+    fitting = examples if within is None else within
     if fitting < examples:
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
-    options["undo"] = limit is not None and must_undo(model.trainable_variables)
+    options["undo"] = within is not None and must_undo(model.trainable_variables)
     options.update(metrics=(accuracy,), metadata=metadata)
     profile = profile_model(model, objective, batch, optimizer, **options)
     profile = with_reuse_costs(profile, objective, optimizer, batch)

@@ -35,6 +35,7 @@ from elastictrainer.training import energy, keras_callbacks, workers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.evaluation import Evaluation
+from elastictrainer.training.memory_needs import Room
 from elastictrainer.training.metering import EnergyMetering
 from elastictrainer.training.rising_loss import RisingLoss
 from elastictrainer.training.run_record import RunRecord
@@ -81,8 +82,8 @@ def _train(
     rates = rate_schedule(settings)
     keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
     own_profile = run.profile_path if resume and run.profile_path.exists() else None
-    limit = memory.limit(settings.memory)
-    profile = _profile(settings, own_profile, inputs, optimizer, group, limit)
+    limit, head = memory.limit(settings.memory), _head(settings, data, model)
+    profile = _profile(settings, own_profile, inputs, optimizer, group, limit, head)
     memory.note_if_short(profile, limit)
     sensor, source = energy.find_sensor()
     print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
@@ -98,11 +99,15 @@ def _train(
         one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * parse_seconds(settings.time))))
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
     deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, more)
+    chosen = settings
+    if limit is not None and profile is None:
+        chosen, limit = dataclasses.replace(settings, scheme="head-alone", reuse="off"), None
     trainer = _trainer(
-        settings,
+        chosen,
         run,
         data,
         model,
+        head=head,
         profile=profile,
         workers=group,
         rates=rates,
@@ -149,7 +154,6 @@ def _trainer(
             Path(settings.reuse_dir) if settings.reuse_dir else run.path,
             settings.seed,
         ),
-        head=_head(settings, data, model),
         rho=settings.rho,
         interval=settings.interval,
         importance_batches=settings.importance_batches,
@@ -200,6 +204,7 @@ def _profile(
     optimizer: Any,
     group: Optional[Workers],
     limit: Optional[float],
+    head: str,
 ) -> Optional[Profile]:
     """Obtain the profile of one process' work, see `profiling.obtain_profile`; the same for all processes."""
     data, model = inputs.data, inputs.model
@@ -208,11 +213,19 @@ def _profile(
     )
     image_shape = (*data.image_size, model.input_shape[-1])
     metadata = profiling.profile_metadata(per_process, model, image_shape, len(data.class_names))
-    wanted = schemes.create(settings.scheme).selects
+    scheme = schemes.create(settings.scheme)
+    room = None if limit is None else Room(limit, scheme, solves=head == "solve")
 
     def obtain() -> Optional[Profile]:
         return profiling.obtain_profile(
-            settings, model, metadata, lambda: next(data.train(0)), optimizer, wanted, own_profile, limit
+            settings,
+            model,
+            metadata,
+            lambda: next(data.train(0)),
+            optimizer,
+            scheme.selects,
+            own_profile,
+            room,
         )
 
     if group is None:

@@ -27,7 +27,7 @@ from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.trainer import Trainer
 
 # A fleet's devices shall not wait for minutes.
-_PROFILE = {"warmup_steps": 10, "steps": 4, "calibrate_s": 10.0}
+_PROFILE: Dict[str, Any] = {"warmup_steps": 10, "steps": 4, "calibrate_s": 10.0}
 _STEPS_KEPT = 9  # compiled steps of a scheme: a process that simulates eight clients builds none twice
 
 

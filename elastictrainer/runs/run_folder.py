@@ -14,7 +14,6 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs import flat_yaml, ownership, schemas
 from elastictrainer.runs.files import (
     append_line,
-    atomic_write,
     remove_unfinished,
     to_disk,
     write_json,

@@ -17,10 +17,12 @@ class Scheme:
     Attributes:
         importance_metric: name of the metric by which a scheme selects at every interval; None: it does not.
         solver: of a scheme that selects: a name or a function, as for `select`; None: a knapsack.
+        trains: whether steps follow after the head is solved.
     """
 
     importance_metric: Optional[str] = None
     solver: Union[str, Solver, None] = None
+    trains = True
 
     @property
     def selects(self) -> bool:
@@ -65,6 +67,12 @@ class TraditionalTransferLearning(Scheme):
         from elastictrainer.steps.tensor_kinds import head_mask
 
         return head_mask(model)
+
+
+class HeadAlone(TraditionalTransferLearning):
+    """The last layer, solved on the features of the images. It is the best one for them: no step follows."""
+
+    trains = False
 
 
 class BnBias(Scheme):
@@ -131,6 +139,7 @@ SCHEMES: Dict[str, Callable[[], Scheme]] = {
     "freeze-below": lambda: Elastic("weight-magnitude", freeze_below),
     "full": Scheme,
     "traditional-tl": TraditionalTransferLearning,
+    "head-alone": HeadAlone,
     "bn-bias": BnBias,
     "prunetrain": PruneTrain,
 }

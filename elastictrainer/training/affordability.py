@@ -46,4 +46,4 @@ def affordable_scheme(state: RunState, scheme: Scheme, shape: RunShape) -> Schem
         "the time allows the head alone, which is solved on the features of the images. "
         f"{more} other layers train as well"
     )
-    return schemes.create("traditional-tl")
+    return schemes.create("head-alone")

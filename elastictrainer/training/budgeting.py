@@ -70,16 +70,18 @@ class Budgeting:
     def calibrate(self, again: bool = False) -> None:
         """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
 
-        Where their time decides how long the run may take, it is a part of the run. `again`: although some
-        were timed.
+        Where their time decides how long the run may take, it is a part of the run. Where the head trains
+        alone, or they would take too much memory, their time is the profile's. `again`: although some were
+        timed.
         """
         state, model, policy = self._state, self._state.model, self._state.policy
         if policy is None or (not policy.selects and (policy.mask is None or policy.mask.all())):
             return
         if state.deadline is not None or (state.progress.full_ms and not again):
             return  # the budget does not depend on it, or is set
-        if self._memory is not None and self._memory.must_undo:
-            state.progress.full_ms.append(self._memory.profile.full_ms)  # more full steps would take too much
+        if state.head_alone or (self._memory is not None and not self._memory.times_full_steps):
+            if self._shape is not None:
+                state.progress.full_ms.append(self._shape.profile.full_ms)
             return
         with contextlib.ExitStack() as laps:
             variables, metrics = model.trainable_variables, self._steps.metrics

@@ -107,7 +107,9 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Pr
     if earlier:
         plan = dataclasses.replace(plan, starts=[])
     shape = None if profile is None else RunShape(profile, plan, cached, head)
-    scheme = affordable_scheme(state, wanted.scheme, shape) if by_clock and shape else wanted.scheme
+    scheme = wanted.scheme if limit is None else limit.scheme(wanted.scheme, solves=head is not None)
+    if by_clock and shape:
+        scheme = affordable_scheme(state, scheme, shape)
     policy = make_policy(
         scheme,
         wanted.selection,
@@ -124,7 +126,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Pr
 
     state.policy = policy
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
-    state.head_alone = wanted.scheme.selects and not scheme.selects
+    state.head_alone = not scheme.trains
     state.rates = _rates(state, plan, wanted.scheme.selects and by_clock and cached)
     cached_steps = CachedStepRunner(state, feed, graphs.steps, reuse)
     return Prepared(

@@ -41,7 +41,7 @@ class RunState:
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
         stopped: a callback has ended training; what is left is the end of its epoch.
-        head_alone: the time allows no more than to solve the head.
+        head_alone: the head is solved, and no step follows.
         cache_start: how the interval's cache began, as JSON values; None: there is none.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.

@@ -121,6 +121,8 @@ class Trainer:
         if memory is not None and self.selection.deterministic:
             raise UsageError("memory: what fits differs from run to run, which excludes deterministic=True.")
         HEAD.check(head)
+        if head != "solve" and not self.scheme.trains:
+            raise UsageError(f"the scheme {self.scheme_name} solves the head: it takes head='solve'.")
         self.head, self.rates, self.deadline = head, rates, deadline
         self._memory = memory
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse

@@ -11,10 +11,13 @@ from builders import invented_profile, small_network
 from elastictrainer import UsageError
 from elastictrainer.experiment import profiling
 from elastictrainer.experiment.quantities import parse_bytes
+from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
+from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
 from elastictrainer.training.memory_limit import MemoryLimit
+from elastictrainer.training.memory_needs import Room
 from log_lines import listen
 
 
@@ -39,24 +42,27 @@ def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
     assert line.endswith(f": {unused}")
 
 
-def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf):
-    model, optimizer = small_network(tf), optimizers.make("sgd")
+def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, optimizer, said = small_network(tf), optimizers.make("sgd"), listen()
     images = tf.zeros((4, 8, 8, 3)), tf.zeros((4,), tf.int64)
+    settings, elastic = TrainSettings(calibration_seconds=0.0), schemes.create("elastic")
+    metadata = profiling.profile_metadata(settings, model, (8, 8, 3), 2)
 
-    def limited(limit):
+    def obtained(limit, solves=True):
         resident.keep_nothing()
-        profile = profiling.make_profile(
-            model, images, optimizer, {}, limit, warmup_steps=1, steps=2, calibrate_s=0
-        )
-        return MemoryLimit(limit, profile, model, optimizer, ReuseSettings())
+        room = Room(limit, elastic, solves)
+        return profiling.obtain_profile(settings, model, metadata, lambda: images, optimizer, True, room=room)
 
     try:
-        with pytest.raises(UsageError, match="too little for this model") as refused:
-            limited(1e6)
-        least = parse_bytes(re.search(r"The least, .*, is (.*)\.$", str(refused.value))[1])
-        assert limited(least).examples >= 1
-        with pytest.raises(UsageError, match="too little for this model"):
-            limited(least - 100e6)
+        with pytest.raises(UsageError, match="The least, with the head alone in training, is"):
+            obtained(1e6)
+        with pytest.raises(UsageError, match="The least, with the last layers alone in training") as refused:
+            obtained(1e6, solves=False)
+        least = parse_bytes(re.search(r"is (\S+)\.$", str(refused.value))[1])
+        assert obtained(least - 100e6) is None and "the head alone is solved" in said[-1]
+        profile = obtained(least)
+        assert MemoryLimit(least, profile, model, optimizer, ReuseSettings()).scheme(elastic, True).selects
     finally:
         resident.keep_as_usual()
 

@@ -1,6 +1,7 @@
 """A run within a limit of memory: what it does less of, what it says, and what it refuses."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -8,13 +9,16 @@ import pytest
 pytest.importorskip("tensorflow")
 from builders import ArrayData, image_batch, invented_profile, small_network, train_classifier
 from elastictrainer import Trainer, UsageError
+from elastictrainer.experiment.quantities import parse_bytes
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
+from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
-from elastictrainer.training import memory_limit
+from elastictrainer.training import memory_limit, memory_needs
 from elastictrainer.training.memory_limit import MemoryLimit
+from log_lines import listen
 
 _MB = 1e6
 
@@ -45,7 +49,7 @@ def limit_of(model, above, reuse=None, **options):
     optimizers.build(optimizer, model.trainable_variables)
     resident.give_back()
     profile = with_memory(invented_profile(model), **options)
-    limit = (resident.resident_bytes() + above) / memory_limit.usable(1.0)
+    limit = (resident.resident_bytes() + above) / memory_needs.usable(1.0)
     return MemoryLimit(limit, profile, model, optimizer, reuse or ReuseSettings())
 
 
@@ -85,22 +89,44 @@ def test_the_cache_gets_a_quarter_of_what_the_cheapest_step_leaves(model):
     assert limit.cache_bytes == pytest.approx(left / 4, rel=0.02)
     assert limit.reuse.kept_bytes == limit.cache_bytes
     assert limit_of(model, 1000 * _MB, ReuseSettings(memory=5)).reuse.kept_bytes == 5
-    assert limit.step_bytes + limit.cache_bytes + 50 * _MB == pytest.approx(memory_limit.usable(limit._limit))
+    assert limit.step_bytes + limit.cache_bytes + 50 * _MB == pytest.approx(memory_needs.usable(limit._limit))
 
 
-def test_the_file_of_a_large_model_counts_as_keras_makes_it_in_memory(model, monkeypatch):
-    small = limit_of(model, 1000 * _MB)
-    monkeypatch.setattr(memory_limit, "file_bytes", lambda variables, optimizer: 450.0 * _MB)
-    large = limit_of(model, 1000 * _MB)
-    taken = small.step_bytes + small.cache_bytes - large.step_bytes - large.cache_bytes
-    assert taken == pytest.approx((450 - 50) * _MB, rel=0.02), "50 MB are for a small one, and minibatches"
-    with pytest.raises(UsageError, match="least"):
-        limit_of(model, 450 * _MB)
+def test_less_and_less_trains_within_less_and_less(model):
+    """A step of one tensor takes 40 MB, scores 100 MB for one example; 50 MB are for minibatches."""
+    elastic, said = schemes.create("elastic"), listen()
+
+    def scheme(above, solves=True):
+        return limit_of(model, above * _MB).scheme(elastic, solves)
+
+    assert scheme(190) is elastic and not said
+    assert scheme(125).solver is schemes.create("freeze-below").solver
+    assert "the last layers train. With" in said.pop()
+    assert isinstance(scheme(70), schemes.HeadAlone)
+    assert "the head alone is solved" in said.pop()
+    with pytest.raises(UsageError, match=r"least, with the head alone in training, is [\d.]+GB\."):
+        scheme(20)
+    with pytest.raises(UsageError, match=r"least, with the last layers alone in training, is [\d.]+GB\."):
+        scheme(70, solves=False)
 
 
-def test_too_little_is_refused_with_the_least_to_ask_for(model):
-    with pytest.raises(UsageError, match=r"least.* [\d.]+GB\."):
-        limit_of(model, 60 * _MB)
+def test_the_least_that_is_named_is_enough(model):
+    for above, solves in ((20, True), (70, False)):
+        with pytest.raises(UsageError) as refused:
+            limit_of(model, above * _MB).scheme(schemes.create("elastic"), solves)
+        least = parse_bytes(re.search(r"is (\S+)\.$", str(refused.value))[1])
+        limit_of(model, least - resident.resident_bytes()).scheme(schemes.create("elastic"), solves)
+
+
+def test_a_scheme_without_scores_needs_no_room_for_them(model):
+    freeze_below = schemes.create("freeze-below")
+    assert limit_of(model, 125 * _MB).scheme(freeze_below, True) is freeze_below
+
+
+def test_full_steps_are_not_timed_where_none_fits(model):
+    assert limit_of(model, 1000 * _MB).times_full_steps
+    limit = limit_of(model, 125 * _MB)
+    assert not limit.times_full_steps and limit.cache_bytes >= 0
 
 
 def test_a_profile_without_memory_is_refused(model):
@@ -119,9 +145,9 @@ def test_memory_excludes_deterministic(model):
 
 
 def test_what_is_asked_for_is_rounded_up():
-    assert memory_limit.size_to_ask_for(1.301e9) == "1.4GB"
-    size = 1e9 * float(memory_limit.size_to_ask_for(2e9)[:-2])
-    assert 2.02e9 <= memory_limit.usable(size) < 2.07e9, "two processes that do the same differ by some"
+    assert memory_needs.size_to_ask_for(1.301e9) == "1.4GB"
+    size = 1e9 * float(memory_needs.size_to_ask_for(2e9)[:-2])
+    assert 2.02e9 <= memory_needs.usable(size) < 2.07e9, "two processes that do the same differ by some"
 
 
 def test_a_run_that_will_not_fit_is_told_what_to_ask_for(model, monkeypatch):

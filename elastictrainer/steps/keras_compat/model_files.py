@@ -55,7 +55,7 @@ def save_model(model: tf.keras.Model, path: Path, comment: str = "") -> None:
 
     Weights go to the disk one by one: Keras makes that part of the archive in memory.
     """
-    saving = sys.modules[_SAVING]
+    saving: Any = sys.modules[_SAVING]
     store = saving.H5IOStore
     with atomic_write(path) as unfinished, tempfile.TemporaryDirectory(".part", ".", path.parent) as folder:
 
