@@ -29,8 +29,9 @@ from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.memory_needs import Needs, Room, copied_bytes, must_undo, usable
 
 PROFILES = Path("profiles")
-_OTHER_STEPS = 3  # compiled steps held with the full one while selections are timed, and one to spare
-_UNSEEN = 100e6  # bytes that steps of ViT took beyond the sum
+# Beyond the full step: the steps held with it while selections are timed, and one to spare; or graphs, of a
+# step that undoes its updates. Steps on one image of MobileNetV2 and ViT took 130 MB more.
+_OTHER_STEPS, _GRAPHS, _UNSEEN = 3.0, 2.5, 130e6
 _LEFT = 170e6  # bytes that a profile of MobileNetV2 left resident, or found that a graph takes more
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
@@ -127,8 +128,8 @@ def obtain_profile(
         if not short:
             require_writable_profile(path)
         minibatch = batch()
-        within = None if room is None else _fitting_examples(model, optimizer, minibatch, room)
-        if within == 0:
+        within = None if room is None else _within(model, optimizer, minibatch, room)
+        if room is not None and within is None:
             return None
         profile = make_profile(model, minibatch, optimizer, metadata, within, **options)
         # A device may be too slow to calibrate in the time that there is.
@@ -165,30 +166,37 @@ def require_writable_profile(path: Path) -> None:
     require_writable(path.parent, f"cannot write the profile {path}")
 
 
-def _fitting_examples(model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any], room: Room) -> int:
-    """Return how many examples of `batch` a profile within a limit can be measured on.
+class Within(NamedTuple):
+    """How a profile is made in a process with a limit: on how many examples, and whether steps `undo`."""
 
-    0: none, and the head trains alone; UsageError with the least where that does not fit.
+    examples: int
+    undo: bool
+
+
+def _within(model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any], room: Room) -> Optional[Within]:
+    """Return how a profile is made within a limit, on a part of `batch` if need be.
+
+    None: there is no room for it, and the head trains alone; UsageError with the least where not even that
+    fits.
     """
-    objective = Objective(model, classification_loss())
     variables = model.trainable_variables
     optimizers.build(optimizer, variables)
+    objective = Objective(model, classification_loss())
     memory = predicted(CompiledStep(objective, optimizer, variables), batch)
     if memory is None:
-        return int(batch[0].shape[0])
-    every = np.ones(len(variables), bool)
+        return Within(int(batch[0].shape[0]), False)
+    every, most = np.ones(len(variables), bool), usable(room.limit)
     needs = Needs.of(memory, every, copied_bytes(variables, optimizer))
-    others = _OTHER_STEPS * (float(memory.graph.amount.sum()) + memory.always)
-    if must_undo(variables):
-        memory, others = memory.undone(), _UNSEEN  # no selection is timed
-    # The run comes after the profile: what it needs is said now, not when the profile is made.
-    least = max(memory.for_batch(1).total(every) + others, needs.layers + _LEFT)
-    most = usable(room.limit)
-    if least <= most:
-        return memory.largest_batch(every, most - others)
-    scores = max(least, needs.scores + _LEFT)
-    replace(needs, layers=least, scores=scores).scheme(room)
-    return 0
+    graph = float(memory.graph.amount.sum())
+    for undo in [True] if must_undo(variables) else [False, True]:
+        step = memory.undone() if undo else memory
+        others = _UNSEEN + (_GRAPHS * graph if undo else _OTHER_STEPS * (graph + memory.always))
+        # The run comes after the profile: what it needs is said now, not when the profile is made.
+        least = max(step.for_batch(1).total(every) + others, needs.layers + _LEFT)
+        if least <= most:
+            return Within(step.largest_batch(every, most - others), undo)
+    replace(needs, layers=least, scores=max(least, needs.scores + _LEFT)).scheme(room)
+    return None
 
 
 def _example_ms(step: CompiledStep, batch: Tuple[Any, Any]) -> float:
@@ -204,26 +212,25 @@ def make_profile(
     batch: Tuple[Any, Any],
     optimizer: Any,
     metadata: Dict[str, Any],
-    within: Optional[int] = None,
+    within: Optional[Within] = None,
     **options: Any,
 ) -> Profile:
     """Profile `model` as it will be trained, and say what could not be measured.
 
-    `within`: examples that there is room for in a process with a limit; times are scaled then.
+    `within`: of a process with a limit. Times on fewer examples than those of `batch` are scaled.
     """
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     objective = Objective(model, classification_loss())
     examples = int(batch[0].shape[0])
-    fitting = examples if within is None else within
+    fitting, undo = within or (examples, False)
     if fitting < examples:
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]
-    options["undo"] = within is not None and must_undo(model.trainable_variables)
-    options.update(metrics=(accuracy,), metadata=metadata)
+    options.update(metrics=(accuracy,), metadata=metadata, undo=undo)
     profile = profile_model(model, objective, batch, optimizer, **options)
     profile = with_reuse_costs(profile, objective, optimizer, batch)
     if fitting < examples:
-        if fitting > 1 and not options["undo"]:
+        if fitting > 1 and not undo:
             step = CompiledStep(objective, optimizer, model.trainable_variables, (accuracy,))
             profile.metadata["example_ms"] = _example_ms(step, batch)
         profile = for_batch(profile, fitting, examples)

@@ -69,9 +69,10 @@ def predicted(step: CompiledStep, batch: Any) -> Optional[StepMemory]:
         step: of all tensors; it is traced for that.
         batch: inputs and labels.
     """
-    step.trace(*batch)
     resident.give_back()
-    return step_memory(step, batch, Measured(resident.resident_bytes()))
+    measured = Measured(resident.resident_bytes())
+    step.trace(*batch)
+    return step_memory(step, batch, measured)
 
 
 def step_memory(step: CompiledStep, batch: Any, measured: Measured) -> Optional[StepMemory]:
