@@ -124,13 +124,13 @@ def obtain_profile(
         LOG.info(f"profile: {path}")
     elif wanted:
         short, options = effort(settings)
-        LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         if not short:
             require_writable_profile(path)
         minibatch = batch()
         within = None if room is None else _within(model, optimizer, minibatch, room)
         if room is not None and within is None:
             return None
+        LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         profile = make_profile(model, minibatch, optimizer, metadata, within, **options)
         # A device may be too slow to calibrate in the time that there is.
         short |= bool(settings.calibration_seconds and not profile.metadata["calibration_seconds"])

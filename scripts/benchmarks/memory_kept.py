@@ -28,7 +28,8 @@ from elastictrainer.runs import environment
 from elastictrainer.runs.files import write_csv, write_json
 from elastictrainer.runs.run_folder import RunFolder
 
-_COLUMNS = ("model", "run", "memory", "peak", "in_group", "status", "accuracy", "said")
+_COLUMNS = ("model", "run", "memory", "peak", "in_group", "status", "accuracy", "trained", "said")
+_TRAINED = {"the head alone is solved": "head", "the last layers train": "last layers"}
 _LEAST = re.compile(r"The least, .*, is ([\d.]+GB)")
 _KILLED = -9
 
@@ -69,7 +70,9 @@ def control_group(limit: int) -> Iterator[Optional[Path]]:
 
 
 def measured(command: List[str], group: Optional[Path]) -> Dict[str, Any]:
-    """Run a command in a control group; returns its status, its peak in bytes and the last line it wrote."""
+    """Run a command in a control group; returns its status, its peak in bytes, what it trained, and the last
+    line that it wrote where it failed.
+    """
 
     def enter() -> None:
         if group is not None:
@@ -89,8 +92,10 @@ def measured(command: List[str], group: Optional[Path]) -> Dict[str, Any]:
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         lines = output.read().strip().splitlines()
+    prepared = [trained for line in lines for said, trained in _TRAINED.items() if said in line]
     return {
         "status": process.returncode,
+        "trained": "" if process.returncode else prepared[-1] if prepared else "selected tensors",
         "peak": 1024 * usage.ru_maxrss,
         "in_group": group is not None,
         "said": lines[-1] if lines and process.returncode else "",
@@ -121,7 +126,7 @@ def runs(model: str, images: Path, options: Any, folder: Path) -> Iterator[Dict[
     asked = {size: parse_bytes(size) for size in options.sizes}
     if options.shares:
         full = train(model, images, options, None, folder)
-        yield {"model": model, "run": "full training", "memory": None, **full}
+        yield {"model": model, "run": "full training", "memory": None, **full, "trained": "all tensors"}
         asked = {**{f"{share:g} of full": int(share * full["peak"]) for share in options.shares}, **asked}
     for name, memory in asked.items():
         row = train(model, images, options, memory, folder)
@@ -138,7 +143,7 @@ def show(row: Dict[str, Any]) -> None:
     memory = f"{row['memory'] / 1e9:.2f}" if row["memory"] else ""
     ended = "killed" if row["status"] == _KILLED else f"{row.get('accuracy', 0):.1%}"
     print(
-        f"{row['model']:<13}{row['run']:<22}{memory:>8}{row['peak'] / 1e9:>8.2f}  "
+        f"{row['model']:<13}{row['run']:<22}{memory:>8}{row['peak'] / 1e9:>8.2f}  {row['trained']:<18}"
         + (row["said"] if row["status"] not in (0, _KILLED) else ended),
         flush=True,
     )
@@ -189,7 +194,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="memory-kept-") as scratch:
         images = few(Path(options.images).resolve(), Path(scratch, "images"), options.classes, options.each)
         folder = Path(scratch, "run")
-        print(f"{'model':<13}{'run':<22}{'--memory':>8}{'peak GB':>8}  accuracy")
+        print(f"{'model':<13}{'run':<22}{'--memory':>8}{'peak GB':>8}  {'trained':<18}accuracy")
         for model in options.models:
             for row in runs(model, images, options, folder):
                 show(row)

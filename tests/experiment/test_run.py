@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from elastictrainer import RunError, UsageError
+from elastictrainer.experiment import profiling
 from elastictrainer.experiment.labelled import labelled_of_run
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.runs import resident
 from elastictrainer.runs.run_folder import RunFolder
 
 
@@ -69,6 +71,19 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
         "written: ",
     ):
         assert words in said
+
+
+def test_where_no_full_step_fits_the_head_alone_is_solved(settings, run, monkeypatch):
+    chosen = settings(scheme="elastic", memory="64GB", epochs=2, interval=None)
+    monkeypatch.setattr(profiling, "_within", lambda *arguments: None)
+    try:
+        summary = train(chosen, run, resume=False)
+    finally:
+        resident.keep_as_usual()
+    assert summary["scheme"] == "head-alone" and summary["steps"] == 1
+    assert summary["full_step_ms"] is None and summary["selections"] == 0
+    assert run.metrics()[0]["test_accuracy"] == summary["accuracy"]
+    assert TrainSettings(**run.config()) == chosen and not run.profile_path.exists()
 
 
 def test_a_finished_run_is_resumed_to_its_figures_left_alone_by_bad_requests_and_replaced(settings, run):
