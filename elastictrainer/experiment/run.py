@@ -101,7 +101,7 @@ def _train(
     deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, more)
     chosen = settings
     if limit is not None and profile is None:
-        chosen, limit = dataclasses.replace(settings, scheme="head-alone", reuse="off"), None
+        chosen, limit = dataclasses.replace(settings, scheme="head-alone"), None
     trainer = _trainer(
         chosen,
         run,

@@ -31,6 +31,11 @@ def check_together(settings: TrainSettings) -> None:
             f"--memory {settings.memory} selects what fits, and {settings.scheme} selects nothing: leave it "
             "out, or take --scheme elastic."
         )
+    if settings.scheme == "head-alone" and settings.head_init != "solve":
+        raise UsageError(
+            f"--scheme head-alone solves the head, and --head-init {settings.head_init} leaves it: leave one of "
+            "them out."
+        )
     if settings.optimizer == "adam" and settings.weight_decay not in (0, TrainSettings.weight_decay):
         raise UsageError(
             f"adam has no --weight-decay ({settings.weight_decay:g}): leave it out, or take --optimizer "

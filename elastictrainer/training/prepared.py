@@ -133,7 +133,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Pr
         compiled=graphs,
         source=StepSource(state, feed, cached_steps, graphs.steps),
         cached_steps=cached_steps,
-        intervals=Intervals(state, cached_steps if cached else None, head),
+        intervals=Intervals(state, cached_steps if cached and scheme.trains else None, head),
         budgeting=Budgeting(state, feed, graphs.steps, shape, limit),
         opening=_opening(state, policy, head, carried),
     )

@@ -7,7 +7,7 @@ import pytest
 from elastictrainer import UsageError
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import refuse_inapplicable
+from elastictrainer.experiment.settings_checks import check_together, refuse_inapplicable
 from log_lines import listen
 
 
@@ -57,3 +57,9 @@ def test_a_file_that_names_the_model_is_held_to_it(tmp_path):
 def test_a_file_for_another_model_serves_and_it_is_said_what_is_left_out():
     (line,) = check("--config", "configs/paper.yaml", "--model", "nets:mine")
     assert "head_init, augment " in line and "nets:mine" in line
+
+
+def test_a_head_that_is_trained_alone_is_solved():
+    check_together(TrainSettings(scheme="head-alone"))
+    with pytest.raises(UsageError, match="--head-init zeros leaves it"):
+        check_together(TrainSettings(scheme="head-alone", head_init="zeros"))
