@@ -6,7 +6,7 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple
 from elastictrainer.data import demo_digits, hugging_face, tfds_data, user_data
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import class_folders, read_classes, read_folder
-from elastictrainer.data.parts import PARTS, UNSPLIT, by_part, split_dataset
+from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import ArraySplit, Split
 from elastictrainer.data.tfds_data import TFDS_CLASSES
@@ -86,25 +86,11 @@ def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
             return read_folder(path, reading)
         names = class_folders(path)
         return names, {UNSPLIT: read_classes(path, names, reading)}
-    whole: Split
     if path.suffix == ".csv":
-        names, whole, part_of = user_data.read_table(path, reading)
-    elif path.suffix == ".npz":
-        names, whole, part_of = user_data.read_arrays(path)
-    else:
-        raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
-    parts = by_part(whole, part_of)
-    if UNSPLIT not in parts:
-        _require_classes(path, names, parts)
-    return names, parts
-
-
-def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Split]) -> None:
-    """Raise UsageError if a class is missing from a part."""
-    expected = [part for part in PARTS if part in parts or part == "train"]
-    for label, name in enumerate(names):
-        if not all(part in parts and (parts[part].labels == label).any() for part in expected):
-            raise UsageError(f"{path}: class {name!r} is not in all of {', '.join(expected)}.")
+        return user_data.read_table(path, reading)
+    if path.suffix == ".npz":
+        return user_data.read_arrays(path)
+    raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
 
 
 def classes_of(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:

@@ -109,9 +109,3 @@ def stratified_mask(
         wanted[label] = min(max(1, round(fraction * len(members))), len(members) - 1)
         apart[random.choice(members, wanted[label], replace=False)] = True
     return apart if groups is None else grouped_mask(labels, groups, names, wanted, random, option)
-
-
-def by_part(whole: Split, part_of: Sequence[str]) -> Dict[str, Split]:
-    """Return the parts that `part_of`, (n,) str, names, in the order of PARTS."""
-    of = np.asarray(part_of)
-    return {part: whole.subset(of == part) for part in (*PARTS, UNSPLIT) if (of == part).any()}
