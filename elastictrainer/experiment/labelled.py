@@ -3,19 +3,18 @@
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 import numpy as np
 
 from elastictrainer.data import datasets, fingerprint, gone
 from elastictrainer.data.parts import PARTS, UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
-from elastictrainer.data.splits import Split, decoded
+from elastictrainer.data.splits import Split
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.runs.environment import processors
 from elastictrainer.runs.run_folder import RunFolder
 
 
@@ -117,15 +116,3 @@ def _chosen(name: str, names: Sequence[str], parts: Dict[str, Split], part: Opti
         there = ", ".join(parts) if UNSPLIT not in parts else "no parts: leave out --part to use all images"
         raise UsageError(f"{name} has no part {part!r}; it has {there}.")
     return Labelled(name, part, names, parts[part])
-
-
-def training_sample(run: RunFolder, size: Tuple[int, int], count: int = 100) -> np.ndarray:
-    """Draw `count` training images of a run's own data, or as many as there are, the same ones each time.
-
-    Returns (n, H, W, 3) uint8 of the `size` (H, W), in their stored order. UsageError where the data is gone
-    or has changed, RunError where an image cannot be decoded.
-    """
-    split = labelled_of_run(run, "train").split
-    chosen = np.zeros(split.count, bool)
-    chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:count]] = True
-    return decoded(split.subset(chosen), size, processors())

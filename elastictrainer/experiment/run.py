@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 import sys
@@ -15,13 +14,12 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.reading import Reading
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, ending, keeping, memory, profiling
+from elastictrainer.experiment.exporting import export_run
 from elastictrainer.experiment.inputs import Inputs, load_inputs
-from elastictrainer.experiment.labelled import training_sample
 from elastictrainer.experiment.quantities import parse_bytes, parse_seconds
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_writable
-from elastictrainer.models.export import export_run
 from elastictrainer.models.solved_head import hold
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
@@ -127,8 +125,7 @@ def _train(
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
     if settings.export and not (group and group.rank):
-        sample = functools.partial(training_sample, run)
-        for path in export_run(run, settings.export.split(","), trust=True, sample=sample):  # just written
+        for path in export_run(run, settings.export.split(","), trust=True):  # just written
             print(f"written: {path}")
     summary: Dict[str, Any] = history.elastic
     return summary

@@ -3,7 +3,6 @@
 TensorFlow is loaded when what is asked for has been checked.
 """
 
-import functools
 import os
 import re
 import time
@@ -82,11 +81,9 @@ def _finish_exports(run: RunFolder, settings: TrainSettings) -> None:
         print(f"{run.path} is finished; there is nothing to resume.")
         return
     load_tensorflow()
-    from elastictrainer.experiment.labelled import training_sample
-    from elastictrainer.models.export import export_run
+    from elastictrainer.experiment.exporting import export_run
 
-    sample = functools.partial(training_sample, run)
-    for path in export_run(run, missing, trust=settings.trust_model, sample=sample):
+    for path in export_run(run, missing, trust=settings.trust_model):
         print(f"written: {path}")
 
 
