@@ -39,13 +39,13 @@ def load(
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder
             or file, fewer than two classes, a part asked for where there is one, or none to test on.
     """
-    names, parts = parts_of(name, data_dir, reading)
+    names, parts = load_parts(name, data_dir, reading)
     parts = split_dataset(name, names, parts, test_split, validation_split, seed)
     splits = parts["train"], parts["test"]
     return ImageData(name, tuple(names), *splits, batch_size, image_size, seed, val_split=parts.get("val"))
 
 
-def parts_of(
+def load_parts(
     name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None
 ) -> Tuple[Sequence[str], Dict[str, Split]]:
     """Return a data set's class names, and its parts as they come: train, test and val, or UNSPLIT alone.
@@ -93,8 +93,8 @@ def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
     raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
 
 
-def classes_of(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
+def count_classes(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
     """Return the number of classes of a data set, without fetching one of tensorflow-datasets."""
     if _of_tfds(name):
-        return tfds_data.classes_of(name.removeprefix(TFDS), data_dir)
-    return len(parts_of(name, data_dir, reading)[0])
+        return tfds_data.count_classes(name.removeprefix(TFDS), data_dir)
+    return len(load_parts(name, data_dir, reading)[0])

@@ -29,8 +29,8 @@ class ImageData:
         seed: of the order of training images.
         shard: k and n: of every minibatch, only each n-th image from number k on; one process' share.
         val_split: the images that choose the best weights; None: they are not chosen.
-        evaluated: images of a minibatch that is evaluated.
-        old: images of earlier runs' data to evaluate on as well, by part (test, val).
+        evaluation_batch_size: of testing and validation.
+        old_splits: images of earlier runs' data to evaluate on as well, by part (test, val).
     """
 
     name: str
@@ -42,8 +42,8 @@ class ImageData:
     seed: int = 0
     shard: Tuple[int, int] = (0, 1)
     val_split: Optional[Split] = None
-    evaluated: int = 32
-    old: Mapping[str, Split] = field(default_factory=dict)
+    evaluation_batch_size: int = 32
+    old_splits: Mapping[str, Split] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         broken = [name for name in self.class_names if not name.strip() or not name.isprintable()]
@@ -149,20 +149,20 @@ class ImageData:
         """Read all test images as stored, or this process' part of them; the last minibatch may be smaller.
 
         `every`: read one of so many; what is stored by class then still has all classes. Where
-        there are `old` ones, too, each minibatch says as its third item whether it is of these.
+        there are `old_splits`, each minibatch says as its third item whether it is of these.
         """
-        yield from self._evaluated("test", every)
+        yield from self._in_part("test", every)
 
     def validation(self) -> Iterator[Tuple[Any, ...]]:
         """Return all images of the validation part, which must exist, as `test` does."""
-        yield from self._evaluated("val")
+        yield from self._in_part("val")
 
     def evaluated_count(self, part: str) -> int:
         """Return how many images of a part are evaluated, those of earlier runs' data included."""
-        return self.splits[part].count + (self.old[part].count if part in self.old else 0)
+        return self.splits[part].count + (self.old_splits[part].count if part in self.old_splits else 0)
 
-    def _evaluated(self, part: str, every: int = 1) -> Iterator[Tuple[Any, ...]]:
-        new, old = self.splits[part], self.old.get(part)
+    def _in_part(self, part: str, every: int = 1) -> Iterator[Tuple[Any, ...]]:
+        new, old = self.splits[part], self.old_splits.get(part)
         if old is None:
             yield from self.stored(new, every)
             return
@@ -173,7 +173,7 @@ class ImageData:
     def stored(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
         """Return the images of `split`, as `test` does."""
         examples = split.ordered()(None).shard(every, 0).shard(self.shard[1], self.shard[0])
-        yield from self._read(self._decoded(examples, split, self.evaluated), split)
+        yield from self._read(self._decoded(examples, split, self.evaluation_batch_size), split)
 
     def _shuffled(
         self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0

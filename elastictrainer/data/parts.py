@@ -17,7 +17,7 @@ VALIDATION_NAMES = ("val", "valid", "validation")
 Part = TypeVar("Part")
 
 
-def of_splits(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
+def name_parts(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
     """Return the parts of a data set of a collection, by what is usual there.
 
     Returns train, test, and val, which is the split validation; where there is no test, validation is that.

@@ -28,10 +28,10 @@ class Reading:
         skip_damaged: decode every image, and leave out those that cannot be read, instead of refusing them.
         left_out: the files that are left out; those that `skip_damaged` finds are added.
         damaged: the files that an interrupted run named as damaged. Of these, one that was deleted counts
-            as there still, see `gone.without`.
+            as there still, see `missing_files.replace_missing`.
         advice: for the user, about damaged images.
         label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes. A
-            `UsageError` of `datasets.parts_of` where it is given for other data.
+            `UsageError` of `datasets.load_parts` where it is given for other data.
     """
 
     skip_damaged: bool = False

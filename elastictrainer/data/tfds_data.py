@@ -85,7 +85,7 @@ class TfdsSplit(Split):
 
 
 def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    """Load class names and parts (see `parts.of_splits`); fetch the data set if need be.
+    """Load class names and parts (see `parts.name_parts`); fetch the data set if need be.
 
     Raises:
         UsageError: tensorflow-datasets has no such name, it holds no labelled images, or cannot be fetched.
@@ -104,7 +104,7 @@ def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str,
     return _parts(builder, name)
 
 
-def classes_of(name: str, data_dir: Optional[str] = None) -> int:
+def count_classes(name: str, data_dir: Optional[str] = None) -> int:
     """Return the number of classes of a data set, which is not fetched; UsageError as from `load_named`."""
     return TFDS_CLASSES.get(name) or len(_builder(name, data_dir).info.features["label"].names)
 
@@ -154,4 +154,4 @@ def _parts(builder: Any, name: str) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     first = splits["test"].ordered()(None).take(1) if "test" in splits else ()
     if any(example["label"] < 0 for example in first):
         del splits["test"]
-    return builder.info.features["label"].names, parts.of_splits(name, splits)
+    return builder.info.features["label"].names, parts.name_parts(name, splits)

@@ -40,7 +40,7 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     named = settings.dataset
     if settings.classes and not (dataset_given and (named in datasets.TFDS_CLASSES or Path(named).exists())):
         return settings.classes
-    found = datasets.classes_of(named, settings.data_dir, reading(settings))
+    found = datasets.count_classes(named, settings.data_dir, reading(settings))
     _agree(settings, found)
     return found
 

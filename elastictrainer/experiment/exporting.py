@@ -7,7 +7,7 @@ import numpy as np
 
 from elastictrainer.data.pictures import preprocessing
 from elastictrainer.data.splits import decoded
-from elastictrainer.experiment.labelled import labelled_of_run
+from elastictrainer.experiment.labelled_images import load_run_images
 from elastictrainer.models import model_file, zoo
 from elastictrainer.models.export import FULL_INT8, export, require_free
 from elastictrainer.registry import EXPORT, EXPORT_FILES
@@ -98,7 +98,7 @@ def _training_sample(run: RunFolder, size: Tuple[int, int]) -> np.ndarray:
     They are in their stored order. UsageError where the data is gone or has changed, RunError where an image
     cannot be decoded.
     """
-    split = labelled_of_run(run, "train").split
+    split = load_run_images(run, "train").split
     chosen = np.zeros(split.count, bool)
     chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:_SAMPLE]] = True
     return decoded(split.subset(chosen), size, processors())

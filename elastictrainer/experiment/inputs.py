@@ -5,7 +5,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.data import fingerprint, gone
+from elastictrainer.data import fingerprint, missing_files
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.kept_images import KeptImages
 from elastictrainer.data.parts import PARTS
@@ -13,7 +13,7 @@ from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly, keeping
-from elastictrainer.experiment.labelled import require_unchanged
+from elastictrainer.experiment.labelled_images import require_unchanged
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import warm_start
 from elastictrainer.runs import ownership
@@ -63,7 +63,7 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
         require_unchanged(
             run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
         )
-        data = gone.without(data)
+        data = missing_files.replace_missing(data)
     noteworthy = remarks(data)
     if reading.left_out:
         left_out = abbreviated(reading.left_out)
@@ -86,8 +86,8 @@ def _model_and_images(
             settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
         model = assembly.make_model(settings, len(data.class_names))
     data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
-    kept = keeping.kept_of(settings, run, resume, data)
-    data = keeping.with_old(settings, data.in_memory() if settings.cache == "memory" else data, kept)
+    kept = keeping.images_to_keep(settings, run, resume, data)
+    data = keeping.add_earlier(settings, data.in_memory() if settings.cache == "memory" else data, kept)
     if group:
         data = dataclasses.replace(data, shard=(group.rank, group.count))
         group.broadcast_variables(model.variables)

@@ -88,7 +88,9 @@ def _train(
     record = RunRecord(run, seed=settings.seed)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     if limit is not None:  # a forward pass of training fits; one of the usual 32 images may not
-        data = dataclasses.replace(data, evaluated=min(data.evaluated, settings.batch_size))
+        data = dataclasses.replace(
+            data, evaluation_batch_size=min(data.evaluation_batch_size, settings.batch_size)
+        )
     image_s = ending.evaluating_s(settings, profile)
     one_of = 1
     if settings.time and data.val_split is None:
@@ -183,7 +185,7 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
     if settings.init_from and RunFolder(settings.init_from).class_names() == list(data.class_names):
         return "keep"
     try:
-        hold(model, keeping.old_classes(settings))
+        hold(model, keeping.earlier_class_count(settings))
     except UsageError as error:
         print(f"note: {error}")
         return "keep"

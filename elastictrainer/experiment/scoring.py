@@ -11,7 +11,7 @@ import tensorflow as tf
 from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.splits import Split, stored, unreadable
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.labelled import Labelled
+from elastictrainer.experiment.labelled_images import LabelledImages
 from elastictrainer.models.predictor import Predictor
 from elastictrainer.runs import environment, ownership
 from elastictrainer.runs.files import write_csv, write_json
@@ -63,7 +63,7 @@ class Scores:
         model: the file or folder that it is from.
     """
 
-    data: Labelled
+    data: LabelledImages
     class_names: Sequence[str]
     labels: np.ndarray
     probabilities: np.ndarray
@@ -80,9 +80,9 @@ class Scores:
         return float((self.predicted == self.labels).mean())
 
     @property
-    def apart(self) -> Dict[str, float]:
+    def old_and_new(self) -> Dict[str, float]:
         """Return `accuracy_old` and `accuracy_new`, of what was known before and not; empty without both."""
-        old = self.data.old
+        old = self.data.is_old
         if old is None or old.all() or not old.any():
             return {}
         right = self.predicted == self.labels
@@ -137,13 +137,13 @@ class Scores:
             "images": len(self.labels),
             "classes": len(self.class_names),
             "accuracy": self.accuracy,
-            **self.apart,
+            **self.old_and_new,
             "top_5_accuracy": self.top_5_accuracy,
             **macro,
         }
 
 
-def score(predictor: Predictor, data: Labelled, image_size: Optional[int] = None) -> Scores:
+def score(predictor: Predictor, data: LabelledImages, image_size: Optional[int] = None) -> Scores:
     """Classify all images of `data`; UsageError where it has classes that the classifier does not know."""
     found = np.concatenate([rows for _, rows in probabilities(predictor, data.split, image_size)])
     names = predictor.names(found.shape[1])

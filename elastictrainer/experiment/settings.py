@@ -179,7 +179,7 @@ class TrainSettings(CommonSettings):
         None,
         "limit of the whole process (1GB), or auto: three quarters of the free memory (elastic schemes, "
         "freeze-below)",
-        check=quantities.limit_of,
+        check=quantities.parse_limit,
         metavar="SIZE",
     )
     interval: Optional[int] = setting(

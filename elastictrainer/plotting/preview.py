@@ -73,7 +73,7 @@ def data(settings: TrainSettings) -> Drawing:
 def _training_images(settings: TrainSettings) -> Tuple[Sequence[str], Split]:
     """Return class names and training images; all images of data that has no parts, and is given none."""
     reading = dataclasses.replace(assembly.reading(settings), skip_damaged=settings.skip_damaged)
-    names, own = datasets.parts_of(settings.dataset, settings.data_dir, reading)
+    names, own = datasets.load_parts(settings.dataset, settings.data_dir, reading)
     if "test" not in own and settings.test_split is None and settings.validation_split is None:
         return names, own[UNSPLIT] if UNSPLIT in own else own["train"]
     shares = settings.test_split, settings.validation_split, settings.seed

@@ -63,8 +63,8 @@ def test_tensors_are_scored_on_minibatches_of_an_order_of_their_own(tf):
 
 
 def test_all_test_images_come_as_stored(tf):
-    assert numbers(make(evaluated=2).test()) == [[0, 1], [2, 3], [4]]
-    assert numbers(make(evaluated=2).test(every=2)) == [[0, 2], [4]]
+    assert numbers(make(evaluation_batch_size=2).test()) == [[0, 1], [2, 3], [4]]
+    assert numbers(make(evaluation_batch_size=2).test(every=2)) == [[0, 2], [4]]
 
 
 @pytest.mark.parametrize("first", [0, 1])

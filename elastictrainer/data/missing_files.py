@@ -13,7 +13,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
 
 
-def without(data: ImageData) -> ImageData:
+def replace_missing(data: ImageData) -> ImageData:
     """Return the data without files that are gone.
 
     Another training image of the class stands in for each, because the order of the others depends on their
@@ -34,7 +34,7 @@ def without(data: ImageData) -> ImageData:
     return replace(data, **now)
 
 
-def left(split: Split) -> Split:
+def without_missing(split: Split) -> Split:
     """Return the images of a split that are there."""
     missing = _missing(split)
     return split.subset(~missing) if missing.any() else split
