@@ -38,7 +38,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     import numpy as np
 
     from elastictrainer.data import pictures
-    from elastictrainer.data.image_folder import FolderSplit
+    from elastictrainer.data.file_split import FileSplit
     from elastictrainer.data.reading import abbreviated
     from elastictrainer.experiment import scoring
     from elastictrainer.models import predictor
@@ -52,7 +52,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         classifier = predictor.load(options.model, options.weights, options.trust_model)
         for problem in filter(None, problems.values()):
             print(f"et-predict: {problem}", file=sys.stderr)
-        split = FolderSplit(np.array(list(map(str, files))), np.arange(len(files)))
+        split = FileSplit(np.array(list(map(str, files))), np.arange(len(files)))
         wide = max(map(len, shown.values()))
         left = dict(enumerate(files))
         answers = scoring.probabilities(classifier, split, options.image_size, skip_damaged=True)

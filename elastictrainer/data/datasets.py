@@ -65,22 +65,22 @@ def load_parts(
         parts = {part: ArraySplit(*demo_digits.digits(part)) for part in ("train", "test")}
     elif name.startswith(HF):
         names, parts = hugging_face.load(name[len(HF) :], data_dir, reading)
-    elif _of_tfds(name):
+    elif _is_tfds(name):
         names, parts = tfds_data.load_named(name.removeprefix(TFDS), data_dir)
     else:
-        names, parts = _from_path(Path(name), reading)
+        names, parts = _load_path(Path(name), reading)
     if len(names) < 2:
         raise UsageError(f"{name} has {len(names)} class(es); classification needs at least two.")
     return names, dict(parts)
 
 
-def _of_tfds(name: str) -> bool:
+def _is_tfds(name: str) -> bool:
     return name in TFDS_CLASSES or name.startswith(TFDS)
 
 
-def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Split]]:
+def _load_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Split]]:
     if (path / "dataset_info.json").is_file():  # what a builder has written
-        return tfds_data.prepared(path)
+        return tfds_data.load_prepared(path)
     if path.is_dir():
         if any((path / part).is_dir() for part in ("train", "test")):
             return read_folder(path, reading)
@@ -95,6 +95,6 @@ def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
 
 def count_classes(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
     """Return the number of classes of a data set, without fetching one of tensorflow-datasets."""
-    if _of_tfds(name):
+    if _is_tfds(name):
         return tfds_data.count_classes(name.removeprefix(TFDS), data_dir)
     return len(load_parts(name, data_dir, reading)[0])

@@ -83,7 +83,7 @@ def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[
             f"hf:{source} cannot be loaded ({reason(error)}). It is a name in Hugging Face's hub, or a "
             "folder: one that save_to_disk has written, or one with .parquet files, or with images."
         ) from None
-    return _labelled(f"hf:{source}", tables, reading)
+    return _read_labels(f"hf:{source}", tables, reading)
 
 
 def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any]:
@@ -102,7 +102,9 @@ def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any
     return dict(read) if isinstance(read, dict) else {"train": read}
 
 
-def _labelled(name: str, tables: Dict[str, Any], reading: Reading) -> Tuple[List[str], Dict[str, HubSplit]]:
+def _read_labels(
+    name: str, tables: Dict[str, Any], reading: Reading
+) -> Tuple[List[str], Dict[str, HubSplit]]:
     """Return class names and splits of tables that hold an image and a label in each row."""
     import datasets
 

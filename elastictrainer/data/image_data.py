@@ -6,7 +6,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.splits import ArraySplit, IndexedSplit, Split, decoded, unreadable
+from elastictrainer.data.file_split import FileSplit
+from elastictrainer.data.splits import ArraySplit, Split, decode_all, read_error
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.environment import memory_bytes, processors
 
@@ -62,17 +63,6 @@ class ImageData:
                 f"--batch-size {self.batch_size} cannot be divided among {self.shard[1]} processes."
             )
 
-    def imbalance(self) -> str:
-        """Name the classes with the fewest and the most training images, if twice as many; else return ""."""
-        if not isinstance(self.train_split, IndexedSplit):  # to read all of it would take long
-            return ""
-        counts = np.bincount(self.train_split.labels, minlength=len(self.class_names))
-        few, many = int(counts.argmin()), int(counts.argmax())
-        if counts[many] < 2 * counts[few]:
-            return ""
-        fewest, most = (f"{counts[label]} ({self.class_names[label]})" for label in (few, many))
-        return f"training images by class: {fewest} to {most}"
-
     def class_weights(self) -> List[float]:
         """Return a weight for each label, so that all classes count alike; UsageError for one without images.
 
@@ -94,7 +84,7 @@ class ImageData:
 
         UsageError where they are there already, or do not fit; DataError where one cannot be decoded.
         """
-        if not all(hasattr(split, "files") for split in self.splits.values()):
+        if not all(isinstance(split, FileSplit) for split in self.splits.values()):
             raise UsageError(
                 "--cache is for images in files of their own (a folder, a .csv table); these are in memory, "
                 "or in the files of a collection."
@@ -107,7 +97,7 @@ class ImageData:
                 f"{there / 1e9:.1f} GB. Leave --cache out."
             )
         kept: Dict[str, Any] = {
-            f"{part}_split": ArraySplit(decoded(split, self.image_size, processors()), split.labels)
+            f"{part}_split": ArraySplit(decode_all(split, self.image_size, processors()), split.labels)
             for part, split in self.splits.items()
         }
         return replace(self, **kept)
@@ -164,13 +154,13 @@ class ImageData:
     def _in_part(self, part: str, every: int = 1) -> Iterator[Tuple[Any, ...]]:
         new, old = self.splits[part], self.old_splits.get(part)
         if old is None:
-            yield from self.stored(new, every)
+            yield from self.batches_of(new, every)
             return
         for is_old, split in ((False, new), (True, old)):
-            for images, labels in self.stored(split, every):
+            for images, labels in self.batches_of(split, every):
                 yield images, labels, is_old
 
-    def stored(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
+    def batches_of(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
         """Return the images of `split`, as `test` does."""
         examples = split.ordered()(None).shard(every, 0).shard(self.shard[1], self.shard[0])
         yield from self._read(self._decoded(examples, split, self.evaluation_batch_size), split)
@@ -204,4 +194,4 @@ class ImageData:
         try:
             yield from dataset
         except tf.errors.OpError as error:
-            raise unreadable(split, error) from None
+            raise read_error(split, error) from None

@@ -6,6 +6,7 @@ from typing import Any, Dict
 
 import numpy as np
 
+from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.splits import Split
@@ -21,10 +22,9 @@ def replace_missing(data: ImageData) -> ImageData:
     compared before. UsageError where none of the training images of a class is left.
     """
     now: Dict[str, Any] = {}
-    split: Any  # of files, where some are missing
     for part, split in data.splits.items():
         missing = _missing(split)
-        if missing.any():
+        if isinstance(split, FileSplit) and missing.any():
             if part == "train":
                 now["train_split"] = _with_stand_ins(split, missing)
                 instead = "another training image of the class stands in for each"
@@ -40,12 +40,13 @@ def without_missing(split: Split) -> Split:
     return split.subset(~missing) if missing.any() else split
 
 
-def _missing(split: Any) -> np.ndarray:
+def _missing(split: Split) -> np.ndarray:
     """Return (n,) bool: the images whose file is gone; (0,) where they are no files."""
-    return np.array([not os.path.exists(file) for file in getattr(split, "files", ())], bool)
+    files = split.files if isinstance(split, FileSplit) else ()
+    return np.array([not os.path.exists(file) for file in files], bool)
 
 
-def _with_stand_ins(split: Any, missing: np.ndarray) -> Split:
+def _with_stand_ins(split: FileSplit, missing: np.ndarray) -> Split:
     files = split.files.copy()
     for number in np.flatnonzero(missing):
         others = np.flatnonzero((split.labels == split.labels[number]) & ~missing)

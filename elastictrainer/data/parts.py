@@ -4,6 +4,7 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
+from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.groups import grouped_mask
 from elastictrainer.data.splits import Split
 from elastictrainer.errors import UsageError
@@ -73,7 +74,7 @@ def split_dataset(
 def _set_apart(
     split: Split, class_names: Sequence[str], fraction: float, seed: int, option: str
 ) -> Tuple[Split, Split]:
-    groups = getattr(split, "groups", None)
+    groups = split.groups if isinstance(split, FileSplit) else None
     apart = stratified_mask(split.labels, class_names, fraction, seed, option, groups)
     return split.subset(~apart), split.subset(apart)
 

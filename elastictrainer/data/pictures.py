@@ -140,7 +140,7 @@ def _ends_well(stream: BinaryIO, size: int, format: str) -> bool:
     return stream.read().rstrip(b"\0").endswith(_ENDS.get(format, b""))
 
 
-def preprocessing(size: Tuple[Optional[int], Optional[int]], dtype: str = "float32") -> str:
+def describe_preprocessing(size: Tuple[Optional[int], Optional[int]], dtype: str = "float32") -> str:
     """Say how pictures are prepared for a network of that height, width (None: any) and input type."""
     height, width = size
     shape = f"{height} pixels high and {width} wide" if height and width else "the size trained on"

@@ -174,12 +174,12 @@ def in_graph(read: Callable[[Any], np.ndarray], size: Size) -> Callable[[tf.Tens
     return image
 
 
-def stored(split: Split, size: Size, workers: int) -> tf.data.Dataset:
+def decode_in_order(split: Split, size: Size, workers: int) -> tf.data.Dataset:
     """Return all examples of `split` in their stored order, decoded by `workers` threads."""
     return split.ordered()(None).map(split.decoder(size), num_parallel_calls=workers)
 
 
-def decoded(split: Split, size: Size, workers: int = 1) -> np.ndarray:
+def decode_all(split: Split, size: Size, workers: int = 1) -> np.ndarray:
     """Decode all images of a split: (n, H, W, 3) uint8, in their stored order.
 
     Raises:
@@ -187,13 +187,13 @@ def decoded(split: Split, size: Size, workers: int = 1) -> np.ndarray:
     """
     images = np.empty((split.count, *size, 3), np.uint8)
     try:
-        for k, (image, _) in enumerate(stored(split, size, workers)):
+        for k, (image, _) in enumerate(decode_in_order(split, size, workers)):
             images[k] = np.rint(image)
     except tf.errors.OpError as error:
-        raise unreadable(split, error) from None
+        raise read_error(split, error) from None
     return images
 
 
-def unreadable(split: Split, error: Exception) -> DataError:
+def read_error(split: Split, error: Exception) -> DataError:
     """Return the error to raise where reading `split` failed with `error`: it names the image if it can."""
     return split.find_corrupt() or DataError(f"reading the images failed: {reason(error)}")

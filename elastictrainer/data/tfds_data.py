@@ -109,18 +109,18 @@ def count_classes(name: str, data_dir: Optional[str] = None) -> int:
     return TFDS_CLASSES.get(name) or len(_builder(name, data_dir).info.features["label"].names)
 
 
-def prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
+def load_prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     """Load class names and parts of a folder such as `~/tensorflow_datasets/NAME/1.0.0`, as `load_named`."""
     import tensorflow_datasets as tfds
 
-    return _parts(_made(tfds.builder_from_directory, str(folder)), str(folder))
+    return _parts(_image_builder(tfds.builder_from_directory, str(folder)), str(folder))
 
 
 def _builder(name: str, data_dir: Optional[str]) -> Any:
     import tensorflow_datasets as tfds
 
     try:
-        return _made(tfds.builder, name, data_dir=data_dir)
+        return _image_builder(tfds.builder, name, data_dir=data_dir)
     except tfds.core.registered.DatasetNotFoundError:
         near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -129,7 +129,7 @@ def _builder(name: str, data_dir: Optional[str]) -> Any:
         ) from None
 
 
-def _made(make: Callable[..., Any], name: str, **options: Any) -> Any:
+def _image_builder(make: Callable[..., Any], name: str, **options: Any) -> Any:
     """Return a builder of labelled images; DatasetNotFoundError where there is none of that name."""
     import tensorflow_datasets as tfds
 

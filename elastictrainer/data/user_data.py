@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple, TypeVar, Union
 
 import numpy as np
 
-from elastictrainer.data.image_folder import FolderSplit
+from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.parts import PARTS, UNSPLIT, VALIDATION_NAMES
 from elastictrainer.data.reading import Reading, abbreviated
 from elastictrainer.data.splits import ArraySplit, Split
@@ -23,7 +23,7 @@ _NEEDED = ({"train", "test"}, {"train", "val", "test"}, {UNSPLIT})
 _SPLITS = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION_NAMES, "val")}
 
 
-def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FolderSplit]]:
+def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileSplit]]:
     """Read the images of a CSV file with the columns path, label and optionally split (train, val or test)
     and group (any text; without one an image is a group of its own).
 
@@ -67,7 +67,7 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, Folde
     groups = _groups(path, rows, part_of) if "group" in columns else None
     files = [path.parent / row["path"].strip() for row in rows.values()]
     usable = reading.usable(files)
-    whole = FolderSplit(np.array([str(file) for file in files]), labels, groups)
+    whole = FileSplit(np.array([str(file) for file in files]), labels, groups)
     parts_of_rows = np.array(list(part_of.values()), str)
     parts = {part: whole.subset(usable & (parts_of_rows == part)) for part in (*PARTS, UNSPLIT)}
     return names.tolist(), _without_empty(path, names.tolist(), parts)

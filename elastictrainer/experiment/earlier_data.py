@@ -47,7 +47,7 @@ def mark_old_classes(run: RunFolder, images: LabelledImages) -> LabelledImages:
 
 
 def add_earlier_images(run: RunFolder, images: LabelledImages) -> LabelledImages:
-    """Add the images of the earlier runs' data, marked as old, to test or validation images of a run's own."""
+    """Add images of the earlier runs' data, marked as old, to test or validation images of a run's own."""
     if images.part == "train":
         return images
     names = run.class_names() or images.class_names

@@ -5,8 +5,8 @@ from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.data.pictures import preprocessing
-from elastictrainer.data.splits import decoded
+from elastictrainer.data.pictures import describe_preprocessing
+from elastictrainer.data.splits import decode_all
 from elastictrainer.experiment.labelled_images import load_run_images
 from elastictrainer.models import model_file, zoo
 from elastictrainer.models.export import FULL_INT8, export, require_free
@@ -80,7 +80,7 @@ def export_run(
         summary=summary,
         environment=environment,
         names=names,
-        preprocessing=preprocessing(model.input_shape[1:3]),
+        preprocessing=describe_preprocessing(model.input_shape[1:3]),
         weights_path=weights_path,
         is_kept=weights_path.name == summary.get("kept_weights", run.model_path.name),
         files=[path.name for path in paths],
@@ -101,4 +101,4 @@ def _training_sample(run: RunFolder, size: Tuple[int, int]) -> np.ndarray:
     split = load_run_images(run, "train").split
     chosen = np.zeros(split.count, bool)
     chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:_SAMPLE]] = True
-    return decoded(split.subset(chosen), size, processors())
+    return decode_all(split.subset(chosen), size, processors())

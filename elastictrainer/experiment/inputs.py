@@ -47,7 +47,7 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
     Raises:
         UsageError: there is no such data or model; or the data of a resumed run has changed.
     """
-    reading = assembly.reading(settings, run if resume else None)
+    reading = assembly.make_reading(settings, run if resume else None)
     if not resume:  # a resumed run leaves out the same files as at its start
         reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
     data = assembly.load_data(settings, reading)

@@ -79,7 +79,7 @@ def load_run_images(
     """
     settings = load(TrainSettings, run.config_path)
     try:
-        reading = assembly.reading(settings, run)
+        reading = assembly.make_reading(settings, run)
         names, own = datasets.load_parts(settings.dataset, data_dir or settings.data_dir, reading)
     except UsageError as error:
         started_in = run.environment().get("directory")

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data.reading import abbreviated
-from elastictrainer.data.splits import Split, stored, unreadable
+from elastictrainer.data.splits import Split, decode_in_order, labels_in, read_error
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.labelled_images import LabelledImages
 from elastictrainer.models.predictor import Predictor
@@ -30,13 +30,13 @@ def probabilities(
     """
     size = _size(predictor, image_size)
     try:
-        examples = stored(split, size, environment.processors())
+        examples = decode_in_order(split, size, environment.processors())
         if skip_damaged:
             examples = examples.ignore_errors()
         for images, labels in examples.batch(_BATCH):
             yield labels.numpy(), predictor(images.numpy())
     except tf.errors.OpError as error:
-        raise unreadable(split, error) from None
+        raise read_error(split, error) from None
 
 
 def _size(predictor: Predictor, asked: Optional[int]) -> Tuple[int, int]:
@@ -155,8 +155,8 @@ def score(predictor: Predictor, data: LabelledImages, image_size: Optional[int] 
             f"{predictor.source} does not know {abbreviated(unknown)} of {data.name}; its classes are "
             f"{abbreviated(list(names))}."
         )
-    label_of = np.array([list(names).index(name) for name in data.class_names])
-    return Scores(data, names, label_of[data.split.labels], found, str(predictor.source))
+    labels = labels_in(names, data.class_names)[data.split.labels]
+    return Scores(data, names, labels, found, str(predictor.source))
 
 
 def write_tables(scores: Scores, folder: Path) -> List[Path]:

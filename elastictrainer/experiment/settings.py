@@ -40,8 +40,14 @@ def setting(
         check = names.check
         metavar = metavar or (None if names.others else f"{{{','.join(names.names)}}}")
     metadata = {
-        **{"help": help, "low": low, "high": high, "check": check},
-        **{"metavar": metavar, "group": group, "repeated": repeated, "alias": alias},
+        "help": help,
+        "low": low,
+        "high": high,
+        "check": check,
+        "metavar": metavar,
+        "group": group,
+        "repeated": repeated,
+        "alias": alias,
     }
     return dataclasses.field(default=default, metadata=metadata)
 

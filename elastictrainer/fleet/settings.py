@@ -80,8 +80,9 @@ class FleetSettings:
                 raise UsageError(f"{name.replace('_', '-')} must be above 0, not {getattr(self, name):g}.")
         if not 0 < self.least_rho <= 1:
             raise UsageError(f"least-rho must be above 0 and at most 1, not {self.least_rho:g}.")
-        if self.seconds < 0:
-            raise UsageError(f"seconds must be 0 or more, not {self.seconds:g}.")
+        for name in ("seconds", "image_size", "seed"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"{name.replace('_', '-')} must be 0 or more, not {getattr(self, name):g}.")
         self.slow_down(0)
 
     def slow_down(self, client: int) -> float:

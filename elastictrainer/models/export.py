@@ -8,7 +8,7 @@ from typing import Optional, Sequence, Union
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.pictures import preprocessing
+from elastictrainer.data.pictures import describe_preprocessing
 from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.registry import EXPORT
@@ -94,7 +94,7 @@ def export(
             dtype = "uint8" if format == FULL_INT8 else "float32"
             with zipfile.ZipFile(unfinished, "a") as archive:  # the way TFLite's metadata tools attach files
                 archive.writestr(LABELS, labels)
-                archive.writestr(PREPROCESSING, preprocessing(model.input_shape[1:3], dtype) + "\n")
+                archive.writestr(PREPROCESSING, describe_preprocessing(model.input_shape[1:3], dtype) + "\n")
 
 
 def _tflite(core: tf.keras.Model, format: str, sample: Optional[np.ndarray]) -> bytes:

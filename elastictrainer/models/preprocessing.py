@@ -40,7 +40,7 @@ def _plain(values: Tuple[float, ...]) -> Union[float, List[float]]:
     return values[0] if len(set(values)) == 1 else list(values)
 
 
-def probed(function: Callable[[np.ndarray], np.ndarray]) -> Preprocessing:
+def infer_preprocessing(function: Callable[[np.ndarray], np.ndarray]) -> Preprocessing:
     """Find how a `preprocess_input` of Keras' changes pixels, by giving it some.
 
     ValueError where it does more than to reorder, scale and shift channels.

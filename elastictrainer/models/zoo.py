@@ -72,7 +72,7 @@ def create(
         weights: "imagenet" (demo network: its own pre-training), "none" (random weights), or a file.
         head_init: "zeros" (the backbone gets no gradient before the head's first update), "solve" (the same,
             until the run solves it), or "glorot" (as in the published code).
-        rotation, flip, augment: see `augmentation.chosen`; None: the model's default.
+        rotation, flip, augment: see `augmentation.from_preset`; None: the model's default.
         trust: a `.keras` file may run code, see `model_file.read`.
 
     Raises:
@@ -91,7 +91,9 @@ def create(
     network = architecture(name)
     size = image_size or network.image_size
     features = pixels = tf.keras.Input((size, size, 3), name="pixels")
-    for layer in augmentation.layers(augmentation.chosen(augment or network.augment, rotation, flip)):
+    for layer in augmentation.make_layers(
+        augmentation.from_preset(augment or network.augment, rotation, flip)
+    ):
         features = layer(features)
     features = network.preprocess(features)
     features = in_inference_mode(_backbone(name, network, (size, size, 3), weights), features)

@@ -9,8 +9,8 @@ from PIL import Image
 
 from elastictrainer import RunError, UsageError
 from elastictrainer.data import datasets as ours
+from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.fingerprint import changes, fingerprint
-from elastictrainer.data.image_folder import FolderSplit
 from elastictrainer.data.reading import Reading
 
 FLOWERS = ("bluebell", "iris", "sunflower")
@@ -71,7 +71,7 @@ def test_a_local_copy_gives_the_pictures_and_labels_of_the_files(tf, hub, table,
     assert data.class_names == FLOWERS and ours.count_classes(f"hf:{copy}", data_dir=cache) == 3
     for part, split in {"train": data.train_split, "test": data.test_split}.items():
         np.testing.assert_array_equal(split.labels, flowers[part][1])
-        files = FolderSplit(np.array(list(map(str, flowers[part][0]))), split.labels)
+        files = FileSplit(np.array(list(map(str, flowers[part][0]))), split.labels)
         np.testing.assert_array_equal(pictures(split), pictures(files))
     assert sum(len(y) for _, y in data.train(0)) == 18 and fingerprint(data)["test"]["count"] == 9
 

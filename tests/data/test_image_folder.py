@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from elastictrainer import UsageError
-from elastictrainer.data.image_folder import FolderSplit, images_in, read_folder
+from elastictrainer.data.file_split import FileSplit
+from elastictrainer.data.image_folder import images_in, read_folder
 from elastictrainer.data.reading import Reading
 
 
@@ -52,7 +53,7 @@ def test_images_are_read_by_number(image_folder):
 def test_the_first_frame_of_an_animation_is_read(tmp_path):
     frames = [Image.new("RGB", (4, 4), (grey,) * 3) for grey in (255, 0)]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    split = FolderSplit(np.array([str(tmp_path / "a.gif")]), np.array([0]))
+    split = FileSplit(np.array([str(tmp_path / "a.gif")]), np.array([0]))
     np.testing.assert_array_equal(split.image(0, (4, 4)), np.full((4, 4, 3), 255))
 
 
@@ -71,7 +72,7 @@ def test_damaged_images_are_named_after_a_failed_read(image_folder):
 def test_a_file_name_that_is_not_utf8_is_read(tmp_path):
     file = os.path.join(os.fsencode(tmp_path), b"caf\xe9.png")
     Image.new("RGB", (4, 4), "white").save(os.fsdecode(file), "png")
-    split = FolderSplit(np.array([os.fsdecode(file)]), np.array([0]))
+    split = FileSplit(np.array([os.fsdecode(file)]), np.array([0]))
     np.testing.assert_array_equal(split.image(0, (4, 4)), np.full((4, 4, 3), 255))
 
 
@@ -80,5 +81,5 @@ def test_files_named_from_here_and_from_the_root_have_one_identity(image_folder,
     labels = np.zeros(len(files), np.int64)
     monkeypatch.chdir(image_folder)
     mixed = [str(file.relative_to(image_folder)) if k % 2 else str(file) for k, file in enumerate(files)]
-    absolute = FolderSplit(np.array(list(map(str, files))), labels).fingerprint()
-    assert FolderSplit(np.array(mixed), labels).fingerprint() == absolute
+    absolute = FileSplit(np.array(list(map(str, files))), labels).fingerprint()
+    assert FileSplit(np.array(mixed), labels).fingerprint() == absolute

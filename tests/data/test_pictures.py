@@ -189,13 +189,13 @@ def test_the_text_followed_with_pillow_gives_the_same_picture(tmp_path, name, sh
     exif[0x0112] = orientation
     image.save(tmp_path / name, exif=exif, **({"lossless": True} if name.endswith("webp") else {}))
     size = (96, 120)
-    text = pictures.preprocessing(size)
+    text = pictures.describe_preprocessing(size)
     assert "96 pixels high and 120 wide" in text and "resize((120, 96), BILINEAR)" in text
     assert np.abs(read(tmp_path / name, size) - by_pillow(tmp_path / name, *size)).mean() < tolerance
 
 
 def test_a_network_that_takes_any_size_is_described_without_one():
-    assert "to the size trained on, by bilinear" in pictures.preprocessing((None, None))
+    assert "to the size trained on, by bilinear" in pictures.describe_preprocessing((None, None))
 
 
 @pytest.mark.realdata

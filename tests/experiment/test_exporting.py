@@ -5,7 +5,7 @@ import pytest
 
 from builders import tflite
 from elastictrainer import UsageError
-from elastictrainer.data.pictures import preprocessing
+from elastictrainer.data.pictures import describe_preprocessing
 from elastictrainer.experiment.exporting import export_run
 from log_lines import listen
 from run_builders import make_run
@@ -54,7 +54,7 @@ def test_a_run_is_exported_with_its_model_card(tf, run, model):
         and "model.tflite, deployed.keras" in card
     )
     assert "80.0 % with these weights" in card
-    assert f"| Preprocessing | {preprocessing((16, 16))} |" in card
+    assert f"| Preprocessing | {describe_preprocessing((16, 16))} |" in card
 
 
 def test_a_run_without_class_names_has_numbers_instead(tf, run, tmp_path):

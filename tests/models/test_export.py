@@ -7,7 +7,7 @@ import pytest
 
 from builders import tflite
 from elastictrainer import UsageError
-from elastictrainer.data.pictures import preprocessing
+from elastictrainer.data.pictures import describe_preprocessing
 from elastictrainer.models import predictor
 from elastictrainer.models.export import deployed, export
 
@@ -68,7 +68,7 @@ def test_tflite_and_its_labels(tf, in_tflite, pixels, expected):
     np.testing.assert_allclose(tflite(tf, in_tflite, pixels), expected, atol=1e-4)
     with zipfile.ZipFile(in_tflite) as archive:
         assert archive.read("labels.txt").decode().split() == NAMES
-        assert archive.read("preprocessing.txt").decode().strip() == preprocessing((16, 16))
+        assert archive.read("preprocessing.txt").decode().strip() == describe_preprocessing((16, 16))
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_full_int8_takes_pixels_and_gives_probabilities_as_bytes(tf, model, pixe
     # Each layer rounds its output to one of 256 levels, which is more than the weights alone lose.
     np.testing.assert_allclose(predictor.load(path)(pixels), expected, atol=0.1)
     with zipfile.ZipFile(path) as archive:
-        assert archive.read("preprocessing.txt").decode().strip() == preprocessing((16, 16), "uint8")
+        assert archive.read("preprocessing.txt").decode().strip() == describe_preprocessing((16, 16), "uint8")
 
 
 def test_full_int8_needs_images_to_calibrate_on(model, tmp_path):

@@ -123,7 +123,7 @@ def test_on_real_photographs_the_solved_head_is_far_above_chance(tf, flowers12, 
     model = zoo.create("mobilenetv2", 12, 96, str(mobilenet_weights), "solve")
     head, parts = SolvableHead(model), {}
     for name, split in (("train", data.train_split), ("test", data.test_split)):
-        read = [(head.features(x).numpy(), y.numpy()) for x, y in data.stored(split)]
+        read = [(head.features(x).numpy(), y.numpy()) for x, y in data.batches_of(split)]
         parts[name] = [np.concatenate(part) for part in zip(*read)]
     kernel, bias, _ = solve(parts["train"][0], np.eye(12, dtype=np.float32)[parts["train"][1]])
     features, labels = parts["test"]
