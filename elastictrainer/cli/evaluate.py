@@ -94,15 +94,15 @@ def _lines(scores: "Scores") -> List[str]:
     if scores.old_and_new:
         old, new = (100 * scores.old_and_new[f"accuracy_{which}"] for which in ("old", "new"))
         lines.append(f"of what the run knew before {old:.2f} %, of what it learned {new:.2f} %")
-    there = sorted((row for row in scores.by_class if row["images"]), key=lambda row: row["f1"])
-    if there[0]["f1"] < 1:
-        worst = ", ".join(f"{row['class']} {row['f1']:.3f}" for row in there[:_WORST] if row["f1"] < 1)
+    classes = sorted((row for row in scores.by_class if row["images"]), key=lambda row: row["f1"])
+    if classes[0]["f1"] < 1:
+        worst = ", ".join(f"{row['class']} {row['f1']:.3f}" for row in classes[:_WORST] if row["f1"] < 1)
         lines.append(f"lowest F1: {worst}")
         wrong = scores.confusion * (1 - np.eye(len(scores.class_names), dtype=int))
         pairs = sorted(((wrong[i, j], i, j) for i, j in zip(*wrong.nonzero())), reverse=True)[:_WORST]
         names = scores.class_names
-        said = ", ".join(f"{names[i]} for {names[j]} ({count})" for count, i, j in pairs)
-        lines.append(f"most often mistaken: {said}")
+        mistaken = ", ".join(f"{names[i]} for {names[j]} ({count})" for count, i, j in pairs)
+        lines.append(f"most often mistaken: {mistaken}")
     return lines
 
 

@@ -96,16 +96,16 @@ def _print_summary(summary: Dict[str, Any]) -> None:
 
 
 def _accuracy(summary: Dict[str, Any]) -> str:
-    said = f"test accuracy: {100 * summary['accuracy']:.2f} %"
+    line = f"test accuracy: {100 * summary['accuracy']:.2f} %"
     if summary.get("val_accuracy") is not None:
-        said += (
+        line += (
             f" with {summary['kept_weights']}, the weights of epoch {summary['kept_epoch']} (validation "
             f"accuracy {100 * summary['val_accuracy']:.2f} %)"
         )
     if summary.get("accuracy_old") is None:
-        return said
+        return line
     old, new = 100 * summary["accuracy_old"], 100 * summary["accuracy_new"]
-    return f"{said}; of the old data {old:.2f} %, of the new {new:.2f} %"
+    return f"{line}; of the old data {old:.2f} %, of the new {new:.2f} %"
 
 
 if __name__ == "__main__":

@@ -71,10 +71,10 @@ class ImageData:
         from sklearn.utils.class_weight import compute_class_weight
 
         labels, classes = self.train_split.labels, np.arange(len(self.class_names))
-        lacking = np.setdiff1d(classes, labels)
-        if len(lacking):
+        empty = np.setdiff1d(classes, labels)
+        if len(empty):
             raise UsageError(
-                f"{self.name}: the class {self.class_names[lacking[0]]!r} has no training image to weigh; "
+                f"{self.name}: the class {self.class_names[empty[0]]!r} has no training image to weigh; "
                 "leave --class-weights out."
             )
         return compute_class_weight("balanced", classes=classes, y=labels).tolist()
@@ -90,11 +90,11 @@ class ImageData:
                 "or in the files of a collection."
             )
         count = sum(split.count for split in self.splits.values())
-        needed, there = 3 * count * self.image_size[0] * self.image_size[1], memory_bytes()
-        if needed > there:
+        needed, available = 3 * count * self.image_size[0] * self.image_size[1], memory_bytes()
+        if needed > available:
             raise UsageError(
                 f"--cache memory: the decoded images take {needed / 1e9:.1f} GB, and this machine has "
-                f"{there / 1e9:.1f} GB. Leave --cache out."
+                f"{available / 1e9:.1f} GB. Leave --cache out."
             )
         kept: Dict[str, Any] = {
             f"{part}_split": ArraySplit(decode_all(split, self.image_size, processors()), split.labels)

@@ -39,15 +39,14 @@ def read_folder(folder: Path, reading: Reading) -> Tuple[List[str], Dict[str, Fi
     if validation:
         folders["val"] = folder / validation[0]
     folders = {part: path for part, path in folders.items() if path.is_dir()}
-    names = class_folders(folders["train"])
-    for path in folders.values():
-        found = class_folders(path)
-        if found != names:
-            missing = sorted(set(names) - set(found))
-            lacking = path if missing else folders["train"]
+    classes_of = {path: class_folders(path) for path in folders.values()}
+    names = sorted(set().union(*classes_of.values()))
+    for path, classes in classes_of.items():
+        missing = [name for name in names if name not in classes]
+        if missing:
             raise UsageError(
-                f"{lacking} lacks {abbreviated(missing or sorted(set(found) - set(names)))}, which another "
-                "part of the data has. Add images there, or remove the class from all parts."
+                f"{path} lacks {abbreviated(missing)}, which another part of the data has. Add images there, or "
+                "remove the class from all parts."
             )
     return names, {part: read_classes(path, names, reading) for part, path in folders.items()}
 
@@ -76,9 +75,9 @@ def read_classes(folder: Path, names: List[str], reading: Reading) -> FileSplit:
 
 def images_in(folder: Path, reading: Reading) -> List[Path]:
     """Return the image files directly in a class folder, without hidden ones, sorted; UsageError for none."""
-    there = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not is_hidden(p.name)]
+    present = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not is_hidden(p.name)]
     gone = [file for file in map(Path, reading.damaged) if file.parent == folder and not file.exists()]
-    files = sorted(there + gone)
+    files = sorted(present + gone)
     if not files:
         raise UsageError(f"{folder} holds no image. {LAYOUT}")
     return files

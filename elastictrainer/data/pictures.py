@@ -78,16 +78,16 @@ def _opened(source: Union[File, bytes]) -> Any:
     _register_heic()
     Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit is a warning, and lower
     image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-    pixels, wrong = image.width * image.height, ""
+    pixels, problem = image.width * image.height, ""
     if image.format not in _FORMATS:
-        wrong = f"{image.format} inside"
+        problem = f"{image.format} inside"
     elif image.mode == "F":
-        wrong = "its pixels are not whole numbers"
+        problem = "its pixels are not whole numbers"
     elif pixels > _MOST_PIXELS:
-        wrong = f"{pixels} pixels; at most {_MOST_PIXELS} are read"
-    if wrong:
+        problem = f"{pixels} pixels; at most {_MOST_PIXELS} are read"
+    if problem:
         image.close()
-        raise ValueError(wrong)
+        raise ValueError(problem)
     return image
 
 

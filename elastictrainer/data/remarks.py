@@ -24,8 +24,8 @@ def remarks(data: ImageData) -> List[str]:
     }
     if Path(data.name).is_dir():
         found.append(_unused([file for part in files.values() for file in part]))
-    for here, there in itertools.combinations(files, 2):  # train, val, test, in this order
-        found.append(_shared(files[here], PARTS[here], files[there], PARTS[there]))
+    for first, second in itertools.combinations(files, 2):  # train, val, test, in this order
+        found.append(_shared(files[first], PARTS[first], files[second], PARTS[second]))
     return [line for line in found if line]
 
 

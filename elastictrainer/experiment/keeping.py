@@ -74,9 +74,11 @@ def images_to_keep(
     if earlier:
         old = _earlier_images(earlier, settings.keep, data.image_size)
         parts.append(old.older().renamed(names))
-        lacking = [names[k] for k in range(len(names)) if not any((part.labels == k).any() for part in parts)]
-        if lacking:
-            LOG.info(f"note: no image is left of {abbreviated(lacking)}: they will be forgotten")
+        without_images = [
+            names[k] for k in range(len(names)) if not any((part.labels == k).any() for part in parts)
+        ]
+        if without_images:
+            LOG.info(f"note: no image is left of {abbreviated(without_images)}: they will be forgotten")
     return kept_images.joined(parts)
 
 

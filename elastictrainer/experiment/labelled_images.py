@@ -113,6 +113,8 @@ def _chosen(name: str, names: Sequence[str], parts: Dict[str, Split], part: Opti
         return LabelledImages(name, "", names, parts[UNSPLIT])
     part = part or "test"
     if part not in parts:
-        there = ", ".join(parts) if UNSPLIT not in parts else "no parts: leave out --part to use all images"
-        raise UsageError(f"{name} has no part {part!r}; it has {there}.")
+        available = (
+            ", ".join(parts) if UNSPLIT not in parts else "no parts: leave out --part to use all images"
+        )
+        raise UsageError(f"{name} has no part {part!r}; it has {available}.")
     return LabelledImages(name, part, names, parts[part])

@@ -126,9 +126,10 @@ class Scores:
 
     def summary(self) -> Dict[str, Any]:
         """Return the figures over all classes; macro averages are over the classes that have images."""
-        there = [row for row in self.by_class if row["images"]]
+        with_images = [row for row in self.by_class if row["images"]]
         macro = {
-            f"macro_{k}": float(np.mean([row[k] for row in there])) for k in ("precision", "recall", "f1")
+            f"macro_{k}": float(np.mean([row[k] for row in with_images]))
+            for k in ("precision", "recall", "f1")
         }
         return {
             "model": self.model,
@@ -168,8 +169,8 @@ def write_tables(scores: Scores, folder: Path) -> List[Path]:
     write_csv(folder / "confusion.csv", ["class", *names], confusion)
     each = zip(scores.data.image_names, scores.labels, scores.predicted, scores.probabilities)
     predictions = (
-        (image, names[label], names[said], f"{row[said]:.6f}", f"{row[label]:.6f}")
-        for image, label, said, row in each
+        (image, names[label], names[predicted], f"{row[predicted]:.6f}", f"{row[label]:.6f}")
+        for image, label, predicted, row in each
     )
     columns = ["image", "class", "predicted", "probability", "probability_of_class"]
     write_csv(folder / "predictions.csv", columns, predictions)
@@ -183,8 +184,8 @@ def require_free(folder: Path, overwrite: bool) -> None:
             f"{folder} is a run folder, whose summary.json would be replaced. Choose another --output, such "
             f"as {folder / 'evaluation'}."
         )
-    there = [folder / name for name in ownership.EVALUATION if (folder / name).exists()]
-    if there and not overwrite:
+    existing = [folder / name for name in ownership.EVALUATION if (folder / name).exists()]
+    if existing and not overwrite:
         raise UsageError(
-            f"{there[0]} exists. Choose another --output, or allow it to be replaced (--overwrite)."
+            f"{existing[0]} exists. Choose another --output, or allow it to be replaced (--overwrite)."
         )

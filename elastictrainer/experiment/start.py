@@ -75,8 +75,8 @@ def _read_by(settings: TrainSettings) -> List[Path]:
 
 def _finish_exports(run: RunFolder, settings: TrainSettings) -> None:
     """Export a finished run in the formats that an interruption prevented."""
-    asked = settings.export.split(",") if settings.export else []
-    missing = [f for f in asked if not (run.export_path / EXPORT_FILES[f]).exists()]
+    formats = settings.export.split(",") if settings.export else []
+    missing = [f for f in formats if not (run.export_path / EXPORT_FILES[f]).exists()]
     if not missing:
         print(f"{run.path} is finished; there is nothing to resume.")
         return

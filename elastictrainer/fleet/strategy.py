@@ -139,9 +139,9 @@ class ElasticAverage(FedAvg):
     def _named(self, node: int, content: RecordDict) -> str:
         """Return a client's name, which it says in its first answer: later it cannot take another's."""
         about = content.get("about")
-        said = str(about["name"])[:80] if about and "name" in about else f"node {node}"
+        name = str(about["name"])[:80] if about and "name" in about else f"node {node}"
         return self._names.setdefault(
-            node, said if said not in self._names.values() else f"{said} (node {node})"
+            node, name if name not in self._names.values() else f"{name} (node {node})"
         )
 
 

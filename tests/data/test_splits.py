@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from elastictrainer.data.splits import ArraySplit, IndexedSplit, JoinedSplit, labels_in, stored
+from elastictrainer.data.splits import ArraySplit, IndexedSplit, JoinedSplit, decode_in_order, labels_in
 
 
 @pytest.fixture
@@ -41,7 +41,10 @@ def test_images_are_resized_and_keep_their_label_and_range(tf, split):
 
 
 def test_all_are_decoded_in_the_stored_order(tf, split):
-    pairs = [(round(float(image[0, 0, 0])), int(label)) for image, label in stored(split, (2, 2), workers=2)]
+    pairs = [
+        (round(float(image[0, 0, 0])), int(label))
+        for image, label in decode_in_order(split, (2, 2), workers=2)
+    ]
     assert pairs == [
         (0, 4),
         (50, 3),
@@ -108,4 +111,4 @@ def test_labels_are_replaced(tf):
     split = split_of(10, 20, 30).relabelled(np.array([2, 0, 5]))
     assert read(tf, split) == [(10, 2), (20, 0), (30, 5)]
     assert split.labels.tolist() == [2, 0, 5] and split.count == 3
-    assert len(list(stored(split, (4, 4), 1))) == 3
+    assert len(list(decode_in_order(split, (4, 4), 1))) == 3
