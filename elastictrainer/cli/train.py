@@ -63,7 +63,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             refuse_inapplicable(settings, chosen)
         summary = start(settings)
     else:
-        more = getattr(options, "time", None)
+        extra_time = getattr(options, "time", None)
         others = [option for option in given(TrainSettings, options) if option != "--time"]
         if others:
             raise UsageError(
@@ -71,9 +71,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
                 f"{', '.join(others)}."
             )
         run_folder = last_unfinished() if options.resume == "last" else RunFolder(options.resume)
-        if more is not None:
-            parse_seconds(more)
-        summary = resume(run_folder, options.trust_run, more)
+        if extra_time is not None:
+            parse_seconds(extra_time)
+        summary = resume(run_folder, options.trust_run, extra_time)
     _print_summary(summary)
 
 

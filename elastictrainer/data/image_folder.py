@@ -45,8 +45,8 @@ def read_folder(folder: Path, reading: Reading) -> Tuple[List[str], Dict[str, Fi
         missing = [name for name in names if name not in classes]
         if missing:
             raise UsageError(
-                f"{path} lacks {abbreviated(missing)}, which another part of the data has. Add images there, or "
-                "remove the class from all parts."
+                f"{path} lacks {abbreviated(missing)}, which another part of the data has. Add images there, "
+                "or remove the class from all parts."
             )
     return names, {part: read_classes(path, names, reading) for part, path in folders.items()}
 

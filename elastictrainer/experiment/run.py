@@ -43,7 +43,7 @@ _HEAD_SHARE = 0.03  # of the time that the solved head may be evaluated in: on a
 
 
 def train(
-    settings: TrainSettings, run: RunFolder, resume: bool, more: Optional[str] = None
+    settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None
 ) -> Dict[str, Any]:
     """Train into the folder `run`, alone or as one of several processes; returns the summary."""
     with contextlib.ExitStack() as stack:
@@ -52,7 +52,7 @@ def train(
         if group:
             stack.enter_context(group.explaining_lost_peers())
         try:
-            return _train(settings, run, resume, group, more)
+            return _train(settings, run, resume, group, extra_time)
         except (DamagedImages, UnreadableImages) as error:
             about = run.environment()
             if about and error.files:  # the run can be resumed when they were replaced or deleted
@@ -63,7 +63,7 @@ def train(
 
 
 def _train(
-    settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers], more: Optional[str]
+    settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers], extra_time: Optional[str]
 ) -> Dict[str, Any]:
     check_together(settings)
     # A resumed run goes on without a cache where the folder is gone.
@@ -97,7 +97,7 @@ def _train(
         evaluation_s = data.evaluated_count("test") * image_s
         one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * parse_seconds(settings.time))))
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
-    deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, more)
+    deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, extra_time)
     trainer = _trainer(
         settings,
         run,

@@ -29,26 +29,26 @@ def start(settings: TrainSettings) -> Dict[str, Any]:
         return _train(settings, run, resume=False)
 
 
-def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> Dict[str, Any]:
+def resume(run: RunFolder, trust: bool = False, extra_time: Optional[str] = None) -> Dict[str, Any]:
     """Go on with the run in a folder; if it is finished, say so and return its summary.
 
-    With `trust` its config may name code, whoever wrote it. `more` is time beyond what the run has taken, as
+    With `trust` its config may name code, whoever wrote it. `extra_time` is beyond what the run has taken, as
     of --time: a finished run goes on, too.
     """
     if run.config_path.exists():
         settings = load_trusted_settings(run, trust)
-        if more is not None and not settings.time:
+        if extra_time is not None and not settings.time:
             raise UsageError(
-                f"--time {more}: {run.path} was not started with --time, and ends by --rho or --epochs: "
-                "leave it out."
+                f"--time {extra_time}: {run.path} was not started with --time, and ends by --rho or "
+                "--epochs: leave it out."
             )
     with run.claimed(resume=True):
-        if run.summary_path.exists() and more is None:
+        if run.summary_path.exists() and extra_time is None:
             _finish_exports(run, settings)
             return run.summary()
         try:
             check_values(settings)
-            return _train(settings, run, resume=True, more=more)
+            return _train(settings, run, resume=True, extra_time=extra_time)
         except UsageError as error:
             started_in = run.environment().get("directory")
             if started_in == os.getcwd():
@@ -88,12 +88,12 @@ def _finish_exports(run: RunFolder, settings: TrainSettings) -> None:
 
 
 def _train(
-    settings: TrainSettings, run: RunFolder, resume: bool, more: Optional[str] = None
+    settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None
 ) -> Dict[str, Any]:
     load_tensorflow()
     from elastictrainer.experiment.run import train
 
-    return train(settings, run, resume, more)
+    return train(settings, run, resume, extra_time)
 
 
 def _suffix(settings: TrainSettings) -> str:
