@@ -127,17 +127,13 @@ class ArraySplit(IndexedSplit):
 
 
 class JoinedSplit(IndexedSplit):
-    """The images of several splits, one after the other.
+    """The images of several splits, one after the other, with the labels that they have there."""
 
-    Args:
-        splits: the sources, each an IndexedSplit.
-        labels: (n,) int of the images, instead of the labels that they have.
-        numbers: (n,) int: those of the images, counted through all sources; None: all.
-    """
-
-    def __init__(self, splits: Sequence[Any], labels: np.ndarray, numbers: Optional[np.ndarray] = None):
-        self.splits, self.labels = splits, labels
-        self._numbers = np.arange(len(labels)) if numbers is None else numbers
+    def __init__(self, splits: Sequence[Any]):
+        """`splits` are the sources, each an IndexedSplit."""
+        self.splits = splits
+        self.labels = np.concatenate([split.labels for split in splits])
+        self._numbers = np.arange(len(self.labels))  # of the images, counted through all sources
         self._ends = np.cumsum([split.count for split in splits])
 
     def _source(self, number: int) -> Tuple[IndexedSplit, int]:
@@ -152,7 +148,9 @@ class JoinedSplit(IndexedSplit):
         return split.name_of(own_number)
 
     def subset(self, chosen: np.ndarray) -> "JoinedSplit":
-        return JoinedSplit(self.splits, self.labels[chosen], self._numbers[chosen])
+        part = copy.copy(self)
+        part.labels, part._numbers = self.labels[chosen], self._numbers[chosen]
+        return part
 
     def image(self, number: int, size: Size) -> np.ndarray:
         split, own_number = self._source(number)

@@ -54,13 +54,13 @@ def add_earlier_images(run: RunFolder, images: LabelledImages) -> LabelledImages
     earlier = load_earlier_images(list(earlier_runs(run)), images.part, names)
     if earlier is None or not isinstance(images.split, IndexedSplit):
         return images
-    labels = labels_in(names, images.class_names)[images.split.labels]
+    own = images.split.relabelled(labels_in(names, images.class_names))
     return LabelledImages(
         f"{Path(images.name).name} and {earlier.name}",
         images.part,
         names,
-        JoinedSplit([images.split, earlier.split], np.concatenate([labels, earlier.split.labels])),
-        np.repeat([False, True], [images.split.count, earlier.split.count]),
+        JoinedSplit([own, earlier.split]),
+        np.repeat([False, True], [own.count, earlier.split.count]),
     )
 
 
@@ -80,7 +80,6 @@ def load_earlier_images(
                 LOG.info(f"note: no old test images of {run.path}: {error}")
     if not found:
         return None
-    labels = [labels_in(class_names, one.class_names)[one.split.labels] for one in found]
     names = dict.fromkeys(Path(one.name).name for one in found)
-    split = JoinedSplit([one.split for one in found], np.concatenate(labels))
-    return LabelledImages(" and ".join(names), part, class_names, split)
+    splits = [one.split.relabelled(labels_in(class_names, one.class_names)) for one in found]
+    return LabelledImages(" and ".join(names), part, class_names, JoinedSplit(splits))

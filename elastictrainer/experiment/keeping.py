@@ -9,7 +9,7 @@ from elastictrainer.data import kept_images
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.kept_images import KeptImages
 from elastictrainer.data.reading import abbreviated
-from elastictrainer.data.splits import IndexedSplit, JoinedSplit, Split, labels_in
+from elastictrainer.data.splits import IndexedSplit, JoinedSplit, labels_in
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import earlier_data
 from elastictrainer.experiment.options import load
@@ -69,17 +69,15 @@ def images_to_keep(
         return kept_images.read(run.kept_path)
     names = class_names(settings, data)
     own = kept_images.draw(data.train_split, data.class_names, settings.keep, data.image_size, settings.seed)
-    parts = [own.renamed(names)]
     earlier = _earlier_run(settings)
-    if earlier:
-        old = _earlier_images(earlier, settings.keep, data.image_size)
-        parts.append(old.older().renamed(names))
-        without_images = [
-            names[k] for k in range(len(names)) if not any((part.labels == k).any() for part in parts)
-        ]
-        if without_images:
-            LOG.info(f"note: no image is left of {abbreviated(without_images)}: they will be forgotten")
-    return kept_images.joined(parts)
+    if earlier is None:
+        return own.renamed(names)
+    old = _earlier_images(earlier, settings.keep, data.image_size).older()
+    kept = kept_images.joined([own.renamed(names), old.renamed(names)])
+    forgotten = [names[label] for label in np.setdiff1d(np.arange(len(names)), kept.labels)]
+    if forgotten:
+        LOG.info(f"note: no image is left of {abbreviated(forgotten)}: they will be forgotten")
+    return kept
 
 
 def add_earlier(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages]) -> ImageData:
@@ -99,13 +97,10 @@ def add_earlier(settings: TrainSettings, data: ImageData, kept: Optional[KeptIma
             "Give the images as a folder, a .csv table or .npz arrays."
         )
     old = None if kept is None else kept.subset(kept.ages > 0)
-    if old is None or not len(old.labels):
-        mixed: Split = train.relabelled(label_of)
-    else:
-        labels = np.concatenate([label_of[train.labels], old.labels])
-        mixed = JoinedSplit([train, old.split()], labels)
-        count = len(set(old.labels.tolist()))
-        LOG.info(f"kept: {len(old.labels)} old images of {count} classes are mixed in")
+    train = train.relabelled(label_of)
+    if old is not None and len(old.labels):
+        train = JoinedSplit([train, old.split()])
+        LOG.info(f"kept: {len(old.labels)} old images of {len(np.unique(old.labels))} classes are mixed in")
     tested = {
         part: earlier_data.load_earlier_images(sources, part, names)
         for part in data.splits
@@ -114,7 +109,7 @@ def add_earlier(settings: TrainSettings, data: ImageData, kept: Optional[KeptIma
     return replace(
         data,
         class_names=names,
-        train_split=mixed,
+        train_split=train,
         test_split=data.test_split.relabelled(label_of),
         val_split=data.val_split and data.val_split.relabelled(label_of),
         old_splits={part: found.split for part, found in tested.items() if found is not None},
@@ -129,12 +124,10 @@ def _earlier_images(run: RunFolder, each: int, size: Tuple[int, int]) -> KeptIma
     stored, names = _stored_images(run, size), tuple(run.class_names())
     if stored is not None and (settings.keep or 0) >= each:
         return stored.limited(each)
-    parts = [] if stored is None else [stored]
     try:
         data = earlier_data.load_unchanged_images(run, "train")
         # The same draw as when the run was trained: it begins with the images that are stored.
         own = kept_images.draw(data.split, data.class_names, each, size, settings.seed).renamed(names)
-        parts = [own, *(part.subset(part.ages > 0) for part in parts)]
     except UsageError as error:
         if stored is None:
             raise UsageError(
@@ -144,7 +137,9 @@ def _earlier_images(run: RunFolder, each: int, size: Tuple[int, int]) -> KeptIma
         LOG.info(
             f"note: {run.path} stored {settings.keep} images of each class, fewer than --keep {each}: {error}"
         )
-    return kept_images.joined(parts).limited(each)
+        return stored.limited(each)
+    older = [] if stored is None else [stored.subset(stored.ages > 0)]
+    return kept_images.joined([own, *older]).limited(each)
 
 
 def _stored_images(run: RunFolder, size: Tuple[int, int]) -> Optional[KeptImages]:

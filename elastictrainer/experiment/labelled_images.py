@@ -89,10 +89,10 @@ def load_run_images(
         ) from None
     splits = settings.test_split, settings.validation_split, settings.seed
     parts = split_dataset(settings.dataset, names, own, *splits)
-    chosen = _chosen(settings.dataset, names, parts, part)
+    chosen = _part_of_data(settings.dataset, names, parts, part)
     found = replace(chosen, split=missing_files.without_missing(chosen.split))
-    apart = {name: split for name, split in parts.items() if split is not own.get(name)}
-    compared = apart if chosen.part in apart else {chosen.part: found.split} if unchanged else {}
+    drawn = {name: split for name, split in parts.items() if split is not own.get(name)}
+    compared = drawn if chosen.part in drawn else {chosen.part: found.split} if unchanged else {}
     if compared:
         now = fingerprint.fingerprint_splits(names, compared)
         other = "" if unchanged else ", or name images to test on with --dataset"
@@ -105,10 +105,12 @@ def load_images(
 ) -> LabelledImages:
     """Return the images of a part of a data set ("test" if None), or all of them where it has no parts."""
     names, parts = datasets.load_parts(name, data_dir, reading)
-    return _chosen(name, names, parts, part)
+    return _part_of_data(name, names, parts, part)
 
 
-def _chosen(name: str, names: Sequence[str], parts: Dict[str, Split], part: Optional[str]) -> LabelledImages:
+def _part_of_data(
+    name: str, names: Sequence[str], parts: Dict[str, Split], part: Optional[str]
+) -> LabelledImages:
     if part is None and UNSPLIT in parts:
         return LabelledImages(name, "", names, parts[UNSPLIT])
     part = part or "test"

@@ -25,7 +25,7 @@ def start(settings: TrainSettings) -> Dict[str, Any]:
     """Train as `settings` in a folder of their choice or a new one; return its summary."""
     output = str(Path(settings.output or _new_name(settings)))  # no slash at its end: a suffix may follow
     run = RunFolder(output + _suffix(settings))
-    with run.claimed(settings.overwrite, needed=_read_by(settings)):
+    with run.claimed(settings.overwrite, needed=_inputs_of(settings)):
         return _train(settings, run, resume=False)
 
 
@@ -66,7 +66,7 @@ def last_unfinished() -> RunFolder:
     return max(unfinished, key=lambda run: run.config_path.stat().st_mtime)
 
 
-def _read_by(settings: TrainSettings) -> List[Path]:
+def _inputs_of(settings: TrainSettings) -> List[Path]:
     """Return the files and folders that a run reads."""
     model, data = (settings.model, settings.weights, settings.init_from), settings.dataset.removeprefix(HF)
     named = (data, settings.data_dir, *model, settings.profile)

@@ -75,7 +75,9 @@ def read(tf, split, seed=None):
 
 @pytest.fixture
 def joined(tf):
-    return JoinedSplit([split_of(10, 20), split_of(30, side=8), split_of(40, 50)], np.array([3, 2, 3, 0, 1]))
+    labels = np.array([3, 2]), np.array([3]), np.array([0, 1])
+    splits = split_of(10, 20), split_of(30, side=8), split_of(40, 50)
+    return JoinedSplit([split.relabelled(of_split) for split, of_split in zip(splits, labels)])
 
 
 def test_labels_are_found_by_name():
@@ -111,4 +113,6 @@ def test_labels_are_replaced(tf):
     split = split_of(10, 20, 30).relabelled(np.array([2, 0, 5]))
     assert read(tf, split) == [(10, 2), (20, 0), (30, 5)]
     assert split.labels.tolist() == [2, 0, 5] and split.count == 3
+    joined = JoinedSplit([split_of(10, 20), split_of(30)]).relabelled(np.array([2, 0]))
+    assert read(tf, joined.subset(np.array([False, True, True]))) == [(20, 0), (30, 2)]
     assert len(list(decode_in_order(split, (4, 4), 1))) == 3
