@@ -44,7 +44,7 @@ def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf
     images = tf.zeros((4, 8, 8, 3)), tf.zeros((4,), tf.int64)
 
     def limited(limit):
-        resident.keep_nothing()
+        resident.release_large_blocks()
         profile = profiling.make_profile(
             model, images, optimizer, {}, limit, warmup_steps=1, steps=2, calibrate_s=0
         )
@@ -58,7 +58,7 @@ def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf
         with pytest.raises(UsageError, match="too little for this model"):
             limited(least - 100e6)
     finally:
-        resident.keep_as_usual()
+        resident.keep_large_blocks()
 
 
 @pytest.mark.parametrize("estimated", [["second/kernel"], ["first/bias", "head/kernel"], []])
