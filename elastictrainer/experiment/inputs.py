@@ -1,7 +1,7 @@
 """The images and the model of a run, made from its settings."""
 
 import dataclasses
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence
 
 import tensorflow as tf
 
@@ -51,13 +51,7 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
     if not resume:  # a resumed run leaves out the same files as at its start
         reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
     data = assembly.load_data(settings, reading)
-    if settings.early_stopping and data.val_split is None:
-        # Alone, it makes the test part where the data has none.
-        besides = "--test-split 0.2 with " if settings.validation_split else ""
-        raise UsageError(
-            f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
-            f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."
-        )
+    _require_validation(settings, data)
     about_data = fingerprint.fingerprint(data)
     if resume:
         require_unchanged(
@@ -68,23 +62,7 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
     if reading.left_out:
         left_out = abbreviated(reading.left_out)
         noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {left_out}")
-    data, model, kept = _model_and_images(settings, run, resume, data, group)
-    _announce(settings, data, model, noteworthy, run)
-    about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
-    return Inputs(data, model, kept, about)
-
-
-def _model_and_images(
-    settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
-) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages]]:
-    """Return `data`, `model` and `kept` of Inputs."""
-    if settings.init_from:
-        names = keeping.class_names(settings, data)
-        model = warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
-    else:
-        if resume and ownership.checkpoints(run.checkpoints_path):
-            settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
-        model = assembly.make_model(settings, len(data.class_names))
+    model = _make_model(settings, run, resume, data)
     data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
     kept = keeping.images_to_keep(settings, run, resume, data)
     data = keeping.add_earlier(settings, data.in_memory() if settings.cache == "memory" else data, kept)
@@ -92,7 +70,29 @@ def _model_and_images(
         data = dataclasses.replace(data, shard=(group.rank, group.count))
         group.broadcast_variables(model.variables)
         workers.decorrelate(model, group.rank)
-    return data, model, kept
+    _announce(settings, data, model, noteworthy, run)
+    about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
+    return Inputs(data, model, kept, about)
+
+
+def _require_validation(settings: TrainSettings, data: ImageData) -> None:
+    """Raise UsageError if a run that is to end early has no validation part to tell when."""
+    if settings.early_stopping and data.val_split is None:
+        # Alone, it makes the test part where the data has none.
+        besides = "--test-split 0.2 with " if settings.validation_split else ""
+        raise UsageError(
+            f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
+            f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."
+        )
+
+
+def _make_model(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData) -> tf.keras.Model:
+    if settings.init_from:
+        names = keeping.class_names(settings, data)
+        return warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
+    if resume and ownership.checkpoints(run.checkpoints_path):
+        settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
+    return assembly.make_model(settings, len(data.class_names))
 
 
 def _announce(

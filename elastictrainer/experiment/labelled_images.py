@@ -87,17 +87,23 @@ def load_run_images(
             f"{error} The run was started in {started_in}; go there, or put its data back. "
             "et-evaluate takes other data, too: --dataset."
         ) from None
-    splits = settings.test_split, settings.validation_split, settings.seed
-    parts = split_dataset(settings.dataset, names, own, *splits)
-    chosen = _part_of_data(settings.dataset, names, parts, part)
-    found = replace(chosen, split=missing_files.without_missing(chosen.split))
+    parts = split_dataset(
+        settings.dataset,
+        names,
+        own,
+        test_split=settings.test_split,
+        validation_split=settings.validation_split,
+        seed=settings.seed,
+    )
+    images = _part_of_data(settings.dataset, names, parts, part)
+    images = replace(images, split=missing_files.without_missing(images.split))
     drawn = {name: split for name, split in parts.items() if split is not own.get(name)}
-    compared = drawn if chosen.part in drawn else {chosen.part: found.split} if unchanged else {}
+    compared = drawn if images.part in drawn else {images.part: images.split} if unchanged else {}
     if compared:
         now = fingerprint.fingerprint_splits(names, compared)
         other = "" if unchanged else ", or name images to test on with --dataset"
-        require_unchanged(run, chosen.name, now, f"Put it back as it was{other}.", compared)
-    return found
+        require_unchanged(run, images.name, now, f"Put it back as it was{other}.", compared)
+    return images
 
 
 def load_images(
