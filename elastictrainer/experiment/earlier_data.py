@@ -39,7 +39,7 @@ def load_unchanged_images(run: RunFolder, part: str) -> LabelledImages:
 
 def mark_old_classes(run: RunFolder, images: LabelledImages) -> LabelledImages:
     """Mark which of the images, of other data than the run's, are of classes that it took over."""
-    if not list(earlier_runs(run)):
+    if images.part == "train" or not list(earlier_runs(run)):
         return images
     own = run.environment().get("data", {}).get("class_names", [])
     is_old = np.array([name not in own for name in images.class_names])
