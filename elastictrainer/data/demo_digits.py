@@ -12,7 +12,7 @@ _PARTS = {"train": (slice(0, 1397), 1), "test": (slice(1397, 1797), 2)}
 
 
 def digits(split: str) -> Tuple[np.ndarray, np.ndarray]:
-    """Return digits for fine-tuning, each turned, scaled and shifted a little, on photographs; always the same.
+    """Return digits for fine-tuning, each turned, scaled and shifted a little, on photographs.
 
     Args:
         split: "train" (1,397 digits) or "test" (2 copies of each of the 400 others).
