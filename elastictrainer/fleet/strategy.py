@@ -1,6 +1,7 @@
 """FedAvg in which every client sends back only what it trained, within the time of a round."""
 
 import logging
+import math
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, TypeVar
 
 from elastictrainer.fleet.flower import require_flower
@@ -147,12 +148,17 @@ class ElasticAverage(FedAvg):
 
 def _read_description(content: RecordDict) -> Description:
     arrays = {name: array.numpy() for name, array in content["arrays"].items()}
-    metrics = content["metrics"]
     statistics = FeatureStatistics.from_arrays(arrays)
-    return Description(statistics, float(metrics["full-seconds"]), float(metrics["pass-seconds"]))
+    return Description(statistics, _seconds(content, "full-seconds"), _seconds(content, "pass-seconds"))
 
 
 def _read_trained(content: RecordDict) -> Trained:
     tensors = {int(index): array.numpy() for index, array in content["arrays"].items()}
-    metrics = content["metrics"]
-    return Trained(tensors, int(metrics["num-examples"]), float(metrics["seconds"]))
+    return Trained(tensors, int(content["metrics"]["num-examples"]), _seconds(content, "seconds"))
+
+
+def _seconds(content: RecordDict, name: str) -> float:
+    seconds = float(content["metrics"][name])
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{name} is {seconds}")
+    return seconds

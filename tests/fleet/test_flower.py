@@ -118,11 +118,20 @@ def test_a_poisoned_update_is_refused_with_the_name_of_its_client(fleet, caplog,
     assert np.isfinite(float(rows[-1]["loss"]))
 
 
-def test_an_answer_that_cannot_be_read_is_refused_too(fleet, caplog):
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda content: content.pop("metrics"),
+        lambda content: content["metrics"].update({"seconds": float("nan")}),
+    ],
+    ids=["no metrics", "no seconds"],
+)
+def test_an_answer_that_cannot_be_read_is_refused_too(fleet, caplog, spoil):
     caplog.set_level(logging.WARNING, "flwr")
     logging.getLogger("flwr").propagate = True
-    rows = fleet(spoil={102: lambda content: content.pop("metrics")})
+    rows = fleet(spoil={102: spoil})
     assert rows[-1]["refused"] == "1" and "client 2: refused: " in caplog.text
+    assert np.isfinite(float(rows[-1]["seconds"]))
 
 
 def test_a_client_that_does_not_answer_is_left_out(fleet, caplog):
