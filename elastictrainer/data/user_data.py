@@ -60,20 +60,18 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileS
             raise UsageError(f"{path}, line {line}: {empty[0]} is empty.")
         if "split" in columns and (row["split"] or "").strip() not in _SPLITS:
             raise UsageError(f"{path}, line {line}: split is {row['split']!r}; allowed: train, val, test.")
+        row["part"] = _SPLITS[row["split"].strip()] if "split" in columns else UNSPLIT
     names, labels = np.unique([row["label"].strip() for row in rows.values()], return_inverse=True)
-    part_of = {
-        line: _SPLITS[row["split"].strip()] if "split" in columns else UNSPLIT for line, row in rows.items()
-    }
-    groups = _groups(path, rows, part_of) if "group" in columns else None
+    groups = _groups(path, rows) if "group" in columns else None
     files = [path.parent / row["path"].strip() for row in rows.values()]
     usable = reading.usable(files)
     whole = FileSplit(np.array([str(file) for file in files]), labels, groups)
-    parts_of_rows = np.array(list(part_of.values()), str)
-    parts = {part: whole.subset(usable & (parts_of_rows == part)) for part in (*PARTS, UNSPLIT)}
+    part_of = np.array([row["part"] for row in rows.values()], str)
+    parts = {part: whole.subset(usable & (part_of == part)) for part in (*PARTS, UNSPLIT)}
     return names.tolist(), _without_empty(path, names.tolist(), parts)
 
 
-def _groups(path: Path, rows: Mapping[int, Dict[str, str]], part_of: Mapping[int, str]) -> np.ndarray:
+def _groups(path: Path, rows: Mapping[int, Dict[str, str]]) -> np.ndarray:
     """Number the groups of a table's rows by line, (n,) int; a row without a group is one of its own.
 
     UsageError where a group is in two parts.
@@ -83,10 +81,10 @@ def _groups(path: Path, rows: Mapping[int, Dict[str, str]], part_of: Mapping[int
     for line, row in rows.items():
         name = (row["group"] or "").strip()
         first = first_line.setdefault(name or line, line)
-        if part_of[line] != part_of[first]:
+        if row["part"] != rows[first]["part"]:
             raise UsageError(
-                f"{path}: group {name!r} is in {part_of[first]} (line {first}) and in {part_of[line]} (line "
-                f"{line}); put all its images into one part."
+                f"{path}: group {name!r} is in {rows[first]['part']} (line {first}) and in {row['part']} "
+                f"(line {line}); put all its images into one part."
             )
         numbers.append(first)
     return np.array(numbers)

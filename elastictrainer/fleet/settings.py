@@ -97,17 +97,9 @@ class FleetSettings:
 
     def for_training(self) -> TrainSettings:
         """Return the settings of et-train that say the same of model, data and optimizer."""
-        return TrainSettings(
-            dataset=self.dataset,
-            model=self.model,
-            weights=self.weights,
-            image_size=self.image_size or None,
-            batch_size=self.batch_size,
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            seed=self.seed,
-            importance_batches=self.importance_batches,
-        )
+        same = ("dataset", "model", "weights", "batch_size", "optimizer", "learning_rate", "seed")
+        values = {name: getattr(self, name) for name in (*same, "importance_batches")}
+        return TrainSettings(image_size=self.image_size or None, **values)
 
     @property
     def output_folder(self) -> Optional[Path]:

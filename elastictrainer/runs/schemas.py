@@ -8,12 +8,8 @@ import jsonschema
 
 from elastictrainer.errors import UsageError, shortened
 
-_NUMBER_OR_NULL = {
-    "type": ["number", "null"],
-    "minimum": -1e300,
-    "maximum": 1e300,
-}  # JSON's 1e999 is infinite
-_NUMBER = {**_NUMBER_OR_NULL, "type": "number"}
+_NULLABLE = {"type": ["number", "null"], "minimum": -1e300, "maximum": 1e300}  # JSON's 1e999 is infinite
+_NUMBER = {**_NULLABLE, "type": "number"}
 _TEXT = {"type": "string", "maxLength": 4096}
 
 
@@ -32,7 +28,7 @@ _FILES = {
         {"scheme": _TEXT},
         {
             **_each("model dataset weights optimizer reuse", _TEXT),
-            **_each("rho epochs interval seed keep batch_size image_size", _NUMBER_OR_NULL),
+            **_each("rho epochs interval seed keep batch_size image_size", _NULLABLE),
         },
     ),
     "environment.json": _schema(
@@ -53,8 +49,7 @@ _FILES = {
     "metrics.jsonl": _schema(
         {"epoch": _NUMBER},
         _each(
-            "train_seconds_total test_accuracy test_loss val_accuracy val_loss flops flops_total",
-            _NUMBER_OR_NULL,
+            "train_seconds_total test_accuracy test_loss val_accuracy val_loss flops flops_total", _NULLABLE
         ),
     ),
     "selections.jsonl": _schema(
@@ -62,20 +57,20 @@ _FILES = {
         {
             "selected": {"type": "array", "items": {"type": "integer", "minimum": 0}},
             "importance": {"type": "array", "items": _NUMBER},
-            **_each("epoch step predicted_ratio", _NUMBER_OR_NULL),
+            **_each("epoch step predicted_ratio", _NULLABLE),
         },
     ),
     "summary.json": _schema(
         {
             **_each("train_seconds importance_seconds selection_seconds trace_seconds", _NUMBER),
-            **_each("rho_requested rho_predicted rho_achieved", _NUMBER_OR_NULL),
+            **_each("rho_requested rho_predicted rho_achieved", _NULLABLE),
         },
         {
-            **_each("accuracy_best accuracy_last", _NUMBER_OR_NULL),  # of a run that was evaluated
-            **_each("cached_share cache_bytes cache_write_seconds cache_read_seconds", _NUMBER_OR_NULL),
-            **_each("flops_total energy_joules peak_rss_bytes", _NUMBER_OR_NULL),
-            **_each("accuracy_old accuracy_new", _NUMBER_OR_NULL),
-            **_each("accuracy loss val_accuracy val_loss val_accuracy_last kept_epoch", _NUMBER_OR_NULL),
+            **_each("accuracy_best accuracy_last", _NULLABLE),  # of a run that was evaluated
+            **_each("cached_share cache_bytes cache_write_seconds cache_read_seconds", _NULLABLE),
+            **_each("flops_total energy_joules peak_rss_bytes", _NULLABLE),
+            **_each("accuracy_old accuracy_new", _NULLABLE),
+            **_each("accuracy loss val_accuracy val_loss val_accuracy_last kept_epoch", _NULLABLE),
             "kept_weights": _TEXT,
             "stopped": {**_TEXT, "type": ["string", "null"]},
         },
