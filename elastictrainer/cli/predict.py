@@ -45,7 +45,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
     with contextlib.ExitStack() as stack:
         shown = _pictures(options.images, stack)
-        problems = {file: pictures.problem(file) for file in shown}
+        problems = {file: pictures.find_problem(file) for file in shown}
         files = [file for file, problem in problems.items() if not problem]
         if not files:
             raise UsageError(f"none of the pictures can be read: {abbreviated(list(problems.values()))}.")
@@ -64,7 +64,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
                 found = {classes[k]: float(row[k]) for k in best}
                 print(_json(name, found) if options.json else _text(name, wide, found), flush=True)
         for file in left.values():
-            problem = pictures.problem(file, thorough=True) or f"{file} (could not be read)"
+            problem = pictures.find_problem(file, thorough=True) or f"{file} (could not be read)"
             print(f"et-predict: {problem}", file=sys.stderr)
         unread = len(shown) - len(files) + len(left)
         if unread:

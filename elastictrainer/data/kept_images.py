@@ -30,7 +30,7 @@ class KeptImages:
     ages: np.ndarray
     class_names: Tuple[str, ...]
 
-    def split(self) -> ArraySplit:
+    def as_split(self) -> ArraySplit:
         """Return the images to train on."""
         return ArraySplit(self.images, self.labels)
 

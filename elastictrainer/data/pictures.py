@@ -39,7 +39,7 @@ def decode(source: Union[File, bytes], size: Size) -> np.ndarray:
     """
     from PIL import Image, ImageOps
 
-    with _opened(source) as image:
+    with _open(source) as image:
         orientation = image.getexif().get(_ORIENTATION, 1)
         if image.format in _SCALED:
             height, width = 2 * size[0], 2 * size[1]
@@ -57,7 +57,7 @@ def decode(source: Union[File, bytes], size: Size) -> np.ndarray:
         return np.asarray(image.resize(size[::-1], Image.Resampling.BILINEAR))
 
 
-def resized(pixels: np.ndarray, size: Size) -> np.ndarray:
+def resize(pixels: np.ndarray, size: Size) -> np.ndarray:
     """Resize (h, w, 3) numbers in 0..255 by bilinear interpolation, antialiased where they shrink.
 
     Returns:
@@ -71,7 +71,7 @@ def resized(pixels: np.ndarray, size: Size) -> np.ndarray:
     return np.asarray(image.resize(size[::-1], Image.Resampling.BILINEAR))
 
 
-def _opened(source: Union[File, bytes]) -> Any:
+def _open(source: Union[File, bytes]) -> Any:
     """Return Pillow's image, its pixels not decoded; ValueError where it is none to be read here."""
     from PIL import Image
 
@@ -100,7 +100,7 @@ def _register_heic() -> None:
         pi_heif.register_heif_opener()
 
 
-def problem(file: File, thorough: bool = False) -> str:
+def find_problem(file: File, thorough: bool = False) -> str:
     """Return the file and why it cannot be used; an empty string if it can.
 
     Args:
@@ -114,7 +114,7 @@ def problem(file: File, thorough: bool = False) -> str:
             return f"{file} (not a regular file)"
         if status.st_size == 0:
             return f"{file} (empty)"
-        with _opened(file) as image, open(file, "rb") as stream:
+        with _open(file) as image, open(file, "rb") as stream:
             thorough = thorough or not _ends_well(stream, status.st_size, image.format)
         if thorough:
             decode(file, (1, 1))

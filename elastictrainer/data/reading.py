@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
-from elastictrainer.data.pictures import problem
+from elastictrainer.data.pictures import find_problem
 from elastictrainer.errors import UnreadableImages
 
 # Hidden names besides those that begin with a dot: of macOS' archives, of network drives, of Windows.
@@ -55,7 +55,7 @@ class Reading:
         passed = {*self.left_out, *(name for name in self.damaged if not os.path.exists(name))}
         checked = [name for name in names if name not in passed]
         with ThreadPoolExecutor(os.cpu_count() if self.skip_damaged else 1) as threads:
-            found = threads.map(lambda name: problem(name, self.skip_damaged), checked)
+            found = threads.map(lambda name: find_problem(name, self.skip_damaged), checked)
             problems = {name: wrong for name, wrong in zip(checked, found) if wrong}
         if problems and not self.skip_damaged:
             raise UnreadableImages(unreadable_images(list(problems.values()), self.advice), list(problems))

@@ -119,7 +119,7 @@ class ArraySplit(IndexedSplit):
         return ArraySplit(self.images[chosen], self.labels[chosen])
 
     def image(self, number: int, size: Size) -> np.ndarray:
-        return pictures.resized(self.images[number], size)
+        return pictures.resize(self.images[number], size)
 
     def fingerprint(self) -> Dict[str, Any]:
         pixels = hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()

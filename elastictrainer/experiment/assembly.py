@@ -32,7 +32,7 @@ def configure(seed: int, deterministic: bool = False, mixed_precision: bool = Fa
         tf.config.experimental.enable_op_determinism()
 
 
-def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
+def count_classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     """Return the number of classes of the data; UsageError where the settings name another.
 
     Without `dataset_given` the data set is but the default: then the settings' number counts.

@@ -99,7 +99,7 @@ def add_earlier(settings: TrainSettings, data: ImageData, kept: Optional[KeptIma
     old = None if kept is None else kept.subset(kept.ages > 0)
     train = train.relabelled(label_of)
     if old is not None and len(old.labels):
-        train = JoinedSplit([train, old.split()])
+        train = JoinedSplit([train, old.as_split()])
         LOG.info(f"kept: {len(old.labels)} old images of {len(np.unique(old.labels))} classes are mixed in")
     tested = {
         part: earlier_data.load_earlier_images(sources, part, names)

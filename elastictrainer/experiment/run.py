@@ -20,7 +20,7 @@ from elastictrainer.experiment.quantities import parse_bytes, parse_seconds
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_writable
-from elastictrainer.models.solved_head import hold
+from elastictrainer.models.solved_head import hold_columns
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment
@@ -185,7 +185,7 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
     if settings.init_from and RunFolder(settings.init_from).class_names() == list(data.class_names):
         return "keep"
     try:
-        hold(model, keeping.earlier_class_count(settings))
+        hold_columns(model, keeping.earlier_class_count(settings))
     except UsageError as error:
         print(f"note: {error}")
         return "keep"

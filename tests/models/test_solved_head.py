@@ -6,7 +6,7 @@ import pytest
 from builders import small_network
 from elastictrainer import UsageError
 from elastictrainer.models import zoo
-from elastictrainer.models.solved_head import PENALTY, SolvableHead, hold, solve
+from elastictrainer.models.solved_head import PENALTY, SolvableHead, hold_columns, solve
 
 
 def problem(count=240, width=12, classes=4, seed=0):
@@ -147,7 +147,7 @@ def test_a_model_is_marked_for_it(tf, use_bias):
     head = tf.keras.layers.Dense(3, use_bias=use_bias)
     model = tf.keras.Sequential([tf.keras.Input((4,)), head])
     assert SolvableHead(model).held_columns() is None
-    hold(model, 2)
+    hold_columns(model, 2)
     kernel, bias = SolvableHead(model).held_columns()
     np.testing.assert_array_equal(kernel, head.get_weights()[0][:, :2])
     assert bias.shape == (2,)
