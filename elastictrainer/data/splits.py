@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import itertools
 import os
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
@@ -133,27 +134,20 @@ class JoinedSplit(IndexedSplit):
         """`splits` are the sources, each an IndexedSplit."""
         self.splits = splits
         self.labels = np.concatenate([split.labels for split in splits])
-        self._numbers = np.arange(len(self.labels))  # of the images, counted through all sources
-        self._ends = np.cumsum([split.count for split in splits])
-
-    def _source(self, number: int) -> Tuple[IndexedSplit, int]:
-        """Return the split that an image is from, and its number there."""
-        number = int(self._numbers[number])
-        which = int(np.searchsorted(self._ends, number, side="right"))
-        split = self.splits[which]
-        return split, number - int(self._ends[which]) + split.count
+        self._sources = [(split, number) for split in splits for number in range(split.count)]
 
     def name_of(self, number: int) -> str:
-        split, own_number = self._source(number)
+        split, own_number = self._sources[number]
         return split.name_of(own_number)
 
     def subset(self, chosen: np.ndarray) -> "JoinedSplit":
         part = copy.copy(self)
-        part.labels, part._numbers = self.labels[chosen], self._numbers[chosen]
+        part.labels = self.labels[chosen]
+        part._sources = list(itertools.compress(self._sources, chosen))
         return part
 
     def image(self, number: int, size: Size) -> np.ndarray:
-        split, own_number = self._source(number)
+        split, own_number = self._sources[number]
         return split.image(own_number, size)
 
 
