@@ -41,16 +41,7 @@ def load(
     """
     names, parts = load_parts(name, data_dir, reading)
     parts = split_dataset(name, names, parts, test_split, validation_split, seed)
-    return ImageData(
-        name,
-        tuple(names),
-        parts["train"],
-        parts["test"],
-        batch_size,
-        image_size,
-        seed,
-        val_split=parts.get("val"),
-    )
+    return ImageData(name, tuple(names), parts, batch_size, image_size, seed)
 
 
 def load_parts(

@@ -1,7 +1,7 @@
 """Images as minibatches: one input pipeline for all data sets."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,25 +24,22 @@ class ImageData:
     Attributes:
         name: for messages.
         class_names: by label.
-        train_split, test_split: the two parts that there always are.
+        splits: the parts by name: train; test, unless images are only trained on; and val where there is one.
         batch_size: of training.
         image_size: height and width that images are resized to.
         seed: of the order of training images.
         shard: k and n: of every minibatch, only each n-th image from number k on; one process' share.
-        val_split: the images that choose the best weights; None: they are not chosen.
         evaluation_batch_size: of testing and validation.
         old_splits: images of earlier runs' data to evaluate on as well, by part (test, val).
     """
 
     name: str
     class_names: Tuple[str, ...]
-    train_split: Split
-    test_split: Split
+    splits: Mapping[str, Split]
     batch_size: int
     image_size: Tuple[int, int]
     seed: int = 0
     shard: Tuple[int, int] = (0, 1)
-    val_split: Optional[Split] = None
     evaluation_batch_size: int = 32
     old_splits: Mapping[str, Split] = field(default_factory=dict)
 
@@ -96,17 +93,26 @@ class ImageData:
                 f"--cache memory: the decoded images take {needed / 1e9:.1f} GB, and this machine has "
                 f"{available / 1e9:.1f} GB. Leave --cache out."
             )
-        kept: Dict[str, Any] = {
-            f"{part}_split": ArraySplit(decode_all(split, self.image_size, processors()), split.labels)
+        kept = {
+            part: ArraySplit(decode_all(split, self.image_size, processors()), split.labels)
             for part, split in self.splits.items()
         }
-        return replace(self, **kept)
+        return replace(self, splits=kept)
 
     @property
-    def splits(self) -> Dict[str, Split]:
-        """Return the parts by name: train, val where there is one, test."""
-        parts = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
-        return {name: split for name, split in parts.items() if split is not None}
+    def train_split(self) -> Split:
+        """Return the images to train on."""
+        return self.splits["train"]
+
+    @property
+    def test_split(self) -> Split:
+        """Return the images to test on."""
+        return self.splits["test"]
+
+    @property
+    def val_split(self) -> Optional[Split]:
+        """Return the images that choose the best weights; None: they are not chosen."""
+        return self.splits.get("val")
 
     @property
     def steps_per_epoch(self) -> int:

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import replace
-from typing import Any, Dict
 
 import numpy as np
 
@@ -21,17 +20,17 @@ def replace_missing(data: ImageData) -> ImageData:
     number. Validation and test images are left out. The fingerprint, which needs the names of all files, was
     compared before. UsageError where none of the training images of a class is left.
     """
-    now: Dict[str, Any] = {}
+    splits = dict(data.splits)
     for part, split in data.splits.items():
         missing = _missing(split)
         if isinstance(split, FileSplit) and missing.any():
             if part == "train":
-                now["train_split"] = _with_stand_ins(split, missing)
+                splits[part] = _with_stand_ins(split, missing)
                 instead = "another training image of the class stands in for each"
             else:
-                now[f"{part}_split"], instead = split.subset(~missing), f"left out of the {part} part"
+                splits[part], instead = split.subset(~missing), f"left out of the {part} part"
             LOG.info(f"gone: {abbreviated(split.files[missing].tolist())}; {instead}")
-    return replace(data, **now)
+    return replace(data, splits=splits)
 
 
 def without_missing(split: Split) -> Split:

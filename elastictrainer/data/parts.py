@@ -39,7 +39,7 @@ def split_dataset(
     validation_split: Optional[float] = None,
     seed: int = 0,
 ) -> Dict[str, Split]:
-    """Split a data set into the parts train and test, and val where there is one or it was asked for.
+    """Split a data set into the parts train, val where there is one or it was asked for, and test.
 
     Data without a test part gets one: of `test_split`, or of `validation_split` where that alone is given.
     Both are shares of every class, the latter of the training images; what is set apart depends on `seed`.
@@ -68,7 +68,7 @@ def split_dataset(
         parts["train"], parts["val"] = _set_apart(
             parts["train"], class_names, validation_split, seed, "--validation-split"
         )
-    return parts
+    return {part: parts[part] for part in PARTS if part in parts}
 
 
 def _set_apart(

@@ -88,32 +88,22 @@ def add_earlier(settings: TrainSettings, data: ImageData, kept: Optional[KeptIma
     earlier = _earlier_run(settings)
     if earlier is None:
         return data
-    names = class_names(settings, data)
-    label_of = labels_in(names, data.class_names)
-    train, sources = data.train_split, [earlier, *earlier_data.earlier_runs(earlier)]
-    if not isinstance(train, IndexedSplit):
+    if not isinstance(data.train_split, IndexedSplit):
         raise UsageError(
             f"--keep {settings.keep}: {data.name} is read as a stream, and no images can be mixed into that. "
             "Give the images as a folder, a .csv table or .npz arrays."
         )
+    names = class_names(settings, data)
+    label_of = labels_in(names, data.class_names)
+    splits = {part: split.relabelled(label_of) for part, split in data.splits.items()}
     old = None if kept is None else kept.subset(kept.ages > 0)
-    train = train.relabelled(label_of)
     if old is not None and len(old.labels):
-        train = JoinedSplit([train, old.as_split()])
+        splits["train"] = JoinedSplit([splits["train"], old.as_split()])
         LOG.info(f"kept: {len(old.labels)} old images of {len(np.unique(old.labels))} classes are mixed in")
-    tested = {
-        part: earlier_data.load_earlier_images(sources, part, names)
-        for part in data.splits
-        if part != "train"
-    }
-    return replace(
-        data,
-        class_names=names,
-        train_split=train,
-        test_split=data.test_split.relabelled(label_of),
-        val_split=data.val_split and data.val_split.relabelled(label_of),
-        old_splits={part: found.split for part, found in tested.items() if found is not None},
-    )
+    runs = [earlier, *earlier_data.earlier_runs(earlier)]
+    tested = {part: earlier_data.load_earlier_images(runs, part, names) for part in splits if part != "train"}
+    old_splits = {part: images.split for part, images in tested.items() if images is not None}
+    return replace(data, class_names=names, splits=splits, old_splits=old_splits)
 
 
 def _earlier_images(run: RunFolder, each: int, size: Tuple[int, int]) -> KeptImages:

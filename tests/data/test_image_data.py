@@ -19,7 +19,8 @@ def make(train=14, test=5, batch_size=4, **options):
         numbers = np.arange(count)
         return ArraySplit(np.broadcast_to(numbers[:, None, None, None], (count, 8, 8, 3)) * 1.0, numbers % 2)
 
-    return ImageData("made up", ("even", "odd"), split(train), split(test), batch_size, (8, 8), **options)
+    splits = {"train": split(train), "test": split(test)}
+    return ImageData("made up", ("even", "odd"), splits, batch_size, (8, 8), **options)
 
 
 def numbers(minibatches):
@@ -116,7 +117,7 @@ class Broken(ArraySplit):
 )
 def test_an_image_that_cannot_be_read_is_named_if_it_can_be_found(tf, found, message):
     data = make(batch_size=7)
-    data.train_split = Broken(data.train_split.images, data.train_split.labels)
+    data.splits["train"] = Broken(data.train_split.images, data.train_split.labels)
     data.train_split.found = found
     with pytest.raises(RunError, match=message):
         list(data.train(0))

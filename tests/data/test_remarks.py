@@ -29,7 +29,7 @@ def test_nothing_is_said_of_data_in_order(image_folder):
 )
 def test_classes_of_which_one_has_twice_the_images_are_told(labels, said):
     split = ArraySplit(np.zeros((9, 2, 2, 3), np.uint8), np.array(labels))
-    line = imbalance(ImageData("some", ("even", "odd"), split, split, 2, (2, 2)))
+    line = imbalance(ImageData("some", ("even", "odd"), {"train": split}, 2, (2, 2)))
     assert line == (said and f"training images by class: {said}")
 
 
