@@ -41,7 +41,7 @@ def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Tra
         written = sorted(Path(folder).rglob("*.xplane.pb"))
         if not written:
             raise RunError("TensorFlow's profiler wrote no trace (.xplane.pb).")
-        resident.release_memory()  # of ViT's steps 0.2 GB of events, and as much again where they are read
+        resident.give_back()  # of ViT's steps 0.2 GB of events, and as much again where they are read
         trace = read_trace(written[-1])
-    resident.release_memory()
+    resident.give_back()
     return trace, untraced

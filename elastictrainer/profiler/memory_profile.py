@@ -44,13 +44,13 @@ def measured_steps(copied: float) -> Iterator[Measured]:
     Args:
         copied: bytes that are there twice, or are slots, while the steps run; they do not count as theirs.
     """
-    with resident.releasing_large_blocks():
-        resident.release_memory()
+    with resident.giving_back():
+        resident.give_back()
         measured = Measured(resident.resident_bytes())
         counts = resident.reset_peak()
         yield measured
         peak = resident.peak_bytes() if counts else None
-        resident.release_memory()
+        resident.give_back()
         measured.stays = max(0.0, resident.resident_bytes() - measured.loaded)
         if peak is not None:
             measured.peak = max(0.0, peak - measured.loaded - copied)
@@ -70,7 +70,7 @@ def predicted(step: CompiledStep, batch: Any) -> Optional[StepMemory]:
         batch: inputs and labels.
     """
     step.trace(*batch)
-    resident.release_memory()
+    resident.give_back()
     return step_memory(step, batch, Measured(resident.resident_bytes()))
 
 

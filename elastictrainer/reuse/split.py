@@ -250,7 +250,7 @@ class TracedStep:
 
 def most_held() -> float:
     """Return the bytes of tensors that are compared at once."""
-    return _HELD if resident.keeps_large_blocks() else _HELD_LITTLE
+    return _HELD if resident.keeps() else _HELD_LITTLE
 
 
 def in_parts(tensors: Sequence[Any], batch: int, most: float) -> Iterator[List[Any]]:

@@ -205,7 +205,7 @@ def _by_update(scorer: ImportanceEvaluator, x: Any, y: Any, before: List[tf.Tens
     float(scorer._full_step()(x, y))
     sparing = scorer._sparing_step is not None
     if sparing:
-        resident.release_memory()
+        resident.give_back()
     with optimised(int(sparing)):  # an optimised graph holds less
         return scorer._of_update(x, y, before).numpy()
 

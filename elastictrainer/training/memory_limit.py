@@ -55,8 +55,8 @@ class MemoryLimit:
             UsageError: the profile does not say what a step takes, or the limit is too low for the run; with
                 the least.
         """
-        resident.release_large_blocks()
-        resident.release_memory()
+        resident.keep_nothing()
+        resident.give_back()
         if profile.memory is None:
             raise UsageError(
                 "memory: the profile does not say what a step takes. Make a new one with et-profile, on a "

@@ -66,7 +66,7 @@ def make_policy(
         if limit is not None:
             steps.clear()
             scorer.release()
-            resident.release_memory()
+            resident.give_back()
 
     def score(interval: int) -> np.ndarray:
         free()

@@ -44,7 +44,7 @@ def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf
     images = tf.zeros((4, 8, 8, 3)), tf.zeros((4,), tf.int64)
 
     def limited(limit):
-        resident.release_large_blocks()
+        resident.keep_nothing()
         profile = profiling.make_profile(
             model, images, optimizer, {}, limit, warmup_steps=1, steps=2, calibrate_s=0
         )
@@ -58,7 +58,7 @@ def test_the_least_that_is_asked_for_is_enough_for_the_run_behind_the_profile(tf
         with pytest.raises(UsageError, match="too little for this model"):
             limited(least - 100e6)
     finally:
-        resident.keep_large_blocks()
+        resident.keep_as_usual()
 
 
 @pytest.mark.parametrize("estimated", [["second/kernel"], ["first/bias", "head/kernel"], []])

@@ -136,11 +136,11 @@ def test_tensors_are_compared_in_parts_of_few_bytes(tf):
 
 def test_fewer_bytes_are_compared_at_once_within_a_limit_of_memory():
     usual = most_held()
-    resident.release_large_blocks()  # as such a run does
+    resident.keep_nothing()  # as such a run does
     try:
         assert most_held() < usual
     finally:
-        resident.keep_large_blocks()
+        resident.keep_as_usual()
 
 
 def test_augmentation_and_an_inner_dropout_are_done_once_and_the_outer_one_is_not(tf):
