@@ -34,7 +34,7 @@ def features_of(run_path, new, cache):
     for which, name in {"first": run.config()["dataset"], "second": new}.items():
         data = datasets.load(name, 32, model.input_shape[1:3])
         for part, split in data.splits.items():
-            pairs = [(head.features(x).numpy(), y.numpy()) for x, y in data.stored(split)]
+            pairs = [(head.features(x).numpy(), y.numpy()) for x, y in data.batches_of(split)]
             features, labels = map(np.concatenate, zip(*pairs))
             found[f"{which}_{part}_x"] = features
             found[f"{which}_{part}_y"] = labels + (head.classes if which == "second" else 0)

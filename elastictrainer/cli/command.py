@@ -81,11 +81,11 @@ def run(
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"{name}: {_told(error)}", file=sys.stderr)
+        print(f"{name}: {_message_of(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     if isinstance(error, (UsageError, RunError)):
         return str(error)
     if isinstance(error, OSError):

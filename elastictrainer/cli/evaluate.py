@@ -52,21 +52,22 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     folder = Path(options.output or (Path(options.model) / "evaluation" if is_run else "evaluation"))
     load_tensorflow()
     from elastictrainer.data.reading import Reading
-    from elastictrainer.experiment import earlier_data, labelled, scoring
+    from elastictrainer.experiment import earlier_data, labelled_images, scoring
     from elastictrainer.models import predictor
     from elastictrainer.plotting import drawing, mistakes
 
     scoring.require_free(folder, options.overwrite)
     reading = Reading(label_column=options.label_column)
-    data = (
-        labelled.labelled(options.dataset, options.part, options.data_dir, reading)
-        if options.dataset is not None
-        else labelled.labelled_of_run(RunFolder(options.model), options.part, options.data_dir)
-    )
-    if is_run:
-        data = earlier_data.told_apart(RunFolder(options.model), data, options.dataset is None)
+    run_folder = RunFolder(options.model)
+    if options.dataset is None:
+        images = labelled_images.load_run_images(run_folder, options.part, options.data_dir)
+        images = earlier_data.add_earlier_images(run_folder, images)
+    else:
+        images = labelled_images.load_images(options.dataset, options.part, options.data_dir, reading)
+        if is_run:
+            images = earlier_data.mark_old_classes(run_folder, images)
     classifier = predictor.load(options.model, options.weights, options.trust_model)
-    scores = scoring.score(classifier, data, options.image_size)
+    scores = scoring.score(classifier, images, options.image_size)
     for line in _lines(scores):
         print(line)
     written = scoring.write_tables(scores, folder)
@@ -90,18 +91,18 @@ def _lines(scores: "Scores") -> List[str]:
         + (f", top-5 {100 * top_5:.2f} %" if top_5 is not None else "")
         + f", F1 {scores.summary()['macro_f1']:.3f} (mean of the classes)",
     ]
-    if scores.apart:
-        old, new = (100 * scores.apart[f"accuracy_{which}"] for which in ("old", "new"))
+    if scores.old_and_new:
+        old, new = (100 * scores.old_and_new[f"accuracy_{which}"] for which in ("old", "new"))
         lines.append(f"of what the run knew before {old:.2f} %, of what it learned {new:.2f} %")
-    there = sorted((row for row in scores.by_class if row["images"]), key=lambda row: row["f1"])
-    if there[0]["f1"] < 1:
-        worst = ", ".join(f"{row['class']} {row['f1']:.3f}" for row in there[:_WORST] if row["f1"] < 1)
+    classes = sorted((row for row in scores.by_class if row["images"]), key=lambda row: row["f1"])
+    if classes[0]["f1"] < 1:
+        worst = ", ".join(f"{row['class']} {row['f1']:.3f}" for row in classes[:_WORST] if row["f1"] < 1)
         lines.append(f"lowest F1: {worst}")
         wrong = scores.confusion * (1 - np.eye(len(scores.class_names), dtype=int))
         pairs = sorted(((wrong[i, j], i, j) for i, j in zip(*wrong.nonzero())), reverse=True)[:_WORST]
         names = scores.class_names
-        said = ", ".join(f"{names[i]} for {names[j]} ({count})" for count, i, j in pairs)
-        lines.append(f"most often mistaken: {said}")
+        mistaken = ", ".join(f"{names[i]} for {names[j]} ({count})" for count, i, j in pairs)
+        lines.append(f"most often mistaken: {mistaken}")
     return lines
 
 

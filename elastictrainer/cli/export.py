@@ -34,12 +34,17 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     EXPORT.check_each(formats)
     run_folder = find_runs([options.run])[0]
     load_tensorflow()
-    from elastictrainer.experiment.labelled import training_sample
-    from elastictrainer.models.export import export_run
+    from elastictrainer.experiment.exporting import export_run
 
-    sample = functools.partial(training_sample, run_folder)
-    how = options.output, options.overwrite, options.trust_model, options.weights
-    for path in export_run(run_folder, formats, *how, sample):
+    written = export_run(
+        run_folder,
+        formats,
+        output=options.output,
+        overwrite=options.overwrite,
+        trust=options.trust_model,
+        weights=options.weights,
+    )
+    for path in written:
         print(f"written: {path}")
 
 

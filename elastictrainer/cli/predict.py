@@ -38,37 +38,37 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     import numpy as np
 
     from elastictrainer.data import pictures
-    from elastictrainer.data.image_folder import FolderSplit
+    from elastictrainer.data.file_split import FileSplit
     from elastictrainer.data.reading import abbreviated
     from elastictrainer.experiment import scoring
     from elastictrainer.models import predictor
 
     with contextlib.ExitStack() as stack:
         shown = _pictures(options.images, stack)
-        problems = {file: pictures.problem(file) for file in shown}
+        problems = {file: pictures.find_problem(file) for file in shown}
         files = [file for file, problem in problems.items() if not problem]
         if not files:
             raise UsageError(f"none of the pictures can be read: {abbreviated(list(problems.values()))}.")
         classifier = predictor.load(options.model, options.weights, options.trust_model)
         for problem in filter(None, problems.values()):
             print(f"et-predict: {problem}", file=sys.stderr)
-        split = FolderSplit(np.array(list(map(str, files))), np.arange(len(files)))
-        wide = max(map(len, shown.values()))
-        left = dict(enumerate(files))
-        answers = scoring.probabilities(classifier, split, options.image_size, skip_damaged=True)
-        for numbers, rows in answers:
+        split = FileSplit(np.array(list(map(str, files))), np.arange(len(files)))
+        width = max(map(len, shown.values()))
+        unread = dict(enumerate(files))
+        minibatches = scoring.probabilities(classifier, split, options.image_size, skip_damaged=True)
+        for numbers, rows in minibatches:
             for number, row in zip(numbers, rows):
-                name = shown[left.pop(int(number))]
+                name = shown[unread.pop(int(number))]
                 classes = classifier.names(len(row))
                 best = np.argsort(-row, kind="stable")[: options.top]
-                found = {classes[k]: float(row[k]) for k in best}
-                print(_json(name, found) if options.json else _text(name, wide, found), flush=True)
-        for file in left.values():
-            problem = pictures.problem(file, thorough=True) or f"{file} (could not be read)"
+                top = {classes[k]: float(row[k]) for k in best}
+                print(_json(name, top) if options.json else _text(name, width, top), flush=True)
+        for file in unread.values():
+            problem = pictures.find_problem(file, thorough=True) or f"{file} (could not be read)"
             print(f"et-predict: {problem}", file=sys.stderr)
-        unread = len(shown) - len(files) + len(left)
-        if unread:
-            raise RunError(f"{unread} of {len(shown)} pictures could not be read.")
+        failed = len(shown) - len(files) + len(unread)
+        if failed:
+            raise RunError(f"{failed} of {len(shown)} pictures could not be read.")
 
 
 def _pictures(asked: Sequence[str], stack: contextlib.ExitStack) -> Dict[Path, str]:
@@ -100,13 +100,13 @@ def _inside(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _json(image: str, found: Dict[str, float]) -> str:
-    classes = [{"class": name, "probability": round(value, 6)} for name, value in found.items()]
+def _json(image: str, top: Dict[str, float]) -> str:
+    classes = [{"class": name, "probability": round(value, 6)} for name, value in top.items()]
     return json.dumps({"image": image, "classes": classes}, ensure_ascii=False)
 
 
-def _text(image: str, wide: int, found: Dict[str, float]) -> str:
-    return f"{image:<{wide}}  " + "   ".join(f"{name} {100 * p:.1f} %" for name, p in found.items())
+def _text(image: str, width: int, top: Dict[str, float]) -> str:
+    return f"{image:<{width}}  " + "   ".join(f"{name} {100 * p:.1f} %" for name, p in top.items())
 
 
 main = functools.partial(run, "et-predict", _body)

@@ -34,7 +34,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
     assembly.configure(settings.seed, mixed_precision=settings.mixed_precision)
     dataset_given = "--dataset" in typed or settings.dataset != ProfileSettings().dataset
-    classes = assembly.classes(settings, dataset_given)
+    classes = assembly.count_classes(settings, dataset_given)
     model = assembly.make_model(settings, classes)
     shape = (*assembly.image_size(settings, model), model.input_shape[-1])
     metadata = profiling.profile_metadata(settings, model, shape, classes)

@@ -37,6 +37,10 @@ def table(profile: Profile) -> str:
     A profile with measured selections (`et-profile --validate`) also gets their predicted and measured step
     times. Times are in ms. Tensors are in the order of dW plus dy time, the largest first.
     """
+    return "\n".join([*_step(profile), "", *_costliest_tensors(profile), *_validation(profile)])
+
+
+def _step(profile: Profile) -> List[str]:
     metadata = profile.metadata
     input_shape = "x".join(map(str, metadata.get("input_shape", [])))
     lines = [
@@ -54,8 +58,11 @@ def table(profile: Profile) -> str:
         f"rho_min       {profile.rho_min:9.3f}     the smallest --rho with --reuse off"
         + ("" if profile.reuse is None else f"; {profile.with_cache.rho_min:.3f} for a cached step"),
     ]
-    lines += [f"  unattributed: {op['op']} {op['ms']:.2f} ms" for op in metadata["unattributed"][:3]]
-    lines += ["", f"{'costliest tensors':<56}{'forward':>9}{'dW':>9}{'dy':>9}   ms"]
+    return lines + [f"  unattributed: {op['op']} {op['ms']:.2f} ms" for op in metadata["unattributed"][:3]]
+
+
+def _costliest_tensors(profile: Profile) -> List[str]:
+    lines = [f"{'costliest tensors':<56}{'forward':>9}{'dW':>9}{'dy':>9}   ms"]
     for i in np.argsort(-(profile.t_dw + profile.t_dy), kind="stable")[:_COSTLIEST]:
         mark = " estimated" if profile.estimated[i] else ""
         name = profile.names[i]
@@ -64,16 +71,19 @@ def table(profile: Profile) -> str:
         lines.append(
             f"{name:<56}{profile.t_forward[i]:9.2f}{profile.t_dw[i]:9.2f}{profile.t_dy[i]:9.2f}{mark}"
         )
-    if profile.validation:
-        lines += ["", f"{'random selection':<24}{'predicted ms':>14}{'measured ms':>14}{'error':>9}"]
-        errors = profile.validation_errors
-        for result, error in zip(profile.validation, errors):
-            of = f"{len(result['selected']):>5} of {len(profile)} tensors"
-            lines.append(
-                f"{of:<24}{result['predicted_ms']:14.1f}{result['measured_ms']:14.1f}{100 * error:8.1f}%"
-            )
+    return lines
+
+
+def _validation(profile: Profile) -> List[str]:
+    """Return the errors of the measured selections' predictions; nothing if none was measured."""
+    if not profile.validation:
+        return []
+    lines = ["", f"{'random selection':<24}{'predicted ms':>14}{'measured ms':>14}{'error':>9}"]
+    errors = profile.validation_errors
+    for result, error in zip(profile.validation, errors):
+        tensors = f"{len(result['selected']):>5} of {len(profile)} tensors"
         lines.append(
-            f"absolute error: median {100 * np.median(np.abs(errors)):.1f} %, "
-            f"90th percentile {100 * np.quantile(np.abs(errors), 0.9):.1f} %"
+            f"{tensors:<24}{result['predicted_ms']:14.1f}{result['measured_ms']:14.1f}{100 * error:8.1f}%"
         )
-    return "\n".join(lines)
+    median, high = (100 * np.quantile(np.abs(errors), share) for share in (0.5, 0.9))
+    return [*lines, f"absolute error: median {median:.1f} %, 90th percentile {high:.1f} %"]

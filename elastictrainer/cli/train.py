@@ -63,7 +63,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             refuse_inapplicable(settings, chosen)
         summary = start(settings)
     else:
-        more = getattr(options, "time", None)
+        extra_time = getattr(options, "time", None)
         others = [option for option in given(TrainSettings, options) if option != "--time"]
         if others:
             raise UsageError(
@@ -71,9 +71,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
                 f"{', '.join(others)}."
             )
         run_folder = last_unfinished() if options.resume == "last" else RunFolder(options.resume)
-        if more is not None:
-            parse_seconds(more)
-        summary = resume(run_folder, options.trust_run, more)
+        if extra_time is not None:
+            parse_seconds(extra_time)
+        summary = resume(run_folder, options.trust_run, extra_time)
     _print_summary(summary)
 
 
@@ -96,16 +96,16 @@ def _print_summary(summary: Dict[str, Any]) -> None:
 
 
 def _accuracy(summary: Dict[str, Any]) -> str:
-    said = f"test accuracy: {100 * summary['accuracy']:.2f} %"
+    line = f"test accuracy: {100 * summary['accuracy']:.2f} %"
     if summary.get("val_accuracy") is not None:
-        said += (
+        line += (
             f" with {summary['kept_weights']}, the weights of epoch {summary['kept_epoch']} (validation "
             f"accuracy {100 * summary['val_accuracy']:.2f} %)"
         )
     if summary.get("accuracy_old") is None:
-        return said
+        return line
     old, new = 100 * summary["accuracy_old"], 100 * summary["accuracy_new"]
-    return f"{said}; of the old data {old:.2f} %, of the new {new:.2f} %"
+    return f"{line}; of the old data {old:.2f} %, of the new {new:.2f} %"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple
 from elastictrainer.data import demo_digits, hugging_face, tfds_data, user_data
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.image_folder import class_folders, read_classes, read_folder
-from elastictrainer.data.parts import PARTS, UNSPLIT, by_part, split_dataset
+from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import ArraySplit, Split
 from elastictrainer.data.tfds_data import TFDS_CLASSES
@@ -39,13 +39,12 @@ def load(
         UsageError: unknown name, data that is not on this machine and cannot be fetched, a malformed folder
             or file, fewer than two classes, a part asked for where there is one, or none to test on.
     """
-    names, parts = parts_of(name, data_dir, reading)
+    names, parts = load_parts(name, data_dir, reading)
     parts = split_dataset(name, names, parts, test_split, validation_split, seed)
-    splits = parts["train"], parts["test"]
-    return ImageData(name, tuple(names), *splits, batch_size, image_size, seed, val_split=parts.get("val"))
+    return ImageData(name, tuple(names), parts, batch_size, image_size, seed)
 
 
-def parts_of(
+def load_parts(
     name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None
 ) -> Tuple[Sequence[str], Dict[str, Split]]:
     """Return a data set's class names, and its parts as they come: train, test and val, or UNSPLIT alone.
@@ -65,50 +64,36 @@ def parts_of(
         parts = {part: ArraySplit(*demo_digits.digits(part)) for part in ("train", "test")}
     elif name.startswith(HF):
         names, parts = hugging_face.load(name[len(HF) :], data_dir, reading)
-    elif _of_tfds(name):
+    elif _is_tfds(name):
         names, parts = tfds_data.load_named(name.removeprefix(TFDS), data_dir)
     else:
-        names, parts = _from_path(Path(name), reading)
+        names, parts = _load_path(Path(name), reading)
     if len(names) < 2:
         raise UsageError(f"{name} has {len(names)} class(es); classification needs at least two.")
     return names, dict(parts)
 
 
-def _of_tfds(name: str) -> bool:
+def _is_tfds(name: str) -> bool:
     return name in TFDS_CLASSES or name.startswith(TFDS)
 
 
-def _from_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Split]]:
+def _load_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Split]]:
     if (path / "dataset_info.json").is_file():  # what a builder has written
-        return tfds_data.prepared(path)
+        return tfds_data.load_prepared(path)
     if path.is_dir():
         if any((path / part).is_dir() for part in ("train", "test")):
             return read_folder(path, reading)
         names = class_folders(path)
         return names, {UNSPLIT: read_classes(path, names, reading)}
-    whole: Split
     if path.suffix == ".csv":
-        names, whole, part_of = user_data.read_table(path, reading)
-    elif path.suffix == ".npz":
-        names, whole, part_of = user_data.read_arrays(path)
-    else:
-        raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
-    parts = by_part(whole, part_of)
-    if UNSPLIT not in parts:
-        _require_classes(path, names, parts)
-    return names, parts
+        return user_data.read_table(path, reading)
+    if path.suffix == ".npz":
+        return user_data.read_arrays(path)
+    raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
 
 
-def _require_classes(path: Path, names: Sequence[str], parts: Mapping[str, Split]) -> None:
-    """Raise UsageError if a class is missing from a part."""
-    expected = [part for part in PARTS if part in parts or part == "train"]
-    for label, name in enumerate(names):
-        if not all(part in parts and (parts[part].labels == label).any() for part in expected):
-            raise UsageError(f"{path}: class {name!r} is not in all of {', '.join(expected)}.")
-
-
-def classes_of(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
+def count_classes(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
     """Return the number of classes of a data set, without fetching one of tensorflow-datasets."""
-    if _of_tfds(name):
-        return tfds_data.classes_of(name.removeprefix(TFDS), data_dir)
-    return len(parts_of(name, data_dir, reading)[0])
+    if _is_tfds(name):
+        return tfds_data.count_classes(name.removeprefix(TFDS), data_dir)
+    return len(load_parts(name, data_dir, reading)[0])

@@ -10,10 +10,10 @@ from elastictrainer.data.splits import Split
 
 def fingerprint(data: ImageData) -> Dict[str, Any]:
     """Return the fingerprint of all parts of a data set."""
-    return of_splits(data.class_names, data.splits)
+    return fingerprint_splits(data.class_names, data.splits)
 
 
-def of_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[str, Any]:
+def fingerprint_splits(class_names: Sequence[str], splits: Mapping[str, Split]) -> Dict[str, Any]:
     """Return the fingerprint of parts of a data set, as JSON values.
 
     These are `class_names` by label and, by part, the number of images and digests of their contents (paths,

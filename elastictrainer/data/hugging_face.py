@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from elastictrainer.data.parts import of_splits
+from elastictrainer.data.parts import name_parts
 from elastictrainer.data.pictures import Size, decode
 from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import IndexedSplit
@@ -57,7 +57,7 @@ class HubSplit(IndexedSplit):
 
 
 def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[str], Dict[str, HubSplit]]:
-    """Return class names and parts (see `parts.of_splits`). A test split without any label is left out.
+    """Return class names and parts (see `parts.name_parts`). A test split without any label is left out.
 
     Args:
         source: a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
@@ -83,7 +83,7 @@ def load(source: str, cache_dir: Optional[str], reading: Reading) -> Tuple[List[
             f"hf:{source} cannot be loaded ({reason(error)}). It is a name in Hugging Face's hub, or a "
             "folder: one that save_to_disk has written, or one with .parquet files, or with images."
         ) from None
-    return _labelled(f"hf:{source}", tables, reading)
+    return _read_labels(f"hf:{source}", tables, reading)
 
 
 def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any]:
@@ -102,17 +102,19 @@ def _read(datasets: Any, source: str, cache_dir: Optional[str]) -> Dict[str, Any
     return dict(read) if isinstance(read, dict) else {"train": read}
 
 
-def _labelled(name: str, tables: Dict[str, Any], reading: Reading) -> Tuple[List[str], Dict[str, HubSplit]]:
+def _read_labels(
+    name: str, tables: Dict[str, Any], reading: Reading
+) -> Tuple[List[str], Dict[str, HubSplit]]:
     """Return class names and splits of tables that hold an image and a label in each row."""
     import datasets
 
-    features = of_splits(name, tables)["train"].features
+    features = name_parts(name, tables)["train"].features
     image, label = _columns(name, features, reading.label_column)
     # What has no label is None, or -1 among numbers. Some collections keep back those of their test images.
     values = {split: table.select_columns([label])[:][label] for split, table in tables.items()}
     if all(value in (None, -1) for value in values.get("test", [0])):
         del tables["test"]
-    parts = of_splits(name, {split: (table, values[split]) for split, table in tables.items()})
+    parts = name_parts(name, {split: (table, values[split]) for split, table in tables.items()})
     if isinstance(features[label], datasets.ClassLabel):
         names = list(features[label].names)
         number_of: Dict[Any, int] = {number: number for number in range(len(names))}

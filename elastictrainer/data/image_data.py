@@ -1,12 +1,13 @@
 """Images as minibatches: one input pipeline for all data sets."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.splits import ArraySplit, IndexedSplit, Split, decoded, unreadable
+from elastictrainer.data.file_split import FileSplit
+from elastictrainer.data.splits import ArraySplit, Split, decode_all, read_error
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.environment import memory_bytes, processors
 
@@ -23,27 +24,24 @@ class ImageData:
     Attributes:
         name: for messages.
         class_names: by label.
-        train_split, test_split: the two parts that there always are.
+        splits: the parts by name: train; test, unless images are only trained on; and val where there is one.
         batch_size: of training.
         image_size: height and width that images are resized to.
         seed: of the order of training images.
         shard: k and n: of every minibatch, only each n-th image from number k on; one process' share.
-        val_split: the images that choose the best weights; None: they are not chosen.
-        evaluated: images of a minibatch that is evaluated.
-        old: images of earlier runs' data to evaluate on as well, by part (test, val).
+        evaluation_batch_size: of testing and validation.
+        old_splits: images of earlier runs' data to evaluate on as well, by part (test, val).
     """
 
     name: str
     class_names: Tuple[str, ...]
-    train_split: Split
-    test_split: Split
+    splits: Mapping[str, Split]
     batch_size: int
     image_size: Tuple[int, int]
     seed: int = 0
     shard: Tuple[int, int] = (0, 1)
-    val_split: Optional[Split] = None
-    evaluated: int = 32
-    old: Mapping[str, Split] = field(default_factory=dict)
+    evaluation_batch_size: int = 32
+    old_splits: Mapping[str, Split] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         broken = [name for name in self.class_names if not name.strip() or not name.isprintable()]
@@ -62,17 +60,6 @@ class ImageData:
                 f"--batch-size {self.batch_size} cannot be divided among {self.shard[1]} processes."
             )
 
-    def imbalance(self) -> str:
-        """Name the classes with the fewest and the most training images, if twice as many; else return ""."""
-        if not isinstance(self.train_split, IndexedSplit):  # to read all of it would take long
-            return ""
-        counts = np.bincount(self.train_split.labels, minlength=len(self.class_names))
-        few, many = int(counts.argmin()), int(counts.argmax())
-        if counts[many] < 2 * counts[few]:
-            return ""
-        fewest, most = (f"{counts[label]} ({self.class_names[label]})" for label in (few, many))
-        return f"training images by class: {fewest} to {most}"
-
     def class_weights(self) -> List[float]:
         """Return a weight for each label, so that all classes count alike; UsageError for one without images.
 
@@ -81,10 +68,10 @@ class ImageData:
         from sklearn.utils.class_weight import compute_class_weight
 
         labels, classes = self.train_split.labels, np.arange(len(self.class_names))
-        lacking = np.setdiff1d(classes, labels)
-        if len(lacking):
+        empty = np.setdiff1d(classes, labels)
+        if len(empty):
             raise UsageError(
-                f"{self.name}: the class {self.class_names[lacking[0]]!r} has no training image to weigh; "
+                f"{self.name}: the class {self.class_names[empty[0]]!r} has no training image to weigh; "
                 "leave --class-weights out."
             )
         return compute_class_weight("balanced", classes=classes, y=labels).tolist()
@@ -94,29 +81,38 @@ class ImageData:
 
         UsageError where they are there already, or do not fit; DataError where one cannot be decoded.
         """
-        if not all(hasattr(split, "files") for split in self.splits.values()):
+        if not all(isinstance(split, FileSplit) for split in self.splits.values()):
             raise UsageError(
                 "--cache is for images in files of their own (a folder, a .csv table); these are in memory, "
                 "or in the files of a collection."
             )
         count = sum(split.count for split in self.splits.values())
-        needed, there = 3 * count * self.image_size[0] * self.image_size[1], memory_bytes()
-        if needed > there:
+        needed, available = 3 * count * self.image_size[0] * self.image_size[1], memory_bytes()
+        if needed > available:
             raise UsageError(
                 f"--cache memory: the decoded images take {needed / 1e9:.1f} GB, and this machine has "
-                f"{there / 1e9:.1f} GB. Leave --cache out."
+                f"{available / 1e9:.1f} GB. Leave --cache out."
             )
-        kept: Dict[str, Any] = {
-            f"{part}_split": ArraySplit(decoded(split, self.image_size, processors()), split.labels)
+        kept = {
+            part: ArraySplit(decode_all(split, self.image_size, processors()), split.labels)
             for part, split in self.splits.items()
         }
-        return replace(self, **kept)
+        return replace(self, splits=kept)
 
     @property
-    def splits(self) -> Dict[str, Split]:
-        """Return the parts by name: train, val where there is one, test."""
-        parts = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
-        return {name: split for name, split in parts.items() if split is not None}
+    def train_split(self) -> Split:
+        """Return the images to train on."""
+        return self.splits["train"]
+
+    @property
+    def test_split(self) -> Split:
+        """Return the images to test on."""
+        return self.splits["test"]
+
+    @property
+    def val_split(self) -> Optional[Split]:
+        """Return the images that choose the best weights; None: they are not chosen."""
+        return self.splits.get("val")
 
     @property
     def steps_per_epoch(self) -> int:
@@ -149,31 +145,31 @@ class ImageData:
         """Read all test images as stored, or this process' part of them; the last minibatch may be smaller.
 
         `every`: read one of so many; what is stored by class then still has all classes. Where
-        there are `old` ones, too, each minibatch says as its third item whether it is of these.
+        there are `old_splits`, each minibatch says as its third item whether it is of these.
         """
-        yield from self._evaluated("test", every)
+        yield from self._in_part("test", every)
 
     def validation(self) -> Iterator[Tuple[Any, ...]]:
         """Return all images of the validation part, which must exist, as `test` does."""
-        yield from self._evaluated("val")
+        yield from self._in_part("val")
 
     def evaluated_count(self, part: str) -> int:
         """Return how many images of a part are evaluated, those of earlier runs' data included."""
-        return self.splits[part].count + (self.old[part].count if part in self.old else 0)
+        return self.splits[part].count + (self.old_splits[part].count if part in self.old_splits else 0)
 
-    def _evaluated(self, part: str, every: int = 1) -> Iterator[Tuple[Any, ...]]:
-        new, old = self.splits[part], self.old.get(part)
+    def _in_part(self, part: str, every: int = 1) -> Iterator[Tuple[Any, ...]]:
+        new, old = self.splits[part], self.old_splits.get(part)
         if old is None:
-            yield from self.stored(new, every)
+            yield from self.batches_of(new, every)
             return
         for is_old, split in ((False, new), (True, old)):
-            for images, labels in self.stored(split, every):
+            for images, labels in self.batches_of(split, every):
                 yield images, labels, is_old
 
-    def stored(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
+    def batches_of(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
         """Return the images of `split`, as `test` does."""
         examples = split.ordered()(None).shard(every, 0).shard(self.shard[1], self.shard[0])
-        yield from self._read(self._decoded(examples, split, self.evaluated), split)
+        yield from self._read(self._decoded(examples, split, self.evaluation_batch_size), split)
 
     def _shuffled(
         self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0
@@ -204,4 +200,4 @@ class ImageData:
         try:
             yield from dataset
         except tf.errors.OpError as error:
-            raise unreadable(split, error) from None
+            raise read_error(split, error) from None

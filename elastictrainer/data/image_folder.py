@@ -1,16 +1,14 @@
 """Images in folders, train/CLASS/IMAGE and test/CLASS/IMAGE: list them, check their headers, read them."""
 
-import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Tuple
 
 import numpy as np
 
+from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.parts import VALIDATION_NAMES
-from elastictrainer.data.pictures import SUFFIXES, Size, decode
+from elastictrainer.data.pictures import SUFFIXES
 from elastictrainer.data.reading import Reading, abbreviated, is_hidden
-from elastictrainer.data.splits import IndexedSplit
 from elastictrainer.errors import UsageError
 
 LAYOUT = (
@@ -19,7 +17,7 @@ LAYOUT = (
 )
 
 
-def read_folder(folder: Path, reading: Reading) -> Tuple[List[str], Dict[str, "FolderSplit"]]:
+def read_folder(folder: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileSplit]]:
     """Return the class names, in alphabetical order, and the parts: train, and test and val if any.
 
     Every file is opened and its header and end read. Pixels are decoded when training or evaluation reads
@@ -41,15 +39,14 @@ def read_folder(folder: Path, reading: Reading) -> Tuple[List[str], Dict[str, "F
     if validation:
         folders["val"] = folder / validation[0]
     folders = {part: path for part, path in folders.items() if path.is_dir()}
-    names = class_folders(folders["train"])
-    for path in folders.values():
-        found = class_folders(path)
-        if found != names:
-            missing = sorted(set(names) - set(found))
-            lacking = path if missing else folders["train"]
+    classes_of = {path: class_folders(path) for path in folders.values()}
+    names = sorted(set().union(*classes_of.values()))
+    for path, classes in classes_of.items():
+        missing = [name for name in names if name not in classes]
+        if missing:
             raise UsageError(
-                f"{lacking} lacks {abbreviated(missing or sorted(set(found) - set(names)))}, which another "
-                "part of the data has. Add images there, or remove the class from all parts."
+                f"{path} lacks {abbreviated(missing)}, which another part of the data has. Add images there, "
+                "or remove the class from all parts."
             )
     return names, {part: read_classes(path, names, reading) for part, path in folders.items()}
 
@@ -62,7 +59,7 @@ def class_folders(folder: Path) -> List[str]:
     return names
 
 
-def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSplit":
+def read_classes(folder: Path, names: List[str], reading: Reading) -> FileSplit:
     """Return the images in FOLDER/CLASS; UsageError for a class without one, or an unreadable image."""
     files_by_class = [images_in(folder / name, reading) for name in names]
     files = [file for files in files_by_class for file in files]
@@ -73,52 +70,14 @@ def read_classes(folder: Path, names: List[str], reading: Reading) -> "FolderSpl
             raise UsageError(
                 f"{folder / name} holds no image that can be read. Add some, or remove the class."
             )
-    return FolderSplit(np.array([str(file) for file in files])[usable], labels[usable])
+    return FileSplit(np.array([str(file) for file in files])[usable], labels[usable])
 
 
 def images_in(folder: Path, reading: Reading) -> List[Path]:
     """Return the image files directly in a class folder, without hidden ones, sorted; UsageError for none."""
-    there = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not is_hidden(p.name)]
+    present = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not is_hidden(p.name)]
     gone = [file for file in map(Path, reading.damaged) if file.parent == folder and not file.exists()]
-    files = sorted(there + gone)
+    files = sorted(present + gone)
     if not files:
         raise UsageError(f"{folder} holds no image. {LAYOUT}")
     return files
-
-
-@dataclass
-class FolderSplit(IndexedSplit):
-    """A split whose images are files.
-
-    Attributes:
-        files: (n,) str, paths.
-        labels: (n,) int.
-        groups: (n,) int, the series that each is of; None: all are unrelated.
-    """
-
-    files: np.ndarray
-    labels: np.ndarray
-    groups: Optional[np.ndarray] = None
-
-    def name_of(self, number: int) -> str:
-        return str(self.files[number])
-
-    def subset(self, chosen: np.ndarray) -> "FolderSplit":
-        groups = None if self.groups is None else self.groups[chosen]
-        return FolderSplit(self.files[chosen], self.labels[chosen], groups)
-
-    def image(self, number: int, size: Size) -> np.ndarray:
-        return decode(str(self.files[number]), size)
-
-    def fingerprint(self) -> Dict[str, Any]:
-        """Return the fingerprint; a folder that was moved or copied as a whole has the same contents.
-
-        `names` are the contents without the sizes, which stay when a damaged file is replaced or deleted.
-        """
-        files = [str(file) for file in self.files]
-        if len(set(map(os.path.isabs, files))) > 1:  # of a table
-            files = list(map(os.path.abspath, files))
-        root = os.path.commonpath(files)
-        names = [(os.path.relpath(file, root), int(label)) for file, label in zip(files, self.labels)]
-        sizes = [os.path.getsize(file) if os.path.exists(file) else None for file in files]
-        return {"contents": list(zip(names, sizes)), "names": names}

@@ -7,7 +7,7 @@ from typing import Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.data.splits import ArraySplit, Split, decoded, labels_in
+from elastictrainer.data.splits import ArraySplit, Split, decode_all, labels_in
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.files import atomic_write
 
@@ -30,7 +30,7 @@ class KeptImages:
     ages: np.ndarray
     class_names: Tuple[str, ...]
 
-    def split(self) -> ArraySplit:
+    def as_split(self) -> ArraySplit:
         """Return the images to train on."""
         return ArraySplit(self.images, self.labels)
 
@@ -52,13 +52,15 @@ class KeptImages:
 
         Of one run's images of a class the first stay: they are in the order in which they were chosen.
         """
-        rank = np.zeros(len(self.labels), np.int64)  # of an image among those of its class and run
-        for pair in set(zip(self.labels.tolist(), self.ages.tolist())):
-            members = np.flatnonzero((self.labels == pair[0]) & (self.ages == pair[1]))
-            rank[members] = np.arange(len(members))
-        order = np.lexsort((self.ages, rank, self.labels))
-        first = np.searchsorted(self.labels[order], self.labels[order])
-        return self.subset(np.sort(order[np.arange(len(order)) - first < each]))
+        chosen = np.zeros(len(self.labels), bool)
+        for label in np.unique(self.labels):
+            of_class = np.flatnonzero(self.labels == label)
+            ages = self.ages[of_class]
+            rank = np.zeros(len(ages), np.int64)  # of an image among those of its class and run
+            for age in np.unique(ages):
+                rank[ages == age] = np.arange((ages == age).sum())
+            chosen[of_class[np.lexsort((ages, rank))[:each]]] = True
+        return self.subset(chosen)
 
     def save(self, path: Path) -> None:
         """Write all into an `.npz` file, completely or not at all."""
@@ -88,7 +90,7 @@ def draw(split: Split, class_names: Sequence[str], each: int, size: Tuple[int, i
     chosen = np.zeros(len(labels), bool)
     chosen[numbers] = True
     place = np.argsort(np.argsort(numbers))  # the split gives them in its own order
-    images, ages = decoded(split.subset(chosen), size)[place], np.zeros(len(numbers), np.int64)
+    images, ages = decode_all(split.subset(chosen), size)[place], np.zeros(len(numbers), np.int64)
     return KeptImages(images, labels[numbers].astype(np.int64), ages, tuple(class_names))
 
 

@@ -4,6 +4,7 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
+from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.groups import grouped_mask
 from elastictrainer.data.splits import Split
 from elastictrainer.errors import UsageError
@@ -17,7 +18,7 @@ VALIDATION_NAMES = ("val", "valid", "validation")
 Part = TypeVar("Part")
 
 
-def of_splits(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
+def name_parts(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
     """Return the parts of a data set of a collection, by what is usual there.
 
     Returns train, test, and val, which is the split validation; where there is no test, validation is that.
@@ -38,7 +39,7 @@ def split_dataset(
     validation_split: Optional[float] = None,
     seed: int = 0,
 ) -> Dict[str, Split]:
-    """Split a data set into the parts train and test, and val where there is one or it was asked for.
+    """Split a data set into the parts train, val where there is one or it was asked for, and test.
 
     Data without a test part gets one: of `test_split`, or of `validation_split` where that alone is given.
     Both are shares of every class, the latter of the training images; what is set apart depends on `seed`.
@@ -67,13 +68,13 @@ def split_dataset(
         parts["train"], parts["val"] = _set_apart(
             parts["train"], class_names, validation_split, seed, "--validation-split"
         )
-    return parts
+    return {part: parts[part] for part in PARTS if part in parts}
 
 
 def _set_apart(
     split: Split, class_names: Sequence[str], fraction: float, seed: int, option: str
 ) -> Tuple[Split, Split]:
-    groups = getattr(split, "groups", None)
+    groups = split.groups if isinstance(split, FileSplit) else None
     apart = stratified_mask(split.labels, class_names, fraction, seed, option, groups)
     return split.subset(~apart), split.subset(apart)
 
@@ -109,9 +110,3 @@ def stratified_mask(
         wanted[label] = min(max(1, round(fraction * len(members))), len(members) - 1)
         apart[random.choice(members, wanted[label], replace=False)] = True
     return apart if groups is None else grouped_mask(labels, groups, names, wanted, random, option)
-
-
-def by_part(whole: Split, part_of: Sequence[str]) -> Dict[str, Split]:
-    """Return the parts that `part_of`, (n,) str, names, in the order of PARTS."""
-    of = np.asarray(part_of)
-    return {part: whole.subset(of == part) for part in (*PARTS, UNSPLIT) if (of == part).any()}

@@ -39,7 +39,7 @@ def decode(source: Union[File, bytes], size: Size) -> np.ndarray:
     """
     from PIL import Image, ImageOps
 
-    with _opened(source) as image:
+    with _open(source) as image:
         orientation = image.getexif().get(_ORIENTATION, 1)
         if image.format in _SCALED:
             height, width = 2 * size[0], 2 * size[1]
@@ -57,7 +57,7 @@ def decode(source: Union[File, bytes], size: Size) -> np.ndarray:
         return np.asarray(image.resize(size[::-1], Image.Resampling.BILINEAR))
 
 
-def resized(pixels: np.ndarray, size: Size) -> np.ndarray:
+def resize(pixels: np.ndarray, size: Size) -> np.ndarray:
     """Resize (h, w, 3) numbers in 0..255 by bilinear interpolation, antialiased where they shrink.
 
     Returns:
@@ -71,23 +71,23 @@ def resized(pixels: np.ndarray, size: Size) -> np.ndarray:
     return np.asarray(image.resize(size[::-1], Image.Resampling.BILINEAR))
 
 
-def _opened(source: Union[File, bytes]) -> Any:
+def _open(source: Union[File, bytes]) -> Any:
     """Return Pillow's image, its pixels not decoded; ValueError where it is none to be read here."""
     from PIL import Image
 
     _register_heic()
     Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit is a warning, and lower
     image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-    pixels, wrong = image.width * image.height, ""
+    pixels, problem = image.width * image.height, ""
     if image.format not in _FORMATS:
-        wrong = f"{image.format} inside"
+        problem = f"{image.format} inside"
     elif image.mode == "F":
-        wrong = "its pixels are not whole numbers"
+        problem = "its pixels are not whole numbers"
     elif pixels > _MOST_PIXELS:
-        wrong = f"{pixels} pixels; at most {_MOST_PIXELS} are read"
-    if wrong:
+        problem = f"{pixels} pixels; at most {_MOST_PIXELS} are read"
+    if problem:
         image.close()
-        raise ValueError(wrong)
+        raise ValueError(problem)
     return image
 
 
@@ -100,7 +100,7 @@ def _register_heic() -> None:
         pi_heif.register_heif_opener()
 
 
-def problem(file: File, thorough: bool = False) -> str:
+def find_problem(file: File, thorough: bool = False) -> str:
     """Return the file and why it cannot be used; an empty string if it can.
 
     Args:
@@ -114,7 +114,7 @@ def problem(file: File, thorough: bool = False) -> str:
             return f"{file} (not a regular file)"
         if status.st_size == 0:
             return f"{file} (empty)"
-        with _opened(file) as image, open(file, "rb") as stream:
+        with _open(file) as image, open(file, "rb") as stream:
             thorough = thorough or not _ends_well(stream, status.st_size, image.format)
         if thorough:
             decode(file, (1, 1))
@@ -140,7 +140,7 @@ def _ends_well(stream: BinaryIO, size: int, format: str) -> bool:
     return stream.read().rstrip(b"\0").endswith(_ENDS.get(format, b""))
 
 
-def preprocessing(size: Tuple[Optional[int], Optional[int]], dtype: str = "float32") -> str:
+def describe_preprocessing(size: Tuple[Optional[int], Optional[int]], dtype: str = "float32") -> str:
     """Say how pictures are prepared for a network of that height, width (None: any) and input type."""
     height, width = size
     shape = f"{height} pixels high and {width} wide" if height and width else "the size trained on"

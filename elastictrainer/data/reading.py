@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
-from elastictrainer.data.pictures import problem
+from elastictrainer.data.pictures import find_problem
 from elastictrainer.errors import UnreadableImages
 
 # Hidden names besides those that begin with a dot: of macOS' archives, of network drives, of Windows.
@@ -28,10 +28,10 @@ class Reading:
         skip_damaged: decode every image, and leave out those that cannot be read, instead of refusing them.
         left_out: the files that are left out; those that `skip_damaged` finds are added.
         damaged: the files that an interrupted run named as damaged. Of these, one that was deleted counts
-            as there still, see `gone.without`.
+            as there still, see `missing_files.replace_missing`.
         advice: for the user, about damaged images.
         label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes. A
-            `UsageError` of `datasets.parts_of` where it is given for other data.
+            `UsageError` of `datasets.load_parts` where it is given for other data.
     """
 
     skip_damaged: bool = False
@@ -55,7 +55,7 @@ class Reading:
         passed = {*self.left_out, *(name for name in self.damaged if not os.path.exists(name))}
         checked = [name for name in names if name not in passed]
         with ThreadPoolExecutor(os.cpu_count() if self.skip_damaged else 1) as threads:
-            found = threads.map(lambda name: problem(name, self.skip_damaged), checked)
+            found = threads.map(lambda name: find_problem(name, self.skip_damaged), checked)
             problems = {name: wrong for name, wrong in zip(checked, found) if wrong}
         if problems and not self.skip_damaged:
             raise UnreadableImages(unreadable_images(list(problems.values()), self.advice), list(problems))

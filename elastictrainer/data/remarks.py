@@ -6,23 +6,39 @@ import os
 from pathlib import Path
 from typing import Dict, List, Sequence
 
+import numpy as np
+
+from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.parts import PARTS
 from elastictrainer.data.pictures import HEIC, SUFFIXES
 from elastictrainer.data.reading import abbreviated, is_hidden
+from elastictrainer.data.splits import IndexedSplit
 
 
 def remarks(data: ImageData) -> List[str]:
     """Return a line for each of: unequal classes, files that are not used, images in two parts."""
-    found = [data.imbalance()]
+    found = [imbalance(data)]
     files: Dict[str, Sequence[str]] = {
-        part: split.files.tolist() for part, split in data.splits.items() if hasattr(split, "files")
+        part: split.files.tolist() for part, split in data.splits.items() if isinstance(split, FileSplit)
     }
     if Path(data.name).is_dir():
         found.append(_unused([file for part in files.values() for file in part]))
-    for here, there in itertools.combinations(files, 2):  # train, val, test, in this order
-        found.append(_shared(files[here], PARTS[here], files[there], PARTS[there]))
+    for first, second in itertools.combinations(files, 2):  # train, val, test, in this order
+        found.append(_shared(files[first], PARTS[first], files[second], PARTS[second]))
     return [line for line in found if line]
+
+
+def imbalance(data: ImageData) -> str:
+    """Name the classes with the fewest and the most training images, if twice as many; else return ""."""
+    if not isinstance(data.train_split, IndexedSplit):  # to read all of it would take long
+        return ""
+    counts = np.bincount(data.train_split.labels, minlength=len(data.class_names))
+    few, many = int(counts.argmin()), int(counts.argmax())
+    if counts[many] < 2 * counts[few]:
+        return ""
+    fewest, most = (f"{counts[label]} ({data.class_names[label]})" for label in (few, many))
+    return f"training images by class: {fewest} to {most}"
 
 
 def _unused(files: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import itertools
 import os
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
@@ -119,7 +120,7 @@ class ArraySplit(IndexedSplit):
         return ArraySplit(self.images[chosen], self.labels[chosen])
 
     def image(self, number: int, size: Size) -> np.ndarray:
-        return pictures.resized(self.images[number], size)
+        return pictures.resize(self.images[number], size)
 
     def fingerprint(self) -> Dict[str, Any]:
         pixels = hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
@@ -127,35 +128,26 @@ class ArraySplit(IndexedSplit):
 
 
 class JoinedSplit(IndexedSplit):
-    """The images of several splits, one after the other.
+    """The images of several splits, one after the other, with the labels that they have there."""
 
-    Args:
-        splits: the sources, each an IndexedSplit.
-        labels: (n,) int of the images, instead of the labels that they have.
-        numbers: (n,) int: those of the images, counted through all sources; None: all.
-    """
-
-    def __init__(self, splits: Sequence[Any], labels: np.ndarray, numbers: Optional[np.ndarray] = None):
-        self.splits, self.labels = splits, labels
-        self._numbers = np.arange(len(labels)) if numbers is None else numbers
-        self._ends = np.cumsum([split.count for split in splits])
-
-    def _source(self, number: int) -> Tuple[IndexedSplit, int]:
-        """Return the split that an image is from, and its number there."""
-        number = int(self._numbers[number])
-        which = int(np.searchsorted(self._ends, number, side="right"))
-        split = self.splits[which]
-        return split, number - int(self._ends[which]) + split.count
+    def __init__(self, splits: Sequence[Any]):
+        """`splits` are the sources, each an IndexedSplit."""
+        self.splits = splits
+        self.labels = np.concatenate([split.labels for split in splits])
+        self._sources = [(split, number) for split in splits for number in range(split.count)]
 
     def name_of(self, number: int) -> str:
-        split, own_number = self._source(number)
+        split, own_number = self._sources[number]
         return split.name_of(own_number)
 
     def subset(self, chosen: np.ndarray) -> "JoinedSplit":
-        return JoinedSplit(self.splits, self.labels[chosen], self._numbers[chosen])
+        part = copy.copy(self)
+        part.labels = self.labels[chosen]
+        part._sources = list(itertools.compress(self._sources, chosen))
+        return part
 
     def image(self, number: int, size: Size) -> np.ndarray:
-        split, own_number = self._source(number)
+        split, own_number = self._sources[number]
         return split.image(own_number, size)
 
 
@@ -174,12 +166,12 @@ def in_graph(read: Callable[[Any], np.ndarray], size: Size) -> Callable[[tf.Tens
     return image
 
 
-def stored(split: Split, size: Size, workers: int) -> tf.data.Dataset:
+def decode_in_order(split: Split, size: Size, workers: int) -> tf.data.Dataset:
     """Return all examples of `split` in their stored order, decoded by `workers` threads."""
     return split.ordered()(None).map(split.decoder(size), num_parallel_calls=workers)
 
 
-def decoded(split: Split, size: Size, workers: int = 1) -> np.ndarray:
+def decode_all(split: Split, size: Size, workers: int = 1) -> np.ndarray:
     """Decode all images of a split: (n, H, W, 3) uint8, in their stored order.
 
     Raises:
@@ -187,13 +179,13 @@ def decoded(split: Split, size: Size, workers: int = 1) -> np.ndarray:
     """
     images = np.empty((split.count, *size, 3), np.uint8)
     try:
-        for k, (image, _) in enumerate(stored(split, size, workers)):
+        for k, (image, _) in enumerate(decode_in_order(split, size, workers)):
             images[k] = np.rint(image)
     except tf.errors.OpError as error:
-        raise unreadable(split, error) from None
+        raise read_error(split, error) from None
     return images
 
 
-def unreadable(split: Split, error: Exception) -> DataError:
+def read_error(split: Split, error: Exception) -> DataError:
     """Return the error to raise where reading `split` failed with `error`: it names the image if it can."""
     return split.find_corrupt() or DataError(f"reading the images failed: {reason(error)}")

@@ -85,7 +85,7 @@ class TfdsSplit(Split):
 
 
 def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
-    """Load class names and parts (see `parts.of_splits`); fetch the data set if need be.
+    """Load class names and parts (see `parts.name_parts`); fetch the data set if need be.
 
     Raises:
         UsageError: tensorflow-datasets has no such name, it holds no labelled images, or cannot be fetched.
@@ -104,23 +104,23 @@ def load_named(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str,
     return _parts(builder, name)
 
 
-def classes_of(name: str, data_dir: Optional[str] = None) -> int:
+def count_classes(name: str, data_dir: Optional[str] = None) -> int:
     """Return the number of classes of a data set, which is not fetched; UsageError as from `load_named`."""
     return TFDS_CLASSES.get(name) or len(_builder(name, data_dir).info.features["label"].names)
 
 
-def prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
+def load_prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     """Load class names and parts of a folder such as `~/tensorflow_datasets/NAME/1.0.0`, as `load_named`."""
     import tensorflow_datasets as tfds
 
-    return _parts(_made(tfds.builder_from_directory, str(folder)), str(folder))
+    return _parts(_image_builder(tfds.builder_from_directory, str(folder)), str(folder))
 
 
 def _builder(name: str, data_dir: Optional[str]) -> Any:
     import tensorflow_datasets as tfds
 
     try:
-        return _made(tfds.builder, name, data_dir=data_dir)
+        return _image_builder(tfds.builder, name, data_dir=data_dir)
     except tfds.core.registered.DatasetNotFoundError:
         near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -129,7 +129,7 @@ def _builder(name: str, data_dir: Optional[str]) -> Any:
         ) from None
 
 
-def _made(make: Callable[..., Any], name: str, **options: Any) -> Any:
+def _image_builder(make: Callable[..., Any], name: str, **options: Any) -> Any:
     """Return a builder of labelled images; DatasetNotFoundError where there is none of that name."""
     import tensorflow_datasets as tfds
 
@@ -154,4 +154,4 @@ def _parts(builder: Any, name: str) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     first = splits["test"].ordered()(None).take(1) if "test" in splits else ()
     if any(example["label"] < 0 for example in first):
         del splits["test"]
-    return builder.info.features["label"].names, parts.of_splits(name, splits)
+    return builder.info.features["label"].names, parts.name_parts(name, splits)

@@ -2,14 +2,14 @@
 
 import csv
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, TypeVar, Union
 
 import numpy as np
 
-from elastictrainer.data.image_folder import FolderSplit
-from elastictrainer.data.parts import UNSPLIT, VALIDATION_NAMES
+from elastictrainer.data.file_split import FileSplit
+from elastictrainer.data.parts import PARTS, UNSPLIT, VALIDATION_NAMES
 from elastictrainer.data.reading import Reading, abbreviated
-from elastictrainer.data.splits import ArraySplit
+from elastictrainer.data.splits import ArraySplit, Split
 from elastictrainer.errors import UsageError
 
 # The images and labels of each part in an `.npz` file; what may be left out, and what comes alone.
@@ -23,25 +23,27 @@ _NEEDED = ({"train", "test"}, {"train", "val", "test"}, {UNSPLIT})
 _SPLITS = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION_NAMES, "val")}
 
 
-def read_table(path: Path, reading: Reading) -> Tuple[List[str], FolderSplit, List[str]]:
+def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileSplit]]:
     """Read the images of a CSV file with the columns path, label and optionally split (train, val or test)
     and group (any text; without one an image is a group of its own).
 
     Paths are relative to the folder of the CSV file. Class names are in alphabetical order.
 
     Returns:
-        Class names by label; the images; and (n,) the part that each is in, UNSPLIT if there is no column
-        `split`.
+        Class names by label; and the images by part, UNSPLIT alone if there is no column `split`.
 
     Raises:
         UsageError: the file cannot be read, a column is missing, a field is empty or holds another split (the
-            message gives the line), a group is in two parts, an unreadable image.
+            message gives the line), a group is in two parts, a class is missing from a part, an unreadable
+            image.
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             columns = reader.fieldnames or []
-            rows = list(reader)
+            rows = {}  # by line: empty lines are no rows
+            for row in reader:
+                rows[reader.line_num] = row
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8 text: save it as UTF-8.") from None
     except (OSError, csv.Error) as error:
@@ -52,49 +54,51 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], FolderSplit, Li
             f"{path} has no column {missing[0]!r}; expected: path, label, and perhaps split (train, val "
             "or test) and group."
         )
-    for line, row in enumerate(rows, 2):
+    for line, row in rows.items():
         empty = [column for column in ("path", "label") if not (row[column] or "").strip()]
         if empty:
             raise UsageError(f"{path}, line {line}: {empty[0]} is empty.")
         if "split" in columns and (row["split"] or "").strip() not in _SPLITS:
             raise UsageError(f"{path}, line {line}: split is {row['split']!r}; allowed: train, val, test.")
-    names, labels = np.unique([row["label"].strip() for row in rows], return_inverse=True)
-    part_of = [_SPLITS[row["split"].strip()] if "split" in columns else UNSPLIT for row in rows]
-    groups = _groups(path, rows, part_of) if "group" in columns else None
-    files = [path.parent / row["path"].strip() for row in rows]
+        row["part"] = _SPLITS[row["split"].strip()] if "split" in columns else UNSPLIT
+    names, labels = np.unique([row["label"].strip() for row in rows.values()], return_inverse=True)
+    groups = _groups(path, rows) if "group" in columns else None
+    files = [path.parent / row["path"].strip() for row in rows.values()]
     usable = reading.usable(files)
-    whole = FolderSplit(np.array([str(file) for file in files]), labels, groups).subset(usable)
-    return names.tolist(), whole, np.array(part_of)[usable].tolist()
+    whole = FileSplit(np.array([str(file) for file in files]), labels, groups)
+    part_of = np.array([row["part"] for row in rows.values()], str)
+    parts = {part: whole.subset(usable & (part_of == part)) for part in (*PARTS, UNSPLIT)}
+    return names.tolist(), _without_empty(path, names.tolist(), parts)
 
 
-def _groups(path: Path, rows: Sequence[Dict[str, str]], part_of: Sequence[str]) -> np.ndarray:
-    """Number the groups of a table, (n,) int; a row without a group is one of its own.
+def _groups(path: Path, rows: Mapping[int, Dict[str, str]]) -> np.ndarray:
+    """Number the groups of a table's rows by line, (n,) int; a row without a group is one of its own.
 
     UsageError where a group is in two parts.
     """
-    first: Dict[Union[str, int], Tuple[int, str]] = {}  # line and part in which a group comes first
+    first_line: Dict[Union[str, int], int] = {}  # in which a group comes
     numbers = []
-    for line, (row, part) in enumerate(zip(rows, part_of), 2):
+    for line, row in rows.items():
         name = (row["group"] or "").strip()
-        number, other = first.setdefault(name or line, (line, part))
-        if part != other:
+        first = first_line.setdefault(name or line, line)
+        if row["part"] != rows[first]["part"]:
             raise UsageError(
-                f"{path}: group {name!r} is in {other} (line {number}) and in {part} (line {line}); put all "
-                "its images into one part."
+                f"{path}: group {name!r} is in {rows[first]['part']} (line {first}) and in {row['part']} "
+                f"(line {line}); put all its images into one part."
             )
-        numbers.append(number)
+        numbers.append(first)
     return np.array(numbers)
 
 
-def read_arrays(path: Path) -> Tuple[List[str], ArraySplit, List[str]]:
+def read_arrays(path: Path) -> Tuple[List[str], Dict[str, ArraySplit]]:
     """Read an `.npz` file's images: x_train, y_train, x_test, y_test and perhaps x_val, y_val; or x and y.
 
     Returns:
-        Class names ("0", "1", ...); images (n, H, W, 3) in 0..255 and labels (n,); and (n,) the part that
-        each is in, UNSPLIT if the file holds x and y.
+        Class names ("0", "1", ...); and the images by part, UNSPLIT alone if the file holds x and y.
 
     Raises:
-        UsageError: the file cannot be read, or its arrays have other names, shapes, types or values.
+        UsageError: the file cannot be read, its arrays have other names, shapes, types or values, or a
+            class is missing from a part.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -111,19 +115,33 @@ def read_arrays(path: Path) -> Tuple[List[str], ArraySplit, List[str]]:
         )
     for x, y in used.values():
         arrays[y] = arrays[y].reshape(-1)
-        wrong = _wrong(x, arrays[x], y, arrays[y])
-        if wrong:
-            raise UsageError(f"{path}: {wrong}.")
+        problem = _problem(x, arrays[x], y, arrays[y])
+        if problem:
+            raise UsageError(f"{path}: {problem}.")
     if len({arrays[x].shape[1:] for x, _ in used.values()}) > 1:
         shapes = ", ".join(f"{x} of {arrays[x].shape[1:]}" for x, _ in used.values())
         raise UsageError(f"{path} holds images of several sizes: {shapes}.")
-    images = np.concatenate([arrays[x] for x, _ in used.values()])
-    labels = np.concatenate([arrays[y] for _, y in used.values()]).astype(np.int64)
-    part_of = [part for part, (_, y) in used.items() for _ in range(len(arrays[y]))]
-    return [str(k) for k in range(labels.max(initial=0) + 1)], ArraySplit(images, labels), part_of
+    names = [str(k) for k in range(max(arrays[y].max(initial=0) for _, y in used.values()) + 1)]
+    parts = {part: ArraySplit(arrays[x], arrays[y].astype(np.int64)) for part, (x, y) in used.items()}
+    return names, _without_empty(path, names, parts)
 
 
-def _wrong(x: str, images: np.ndarray, y: str, labels: np.ndarray) -> str:
+AnySplit = TypeVar("AnySplit", bound=Split)
+
+
+def _without_empty(path: Path, names: Sequence[str], parts: Mapping[str, AnySplit]) -> Dict[str, AnySplit]:
+    """Return the parts that have images; UsageError if a class is missing from one of several."""
+    found = {part: split for part, split in parts.items() if split.count}
+    if UNSPLIT in found:
+        return found
+    expected = [part for part in PARTS if part in found or part == "train"]
+    for label, name in enumerate(names):
+        if not all(part in found and (found[part].labels == label).any() for part in expected):
+            raise UsageError(f"{path}: class {name!r} is not in all of {', '.join(expected)}.")
+    return found
+
+
+def _problem(x: str, images: np.ndarray, y: str, labels: np.ndarray) -> str:
     """Return why the arrays `x` and `y` cannot be images and labels; an empty string if they can."""
     if images.ndim != 4 or images.shape[-1] != 3 or images.dtype.kind not in "uif":
         return f"{x} must be images (n, height, width, 3), not {images.shape} of {images.dtype}"

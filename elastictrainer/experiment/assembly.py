@@ -32,7 +32,7 @@ def configure(seed: int, deterministic: bool = False, mixed_precision: bool = Fa
         tf.config.experimental.enable_op_determinism()
 
 
-def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
+def count_classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     """Return the number of classes of the data; UsageError where the settings name another.
 
     Without `dataset_given` the data set is but the default: then the settings' number counts.
@@ -40,35 +40,35 @@ def classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     named = settings.dataset
     if settings.classes and not (dataset_given and (named in datasets.TFDS_CLASSES or Path(named).exists())):
         return settings.classes
-    found = datasets.classes_of(named, settings.data_dir, reading(settings))
-    _agree(settings, found)
+    found = datasets.count_classes(named, settings.data_dir, make_reading(settings))
+    _require_same_count(settings, found)
     return found
 
 
-def reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
+def make_reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
     """Return how a data set is read: as the settings and as `run` noted, which is resumed or tested."""
     noted = run.environment().get("damaged", {}) if run else {}
     return Reading(label_column=settings.label_column, **noted)
 
 
-def load_data(settings: CommonSettings, reading_of: Optional[Reading] = None) -> ImageData:
+def load_data(settings: CommonSettings, reading: Optional[Reading] = None) -> ImageData:
     """Load the data set, sized for the model."""
     size = settings.image_size or zoo.default_image_size(settings.model)
     data = datasets.load(
         settings.dataset,
         settings.batch_size,
         (size, size),
-        settings.seed,
-        settings.data_dir,
-        settings.validation_split,
-        settings.test_split,
-        reading_of or reading(settings),
+        seed=settings.seed,
+        data_dir=settings.data_dir,
+        validation_split=settings.validation_split,
+        test_split=settings.test_split,
+        reading=reading or make_reading(settings),
     )
-    _agree(settings, len(data.class_names))
+    _require_same_count(settings, len(data.class_names))
     return data
 
 
-def _agree(settings: CommonSettings, class_count: int) -> None:
+def _require_same_count(settings: CommonSettings, class_count: int) -> None:
     if settings.classes and settings.classes != class_count:
         raise UsageError(
             f"--classes {settings.classes}: {settings.dataset} has {class_count}. Leave --classes out."
@@ -85,13 +85,13 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
     return zoo.create(
         settings.model,
         class_count,
-        settings.image_size,
-        settings.weights,
-        settings.head_init,
-        settings.rotation,
-        settings.flip,
-        settings.trust_model,
-        settings.augment,
+        image_size=settings.image_size,
+        weights=settings.weights,
+        head_init=settings.head_init,
+        augment=settings.augment,
+        rotation=settings.rotation,
+        flip=settings.flip,
+        trust=settings.trust_model,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from elastictrainer.data.splits import IndexedSplit, JoinedSplit, labels_in
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.labelled import Labelled, labelled_of_run
+from elastictrainer.experiment.labelled_images import LabelledImages, load_run_images
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.log import LOG
@@ -29,59 +29,57 @@ def earlier_runs(run: RunFolder) -> Iterator[RunFolder]:
         yield run
 
 
-def images_of(run: RunFolder, part: str) -> Labelled:
+def load_unchanged_images(run: RunFolder, part: str) -> LabelledImages:
     """Return the images of a part of a run's own data; UsageError where they changed, or come as a stream."""
-    found = labelled_of_run(run, part, unchanged=True)
-    if not isinstance(found.split, IndexedSplit):
-        raise UsageError(f"images of {found.name} can be read in their order alone, not one by one.")
-    return found
+    images = load_run_images(run, part, unchanged=True)
+    if not isinstance(images.split, IndexedSplit):
+        raise UsageError(f"images of {images.name} can be read in their order alone, not one by one.")
+    return images
 
 
-def told_apart(run: RunFolder, data: Labelled, is_own: bool) -> Labelled:
-    """Tell apart, in images that a run is tested on, what it knew before its own data and what it learned.
+def mark_old_classes(run: RunFolder, images: LabelledImages) -> LabelledImages:
+    """Mark which of the images, of other data than the run's, are of classes that it took over."""
+    if images.part == "train" or not list(earlier_runs(run)):
+        return images
+    own = run.environment().get("data", {}).get("class_names", [])
+    is_old = np.array([name not in own for name in images.class_names])
+    return replace(images, is_old=is_old[images.split.labels])
 
-    Args:
-        run: that kept the classes of an earlier one; of any other the images are returned as they are.
-        data: the images.
-        is_own: whether these are images of the run's own data, which those of the earlier runs' data are
-            added to. Otherwise they are told apart by their class.
-    """
-    before = list(earlier_runs(run))
-    if not before or data.part == "train":
-        return data
-    if not is_own:
-        own = run.environment().get("data", {}).get("class_names", [])
-        is_old = np.array([name not in own for name in data.class_names])
-        return replace(data, old=is_old[data.split.labels])
-    names = run.class_names() or data.class_names
-    old = evaluated(before, data.part, names)
-    if old is None or not isinstance(data.split, IndexedSplit):
-        return data
-    labels = labels_in(names, data.class_names)[data.split.labels]
-    return Labelled(
-        f"{Path(data.name).name} and {old.name}",
-        data.part,
+
+def add_earlier_images(run: RunFolder, images: LabelledImages) -> LabelledImages:
+    """Add images of the earlier runs' data, marked as old, to test or validation images of a run's own."""
+    if images.part == "train":
+        return images
+    names = run.class_names() or images.class_names
+    earlier = load_earlier_images(list(earlier_runs(run)), images.part, names)
+    if earlier is None or not isinstance(images.split, IndexedSplit):
+        return images
+    own = images.split.relabelled(labels_in(names, images.class_names))
+    return LabelledImages(
+        f"{Path(images.name).name} and {earlier.name}",
+        images.part,
         names,
-        JoinedSplit([data.split, old.split], np.concatenate([labels, old.split.labels])),
-        np.repeat([False, True], [data.split.count, old.split.count]),
+        JoinedSplit([own, earlier.split]),
+        np.repeat([False, True], [own.count, earlier.split.count]),
     )
 
 
-def evaluated(runs: Sequence[RunFolder], part: str, class_names: Sequence[str]) -> Optional[Labelled]:
+def load_earlier_images(
+    runs: Sequence[RunFolder], part: str, class_names: Sequence[str]
+) -> Optional[LabelledImages]:
     """Return the images of a part (test, val) of the data of several runs; None where there are none.
 
     Labels are those of `class_names`. Runs whose data is not there are left out, and a note says so.
     """
-    found: List[Labelled] = []
+    found: List[LabelledImages] = []
     for run in runs:
         try:
-            found.append(images_of(run, part))
+            found.append(load_unchanged_images(run, part))
         except UsageError as error:
             if part == "test":
                 LOG.info(f"note: no old test images of {run.path}: {error}")
     if not found:
         return None
-    labels = [labels_in(class_names, one.class_names)[one.split.labels] for one in found]
     names = dict.fromkeys(Path(one.name).name for one in found)
-    split = JoinedSplit([one.split for one in found], np.concatenate(labels))
-    return Labelled(" and ".join(names), part, class_names, split)
+    splits = [one.split.relabelled(labels_in(class_names, one.class_names)) for one in found]
+    return LabelledImages(" and ".join(names), part, class_names, JoinedSplit(splits))

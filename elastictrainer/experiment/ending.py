@@ -33,7 +33,7 @@ def deadline(
     record: RunRecord,
     image_s: float,
     one_of: int,
-    more: Optional[str],
+    extra_time: Optional[str],
 ) -> Optional[Deadline]:
     """Return the time that this process may take; None without --time.
 
@@ -42,7 +42,7 @@ def deadline(
         evaluation: tells what an image takes once it has made an evaluation; `image_s`: until then.
         record: tells what writing the model takes, once it has done so.
         one_of: the solved head is evaluated on one of so many images.
-        more: time for a resumed run beyond the time it had taken.
+        extra_time: for a resumed run beyond the time it had taken.
     """
     if not settings.time:
         return None
@@ -58,5 +58,8 @@ def deadline(
 
     check_s = images[0] * image_s / one_of + _COMPILING_S + _WRITING_S
     return Deadline(
-        parse_seconds(settings.time), reserve_s, parse_seconds(more) if more else 0.0, check_s=check_s
+        parse_seconds(settings.time),
+        reserve_s,
+        parse_seconds(extra_time) if extra_time else 0.0,
+        check_s=check_s,
     )

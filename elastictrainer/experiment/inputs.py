@@ -1,11 +1,11 @@
 """The images and the model of a run, made from its settings."""
 
 import dataclasses
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence
 
 import tensorflow as tf
 
-from elastictrainer.data import fingerprint, gone
+from elastictrainer.data import fingerprint, missing_files
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.kept_images import KeptImages
 from elastictrainer.data.parts import PARTS
@@ -13,7 +13,7 @@ from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.remarks import remarks
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly, keeping
-from elastictrainer.experiment.labelled import require_unchanged
+from elastictrainer.experiment.labelled_images import require_unchanged
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import warm_start
 from elastictrainer.runs import ownership
@@ -47,10 +47,36 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
     Raises:
         UsageError: there is no such data or model; or the data of a resumed run has changed.
     """
-    reading = assembly.reading(settings, run if resume else None)
+    reading = assembly.make_reading(settings, run if resume else None)
     if not resume:  # a resumed run leaves out the same files as at its start
         reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
     data = assembly.load_data(settings, reading)
+    _require_validation(settings, data)
+    about_data = fingerprint.fingerprint(data)
+    if resume:
+        require_unchanged(
+            run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
+        )
+        data = missing_files.replace_missing(data)
+    noteworthy = remarks(data)
+    if reading.left_out:
+        left_out = abbreviated(reading.left_out)
+        noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {left_out}")
+    model = _make_model(settings, run, resume, data)
+    data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
+    kept = keeping.images_to_keep(settings, run, resume, data)
+    data = keeping.add_earlier(settings, data.in_memory() if settings.cache == "memory" else data, kept)
+    if group:
+        data = dataclasses.replace(data, shard=(group.rank, group.count))
+        group.broadcast_variables(model.variables)
+        workers.decorrelate(model, group.rank)
+    _announce(settings, data, model, noteworthy, run)
+    about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
+    return Inputs(data, model, kept, about)
+
+
+def _require_validation(settings: TrainSettings, data: ImageData) -> None:
+    """Raise UsageError if a run that is to end early has no validation part to tell when."""
     if settings.early_stopping and data.val_split is None:
         # Alone, it makes the test part where the data has none.
         besides = "--test-split 0.2 with " if settings.validation_split else ""
@@ -58,41 +84,15 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
             f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
             f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."
         )
-    about_data = fingerprint.fingerprint(data)
-    if resume:
-        require_unchanged(
-            run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
-        )
-        data = gone.without(data)
-    noteworthy = remarks(data)
-    if reading.left_out:
-        left_out = abbreviated(reading.left_out)
-        noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {left_out}")
-    data, model, kept = _model_and_images(settings, run, resume, data, group)
-    _announce(settings, data, model, noteworthy, run)
-    about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
-    return Inputs(data, model, kept, about)
 
 
-def _model_and_images(
-    settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData, group: Optional[Workers]
-) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages]]:
-    """Return `data`, `model` and `kept` of Inputs."""
+def _make_model(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData) -> tf.keras.Model:
     if settings.init_from:
         names = keeping.class_names(settings, data)
-        model = warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
-    else:
-        if resume and ownership.checkpoints(run.checkpoints_path):
-            settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
-        model = assembly.make_model(settings, len(data.class_names))
-    data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
-    kept = keeping.kept_of(settings, run, resume, data)
-    data = keeping.with_old(settings, data.in_memory() if settings.cache == "memory" else data, kept)
-    if group:
-        data = dataclasses.replace(data, shard=(group.rank, group.count))
-        group.broadcast_variables(model.variables)
-        workers.decorrelate(model, group.rank)
-    return data, model, kept
+        return warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
+    if resume and ownership.checkpoints(run.checkpoints_path):
+        settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
+    return assembly.make_model(settings, len(data.class_names))
 
 
 def _announce(

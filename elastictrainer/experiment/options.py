@@ -54,10 +54,27 @@ def parse(
         UsageError: an unknown option or key (the message names the nearest valid one), a file that cannot be
             read, or a value of a wrong type or out of range.
     """
-    types, fields = typing.get_type_hints(settings), _fields(settings)
     parser.add_argument(
         "--config", metavar="FILE", help="YAML file with any of these settings; the command line wins"
     )
+    _add_options(parser, settings)
+    parsed, rest = parser.parse_known_args(arguments)
+    if rest:
+        known = [option for action in parser._actions for option in action.option_strings]
+        near = difflib.get_close_matches(rest[0].split("=")[0], known, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"unknown argument {rest[0]!r}.{hint} See --help.")
+    fields = _fields(settings)
+    values = _read_yaml(parsed.config, fields) if parsed.config else {}
+    for name, value in vars(parsed).items():
+        if name in fields:
+            values[name] = ",".join(value) if isinstance(value, list) else value
+    return _converted(settings, values), parsed
+
+
+def _add_options(parser: argparse.ArgumentParser, settings: Type[Settings]) -> None:
+    """Add an option for each setting, under the heading of its group, and its other names without help."""
+    types, fields = typing.get_type_hints(settings), _fields(settings)
     used = {field.metadata["group"] for field in fields.values()}
     groups = {name: parser.add_argument_group(name) for name in _GROUPS if name in used}
     group = ""
@@ -73,23 +90,12 @@ def parse(
         default = ""
         if field.default is not None and kind is not bool:
             default = f" (default: {field.default:{'g' if kind is float else ''}})"
-        groups[group].add_argument(option_of(name), **extra).help = metadata["help"] + default
+        groups[group].add_argument(option_of(name), help=metadata["help"] + default, **extra)
         published = [alias for alias, target in ALIASES.items() if target == name]
         names = [name, *published, *filter(None, [metadata["alias"]])]
         others = {*map(option_of, names), *(f"--{alias}" for alias in names)} - {option_of(name)}
         if others:
-            parser.add_argument(*sorted(others), **extra).help = argparse.SUPPRESS
-    parsed, rest = parser.parse_known_args(arguments)
-    if rest:
-        known = [option for action in parser._actions for option in action.option_strings]
-        near = difflib.get_close_matches(rest[0].split("=")[0], known, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"unknown argument {rest[0]!r}.{hint} See --help.")
-    values = _read_yaml(parsed.config, fields) if parsed.config else {}
-    for name, value in vars(parsed).items():
-        if name in fields:
-            values[name] = ",".join(value) if isinstance(value, list) else value
-    return _converted(settings, values), parsed
+            parser.add_argument(*sorted(others), help=argparse.SUPPRESS, **extra)
 
 
 def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:

@@ -47,7 +47,7 @@ def profile_metadata(
         "batch_size": settings.batch_size,
         "classes": class_count,
         "optimizer": settings.optimizer,
-        "augmentation": augmentation.kinds(model),
+        "augmentation": augmentation.layer_kinds(model),
         "precision": "mixed_bfloat16" if settings.mixed_precision else "float32",
     }
 

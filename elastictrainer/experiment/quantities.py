@@ -45,6 +45,6 @@ def parse_bytes(text: str, or_else: str = "") -> int:
     return int(size)
 
 
-def limit_of(text: str) -> Optional[int]:
+def parse_limit(text: str) -> Optional[int]:
     """Return the bytes that `text` means, None for "auto"; UsageError where it means none."""
     return None if text == "auto" else parse_bytes(text, "auto, or ")

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 import sys
@@ -15,14 +14,13 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.reading import Reading
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, ending, keeping, memory, profiling
+from elastictrainer.experiment.exporting import export_run
 from elastictrainer.experiment.inputs import Inputs, load_inputs
-from elastictrainer.experiment.labelled import training_sample
 from elastictrainer.experiment.quantities import parse_bytes, parse_seconds
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_writable
-from elastictrainer.models.export import export_run
-from elastictrainer.models.solved_head import hold
+from elastictrainer.models.solved_head import hold_columns
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment
@@ -46,7 +44,7 @@ _HEAD_SHARE = 0.03  # of the time that the solved head may be evaluated in: on a
 
 
 def train(
-    settings: TrainSettings, run: RunFolder, resume: bool, more: Optional[str] = None
+    settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None
 ) -> Dict[str, Any]:
     """Train into the folder `run`, alone or as one of several processes; returns the summary."""
     with contextlib.ExitStack() as stack:
@@ -55,7 +53,7 @@ def train(
         if group:
             stack.enter_context(group.explaining_lost_peers())
         try:
-            return _train(settings, run, resume, group, more)
+            return _train(settings, run, resume, group, extra_time)
         except (DamagedImages, UnreadableImages) as error:
             about = run.environment()
             if about and error.files:  # the run can be resumed when they were replaced or deleted
@@ -66,7 +64,7 @@ def train(
 
 
 def _train(
-    settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers], more: Optional[str]
+    settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers], extra_time: Optional[str]
 ) -> Dict[str, Any]:
     check_together(settings)
     # A resumed run goes on without a cache where the folder is gone.
@@ -91,17 +89,16 @@ def _train(
     record = RunRecord(run, seed=settings.seed)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     if limit is not None:  # a forward pass of training fits; one of the usual 32 images may not
-        data = dataclasses.replace(data, evaluated=min(data.evaluated, settings.batch_size))
+        data = dataclasses.replace(
+            data, evaluation_batch_size=min(data.evaluation_batch_size, settings.batch_size)
+        )
     image_s = ending.evaluating_s(settings, profile)
     one_of = 1
     if settings.time and data.val_split is None:
         evaluation_s = data.evaluated_count("test") * image_s
         one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * parse_seconds(settings.time))))
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
-    deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, more)
-    chosen = settings
-    if limit is not None and profile is None:
-        chosen, limit = dataclasses.replace(settings, scheme="head-alone"), None
+    deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, extra_time)
     trainer = _trainer(
         chosen,
         run,
@@ -132,8 +129,7 @@ def _train(
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
     if settings.export and not (group and group.rank):
-        sample = functools.partial(training_sample, run)
-        for path in export_run(run, settings.export.split(","), trust=True, sample=sample):  # just written
+        for path in export_run(run, settings.export.split(","), trust=True):  # just written
             print(f"written: {path}")
     summary: Dict[str, Any] = history.elastic
     return summary
@@ -190,7 +186,7 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
     if settings.init_from and RunFolder(settings.init_from).class_names() == list(data.class_names):
         return "keep"
     try:
-        hold(model, keeping.old_classes(settings))
+        hold_columns(model, keeping.earlier_class_count(settings))
     except UsageError as error:
         print(f"note: {error}")
         return "keep"

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data.reading import abbreviated
-from elastictrainer.data.splits import Split, stored, unreadable
+from elastictrainer.data.splits import Split, decode_in_order, labels_in, read_error
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.labelled import Labelled
+from elastictrainer.experiment.labelled_images import LabelledImages
 from elastictrainer.models.predictor import Predictor
 from elastictrainer.runs import environment, ownership
 from elastictrainer.runs.files import write_csv, write_json
@@ -30,13 +30,13 @@ def probabilities(
     """
     size = _size(predictor, image_size)
     try:
-        examples = stored(split, size, environment.processors())
+        examples = decode_in_order(split, size, environment.processors())
         if skip_damaged:
             examples = examples.ignore_errors()
         for images, labels in examples.batch(_BATCH):
             yield labels.numpy(), predictor(images.numpy())
     except tf.errors.OpError as error:
-        raise unreadable(split, error) from None
+        raise read_error(split, error) from None
 
 
 def _size(predictor: Predictor, asked: Optional[int]) -> Tuple[int, int]:
@@ -63,7 +63,7 @@ class Scores:
         model: the file or folder that it is from.
     """
 
-    data: Labelled
+    data: LabelledImages
     class_names: Sequence[str]
     labels: np.ndarray
     probabilities: np.ndarray
@@ -80,9 +80,9 @@ class Scores:
         return float((self.predicted == self.labels).mean())
 
     @property
-    def apart(self) -> Dict[str, float]:
+    def old_and_new(self) -> Dict[str, float]:
         """Return `accuracy_old` and `accuracy_new`, of what was known before and not; empty without both."""
-        old = self.data.old
+        old = self.data.is_old
         if old is None or old.all() or not old.any():
             return {}
         right = self.predicted == self.labels
@@ -126,9 +126,10 @@ class Scores:
 
     def summary(self) -> Dict[str, Any]:
         """Return the figures over all classes; macro averages are over the classes that have images."""
-        there = [row for row in self.by_class if row["images"]]
+        with_images = [row for row in self.by_class if row["images"]]
         macro = {
-            f"macro_{k}": float(np.mean([row[k] for row in there])) for k in ("precision", "recall", "f1")
+            f"macro_{k}": float(np.mean([row[k] for row in with_images]))
+            for k in ("precision", "recall", "f1")
         }
         return {
             "model": self.model,
@@ -137,13 +138,13 @@ class Scores:
             "images": len(self.labels),
             "classes": len(self.class_names),
             "accuracy": self.accuracy,
-            **self.apart,
+            **self.old_and_new,
             "top_5_accuracy": self.top_5_accuracy,
             **macro,
         }
 
 
-def score(predictor: Predictor, data: Labelled, image_size: Optional[int] = None) -> Scores:
+def score(predictor: Predictor, data: LabelledImages, image_size: Optional[int] = None) -> Scores:
     """Classify all images of `data`; UsageError where it has classes that the classifier does not know."""
     found = np.concatenate([rows for _, rows in probabilities(predictor, data.split, image_size)])
     names = predictor.names(found.shape[1])
@@ -155,8 +156,8 @@ def score(predictor: Predictor, data: Labelled, image_size: Optional[int] = None
             f"{predictor.source} does not know {abbreviated(unknown)} of {data.name}; its classes are "
             f"{abbreviated(list(names))}."
         )
-    label_of = np.array([list(names).index(name) for name in data.class_names])
-    return Scores(data, names, label_of[data.split.labels], found, str(predictor.source))
+    labels = labels_in(names, data.class_names)[data.split.labels]
+    return Scores(data, names, labels, found, str(predictor.source))
 
 
 def write_tables(scores: Scores, folder: Path) -> List[Path]:
@@ -168,8 +169,8 @@ def write_tables(scores: Scores, folder: Path) -> List[Path]:
     write_csv(folder / "confusion.csv", ["class", *names], confusion)
     each = zip(scores.data.image_names, scores.labels, scores.predicted, scores.probabilities)
     predictions = (
-        (image, names[label], names[said], f"{row[said]:.6f}", f"{row[label]:.6f}")
-        for image, label, said, row in each
+        (image, names[label], names[predicted], f"{row[predicted]:.6f}", f"{row[label]:.6f}")
+        for image, label, predicted, row in each
     )
     columns = ["image", "class", "predicted", "probability", "probability_of_class"]
     write_csv(folder / "predictions.csv", columns, predictions)
@@ -183,8 +184,8 @@ def require_free(folder: Path, overwrite: bool) -> None:
             f"{folder} is a run folder, whose summary.json would be replaced. Choose another --output, such "
             f"as {folder / 'evaluation'}."
         )
-    there = [folder / name for name in ownership.EVALUATION if (folder / name).exists()]
-    if there and not overwrite:
+    existing = [folder / name for name in ownership.EVALUATION if (folder / name).exists()]
+    if existing and not overwrite:
         raise UsageError(
-            f"{there[0]} exists. Choose another --output, or allow it to be replaced (--overwrite)."
+            f"{existing[0]} exists. Choose another --output, or allow it to be replaced (--overwrite)."
         )

@@ -40,8 +40,14 @@ def setting(
         check = names.check
         metavar = metavar or (None if names.others else f"{{{','.join(names.names)}}}")
     metadata = {
-        **{"help": help, "low": low, "high": high, "check": check},
-        **{"metavar": metavar, "group": group, "repeated": repeated, "alias": alias},
+        "help": help,
+        "low": low,
+        "high": high,
+        "check": check,
+        "metavar": metavar,
+        "group": group,
+        "repeated": repeated,
+        "alias": alias,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -179,7 +185,7 @@ class TrainSettings(CommonSettings):
         None,
         "limit of the whole process (1GB), or auto: three quarters of the free memory (elastic schemes, "
         "freeze-below)",
-        check=quantities.limit_of,
+        check=quantities.parse_limit,
         metavar="SIZE",
     )
     interval: Optional[int] = setting(

@@ -3,7 +3,6 @@
 TensorFlow is loaded when what is asked for has been checked.
 """
 
-import functools
 import os
 import re
 import time
@@ -26,30 +25,30 @@ def start(settings: TrainSettings) -> Dict[str, Any]:
     """Train as `settings` in a folder of their choice or a new one; return its summary."""
     output = str(Path(settings.output or _new_name(settings)))  # no slash at its end: a suffix may follow
     run = RunFolder(output + _suffix(settings))
-    with run.claimed(settings.overwrite, needed=_read_by(settings)):
+    with run.claimed(settings.overwrite, needed=_inputs_of(settings)):
         return _train(settings, run, resume=False)
 
 
-def resume(run: RunFolder, trust: bool = False, more: Optional[str] = None) -> Dict[str, Any]:
+def resume(run: RunFolder, trust: bool = False, extra_time: Optional[str] = None) -> Dict[str, Any]:
     """Go on with the run in a folder; if it is finished, say so and return its summary.
 
-    With `trust` its config may name code, whoever wrote it. `more` is time beyond what the run has taken, as
+    With `trust` its config may name code, whoever wrote it. `extra_time` is beyond what the run has taken, as
     of --time: a finished run goes on, too.
     """
     if run.config_path.exists():
         settings = load_trusted_settings(run, trust)
-        if more is not None and not settings.time:
+        if extra_time is not None and not settings.time:
             raise UsageError(
-                f"--time {more}: {run.path} was not started with --time, and ends by --rho or --epochs: "
-                "leave it out."
+                f"--time {extra_time}: {run.path} was not started with --time, and ends by --rho or "
+                "--epochs: leave it out."
             )
     with run.claimed(resume=True):
-        if run.summary_path.exists() and more is None:
+        if run.summary_path.exists() and extra_time is None:
             _finish_exports(run, settings)
             return run.summary()
         try:
             check_values(settings)
-            return _train(settings, run, resume=True, more=more)
+            return _train(settings, run, resume=True, extra_time=extra_time)
         except UsageError as error:
             started_in = run.environment().get("directory")
             if started_in == os.getcwd():
@@ -67,7 +66,7 @@ def last_unfinished() -> RunFolder:
     return max(unfinished, key=lambda run: run.config_path.stat().st_mtime)
 
 
-def _read_by(settings: TrainSettings) -> List[Path]:
+def _inputs_of(settings: TrainSettings) -> List[Path]:
     """Return the files and folders that a run reads."""
     model, data = (settings.model, settings.weights, settings.init_from), settings.dataset.removeprefix(HF)
     named = (data, settings.data_dir, *model, settings.profile)
@@ -76,27 +75,25 @@ def _read_by(settings: TrainSettings) -> List[Path]:
 
 def _finish_exports(run: RunFolder, settings: TrainSettings) -> None:
     """Export a finished run in the formats that an interruption prevented."""
-    asked = settings.export.split(",") if settings.export else []
-    missing = [f for f in asked if not (run.export_path / EXPORT_FILES[f]).exists()]
+    formats = settings.export.split(",") if settings.export else []
+    missing = [f for f in formats if not (run.export_path / EXPORT_FILES[f]).exists()]
     if not missing:
         print(f"{run.path} is finished; there is nothing to resume.")
         return
     load_tensorflow()
-    from elastictrainer.experiment.labelled import training_sample
-    from elastictrainer.models.export import export_run
+    from elastictrainer.experiment.exporting import export_run
 
-    sample = functools.partial(training_sample, run)
-    for path in export_run(run, missing, trust=settings.trust_model, sample=sample):
+    for path in export_run(run, missing, trust=settings.trust_model):
         print(f"written: {path}")
 
 
 def _train(
-    settings: TrainSettings, run: RunFolder, resume: bool, more: Optional[str] = None
+    settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None
 ) -> Dict[str, Any]:
     load_tensorflow()
     from elastictrainer.experiment.run import train
 
-    return train(settings, run, resume, more)
+    return train(settings, run, resume, extra_time)
 
 
 def _suffix(settings: TrainSettings) -> str:

@@ -17,7 +17,7 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.fleet.local_training import LocalTraining
-from elastictrainer.fleet.partition import decoded_once, dirichlet, own_images
+from elastictrainer.fleet.partition import dirichlet, keep_decoded, own_images
 from elastictrainer.fleet.round_work import Device
 from elastictrainer.fleet.settings import FleetSettings
 
@@ -34,28 +34,24 @@ def _training(settings: FleetSettings, classes: int) -> LocalTraining:
 
 @functools.lru_cache(maxsize=1)
 def _data_set(settings: FleetSettings) -> ImageData:
-    return assembly.load_data(settings.for_training())
+    data = assembly.load_data(settings.for_training())
+    return keep_decoded(replace(data, splits={"train": data.train_split}))  # the server tests
 
 
 @functools.lru_cache(maxsize=64)
 def _share(settings: FleetSettings, partition: int, partitions: int) -> ImageData:
     """Return a simulated client's share of the data set."""
     data = _data_set(settings)
-    whole: Any = data.train_split
-    if not hasattr(whole, "subset"):
-        raise UsageError(
-            f"{settings.dataset} cannot be divided among simulated clients. Take an image folder, a table, "
-            ".npz arrays, or demo."
-        )
+    whole = data.train_split
     owner = dirichlet(whole.labels, partitions, settings.concentration, settings.seed, settings.batch_size)
-    return decoded_once(replace(data, train_split=whole.subset(owner == partition), seed=partition))
+    return replace(data, splits={"train": whole.subset(owner == partition)}, seed=partition)
 
 
 @functools.lru_cache(maxsize=1)
 def _own(settings: FleetSettings, folder: str, names: Tuple[str, ...], size: Tuple[int, int]) -> ImageData:
     """Return the images of a client's folder."""
-    split = own_images(Path(folder), names)
-    return decoded_once(ImageData(folder, names, split, split, settings.batch_size, size, settings.seed))
+    images = own_images(Path(folder), names)
+    return keep_decoded(ImageData(folder, names, {"train": images}, settings.batch_size, size, settings.seed))
 
 
 def name_of(context: Context) -> str:

@@ -13,7 +13,7 @@ from elastictrainer.experiment import assembly
 from elastictrainer.fleet.feature_statistics import FeatureStatistics
 from elastictrainer.fleet.local_training import head_indices, start_digest
 from elastictrainer.fleet.partial_average import Update, average, refusal
-from elastictrainer.fleet.partition import decoded_once
+from elastictrainer.fleet.partition import keep_decoded
 from elastictrainer.fleet.settings import FleetSettings
 from elastictrainer.models.solved_head import SolvableHead, solve
 from elastictrainer.runs.files import write_csv
@@ -37,7 +37,7 @@ class GlobalModel:
     def __post_init__(self) -> None:
         training = self.settings.for_training()
         assembly.configure(self.settings.seed)
-        self.data = decoded_once(assembly.load_data(training))
+        self.data = keep_decoded(assembly.load_data(training))
         self.class_names = list(self.data.class_names)
         self.model = assembly.make_model(training, len(self.class_names))
         self.start = start_digest(self.model)

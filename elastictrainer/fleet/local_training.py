@@ -1,7 +1,7 @@
 """What a client does with its images: give their statistics, and train on them for a round."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
@@ -37,6 +37,15 @@ class Trained(NamedTuple):
     tensors: Dict[int, NDArray[Any]]
     examples: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """A selection of a client's: the scheme that made it, its policy's state, and the rounds it has held."""
+
+    scheme: str
+    policy: Dict[str, Any]
+    rounds: int
 
 
 class LocalTraining:
@@ -85,7 +94,7 @@ class LocalTraining:
         self._assign({})
         self._head = self._head or SolvableHead(self.model)
         features_of = self._head.features
-        parts = [(features_of(x).numpy(), y.numpy()) for x, y in data.stored(data.train_split)]
+        parts = [(features_of(x).numpy(), y.numpy()) for x, y in data.batches_of(data.train_split)]
         features, labels = (np.concatenate(part) for part in zip(*parts))
         return FeatureStatistics.of(features, labels.astype(np.int64), self.classes)
 
@@ -112,10 +121,11 @@ class LocalTraining:
         """
         self._assign(tensors)
         optimizers.reset_slots(self.optimizer, self.model.trainable_variables)
-        state: Dict[str, Any] = json.loads(client_state) if client_state else {"rounds": PLAIN_INTERVAL}
-        holds = state["rounds"] < PLAIN_INTERVAL
+        latest = _Selected(**json.loads(client_state)) if client_state else None
+        # Rounds are counted instead of steps: how many steps a round has depends on the selection.
+        held = latest if latest and latest.rounds < PLAIN_INTERVAL else None
         settings = self.settings
-        scored = 0 if holds else settings.importance_batches
+        scored = 0 if held else settings.importance_batches
         work = device.work(settings.rule, seconds, data.steps_per_epoch, settings.least_rho, scored)
         if not work.steps:
             return Trained({}, 0, 0.0), client_state
@@ -123,32 +133,44 @@ class LocalTraining:
         if work.rho is None:
             self._fit(self._trainer("full", device.profile), work, data, number)
         else:
-            scheme = state["scheme"] if holds else "elastic" if work.scored else "freeze-below"
-            trainer = self._trainer(scheme, device.profile, work)
-            # The head is solved: no full steps come before the first selection, and none is timed.
-            fresh = {"policy": None, "steps": 1, "full_ms": [device.profile.full_ms]}
-            before = state["trainer"] if holds else fresh
-            trainer.restore({**before, "profile": None, "weights": digest(self.model.variables)})
-            self._fit(trainer, work, data, number)
-            trainer.keep_steps(_STEPS_KEPT)
-            policy = trainer.state()["policy"]
-            mask = np.isin(np.arange(len(mask)), policy["masks"][-1])
-            # Rounds are counted instead of steps: how many steps a round has depends on the selection.
-            rounds = state["rounds"] + 1 if holds else 1
-            trained_by = {**fresh, "policy": policy}
-            client_state = json.dumps({"rounds": rounds, "scheme": scheme, "trainer": trained_by})
+            selected = self._train_selected(work, device.profile, data, number, held)
+            mask = np.isin(np.arange(len(mask)), selected.policy["masks"][-1])
+            client_state = json.dumps(asdict(selected))
         values = tf_variables(self.model.trainable_weights)
         trained = {int(i): values[i].numpy() for i in np.flatnonzero(mask)}
         spent_s = device.seconds(work.steps, mask) + work.scoring_s
         return Trained(trained, work.steps * settings.batch_size, spent_s), client_state
+
+    def _train_selected(
+        self, work: RoundWork, profile: Profile, data: ImageData, number: int, held: Optional[_Selected]
+    ) -> _Selected:
+        """Train the tensors of the selection that is `held`, or of a new one; return the selection."""
+        scheme = held.scheme if held else "elastic" if work.scored else "freeze-below"
+        trainer = self._trainer(scheme, profile)
+        trainer.selection = replace(
+            trainer.selection, rho=work.rho or 1.0, importance_batches=max(1, work.scored)
+        )
+        trainer.restore(
+            {
+                "policy": held and held.policy,
+                "profile": None,
+                "weights": digest(self.model.variables),
+                # The head is solved: no full steps come before the first selection, and none is timed.
+                "steps": 1,
+                "full_ms": [profile.full_ms],
+            }
+        )
+        self._fit(trainer, work, data, number)
+        trainer.keep_steps(_STEPS_KEPT)
+        return _Selected(scheme, trainer.state()["policy"], held.rounds + 1 if held else 1)
 
     def _assign(self, tensors: Mapping[int, NDArray[Any]]) -> None:
         """Set the weights to `tensors`, by index, and the others to what every client starts from."""
         for index, variable in enumerate(tf_variables(self.model.trainable_weights)):
             variable.assign(tensors.get(index, self._initial[index]))
 
-    def _trainer(self, scheme: str, profile: Profile, work: Optional[RoundWork] = None) -> Trainer:
-        """Return the trainer of a scheme, set to a round's work; its graphs serve every round."""
+    def _trainer(self, scheme: str, profile: Profile) -> Trainer:
+        """Return the trainer of a scheme; its graphs serve every round."""
         if scheme not in self._trainers:
             self._trainers[scheme] = Trainer(
                 self.model,
@@ -158,12 +180,7 @@ class LocalTraining:
                 rho=1.0,
                 deterministic=True,  # the profile says how long steps take, not this process' clock
             )
-        trainer = self._trainers[scheme]
-        if work is not None:
-            trainer.selection = replace(
-                trainer.selection, rho=work.rho or 1.0, importance_batches=max(1, work.scored)
-            )
-        return trainer
+        return self._trainers[scheme]
 
     def _fit(self, trainer: Trainer, work: RoundWork, data: ImageData, number: int) -> None:
         """Train an epoch of the steps that `work` has."""

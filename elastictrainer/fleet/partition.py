@@ -6,9 +6,11 @@ from typing import Any, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.image_folder import FolderSplit, class_folders, read_classes
+from elastictrainer.data.image_folder import class_folders, read_classes
 from elastictrainer.data.reading import Reading
+from elastictrainer.data.splits import IndexedSplit, labels_in
 from elastictrainer.errors import UsageError
 
 _TRIALS = 1000
@@ -54,7 +56,7 @@ def dirichlet(
     )
 
 
-def own_images(folder: Path, class_names: Sequence[str]) -> FolderSplit:
+def own_images(folder: Path, class_names: Sequence[str]) -> IndexedSplit:
     """Return the images of a client's folder: CLASS/IMAGE, or train/CLASS/IMAGE; classes may be missing.
 
     UsageError where there is no folder, or it has none of the fleet's classes, or others.
@@ -64,16 +66,14 @@ def own_images(folder: Path, class_names: Sequence[str]) -> FolderSplit:
         raise UsageError(f"there is no folder {folder}: give the client's images (--node-config images=...).")
     names = class_folders(folder)
     unknown = sorted(set(names) - set(class_names))
-    if unknown or not names:
-        found = f"the class {unknown[0]!r}, which the server does not have" if unknown else "no class folder"
+    if unknown:
         raise UsageError(
-            f"{folder} has {found}. Expected: CLASS/IMAGE with the classes of the server's data."
+            f"{folder} has the class {unknown[0]!r}, which the server does not have. Expected: CLASS/IMAGE "
+            "with the classes of the server's data."
         )
-    split = read_classes(folder, names, Reading())
-    labels = np.array([list(class_names).index(name) for name in names])
-    return FolderSplit(split.files, labels[split.labels])
+    return read_classes(folder, names, Reading()).relabelled(labels_in(class_names, names))
 
 
-def decoded_once(data: ImageData) -> ImageData:
+def keep_decoded(data: ImageData) -> ImageData:
     """Return the same images, kept in memory where they are files: every round reads them again."""
-    return data.in_memory() if hasattr(data.train_split, "files") else data
+    return data.in_memory() if isinstance(data.train_split, FileSplit) else data

@@ -80,8 +80,9 @@ class FleetSettings:
                 raise UsageError(f"{name.replace('_', '-')} must be above 0, not {getattr(self, name):g}.")
         if not 0 < self.least_rho <= 1:
             raise UsageError(f"least-rho must be above 0 and at most 1, not {self.least_rho:g}.")
-        if self.seconds < 0:
-            raise UsageError(f"seconds must be 0 or more, not {self.seconds:g}.")
+        for name in ("seconds", "image_size", "seed"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"{name.replace('_', '-')} must be 0 or more, not {getattr(self, name):g}.")
         self.slow_down(0)
 
     def slow_down(self, client: int) -> float:
@@ -96,17 +97,9 @@ class FleetSettings:
 
     def for_training(self) -> TrainSettings:
         """Return the settings of et-train that say the same of model, data and optimizer."""
-        return TrainSettings(
-            dataset=self.dataset,
-            model=self.model,
-            weights=self.weights,
-            image_size=self.image_size or None,
-            batch_size=self.batch_size,
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            seed=self.seed,
-            importance_batches=self.importance_batches,
-        )
+        same = ("dataset", "model", "weights", "batch_size", "optimizer", "learning_rate", "seed")
+        values = {name: getattr(self, name) for name in (*same, "importance_batches")}
+        return TrainSettings(image_size=self.image_size or None, **values)
 
     @property
     def output_folder(self) -> Optional[Path]:

@@ -1,7 +1,8 @@
 """FedAvg in which every client sends back only what it trained, within the time of a round."""
 
 import logging
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+import math
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, TypeVar
 
 from elastictrainer.fleet.flower import require_flower
 
@@ -14,9 +15,25 @@ from flwr.serverapp.strategy.strategy_utils import sample_nodes
 from elastictrainer.errors import UsageError
 from elastictrainer.fleet.feature_statistics import FeatureStatistics
 from elastictrainer.fleet.global_model import GlobalModel
+from elastictrainer.fleet.local_training import Trained
 from elastictrainer.fleet.partial_average import Update
 
 log = logging.getLogger("flwr")
+Answer = TypeVar("Answer")
+
+
+class Description(NamedTuple):
+    """What a client says before the first round.
+
+    Attributes:
+        statistics: of its images.
+        full_s: seconds of a round of full training.
+        pass_s: seconds of a forward pass over its images.
+    """
+
+    statistics: FeatureStatistics
+    full_s: float
+    pass_s: float
 
 
 class ElasticAverage(FedAvg):
@@ -48,15 +65,15 @@ class ElasticAverage(FedAvg):
         content = RecordDict({"arrays": ArrayRecord(), "config": config})
         messages = self._construct_messages(content, self._asked, MessageType.QUERY)
         replies = grid.send_and_receive(messages, timeout=self._model.settings.timeout)
-        described, _ = self._answers(replies, _described)
+        described, _ = self._answers(replies, _read_description)
         if not described:
             raise UsageError(
                 "no client has answered. The lines above say why; flower-supernode shows its own."
             )
-        statistics = {client: about[0] for client, about in described.items()}
-        for line in self._model.solve_head(statistics, [pass_s for _, _, pass_s in described.values()]):
+        statistics = {client: one.statistics for client, one in described.items()}
+        for line in self._model.solve_head(statistics, [one.pass_s for one in described.values()]):
             log.warning(line)
-        return [full_s for _, full_s, _ in described.values()]
+        return [one.full_s for one in described.values()]
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -70,11 +87,11 @@ class ElasticAverage(FedAvg):
         self, server_round: int, replies: Iterable[Message]
     ) -> Tuple[Optional[ArrayRecord], Optional[MetricRecord]]:
         """Average the sound updates; return the tensors that anyone has trained."""
-        answers, silent = self._answers(replies, _trained)
+        answers, silent = self._answers(replies, _read_trained)
         updates = [
-            Update(client, examples, tensors) for client, (examples, tensors, _) in answers.items() if tensors
+            Update(client, one.examples, one.tensors) for client, one in answers.items() if one.tensors
         ]
-        refused = self._model.add_round(updates, [seconds for _, _, seconds in answers.values()])
+        refused = self._model.add_round(updates, [one.seconds for one in answers.values()])
         for line in refused:
             log.warning(line)
         sent = sum(values.nbytes for update in updates for values in update.tensors.values())
@@ -91,13 +108,13 @@ class ElasticAverage(FedAvg):
         return MetricRecord(self._model.evaluate(server_round, **self._about))
 
     def _answers(
-        self, replies: Iterable[Message], read: Callable[[RecordDict], Any]
-    ) -> Tuple[Dict[str, Any], int]:
+        self, replies: Iterable[Message], read: Callable[[RecordDict], Answer]
+    ) -> Tuple[Dict[str, Answer], int]:
         """Return what `read` makes of the replies, by client, and how many clients sent none.
 
         Who sent an error, nothing at all or what cannot be read is logged.
         """
-        answers: Dict[str, Any] = {}
+        answers: Dict[str, Answer] = {}
         silent = dict.fromkeys(self._asked, "no answer")
         why = ""
         for reply in replies:
@@ -123,21 +140,25 @@ class ElasticAverage(FedAvg):
     def _named(self, node: int, content: RecordDict) -> str:
         """Return a client's name, which it says in its first answer: later it cannot take another's."""
         about = content.get("about")
-        said = str(about["name"])[:80] if about and "name" in about else f"node {node}"
+        name = str(about["name"])[:80] if about and "name" in about else f"node {node}"
         return self._names.setdefault(
-            node, said if said not in self._names.values() else f"{said} (node {node})"
+            node, name if name not in self._names.values() else f"{name} (node {node})"
         )
 
 
-def _described(content: RecordDict) -> Tuple[FeatureStatistics, float, float]:
-    """Return a client's statistics, and the seconds of a round of full training and of a forward pass."""
+def _read_description(content: RecordDict) -> Description:
     arrays = {name: array.numpy() for name, array in content["arrays"].items()}
-    metrics = content["metrics"]
-    seconds = float(metrics["full-seconds"]), float(metrics["pass-seconds"])
-    return FeatureStatistics.from_arrays(arrays), *seconds
+    statistics = FeatureStatistics.from_arrays(arrays)
+    return Description(statistics, _seconds(content, "full-seconds"), _seconds(content, "pass-seconds"))
 
 
-def _trained(content: RecordDict) -> Tuple[int, Dict[int, Any], float]:
-    """Return the examples, the tensors by index and the seconds of a client's round."""
+def _read_trained(content: RecordDict) -> Trained:
     tensors = {int(index): array.numpy() for index, array in content["arrays"].items()}
-    return int(content["metrics"]["num-examples"]), tensors, float(content["metrics"]["seconds"])
+    return Trained(tensors, int(content["metrics"]["num-examples"]), _seconds(content, "seconds"))
+
+
+def _seconds(content: RecordDict, name: str) -> float:
+    seconds = float(content["metrics"][name])
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{name} is {seconds}")
+    return seconds

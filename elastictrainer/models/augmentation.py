@@ -1,14 +1,14 @@
 """Random changes of training images, in layers of Keras that the exported model is without."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.registry import AUGMENT
 from elastictrainer.steps.keras_compat.layers import layers_inside
 
-# Layers that change their input in training only: all that `layers` makes.
+# Layers that change their input in training only: all that `make_layers` makes.
 AUGMENTATION = (
     tf.keras.layers.RandomFlip,
     tf.keras.layers.RandomRotation,
@@ -50,32 +50,32 @@ PRESETS: Dict[str, Augmentation] = {
 }
 
 
-def chosen(preset: str, rotation: Optional[float] = None, flip: Optional[bool] = None) -> Augmentation:
+def from_preset(preset: str, rotation: Optional[float] = None, flip: Optional[bool] = None) -> Augmentation:
     """Return a preset, with another rotation or flip where one is given; UsageError for an unknown name."""
     AUGMENT.check(preset)
     given: Dict[str, Any] = {"rotation": rotation, "flip": flip}
     return replace(PRESETS[preset], **{key: value for key, value in given.items() if value is not None})
 
 
-def layers(augmentation: Augmentation) -> List[Any]:
+def make_layers(augmentation: Augmentation) -> List[Any]:
     """Make the layers to call in turn on pixels (batch, H, W, 3) in 0..255. They compute in float32."""
     keras, a = tf.keras.layers, augmentation
-    made = [
-        (a.flip, lambda: keras.RandomFlip("horizontal", dtype="float32")),
-        (a.rotation, lambda: keras.RandomRotation(a.rotation, dtype="float32")),
-        (a.shift, lambda: keras.RandomTranslation(a.shift, a.shift, dtype="float32")),
-        (a.zoom, lambda: keras.RandomZoom((-a.zoom, a.zoom), dtype="float32")),
-        (a.contrast, lambda: keras.RandomContrast(a.contrast, dtype="float32")),
-        (a.brightness, lambda: keras.RandomBrightness(a.brightness, (0, 255), dtype="float32")),
+    all_kinds: List[Tuple[float, Any, List[Any]]] = [
+        (a.flip, keras.RandomFlip, ["horizontal"]),
+        (a.rotation, keras.RandomRotation, [a.rotation]),
+        (a.shift, keras.RandomTranslation, [a.shift, a.shift]),
+        (a.zoom, keras.RandomZoom, [(-a.zoom, a.zoom)]),
+        (a.contrast, keras.RandomContrast, [a.contrast]),
+        (a.brightness, keras.RandomBrightness, [a.brightness, (0, 255)]),
     ]
-    return [make() for wanted, make in made if wanted]
+    return [kind(*arguments, dtype="float32") for amount, kind, arguments in all_kinds if amount]
 
 
-def layers_of(model: tf.keras.Model) -> List[Any]:
+def find_layers(model: tf.keras.Model) -> List[Any]:
     """Return the model's augmentation layers, those inside other layers included."""
     return [layer for layer in layers_inside(model, recursive=True) if isinstance(layer, AUGMENTATION)]
 
 
-def kinds(model: tf.keras.Model) -> List[str]:
+def layer_kinds(model: tf.keras.Model) -> List[str]:
     """Name the kinds of the model's augmentation layers."""
-    return [type(layer).__name__ for layer in layers_of(model)]
+    return [type(layer).__name__ for layer in find_layers(model)]

@@ -3,23 +3,18 @@
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence, Tuple, Union
+from typing import Optional, Sequence, Union
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.pictures import preprocessing
+from elastictrainer.data.pictures import describe_preprocessing
 from elastictrainer.errors import RunError, UsageError, reason
-from elastictrainer.models import model_file, zoo
 from elastictrainer.models.augmentation import AUGMENTATION
-from elastictrainer.registry import EXPORT, EXPORT_FILES
+from elastictrainer.registry import EXPORT
 from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, write_text
-from elastictrainer.runs.log import LOG
-from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.runs.templates import render
-from elastictrainer.selection import schemes
-from elastictrainer.steps.keras_compat.inference import compute_in_float32, for_inference, save_for_serving
+from elastictrainer.steps.keras_compat.inference import for_inference, save_for_serving
 from elastictrainer.steps.keras_compat.layers import argmax
 
 LABELS = "labels.txt"
@@ -85,7 +80,7 @@ def export(
     if format == FULL_INT8 and sample is None:
         raise UsageError(f"{FULL_INT8} needs training images to calibrate on: export(..., sample=images).")
     path, labels = Path(path), "\n".join(class_names) + "\n"
-    _check_free(path, overwrite)
+    require_free(path, overwrite)
     with atomic_write(path) as unfinished:
         if format == "saved_model":
             save_for_serving(deployed(model, class_names), str(unfinished))
@@ -99,7 +94,7 @@ def export(
             dtype = "uint8" if format == FULL_INT8 else "float32"
             with zipfile.ZipFile(unfinished, "a") as archive:  # the way TFLite's metadata tools attach files
                 archive.writestr(LABELS, labels)
-                archive.writestr(PREPROCESSING, preprocessing(model.input_shape[1:3], dtype) + "\n")
+                archive.writestr(PREPROCESSING, describe_preprocessing(model.input_shape[1:3], dtype) + "\n")
 
 
 def _tflite(core: tf.keras.Model, format: str, sample: Optional[np.ndarray]) -> bytes:
@@ -137,77 +132,7 @@ def _integers_only(folder: str, sample: np.ndarray) -> bytes:
         ) from None
 
 
-def export_run(
-    run: RunFolder,
-    formats: Sequence[str],
-    output: Optional[str] = None,
-    overwrite: bool = False,
-    trust: bool = False,
-    weights: Optional[str] = None,
-    sample: Optional[Callable[[Tuple[int, int]], np.ndarray]] = None,
-) -> List[str]:
-    """Export a finished run's model in the given formats, with a model card (README.md) next to them.
-
-    A README.md that exists stays, unless `overwrite` is set.
-
-    Args:
-        run: a finished run.
-        formats, overwrite: as of `export`.
-        output: the folder to write to; None: `export` in the run folder.
-        trust: the model may run code, see `model_file.read`.
-        weights: "best" or "last"; None: the best where there are such.
-        sample: returns training images of a height and width, see `export`.
-
-    Returns:
-        The paths written, in the order of `formats`; the model card is the last.
-
-    Raises:
-        UsageError, RunError: as `export`; or the run is not finished, or its model cannot be loaded.
-    """
-    EXPORT.check_each(formats)
-    formats = list(dict.fromkeys(formats))  # one that is named twice is written once
-    if output is None:
-        ownership.refuse_links(run.path)
-    folder = Path(output) if output else run.export_path
-    paths = [folder / EXPORT_FILES[format] for format in formats]
-    for path in paths:  # before the model is loaded
-        _check_free(path, overwrite)
-    summary, environment = run.summary(), run.environment()
-    weights_path = run.weights_path(weights)
-    model = model_file.read(weights_path, trust)
-    compute_in_float32(model)  # every device can, and converters know nothing else
-    names = environment.get("class_names") or [str(k) for k in range(model.output_shape[-1])]
-    settings = run.config()
-    images = None
-    if FULL_INT8 in formats and sample is not None:
-        size = settings.get("image_size") or zoo.default_image_size(settings["model"])
-        images = sample(zoo.input_size(model, size))
-    for format, path in zip(formats, paths):
-        export(model, names, format, path, overwrite, images)
-    written = [str(path) for path in paths]
-    card_path = folder / ownership.MODEL_CARD
-    if card_path.exists() and not overwrite:
-        LOG.info(f"note: {card_path} stays as it is and may describe another export; --overwrite replaces it")
-        return written
-    card = render(
-        "model_card.md.j2",
-        settings=settings,
-        selects=schemes.selects(settings["scheme"]),
-        summary=summary,
-        environment=environment,
-        names=names,
-        preprocessing=preprocessing(model.input_shape[1:3]),
-        weights_path=weights_path,
-        is_kept=weights_path.name == summary.get("kept_weights", run.model_path.name),
-        files=[path.name for path in paths],
-        integers_only=EXPORT_FILES[FULL_INT8] if FULL_INT8 in formats else "",
-        data=Path(settings["dataset"]).name,
-        weights=Path(settings["weights"]).name,
-    )
-    write_text(card_path, card)
-    return [*written, str(card_path)]
-
-
-def _check_free(path: Path, overwrite: bool) -> None:
+def require_free(path: Path, overwrite: bool) -> None:
+    """Raise UsageError if there is something at `path` that is not to be replaced."""
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists. Export to another place, or allow it to be replaced (--overwrite).")

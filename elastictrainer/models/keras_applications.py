@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.models.architecture import Architecture, WeightsFile
-from elastictrainer.models.preprocessing import probed
+from elastictrainer.models.preprocessing import infer_preprocessing
 from elastictrainer.steps.keras_compat.model_files import application_helpers
 
 _OPEN_SIZE = 224, 32  # of a network that names no size, MobileNetV3: what its weights are made for
@@ -37,7 +37,7 @@ def architecture(name: str) -> Architecture:
     image_size, least_size = _sizes(function)
     return Architecture(
         backbone=functools.partial(_backbone, function),
-        preprocess=probed(sys.modules[function.__module__].preprocess_input),
+        preprocess=infer_preprocessing(sys.modules[function.__module__].preprocess_input),
         image_size=image_size,
         weights=functools.partial(_weights, function, image_size),
         least_size=least_size,

@@ -1,24 +1,20 @@
 """A trained classifier from a file, whatever its format: images in, probabilities out."""
 
 import functools
-import io
-import re
-import warnings
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError, reason
 from elastictrainer.models import model_file
-from elastictrainer.models.export import LABELS, SAVED_LABELS, SAVED_SIGNATURE
+from elastictrainer.models.export import SAVED_LABELS, SAVED_SIGNATURE
+from elastictrainer.models.tflite_file import TFLiteFile
 from elastictrainer.models.user_models import last_activation
 from elastictrainer.runs import ownership
 from elastictrainer.runs.files import without_wildcards
-from elastictrainer.runs.quiet import silenced
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps.keras_compat.inference import compute_in_float32
 
@@ -95,7 +91,9 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
     if (path / "saved_model.pb").is_file():
         return _saved_model(path, trust)
     if path.suffix == ".tflite":
-        return _tflite(path, trust)
+        file = TFLiteFile(path, trust)
+        sum_off = _SUM_OFF + file.rounding
+        return Predictor(path, file.probabilities, file.input_shape, file.class_names, sum_off)
     what = "is none of these" if path.exists() else "does not exist"
     raise UsageError(f"{path} {what}: {_FORMATS}.")
 
@@ -105,9 +103,7 @@ def _keras(path: Path, trust: bool) -> Predictor:
     compute_in_float32(model)
     names: Optional[Sequence[str]] = None
     outputs = model.output_shape
-    is_deployed = {"probabilities", "class"} <= {
-        layer.name for layer in model.layers
-    }  # see `export.deployed`
+    is_deployed = {"probabilities", "class"} <= {layer.name for layer in model.layers}  # `export.deployed`
     if is_deployed:
         lookup = (x for x in model.layers if isinstance(x, tf.keras.layers.StringLookup))
         names = next((x.get_vocabulary()[1:] for x in lookup), None)
@@ -174,81 +170,3 @@ def _is_own_export(path: Path) -> bool:
         return False
     signed = signature.read_text(encoding="utf-8", errors="replace").strip()
     return ownership.is_own((path / "saved_model.pb").read_bytes(), signed)
-
-
-def _tflite(path: Path, trust: bool) -> Predictor:
-    try:
-        content = path.read_bytes()
-        foreign = [name for name in _custom_ops(content) if name.startswith("Flex")]
-        if foreign and not trust:
-            raise UsageError(
-                f"{path} has the op {foreign[0]} of TensorFlow's, which can be any: some read and "
-                "write files. If you trust where the file is from: --trust-model."
-            )
-        with warnings.catch_warnings(), silenced():
-            warnings.simplefilter("ignore")  # TensorFlow announces another package for it
-            interpreter = tf.lite.Interpreter(model_content=content)
-            interpreter.allocate_tensors()
-        (given,), (got,) = interpreter.get_input_details(), interpreter.get_output_details()
-        names = _names_inside(content)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}.") from None
-    except UsageError:
-        raise
-    except (ValueError, RuntimeError) as error:
-        raise UsageError(f"TensorFlow Lite cannot load {path}: {reason(error)}") from None
-    in_integers = {given["dtype"], got["dtype"]} <= {np.uint8, np.int8}
-    if in_integers and all(one["quantization"][0] for one in (given, got)):
-        (scale, zero), (unit, offset) = given["quantization"], got["quantization"]
-    elif {given["dtype"], got["dtype"]} != {np.float32}:
-        raise UsageError(
-            f"{path} takes {np.dtype(given['dtype'])} and gives {np.dtype(got['dtype'])}; float32 is "
-            "needed, or integers of 8 bits with their scale."
-        )
-
-    def one(image: np.ndarray) -> np.ndarray:
-        value = image[None]
-        if in_integers:
-            allowed = np.iinfo(given["dtype"])
-            value = np.rint(value / scale + zero).clip(allowed.min, allowed.max).astype(given["dtype"])
-        if tuple(interpreter.get_input_details()[0]["shape"]) != value.shape:
-            interpreter.resize_tensor_input(given["index"], value.shape)
-            interpreter.allocate_tensors()
-        interpreter.set_tensor(given["index"], value)
-        interpreter.invoke()
-        result = interpreter.get_tensor(got["index"])[0]
-        return (result.astype(np.float32) - offset) * unit if in_integers else result
-
-    shape = [None if size < 0 else int(size) for size in given["shape_signature"]]
-    rounding = unit * int(got["shape"][-1]) if in_integers else 0.0
-    return Predictor(
-        path, lambda images: np.stack([one(image) for image in images]), shape, names, _SUM_OFF + rounding
-    )
-
-
-def _custom_ops(content: bytes) -> List[str]:
-    """Return the names of a TFLite model's ops that are not TFLite's own; ValueError where it is damaged.
-
-    The interpreter follows whatever offsets are in a file, and would end the process.
-    """
-    from tensorflow.lite.tools import flatbuffer_utils
-
-    if content[4:8] != b"TFL3":
-        raise ValueError("no TFLite model")
-    try:
-        model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
-        return [code.customCode.decode() for code in model.operatorCodes if code.customCode]
-    except Exception as error:  # all kinds, by the place that leads nowhere
-        raise ValueError(f"the file is damaged ({type(error).__name__})") from None
-
-
-def _names_inside(content: bytes) -> Optional[Sequence[str]]:
-    """Return the class names in a TFLite file; None where it has none, ValueError where it was cut."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return archive.read(LABELS).decode().splitlines()
-    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError):
-        # An archive is read from its end: of one that was cut the file's own header is left.
-        if re.search(rb"PK\x03\x04.{26}" + re.escape(LABELS.encode()), content, re.DOTALL):
-            raise ValueError("the file is damaged: its class names cannot be read") from None
-        return None

@@ -40,21 +40,21 @@ def _plain(values: Tuple[float, ...]) -> Union[float, List[float]]:
     return values[0] if len(set(values)) == 1 else list(values)
 
 
-def probed(function: Callable[[np.ndarray], np.ndarray]) -> Preprocessing:
+def infer_preprocessing(function: Callable[[np.ndarray], np.ndarray]) -> Preprocessing:
     """Find how a `preprocess_input` of Keras' changes pixels, by giving it some.
 
     ValueError where it does more than to reorder, scale and shift channels.
     """
 
-    def of(pixels: Any) -> np.ndarray:
+    def apply(pixels: Any) -> np.ndarray:
         return np.array(function(np.array(pixels, np.float64).reshape(1, -1, 1, 3))).reshape(-1, 3)
 
-    offset = of([0, 0, 0])[0]
-    slopes = ((of(255 * np.eye(3)) - offset) / 255).T  # by channel of the result, then of the picture
+    offset = apply([0, 0, 0])[0]
+    slopes = ((apply(255 * np.eye(3)) - offset) / 255).T  # by channel of the result, then of the picture
     order = np.abs(slopes).argmax(axis=1)
     scale = slopes[_RGB, order]
-    some = np.random.default_rng(0).uniform(0, 255, (16, 3))
-    if not np.allclose(of(some), some[:, order] * scale + offset, rtol=0, atol=1e-9):
+    sample = np.random.default_rng(0).uniform(0, 255, (16, 3))
+    if not np.allclose(apply(sample), sample[:, order] * scale + offset, rtol=0, atol=1e-9):
         raise ValueError("it does more than to reorder, scale and shift channels")
     # Fifteen digits: what is left of the rounding in the subtraction above is dropped.
     exact = [tuple(float(f"{x:.15g}") for x in values) for values in (scale, offset)]

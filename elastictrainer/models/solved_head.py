@@ -26,7 +26,7 @@ class SolvableHead:
     Attributes:
         layer: the layer.
         features: from the model's inputs to what reaches the layer, (batch, width), in inference mode.
-        held: number of columns, the first ones, that stay as they are (`hold`).
+        held: number of columns, the first ones, that stay as they are (`hold_columns`).
     """
 
     def __init__(self, model: tf.keras.Model):
@@ -81,7 +81,7 @@ def _unsolvable(last: Any) -> str:
     return ""
 
 
-def hold(model: tf.keras.Model, classes: int) -> None:
+def hold_columns(model: tf.keras.Model, classes: int) -> None:
     """Let the columns of the first `classes` stay when the head is solved; UsageError where it cannot be.
 
     They were trained on many images, of which few are left: solved on these again, they are worse.

@@ -14,22 +14,21 @@ from elastictrainer.steps.keras_compat.inference import in_inference_mode
 
 _DEMO_HINT = "To see the whole program at work without any download: bash scripts/demo.sh"
 _OWN_SIZE = 224  # pixels, for the user's own models
-_TO_ONE = Preprocessing(scale=(1 / 127.5,) * 3, offset=(-1.0,) * 3)  # -1..1
+_MINUS_ONE_TO_ONE = Preprocessing(scale=(1 / 127.5,) * 3, offset=(-1.0,) * 3)
 
 
 def _vit() -> Architecture:
     from elastictrainer.models import vision_transformer as vit
 
-    return Architecture(
-        vit.backbone, _TO_ONE, 224, lambda: WeightsFile(vit.WEIGHTS, "~/.keras/weights", vit.download), 16
-    )
+    file = WeightsFile(vit.WEIGHTS, "~/.keras/weights", vit.download)
+    return Architecture(vit.backbone, _MINUS_ONE_TO_ONE, image_size=224, weights=lambda: file, least_size=16)
 
 
 def _demo() -> Architecture:
     from elastictrainer.models import demo_network as demo
 
     file = WeightsFile(demo.WEIGHTS.name, "elastictrainer/assets", lambda: str(demo.WEIGHTS))
-    return Architecture(demo.backbone, _TO_ONE, 32, lambda: file, augment="none")
+    return Architecture(demo.backbone, _MINUS_ONE_TO_ONE, image_size=32, weights=lambda: file, augment="none")
 
 
 _OWN = {"vit": _vit, "demo": _demo}
@@ -72,7 +71,7 @@ def create(
         weights: "imagenet" (demo network: its own pre-training), "none" (random weights), or a file.
         head_init: "zeros" (the backbone gets no gradient before the head's first update), "solve" (the same,
             until the run solves it), or "glorot" (as in the published code).
-        rotation, flip, augment: see `augmentation.chosen`; None: the model's default.
+        rotation, flip, augment: see `augmentation.from_preset`; None: the model's default.
         trust: a `.keras` file may run code, see `model_file.read`.
 
     Raises:
@@ -91,7 +90,9 @@ def create(
     network = architecture(name)
     size = image_size or network.image_size
     features = pixels = tf.keras.Input((size, size, 3), name="pixels")
-    for layer in augmentation.layers(augmentation.chosen(augment or network.augment, rotation, flip)):
+    for layer in augmentation.make_layers(
+        augmentation.from_preset(augment or network.augment, rotation, flip)
+    ):
         features = layer(features)
     features = network.preprocess(features)
     features = in_inference_mode(_backbone(name, network, (size, size, 3), weights), features)

@@ -6,7 +6,7 @@ from typing import Any, Dict
 
 import numpy as np
 
-from elastictrainer.data.splits import decoded
+from elastictrainer.data.splits import decode_all
 from elastictrainer.experiment.scoring import Scores
 from elastictrainer.plotting.captions import cut_to
 from elastictrainer.plotting.drawing import Drawing, evenly_spaced, pyplot
@@ -50,7 +50,7 @@ def mistakes(scores: Scores) -> Drawing:
     columns, lines = _SHEET
     worst = scores.worst(columns * lines)
     chosen = np.isin(np.arange(len(scores.labels)), worst)
-    pictures = dict(zip(np.flatnonzero(chosen), decoded(scores.data.split.subset(chosen), (_SIDE, _SIDE))))
+    pictures = dict(zip(np.flatnonzero(chosen), decode_all(scores.data.split.subset(chosen), (_SIDE, _SIDE))))
     count = max(1, -(-len(worst) // columns))
     figure, axes = pyplot.subplots(
         count, columns, figsize=(1.75 * columns, 2.25 * count + 0.5), squeeze=False, layout="constrained"

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.data import datasets
 from elastictrainer.data.parts import UNSPLIT, split_dataset
-from elastictrainer.data.splits import Split, decoded
+from elastictrainer.data.splits import Split, decode_all
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.run_settings import load_trusted_settings
@@ -42,7 +42,7 @@ def data(settings: TrainSettings) -> Drawing:
     names, split = _training_images(settings)
     model = assembly.make_model(dataclasses.replace(settings, weights="none"), len(names))
     size = assembly.image_size(settings, model)
-    layers = augmentation.layers_of(model)
+    layers = augmentation.find_layers(model)
     first = np.unique(split.labels, return_index=True)[1][:_CLASSES]
     few = split.subset(np.isin(np.arange(split.count), first))
     columns, size_inches = _COPIES + 1, (1.25 * (_COPIES + 1), 1.35 * few.count + 0.5)
@@ -50,7 +50,7 @@ def data(settings: TrainSettings) -> Drawing:
         few.count, columns, figsize=size_inches, squeeze=False, layout="constrained"
     )
     drawn: List[Dict[str, Any]] = []
-    for row, label, image in zip(axes, few.labels, decoded(few, size)):
+    for row, label, image in zip(axes, few.labels, decode_all(few, size)):
         for column, cell in enumerate(row):
             pixels = tf.constant(image[None], tf.float32)
             for layer in layers if column else ():
@@ -72,8 +72,8 @@ def data(settings: TrainSettings) -> Drawing:
 
 def _training_images(settings: TrainSettings) -> Tuple[Sequence[str], Split]:
     """Return class names and training images; all images of data that has no parts, and is given none."""
-    reading = dataclasses.replace(assembly.reading(settings), skip_damaged=settings.skip_damaged)
-    names, own = datasets.parts_of(settings.dataset, settings.data_dir, reading)
+    reading = dataclasses.replace(assembly.make_reading(settings), skip_damaged=settings.skip_damaged)
+    names, own = datasets.load_parts(settings.dataset, settings.data_dir, reading)
     if "test" not in own and settings.test_split is None and settings.validation_split is None:
         return names, own[UNSPLIT] if UNSPLIT in own else own["train"]
     shares = settings.test_split, settings.validation_split, settings.seed

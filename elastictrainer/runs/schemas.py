@@ -8,9 +8,9 @@ import jsonschema
 
 from elastictrainer.errors import UsageError, shortened
 
-_NUMBER = {"type": ["number", "null"], "minimum": -1e300, "maximum": 1e300}  # JSON's 1e999 is infinite
-_REQUIRED_NUMBER = {**_NUMBER, "type": "number"}
-_WORD = {"type": "string", "maxLength": 4096}
+_NULLABLE = {"type": ["number", "null"], "minimum": -1e300, "maximum": 1e300}  # JSON's 1e999 is infinite
+_NUMBER = {**_NULLABLE, "type": "number"}
+_TEXT = {"type": "string", "maxLength": 4096}
 
 
 def _schema(required: Dict[str, Any], optional: Dict[str, Any]) -> Any:
@@ -25,20 +25,20 @@ def _each(keys: str, kind: Any) -> Dict[str, Any]:
 
 _FILES = {
     "config.yaml": _schema(
-        {"scheme": _WORD},
+        {"scheme": _TEXT},
         {
-            **_each("model dataset weights optimizer reuse", _WORD),
-            **_each("rho epochs interval seed keep batch_size image_size", _NUMBER),
+            **_each("model dataset weights optimizer reuse", _TEXT),
+            **_each("rho epochs interval seed keep batch_size image_size", _NULLABLE),
         },
     ),
     "environment.json": _schema(
         {},
         {
-            "class_names": {"type": "array", "items": _WORD, "uniqueItems": True},
+            "class_names": {"type": "array", "items": _TEXT, "uniqueItems": True},
             "versions": {"type": "object"},
-            "device": _WORD,
+            "device": _TEXT,
             "threads": {"type": "object", "properties": {"processors": {"type": "integer"}}},
-            "directory": _WORD,
+            "directory": _TEXT,
             "data": {
                 "type": "object",
                 "required": ["class_names", "train", "test"],
@@ -47,30 +47,32 @@ _FILES = {
         },
     ),
     "metrics.jsonl": _schema(
-        {"epoch": _REQUIRED_NUMBER},
-        _each("train_seconds_total test_accuracy test_loss val_accuracy val_loss flops flops_total", _NUMBER),
+        {"epoch": _NUMBER},
+        _each(
+            "train_seconds_total test_accuracy test_loss val_accuracy val_loss flops flops_total", _NULLABLE
+        ),
     ),
     "selections.jsonl": _schema(
         {},
         {
             "selected": {"type": "array", "items": {"type": "integer", "minimum": 0}},
-            "importance": {"type": "array", "items": _REQUIRED_NUMBER},
-            **_each("epoch step predicted_ratio", _NUMBER),
+            "importance": {"type": "array", "items": _NUMBER},
+            **_each("epoch step predicted_ratio", _NULLABLE),
         },
     ),
     "summary.json": _schema(
         {
-            **_each("train_seconds importance_seconds selection_seconds trace_seconds", _REQUIRED_NUMBER),
-            **_each("rho_requested rho_predicted rho_achieved", _NUMBER),
+            **_each("train_seconds importance_seconds selection_seconds trace_seconds", _NUMBER),
+            **_each("rho_requested rho_predicted rho_achieved", _NULLABLE),
         },
         {
-            **_each("accuracy_best accuracy_last", _NUMBER),  # of a run that was evaluated
-            **_each("cached_share cache_bytes cache_write_seconds cache_read_seconds", _NUMBER),
-            **_each("flops_total energy_joules peak_rss_bytes", _NUMBER),
-            **_each("accuracy_old accuracy_new", _NUMBER),
-            **_each("accuracy loss val_accuracy val_loss val_accuracy_last kept_epoch", _NUMBER),
-            "kept_weights": _WORD,
-            "stopped": {**_WORD, "type": ["string", "null"]},
+            **_each("accuracy_best accuracy_last", _NULLABLE),  # of a run that was evaluated
+            **_each("cached_share cache_bytes cache_write_seconds cache_read_seconds", _NULLABLE),
+            **_each("flops_total energy_joules peak_rss_bytes", _NULLABLE),
+            **_each("accuracy_old accuracy_new", _NULLABLE),
+            **_each("accuracy loss val_accuracy val_loss val_accuracy_last kept_epoch", _NULLABLE),
+            "kept_weights": _TEXT,
+            "stopped": {**_TEXT, "type": ["string", "null"]},
         },
     ),
 }

@@ -18,7 +18,7 @@ STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 def features_of(head, data, split):
     """Return (n, width) features and (n,) labels of a part of the data."""
-    parts = [(head.features(x).numpy(), y.numpy()) for x, y in data.stored(split)]
+    parts = [(head.features(x).numpy(), y.numpy()) for x, y in data.batches_of(split)]
     return tuple(np.concatenate(part) for part in zip(*parts))
 
 

@@ -60,9 +60,9 @@ def test_unknown_name_lists_the_valid_ones(tf):
 
 
 def test_the_number_of_classes_is_known_before_a_registered_data_set_is_there(image_folder):
-    assert datasets.classes_of("stanford_dogs") == 120
-    assert datasets.classes_of(str(image_folder)) == 2
-    assert datasets.classes_of("demo") == 10
+    assert datasets.count_classes("stanford_dogs") == 120
+    assert datasets.count_classes(str(image_folder)) == 2
+    assert datasets.count_classes("demo") == 10
 
 
 @pytest.mark.realdata

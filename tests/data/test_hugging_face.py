@@ -9,8 +9,8 @@ from PIL import Image
 
 from elastictrainer import RunError, UsageError
 from elastictrainer.data import datasets as ours
+from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.fingerprint import changes, fingerprint
-from elastictrainer.data.image_folder import FolderSplit
 from elastictrainer.data.reading import Reading
 
 FLOWERS = ("bluebell", "iris", "sunflower")
@@ -68,10 +68,10 @@ def test_a_local_copy_gives_the_pictures_and_labels_of_the_files(tf, hub, table,
                 (copy / part / file.parent.name).mkdir(parents=True, exist_ok=True)
                 (copy / part / file.parent.name / file.name).write_bytes(file.read_bytes())
     data = load(copy, data_dir=cache)
-    assert data.class_names == FLOWERS and ours.classes_of(f"hf:{copy}", data_dir=cache) == 3
+    assert data.class_names == FLOWERS and ours.count_classes(f"hf:{copy}", data_dir=cache) == 3
     for part, split in {"train": data.train_split, "test": data.test_split}.items():
         np.testing.assert_array_equal(split.labels, flowers[part][1])
-        files = FolderSplit(np.array(list(map(str, flowers[part][0]))), split.labels)
+        files = FileSplit(np.array(list(map(str, flowers[part][0]))), split.labels)
         np.testing.assert_array_equal(pictures(split), pictures(files))
     assert sum(len(y) for _, y in data.train(0)) == 18 and fingerprint(data)["test"]["count"] == 9
 
@@ -205,6 +205,6 @@ def test_of_two_label_columns_one_is_to_be_named(tf, hub, dots):
         load(copy, reading=Reading(label_column="fin"))
     for column, values in columns.items():
         assert load(copy, reading=Reading(label_column=column)).train_split.labels.tolist() == values
-        assert ours.classes_of(f"hf:{copy}", reading=Reading(label_column=column)) == 3
+        assert ours.count_classes(f"hf:{copy}", reading=Reading(label_column=column)) == 3
     with pytest.raises(UsageError, match="--label-column fine .*hf:NAME.*demo"):
-        ours.parts_of("demo", reading=Reading(label_column="fine"))
+        ours.load_parts("demo", reading=Reading(label_column="fine"))

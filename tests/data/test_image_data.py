@@ -19,7 +19,8 @@ def make(train=14, test=5, batch_size=4, **options):
         numbers = np.arange(count)
         return ArraySplit(np.broadcast_to(numbers[:, None, None, None], (count, 8, 8, 3)) * 1.0, numbers % 2)
 
-    return ImageData("made up", ("even", "odd"), split(train), split(test), batch_size, (8, 8), **options)
+    splits = {"train": split(train), "test": split(test)}
+    return ImageData("made up", ("even", "odd"), splits, batch_size, (8, 8), **options)
 
 
 def numbers(minibatches):
@@ -63,8 +64,8 @@ def test_tensors_are_scored_on_minibatches_of_an_order_of_their_own(tf):
 
 
 def test_all_test_images_come_as_stored(tf):
-    assert numbers(make(evaluated=2).test()) == [[0, 1], [2, 3], [4]]
-    assert numbers(make(evaluated=2).test(every=2)) == [[0, 2], [4]]
+    assert numbers(make(evaluation_batch_size=2).test()) == [[0, 1], [2, 3], [4]]
+    assert numbers(make(evaluation_batch_size=2).test(every=2)) == [[0, 2], [4]]
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -84,13 +85,6 @@ def test_what_cannot_be_divided_into_minibatches_is_refused():
         make(batch_size=15)
     with pytest.raises(UsageError, match="--batch-size 4 .*3 processes"):
         make(shard=(0, 3))
-
-
-def test_classes_of_which_one_has_twice_the_images_are_told():
-    data = make(train=9)
-    assert data.imbalance() == ""
-    data.train_split.labels = np.array([0] * 6 + [1] * 3)
-    assert data.imbalance().endswith("3 (odd) to 6 (even)")
 
 
 def test_the_autotuner_is_off(tf):
@@ -123,7 +117,7 @@ class Broken(ArraySplit):
 )
 def test_an_image_that_cannot_be_read_is_named_if_it_can_be_found(tf, found, message):
     data = make(batch_size=7)
-    data.train_split = Broken(data.train_split.images, data.train_split.labels)
+    data.splits["train"] = Broken(data.train_split.images, data.train_split.labels)
     data.train_split.found = found
     with pytest.raises(RunError, match=message):
         list(data.train(0))
@@ -148,7 +142,8 @@ def test_the_same_pixels_in_the_same_order(tf, image_folder):
         for (x, y), (other, label) in zip(batches(ours), batches(theirs)):
             np.testing.assert_array_equal(x, other)
             np.testing.assert_array_equal(y, label)
-    assert kept.steps_per_epoch == plain.steps_per_epoch and kept.imbalance() == plain.imbalance()
+    assert kept.steps_per_epoch == plain.steps_per_epoch
+    np.testing.assert_array_equal(kept.train_split.labels, plain.train_split.labels)
 
 
 def test_what_cannot_be_kept_is_told(tf):

@@ -6,7 +6,7 @@ import pytest
 from builders import tiny_pets
 from elastictrainer import UsageError
 from elastictrainer.data import datasets
-from elastictrainer.data.parts import by_part, split_dataset, stratified_mask
+from elastictrainer.data.parts import split_dataset, stratified_mask
 from elastictrainer.data.splits import ArraySplit
 
 
@@ -79,14 +79,6 @@ def test_what_is_there_already_or_missing_is_told(there, asked, message):
 def test_too_few_images_of_a_class_are_told():
     with pytest.raises(UsageError, match="'b' has 1 image.*--validation-split"):
         parts_of({"all": made(6)}, test_split=0.5, validation_split=0.5)
-
-
-def test_parts_keep_the_stored_order():
-    part_of = ["test", "train", "train", "test"]
-    parts = by_part(made(4), part_of)
-    assert list(parts) == ["train", "test"]
-    assert (numbers(parts["train"]), parts["train"].labels.tolist()) == ([1, 2], [0, 0])
-    assert (numbers(parts["test"]), parts["test"].labels.tolist()) == ([0, 3], [1, 1])
 
 
 def load(path, **options):

@@ -28,7 +28,7 @@ def read(file, size=(16, 32)):
 def test_every_format_gives_the_same_picture(tmp_path, name):
     image = Image.fromarray(drawn())
     image.save(tmp_path / name, **({"quality": 95} if name[2] == "j" else {"lossless": True}))
-    assert name[1:] in pictures.SUFFIXES and not pictures.problem(tmp_path / name)
+    assert name[1:] in pictures.SUFFIXES and not pictures.find_problem(tmp_path / name)
     for source in (tmp_path / name, (tmp_path / name).read_bytes()):
         assert np.abs(read(source) - drawn()).mean() <= (8 if name[2] == "j" else 2)  # JPEG blurs the edge
 
@@ -37,7 +37,7 @@ def test_every_format_gives_the_same_picture(tmp_path, name):
 def test_a_bmp_of_any_depth_is_read(tmp_path, mode):
     Image.fromarray(drawn()).convert(mode).save(tmp_path / "a.bmp")
     expected = np.asarray(Image.fromarray(drawn()).convert(mode).convert("RGB"), float)
-    assert not pictures.problem(tmp_path / "a.bmp")
+    assert not pictures.find_problem(tmp_path / "a.bmp")
     assert np.abs(read(tmp_path / "a.bmp") - expected).mean() <= 2
 
 
@@ -101,10 +101,10 @@ def test_damage_behind_the_header_is_found_by_decoding(tmp_path):
     for name, mode in (("plain.png", "RGB"), ("clear.png", "RGBA"), ("a.webp", "RGB"), ("a.tif", "RGB")):
         noise = np.random.default_rng(0).integers(0, 255, (64, 64, len(mode)), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / name)
-        assert pictures.problem(tmp_path / name, thorough=True) == ""
+        assert pictures.find_problem(tmp_path / name, thorough=True) == ""
         content = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(content[: len(content) // 2] if name != "a.tif" else content[:3000])
-        said = pictures.problem(tmp_path / name, thorough=True)
+        said = pictures.find_problem(tmp_path / name, thorough=True)
         assert said.startswith(f"{tmp_path / name} ("), name
 
 
@@ -129,22 +129,22 @@ def test_a_jpeg_is_decoded_at_the_smallest_scale_of_twice_the_size(
 
 def test_a_photograph_of_200_megapixels_is_read_and_a_bomb_refused(tmp_path):
     Image.new("RGB", (16_400, 12_300), RED).save(tmp_path / "a.jpg")
-    assert pictures.problem(tmp_path / "a.jpg") == ""
+    assert pictures.find_problem(tmp_path / "a.jpg") == ""
     assert np.abs(read(tmp_path / "a.jpg", (32, 32)) - RED).max() < 3
     Image.new("1", (20_000, 20_000)).save(tmp_path / "a.png")
-    assert "400000000 pixels" in pictures.problem(tmp_path / "a.png")
+    assert "400000000 pixels" in pictures.find_problem(tmp_path / "a.png")
 
 
 def test_stripes_finer_than_a_pixel_become_grey():
     stripes = np.zeros((100, 200, 3), np.uint8)
     stripes[:, ::2] = 255
-    got = pictures.resized(stripes, (50, 51)).astype(float)
+    got = pictures.resize(stripes, (50, 51)).astype(float)
     assert np.abs(got - 127.5).max() < 30 and np.abs(got - 127.5).mean() < 3
 
 
 def test_pixels_of_the_right_size_are_not_touched():
     pixels = np.random.default_rng(0).uniform(0, 255, (9, 7, 3))
-    np.testing.assert_array_equal(pictures.resized(pixels, (9, 7)), pixels)
+    np.testing.assert_array_equal(pictures.resize(pixels, (9, 7)), pixels)
 
 
 def photograph(height, width):
@@ -189,13 +189,13 @@ def test_the_text_followed_with_pillow_gives_the_same_picture(tmp_path, name, sh
     exif[0x0112] = orientation
     image.save(tmp_path / name, exif=exif, **({"lossless": True} if name.endswith("webp") else {}))
     size = (96, 120)
-    text = pictures.preprocessing(size)
+    text = pictures.describe_preprocessing(size)
     assert "96 pixels high and 120 wide" in text and "resize((120, 96), BILINEAR)" in text
     assert np.abs(read(tmp_path / name, size) - by_pillow(tmp_path / name, *size)).mean() < tolerance
 
 
 def test_a_network_that_takes_any_size_is_described_without_one():
-    assert "to the size trained on, by bilinear" in pictures.preprocessing((None, None))
+    assert "to the size trained on, by bilinear" in pictures.describe_preprocessing((None, None))
 
 
 @pytest.mark.realdata
@@ -218,9 +218,9 @@ def test_heic_is_read_where_its_package_is_installed(monkeypatch):
     y, x = np.mgrid[0:48, 0:64]
     expected = np.stack([4 * x, 5 * y, 255 - 4 * x], axis=-1)
     assert abs(pictures.decode(file, (48, 64)) - expected).max() < 12
-    assert not pictures.problem(file, thorough=True) and file.suffix in pictures.SUFFIXES
+    assert not pictures.find_problem(file, thorough=True) and file.suffix in pictures.SUFFIXES
 
 
 def test_heic_is_said_to_be_no_image_where_nothing_reads_it(tmp_path):
     (tmp_path / "a.heic").write_bytes(b"not an image")
-    assert "not an image" in pictures.problem(tmp_path / "a.heic")
+    assert "not an image" in pictures.find_problem(tmp_path / "a.heic")

@@ -10,7 +10,9 @@ from elastictrainer import UsageError
 from elastictrainer.data import datasets
 from elastictrainer.data import image_folder as image_folder_module
 from elastictrainer.data import remarks as module
-from elastictrainer.data.remarks import remarks
+from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.remarks import imbalance, remarks
+from elastictrainer.data.splits import ArraySplit
 
 
 def of(path, **options):
@@ -20,6 +22,15 @@ def of(path, **options):
 def test_nothing_is_said_of_data_in_order(image_folder):
     (image_folder / "train" / "dark" / ".DS_Store").touch()
     assert of(image_folder) == []
+
+
+@pytest.mark.parametrize(
+    "labels, said", [([0] * 5 + [1] * 4, ""), ([0] * 6 + [1] * 3, "3 (odd) to 6 (even)")]
+)
+def test_classes_of_which_one_has_twice_the_images_are_told(labels, said):
+    split = ArraySplit(np.zeros((9, 2, 2, 3), np.uint8), np.array(labels))
+    line = imbalance(ImageData("some", ("even", "odd"), {"train": split}, 2, (2, 2)))
+    assert line == (said and f"training images by class: {said}")
 
 
 def test_heic_pictures_that_nothing_can_read_are_named_with_what_would(image_folder, monkeypatch):

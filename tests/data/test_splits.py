@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from elastictrainer.data.splits import ArraySplit, IndexedSplit, JoinedSplit, labels_in, stored
+from elastictrainer.data.splits import ArraySplit, IndexedSplit, JoinedSplit, decode_in_order, labels_in
 
 
 @pytest.fixture
@@ -41,7 +41,10 @@ def test_images_are_resized_and_keep_their_label_and_range(tf, split):
 
 
 def test_all_are_decoded_in_the_stored_order(tf, split):
-    pairs = [(round(float(image[0, 0, 0])), int(label)) for image, label in stored(split, (2, 2), workers=2)]
+    pairs = [
+        (round(float(image[0, 0, 0])), int(label))
+        for image, label in decode_in_order(split, (2, 2), workers=2)
+    ]
     assert pairs == [
         (0, 4),
         (50, 3),
@@ -72,7 +75,9 @@ def read(tf, split, seed=None):
 
 @pytest.fixture
 def joined(tf):
-    return JoinedSplit([split_of(10, 20), split_of(30, side=8), split_of(40, 50)], np.array([3, 2, 3, 0, 1]))
+    labels = np.array([3, 2]), np.array([3]), np.array([0, 1])
+    splits = split_of(10, 20), split_of(30, side=8), split_of(40, 50)
+    return JoinedSplit([split.relabelled(of_split) for split, of_split in zip(splits, labels)])
 
 
 def test_labels_are_found_by_name():
@@ -108,4 +113,6 @@ def test_labels_are_replaced(tf):
     split = split_of(10, 20, 30).relabelled(np.array([2, 0, 5]))
     assert read(tf, split) == [(10, 2), (20, 0), (30, 5)]
     assert split.labels.tolist() == [2, 0, 5] and split.count == 3
-    assert len(list(stored(split, (4, 4), 1))) == 3
+    joined = JoinedSplit([split_of(10, 20), split_of(30)]).relabelled(np.array([2, 0]))
+    assert read(tf, joined.subset(np.array([False, True, True]))) == [(20, 0), (30, 2)]
+    assert len(list(decode_in_order(split, (4, 4), 1))) == 3

@@ -63,7 +63,7 @@ def test_any_name_of_tensorflow_datasets(tf, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(tfds, "builder", lambda name, data_dir: (asked.append((name, data_dir)), builder)[1])
     assert load("tfds:tiny_pets:1.0.0", data_dir=str(tmp_path)).train_split.count == 11
-    assert datasets.classes_of("tfds:tiny_pets") == 2
+    assert datasets.count_classes("tfds:tiny_pets") == 2
     assert asked == [("tiny_pets:1.0.0", str(tmp_path)), ("tiny_pets", None)]
 
 

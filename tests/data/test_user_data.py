@@ -53,6 +53,7 @@ def test_a_table_of_files(tf, class_folders):
         )
     )
     assert split.test_split.count == 9 and split.train_split.count == 18
+    assert split.test_split.files.tolist() == [str(class_folders / row.split(",")[0]) for row in rows[::3]]
     images, labels = next(split.train(0))
     assert images.shape == (2, 8, 8, 3)
 
@@ -96,6 +97,7 @@ BAD = {
     ),
     "no column": (table("dark/train0.png,a", columns="file,label"), {}, "no column 'path'"),
     "no label": (table("dark/train0.png,a", "dark/train1.png,"), {}, "line 3: label is empty"),
+    "no label after an empty line": (table("dark/train0.png,a", "", "x,"), {}, "line 4: label is empty"),
     "other split": (
         table("dark/train0.png,a,dev", columns="path,label,split"),
         {},

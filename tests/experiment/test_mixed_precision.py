@@ -8,11 +8,11 @@ import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.experiment import assembly, profiling
+from elastictrainer.experiment.exporting import export_run
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.run_settings import inherit_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor
-from elastictrainer.models.export import export_run
 from elastictrainer.runs.run_folder import RunFolder
 
 

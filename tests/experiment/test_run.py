@@ -8,7 +8,7 @@ import pytest
 
 from elastictrainer import RunError, UsageError
 from elastictrainer.experiment import profiling
-from elastictrainer.experiment.labelled import labelled_of_run
+from elastictrainer.experiment.labelled_images import load_run_images
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs import resident
@@ -136,7 +136,7 @@ def test_a_run_is_resumed_after_the_image_that_it_named_was(
         victim.write_bytes((image_folder / "test" / "light" / "1.png").read_bytes())
     assert train(settings(), run, resume=True)["steps"] == 6
     assert ("gone: " in capsys.readouterr().out) == (advice == "delete")
-    assert labelled_of_run(run, part).split.count == {"train": 24, "test": 8}[part] - (advice == "delete")
+    assert load_run_images(run, part).split.count == {"train": 24, "test": 8}[part] - (advice == "delete")
     victim.write_bytes(whole)
     (image_folder / part / "light" / "2.png").unlink()
     with pytest.raises(UsageError, match="is not what "):
@@ -296,7 +296,7 @@ def test_a_callback_that_does_not_fit_is_refused_before_anything_is_written(sett
 @pytest.mark.parametrize("validated", [pytest.param(False, marks=pytest.mark.long), True])
 def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings, run, validated):
     """The learning rate is so high that the network soon becomes worse."""
-    from elastictrainer.experiment.labelled import labelled_of_run
+    from elastictrainer.experiment.labelled_images import load_run_images
     from elastictrainer.experiment.scoring import score
     from elastictrainer.models import predictor
 
@@ -310,7 +310,7 @@ def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings
     )
     summary = train(chosen, run, resume=False)
     card = (run.export_path / "README.md").read_text()
-    scores = score(predictor.load(run.path), labelled_of_run(run), None)
+    scores = score(predictor.load(run.path), load_run_images(run), None)
     of_part = "val_loss" if validated else "test_loss"
     losses = [line[of_part] for line in run.metrics() if line["epoch"]]  # without the solved head
     assert losses[-1] > min(losses) and len(losses) < 9

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import RunError, UsageError
-from elastictrainer.experiment.labelled import Labelled, labelled, labelled_of_run
+from elastictrainer.experiment.labelled_images import LabelledImages, load_images, load_run_images
 from elastictrainer.experiment.scoring import Scores, score
 from elastictrainer.models.predictor import Predictor
 from run_builders import make_run
@@ -25,7 +25,7 @@ def classifier(names, function=by_brightness, size=8):
 
 
 def scores_of(probabilities, labels, names=SIX):
-    return Scores(Labelled("d", "test", names, None), names, np.array(labels), np.array(probabilities))
+    return Scores(LabelledImages("d", "test", names, None), names, np.array(labels), np.array(probabilities))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_five_classes_have_no_top_5():
 
 
 def test_images_are_read_as_in_training_and_scored_by_the_names_of_their_classes(tf, image_folder):
-    data = labelled(str(image_folder))
+    data = load_images(str(image_folder))
     assert str(data).startswith("8 test images")
     other_way = classifier(["light", "dark"], lambda images: by_brightness(images)[:, ::-1])
     for one in (classifier(["dark", "light"]), other_way, classifier(None)):
@@ -79,15 +79,15 @@ def test_images_are_read_as_in_training_and_scored_by_the_names_of_their_classes
 
 def test_a_class_that_is_not_known_is_named(tf, image_folder):
     with pytest.raises(UsageError, match="not know dark"):
-        score(classifier(["grey", "light"]), labelled(str(image_folder)))
+        score(classifier(["grey", "light"]), load_images(str(image_folder)))
     (image_folder / "train" / "dark").rename(image_folder / "train" / "black")
     (image_folder / "test" / "dark").rename(image_folder / "test" / "black")
     with pytest.raises(UsageError, match="not know black"):
-        score(classifier(["dark", "light"]), labelled(str(image_folder)))
+        score(classifier(["dark", "light"]), load_images(str(image_folder)))
 
 
 def test_the_size_is_the_classifiers_or_the_users(tf, image_folder):
-    data, any_size = labelled(str(image_folder)), classifier(None, size=None)
+    data, any_size = load_images(str(image_folder)), classifier(None, size=None)
     with pytest.raises(UsageError, match="--image-size"):
         score(any_size, data)
     with pytest.raises(UsageError, match="--image-size 0"):
@@ -99,7 +99,7 @@ def test_the_size_is_the_classifiers_or_the_users(tf, image_folder):
 
 def test_a_damaged_image_is_named(tf, image_folder):
     victim = image_folder / "test" / "light" / "1.png"
-    data = labelled(str(image_folder))
+    data = load_images(str(image_folder))
     victim.write_bytes(victim.read_bytes()[:-2000])
     with pytest.raises(RunError, match=r"light/1\.png"):
         score(classifier(None), data)
@@ -107,13 +107,13 @@ def test_a_damaged_image_is_named(tf, image_folder):
 
 def test_a_part_is_chosen_and_data_without_parts_is_used_as_a_whole(image_folder):
     folder = str(image_folder)
-    assert [labelled(folder, part).split.count for part in ("test", "train")] == [8, 24]
+    assert [load_images(folder, part).split.count for part in ("test", "train")] == [8, 24]
     with pytest.raises(UsageError, match="'val'.*train, test"):
-        labelled(folder, "val")
-    whole = labelled(folder + "/train")
+        load_images(folder, "val")
+    whole = load_images(folder + "/train")
     assert whole.split.count == 24 and whole.part == "" and str(whole) == "24 images of train"
     with pytest.raises(UsageError, match="--part"):
-        labelled(folder + "/train", "test")
+        load_images(folder + "/train", "test")
 
 
 def test_a_run_is_tested_on_what_it_set_apart(image_folder, tmp_path):
@@ -124,12 +124,12 @@ def test_a_run_is_tested_on_what_it_set_apart(image_folder, tmp_path):
     run.write_config({**settings, "test_split": 0.25, "validation_split": 0.25})
     data = datasets.load(settings["dataset"], 4, (8, 8), 5, None, 0.25, 0.25)
     for part, split in data.splits.items():
-        assert labelled_of_run(run, part).image_names == split.files.tolist()
-    assert labelled_of_run(run).image_names == data.test_split.files.tolist()
+        assert load_run_images(run, part).image_names == split.files.tolist()
+    assert load_run_images(run).image_names == data.test_split.files.tolist()
     run.write_config({**settings, "dataset": str(tmp_path / "gone")})
     run.write_environment({**run.environment(), "directory": "/some/where"})
     with pytest.raises(UsageError, match="/some/where"):
-        labelled_of_run(run)
+        load_run_images(run)
 
 
 @pytest.mark.parametrize("change", ["added", "gone"])
@@ -142,8 +142,8 @@ def test_a_run_is_not_tested_on_images_drawn_anew(image_folder, tmp_path, change
     run.write_config({"scheme": "full", "dataset": str(whole), "test_split": 0.25, "seed": 0})
     of = fingerprint.fingerprint(datasets.load(str(whole), 4, (8, 8), test_split=0.25))
     run.write_environment({**run.environment(), "data": of})
-    trained = set(labelled_of_run(run, "train").image_names)
-    tested = labelled_of_run(run).image_names
+    trained = set(load_run_images(run, "train").image_names)
+    tested = load_run_images(run).image_names
     if change == "added":
         shutil.copy(whole / "dark" / "1.png", whole / "dark" / "another.png")
     else:
@@ -151,10 +151,10 @@ def test_a_run_is_not_tested_on_images_drawn_anew(image_folder, tmp_path, change
     drawn_anew = datasets.load(str(whole), 4, (8, 8), test_split=0.25).test_split.files.tolist()
     assert trained & set(drawn_anew), "the reason for it"
     with pytest.raises(UsageError, match="is not what "):
-        labelled_of_run(run)
+        load_run_images(run)
     if change == "added":
         (whole / "dark" / "another.png").unlink()
-        assert labelled_of_run(run).image_names == tested
+        assert load_run_images(run).image_names == tested
 
 
 @pytest.mark.parametrize("part", ["train", "test"])
@@ -167,7 +167,7 @@ def test_a_test_folder_may_change(image_folder, tmp_path, part):
     of = fingerprint.fingerprint(datasets.load(str(image_folder), 4, (8, 8)))
     run.write_environment({**run.environment(), "data": of})
     shutil.copy(image_folder / part / "dark" / "1.png", image_folder / part / "dark" / "another.png")
-    assert labelled_of_run(run).split.count == of["test"]["count"] + (part == "test")
+    assert load_run_images(run).split.count == of["test"]["count"] + (part == "test")
 
 
 def test_a_collections_data_may_have_moved(tf, tmp_path, monkeypatch):
@@ -175,12 +175,12 @@ def test_a_collections_data_may_have_moved(tf, tmp_path, monkeypatch):
     run.write_config({**run.config(), "dataset": "oxford_iiit_pet", "data_dir": "old"})
     asked = []
 
-    def parts_of(name, data_dir, reading):
+    def load_parts(name, data_dir, reading):
         asked.append(data_dir)
         raise UsageError("not here.")
 
-    monkeypatch.setattr("elastictrainer.data.datasets.parts_of", parts_of)
+    monkeypatch.setattr("elastictrainer.data.datasets.load_parts", load_parts)
     for given in (None, "new"):
         with pytest.raises(UsageError, match="not here"):
-            labelled_of_run(run, None, given)
+            load_run_images(run, None, given)
     assert asked == ["old", "new"]

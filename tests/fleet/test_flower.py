@@ -118,11 +118,20 @@ def test_a_poisoned_update_is_refused_with_the_name_of_its_client(fleet, caplog,
     assert np.isfinite(float(rows[-1]["loss"]))
 
 
-def test_an_answer_that_cannot_be_read_is_refused_too(fleet, caplog):
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda content: content.pop("metrics"),
+        lambda content: content["metrics"].update({"seconds": float("nan")}),
+    ],
+    ids=["no metrics", "no seconds"],
+)
+def test_an_answer_that_cannot_be_read_is_refused_too(fleet, caplog, spoil):
     caplog.set_level(logging.WARNING, "flwr")
     logging.getLogger("flwr").propagate = True
-    rows = fleet(spoil={102: lambda content: content.pop("metrics")})
+    rows = fleet(spoil={102: spoil})
     assert rows[-1]["refused"] == "1" and "client 2: refused: " in caplog.text
+    assert np.isfinite(float(rows[-1]["seconds"]))
 
 
 def test_a_client_that_does_not_answer_is_left_out(fleet, caplog):
@@ -132,3 +141,15 @@ def test_a_client_that_does_not_answer_is_left_out(fleet, caplog):
     assert rows[-1]["trained"] == "1" and rows[-1]["silent"] == "2" and rows[-1]["refused"] == "0"
     assert "node 101: no answer" in caplog.text
     assert "client 2: ValueError: no images" in caplog.text
+
+
+def test_images_in_files_are_decoded_once_for_all_rounds_and_clients(flwr, tf, image_folder):
+    from elastictrainer.fleet import client_app
+    from elastictrainer.fleet.settings import FleetSettings
+
+    settings = FleetSettings(dataset=str(image_folder), image_size=16, batch_size=2, concentration=100.0)
+    first, second = (client_app._share(settings, partition, 2) for partition in range(2))
+    assert first.train_split.count + second.train_split.count == 24
+    assert first.train_split.images.dtype == np.uint8 and list(first.splits) == ["train"]
+    own = client_app._own(settings, str(image_folder), ("dark", "light", "other"), (8, 8))
+    assert own.train_split.images.shape == (24, 8, 8, 3) and list(own.splits) == ["train"]

@@ -20,7 +20,9 @@ def server(tf, tmp_path):
     training, labels = LocalTraining(model.settings, CLASSES), model.data.train_split.labels
     parts = {"client 0": labels == 0, "client 1": labels > 0}
     statistics = {
-        name: training.statistics(replace(model.data, train_split=model.data.train_split.subset(chosen)))
+        name: training.statistics(
+            replace(model.data, splits={"train": model.data.train_split.subset(chosen)})
+        )
         for name, chosen in parts.items()
     }
     return model, statistics

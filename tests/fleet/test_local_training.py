@@ -72,7 +72,7 @@ def test_another_clients_round_leaves_no_trace(client):
     from elastictrainer.fleet.round_work import Device
 
     training, data, profile = client
-    other = replace(data, train_split=data.train_split.subset(data.train_split.labels == 0))
+    other = replace(data, splits={"train": data.train_split.subset(data.train_split.labels == 0)})
     start = [v.copy() for v in training._initial]
     training.train({}, other, Device(profile), 1e6, 1)
     training._assign({})

@@ -20,6 +20,8 @@ def test_a_configuration_gives_the_settings_of_training():
         ({"rounds": 0}, "rounds must be at least 1, not 0"),
         ({"rounds": "5"}, "rounds must be of type int, not '5'"),
         ({"least-rho": 1.5}, "least-rho must be above 0 and at most 1, not 1.5"),
+        ({"seconds": float("nan")}, "seconds must be 0 or more, not nan"),
+        ({"seed": -1}, "seed must be 0 or more, not -1"),
         ({"slow-downs": "1,0"}, "slow-downs must be numbers above 0"),
     ],
 )

@@ -21,7 +21,7 @@ def test_every_name_stands_for_something_of_its_own():
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Augmentation)])
 def test_each_part_changes_pictures_in_training_alone_and_keeps_them_pictures(tf, field):
-    (layer,) = augmentation.layers(Augmentation(**{field: getattr(EVERYTHING, field)}))
+    (layer,) = augmentation.make_layers(Augmentation(**{field: getattr(EVERYTHING, field)}))
     assert isinstance(layer, AUGMENTATION)
     pixels = tf.random.uniform((8, 12, 12, 3), 0, 255)
     changed = np.array(layer(pixels, training=True))
@@ -34,7 +34,7 @@ def test_each_part_changes_pictures_in_training_alone_and_keeps_them_pictures(tf
 
 def test_the_models_own_augmentation_and_what_replaces_it(tf):
     def kinds(name="demo", **options):
-        return augmentation.kinds(zoo.create(name, 2, 32, weights="none", **options))
+        return augmentation.layer_kinds(zoo.create(name, 2, 32, weights="none", **options))
 
     assert kinds() == []
     assert kinds("mobilenetv3small") == ["RandomFlip"]
@@ -48,7 +48,7 @@ def test_the_models_own_augmentation_and_what_replaces_it(tf):
 
 
 def test_rotation_is_the_largest_in_turns(tf):
-    (flip, rotation) = augmentation.layers(PRESETS["paper"])
+    (flip, rotation) = augmentation.make_layers(PRESETS["paper"])
     assert rotation.get_config()["factor"] in (0.2, [-0.2, 0.2], (-0.2, 0.2))
 
 
@@ -63,7 +63,7 @@ def test_each_part_is_cached_with_the_frozen_work(tf, field):
     tf.keras.utils.set_random_seed(1)
     layers = tf.keras.layers
     inputs = tf.keras.Input((8, 8, 3))
-    (random,) = augmentation.layers(Augmentation(**{field: getattr(EVERYTHING, field)}))
+    (random,) = augmentation.make_layers(Augmentation(**{field: getattr(EVERYTHING, field)}))
     x = layers.Conv2D(4, 3, strides=2, name="c1")(random(inputs))
     x = layers.GlobalAveragePooling2D()(layers.Conv2D(4, 3, name="c2")(x))
     step = trained_step(tf, tf.keras.Model(inputs, layers.Dense(3, name="head")(x)), ["head"])
@@ -82,5 +82,5 @@ def test_an_exported_model_has_none(tf):
     from elastictrainer.models.export import deployed
 
     model = zoo.create("demo", 2, 16, weights="none", augment="strong")
-    assert len(augmentation.kinds(model)) == 6
-    assert augmentation.kinds(deployed(model, ["a", "b"])) == []
+    assert len(augmentation.layer_kinds(model)) == 6
+    assert augmentation.layer_kinds(deployed(model, ["a", "b"])) == []

@@ -7,11 +7,9 @@ import pytest
 
 from builders import tflite
 from elastictrainer import UsageError
-from elastictrainer.data.pictures import preprocessing
+from elastictrainer.data.pictures import describe_preprocessing
 from elastictrainer.models import predictor
-from elastictrainer.models.export import deployed, export, export_run
-from log_lines import listen
-from run_builders import make_run
+from elastictrainer.models.export import deployed, export
 
 NAMES = ["auk", "bee-eater", "crane"]
 
@@ -70,7 +68,7 @@ def test_tflite_and_its_labels(tf, in_tflite, pixels, expected):
     np.testing.assert_allclose(tflite(tf, in_tflite, pixels), expected, atol=1e-4)
     with zipfile.ZipFile(in_tflite) as archive:
         assert archive.read("labels.txt").decode().split() == NAMES
-        assert archive.read("preprocessing.txt").decode().strip() == preprocessing((16, 16))
+        assert archive.read("preprocessing.txt").decode().strip() == describe_preprocessing((16, 16))
 
 
 @pytest.mark.slow
@@ -93,7 +91,7 @@ def test_full_int8_takes_pixels_and_gives_probabilities_as_bytes(tf, model, pixe
     # Each layer rounds its output to one of 256 levels, which is more than the weights alone lose.
     np.testing.assert_allclose(predictor.load(path)(pixels), expected, atol=0.1)
     with zipfile.ZipFile(path) as archive:
-        assert archive.read("preprocessing.txt").decode().strip() == preprocessing((16, 16), "uint8")
+        assert archive.read("preprocessing.txt").decode().strip() == describe_preprocessing((16, 16), "uint8")
 
 
 def test_full_int8_needs_images_to_calibrate_on(model, tmp_path):
@@ -136,59 +134,6 @@ def test_the_served_model_shares_its_weights_and_leaves_the_trained_one_alone(tf
     serving = deployed(model, NAMES)
     assert {id(v) for v in serving.weights} <= {id(v) for v in model.weights}
     np.testing.assert_array_equal(model(pixels, training=False), before)
-
-
-@pytest.fixture
-def run(tf, model, tmp_path):
-    """A finished run with that model."""
-    run = make_run(tmp_path / "run")
-    run.write_config(
-        {
-            **run.config(),
-            "model": "demo",
-            "dataset": "d/birds",
-            "weights": "w/demo.npz",
-            "batch_size": 4,
-            "seed": 0,
-        }
-    )
-    run.write_summary({**run.summary(), "epochs": 3, "loss": 0.5})
-    run.write_environment({**run.environment(), "class_names": NAMES})
-    model.save(run.model_path)
-    return run
-
-
-def test_a_run_is_exported_with_its_model_card(tf, run, pixels, expected, tmp_path):
-    written = export_run(run, ["tflite", "keras", "tflite"])
-    folder = run.path / "export"
-    assert written == [str(folder / name) for name in ("model.tflite", "deployed.keras", "README.md")]
-    np.testing.assert_allclose(tflite(tf, folder / "model.tflite", pixels), expected, atol=1e-4)
-    card = (folder / "README.md").read_text()
-    assert (
-        "# demo for birds" in card
-        and "auk, bee-eater, crane" in card
-        and "model.tflite, deployed.keras" in card
-    )
-    assert "80.0 % with these weights" in card
-    assert f"| Preprocessing | {preprocessing((16, 16))} |" in card
-
-
-def test_a_run_without_class_names_has_numbers_instead(tf, run, tmp_path):
-    run.write_environment({key: value for key, value in run.environment().items() if key != "class_names"})
-    assert export_run(run, [], tmp_path / "out") == [str(tmp_path / "out" / "README.md")]
-    assert "0, 1, 2" in (tmp_path / "out" / "README.md").read_text()
-
-
-def test_a_run_that_cannot_be_exported_is_refused(run):
-    with pytest.raises(UsageError, match="'onnx'"):
-        export_run(run, ["onnx"])
-    run.model_path.write_bytes(b"PK")
-    with pytest.raises(UsageError, match="model.keras "):
-        export_run(run, ["keras"])
-    run.summary_path.unlink()
-    with pytest.raises(UsageError, match="did not finish"):
-        export_run(run, ["keras"])
-    assert not (run.path / "export").exists()
 
 
 @pytest.mark.parametrize(
@@ -241,12 +186,3 @@ def test_augmentation_inside_another_layer_is_not_done_in_use(tf, pixels, tmp_pa
         else tf.saved_model.load(str(path)).signatures["serving_default"]
     )
     np.testing.assert_allclose(serve(tf.constant(pixels))["probabilities"], expected, atol=1e-5)
-
-
-def test_a_model_card_that_stays_is_told(run, tmp_path):
-    said = listen()
-    export_run(run, ["tflite"], tmp_path / "out")
-    assert not said
-    written = export_run(run, ["keras"], tmp_path / "out")
-    assert written == [str(tmp_path / "out" / "deployed.keras")]
-    assert "README.md" in said[0]

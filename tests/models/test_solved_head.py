@@ -6,7 +6,7 @@ import pytest
 from builders import small_network
 from elastictrainer import UsageError
 from elastictrainer.models import zoo
-from elastictrainer.models.solved_head import PENALTY, SolvableHead, hold, solve
+from elastictrainer.models.solved_head import PENALTY, SolvableHead, hold_columns, solve
 
 
 def problem(count=240, width=12, classes=4, seed=0):
@@ -123,7 +123,7 @@ def test_on_real_photographs_the_solved_head_is_far_above_chance(tf, flowers12, 
     model = zoo.create("mobilenetv2", 12, 96, str(mobilenet_weights), "solve")
     head, parts = SolvableHead(model), {}
     for name, split in (("train", data.train_split), ("test", data.test_split)):
-        read = [(head.features(x).numpy(), y.numpy()) for x, y in data.stored(split)]
+        read = [(head.features(x).numpy(), y.numpy()) for x, y in data.batches_of(split)]
         parts[name] = [np.concatenate(part) for part in zip(*read)]
     kernel, bias, _ = solve(parts["train"][0], np.eye(12, dtype=np.float32)[parts["train"][1]])
     features, labels = parts["test"]
@@ -147,7 +147,7 @@ def test_a_model_is_marked_for_it(tf, use_bias):
     head = tf.keras.layers.Dense(3, use_bias=use_bias)
     model = tf.keras.Sequential([tf.keras.Input((4,)), head])
     assert SolvableHead(model).held_columns() is None
-    hold(model, 2)
+    hold_columns(model, 2)
     kernel, bias = SolvableHead(model).held_columns()
     np.testing.assert_array_equal(kernel, head.get_weights()[0][:, :2])
     assert bias.shape == (2,)

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 from elastictrainer.data.splits import ArraySplit
-from elastictrainer.experiment.labelled import Labelled
+from elastictrainer.experiment.labelled_images import LabelledImages
 from elastictrainer.experiment.scoring import Scores
 from elastictrainer.plotting import mistakes
 from elastictrainer.plotting.drawing import pyplot
@@ -22,7 +22,7 @@ def scores():
     rows[labels, said] += 0.6 + 0.002 * labels
     rows[labels, labels] += 0.2 - 0.002 * labels  # the last ones are the worst
     names = [f"class {k:02}" for k in range(count)]
-    data = Labelled("some/data", "test", names, ArraySplit(images, labels))
+    data = LabelledImages("some/data", "test", names, ArraySplit(images, labels))
     return Scores(data, names, labels, rows, "runs/mine/best.keras")
 
 

@@ -175,13 +175,13 @@ def test_without_being_asked_for_the_head_stays(tf):
 
 @pytest.mark.parametrize("reuse", ["auto", "off"])
 def test_columns_that_are_held_stay(tf, reuse, monkeypatch):
-    from elastictrainer.models.solved_head import hold
+    from elastictrainer.models.solved_head import hold_columns
 
     def held(tf, made=residual):
         model = made(tf)
         kernel, *bias = model.layers[-1].get_weights()
         model.layers[-1].set_weights([np.full_like(kernel, 0.25), *bias])
-        hold(model, 2)
+        hold_columns(model, 2)
         return model
 
     monkeypatch.setitem(run_of.__globals__, "residual", held)

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 from elastictrainer import UsageError
-from elastictrainer.data import datasets, fingerprint, gone
+from elastictrainer.data import datasets, fingerprint, missing_files
 from elastictrainer.data.reading import Reading
 from log_lines import listen
 
@@ -32,7 +32,7 @@ def test_the_order_and_the_fingerprint_stay(tf, image_folder, change):
     now = fingerprint.fingerprint(data)
     assert fingerprint.changes(was, now, sizes_may_differ=True) == []
     said = listen()
-    data = gone.without(data)
+    data = missing_files.replace_missing(data)
     assert order(data) == order_before
     assert data.test_split.count == (7 if change == "deleted" else 8)
     assert len(said) == (2 if change == "deleted" else 0)
@@ -55,7 +55,7 @@ def test_a_stand_in_is_of_the_same_part(tf, image_folder):
     before = load(whole, test_split=0.5)
     for victim in victims:
         victim.unlink()
-    after = gone.without(load(whole, list(map(str, victims)), test_split=0.5))
+    after = missing_files.replace_missing(load(whole, list(map(str, victims)), test_split=0.5))
     assert set(after.train_split.files) <= set(before.train_split.files)
     assert set(after.test_split.files) <= set(before.test_split.files)
     assert not {str(victim) for victim in victims} & {*after.train_split.files, *after.test_split.files}
@@ -68,4 +68,4 @@ def test_a_class_without_any_training_image_is_refused(image_folder):
         victim.unlink()
     data = load(image_folder, list(map(str, victims)))
     with pytest.raises(UsageError, match="is gone"):
-        gone.without(data)
+        missing_files.replace_missing(data)

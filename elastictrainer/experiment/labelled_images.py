@@ -1,41 +1,40 @@
-"""Labelled images of a run's data or others: to test a classifier on, or to calibrate one."""
+"""LabelledImages images of a run's data or others: to test a classifier on, or to calibrate one."""
 
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 import numpy as np
 
-from elastictrainer.data import datasets, fingerprint, gone
+from elastictrainer.data import datasets, fingerprint, missing_files
 from elastictrainer.data.parts import PARTS, UNSPLIT, split_dataset
 from elastictrainer.data.reading import Reading, abbreviated
-from elastictrainer.data.splits import Split, decoded
+from elastictrainer.data.splits import Split
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.runs.environment import processors
 from elastictrainer.runs.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Labelled images of a part of a data set.
+class LabelledImages:
+    """LabelledImages images of a part of a data set.
 
     Attributes:
         name: of the data set.
         part: test, val or train; empty where the data has no parts.
         class_names: by label.
         split: the images.
-        old: (n,) bool, which of them a run knew before its own data; None: it knew none, or it is not asked.
+        is_old: (n,) bool, which of them a run knew before its own data; None: none, or it is not asked.
     """
 
     name: str
     part: str
     class_names: Sequence[str]
     split: Split
-    old: Optional[np.ndarray] = None
+    is_old: Optional[np.ndarray] = None
 
     @functools.cached_property
     def image_names(self) -> List[str]:
@@ -54,7 +53,7 @@ def require_unchanged(
 
     Args:
         run: its folder; where it was killed before it had begun, nothing is known.
-        name, now: the data's name, and its fingerprint, see `fingerprint.of_splits`.
+        name, now: the data's name, and its fingerprint, see `fingerprint.fingerprint_splits`.
         advice: how to go on, as a sentence.
         parts: those compared; None: all.
     """
@@ -67,9 +66,9 @@ def require_unchanged(
         raise UsageError(f"{name} is not what {run.path} was trained on: {abbreviated(found)}. {advice}")
 
 
-def labelled_of_run(
+def load_run_images(
     run: RunFolder, part: Optional[str] = None, data_dir: Optional[str] = None, unchanged: bool = False
-) -> Labelled:
+) -> LabelledImages:
     """Return the images of a part of a run's data: "test" (None), "val" or "train".
 
     With `unchanged` they must be what they were. What was set apart by chance must be in any case: what would
@@ -80,52 +79,50 @@ def labelled_of_run(
     """
     settings = load(TrainSettings, run.config_path)
     try:
-        reading = assembly.reading(settings, run)
-        names, own = datasets.parts_of(settings.dataset, data_dir or settings.data_dir, reading)
+        reading = assembly.make_reading(settings, run)
+        names, own = datasets.load_parts(settings.dataset, data_dir or settings.data_dir, reading)
     except UsageError as error:
         started_in = run.environment().get("directory")
         raise UsageError(
             f"{error} The run was started in {started_in}; go there, or put its data back. "
             "et-evaluate takes other data, too: --dataset."
         ) from None
-    splits = settings.test_split, settings.validation_split, settings.seed
-    parts = split_dataset(settings.dataset, names, own, *splits)
-    chosen = _chosen(settings.dataset, names, parts, part)
-    found = replace(chosen, split=gone.left(chosen.split))
-    apart = {name: split for name, split in parts.items() if split is not own.get(name)}
-    compared = apart if chosen.part in apart else {chosen.part: found.split} if unchanged else {}
+    parts = split_dataset(
+        settings.dataset,
+        names,
+        own,
+        test_split=settings.test_split,
+        validation_split=settings.validation_split,
+        seed=settings.seed,
+    )
+    images = _part_of_data(settings.dataset, names, parts, part)
+    images = replace(images, split=missing_files.without_missing(images.split))
+    drawn = {name: split for name, split in parts.items() if split is not own.get(name)}
+    compared = drawn if images.part in drawn else {images.part: images.split} if unchanged else {}
     if compared:
-        now = fingerprint.of_splits(names, compared)
+        now = fingerprint.fingerprint_splits(names, compared)
         other = "" if unchanged else ", or name images to test on with --dataset"
-        require_unchanged(run, chosen.name, now, f"Put it back as it was{other}.", compared)
-    return found
+        require_unchanged(run, images.name, now, f"Put it back as it was{other}.", compared)
+    return images
 
 
-def labelled(
+def load_images(
     name: str, part: Optional[str] = None, data_dir: Optional[str] = None, reading: Optional[Reading] = None
-) -> Labelled:
+) -> LabelledImages:
     """Return the images of a part of a data set ("test" if None), or all of them where it has no parts."""
-    names, parts = datasets.parts_of(name, data_dir, reading)
-    return _chosen(name, names, parts, part)
+    names, parts = datasets.load_parts(name, data_dir, reading)
+    return _part_of_data(name, names, parts, part)
 
 
-def _chosen(name: str, names: Sequence[str], parts: Dict[str, Split], part: Optional[str]) -> Labelled:
+def _part_of_data(
+    name: str, names: Sequence[str], parts: Dict[str, Split], part: Optional[str]
+) -> LabelledImages:
     if part is None and UNSPLIT in parts:
-        return Labelled(name, "", names, parts[UNSPLIT])
+        return LabelledImages(name, "", names, parts[UNSPLIT])
     part = part or "test"
     if part not in parts:
-        there = ", ".join(parts) if UNSPLIT not in parts else "no parts: leave out --part to use all images"
-        raise UsageError(f"{name} has no part {part!r}; it has {there}.")
-    return Labelled(name, part, names, parts[part])
-
-
-def training_sample(run: RunFolder, size: Tuple[int, int], count: int = 100) -> np.ndarray:
-    """Draw `count` training images of a run's own data, or as many as there are, the same ones each time.
-
-    Returns (n, H, W, 3) uint8 of the `size` (H, W), in their stored order. UsageError where the data is gone
-    or has changed, RunError where an image cannot be decoded.
-    """
-    split = labelled_of_run(run, "train").split
-    chosen = np.zeros(split.count, bool)
-    chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:count]] = True
-    return decoded(split.subset(chosen), size, processors())
+        available = (
+            ", ".join(parts) if UNSPLIT not in parts else "no parts: leave out --part to use all images"
+        )
+        raise UsageError(f"{name} has no part {part!r}; it has {available}.")
+    return LabelledImages(name, part, names, parts[part])
