@@ -99,6 +99,9 @@ def _train(
         one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * parse_seconds(settings.time))))
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
     deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, extra_time)
+    chosen = settings
+    if limit is not None and profile is None:
+        chosen, limit = dataclasses.replace(settings, scheme="head-alone"), None
     trainer = _trainer(
         chosen,
         run,

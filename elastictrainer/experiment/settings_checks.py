@@ -33,8 +33,8 @@ def check_together(settings: TrainSettings) -> None:
         )
     if settings.scheme == "head-alone" and settings.head_init != "solve":
         raise UsageError(
-            f"--scheme head-alone solves the head, and --head-init {settings.head_init} leaves it: leave one of "
-            "them out."
+            f"--scheme head-alone solves the head, and --head-init {settings.head_init} leaves it: leave one "
+            "of them out."
         )
     if settings.optimizer == "adam" and settings.weight_decay not in (0, TrainSettings.weight_decay):
         raise UsageError(

@@ -94,7 +94,7 @@ class CompiledStep:
         return self.loss
 
     def _written_for_each(self) -> List[List[Any]]:
-        """Return each variable with its slots where they are undone: until then their new values are there."""
+        """Return each variable, with its slots where these are undone: until then it has new ones."""
         undone = {id(variable) for variable in self._undone}
         slots = [(v, s) for _, v, s in optimizers.slots(self.optimizer, self.variables) if id(s) in undone]
         return [[variable, *(s for v, s in slots if v is variable)] for variable in self.variables]
