@@ -10,10 +10,9 @@ python -m build --outdir dist . >"$repository/.venv-build/build.log" 2>&1 || { t
 python -m twine check --strict dist/*
 empty=$(mktemp -d)
 trap 'rm -rf "$empty"' EXIT
-python -m venv "$empty"
-"$empty/bin/python" -m pip install --quiet --no-deps dist/*.whl # what it depends on is installed by test.sh
+python -m pip install --quiet --no-deps --target "$empty" dist/*.whl # what it depends on is installed by test.sh
 cd "$empty"
-"$empty/bin/python" -c 'import elastictrainer
+python -c 'import elastictrainer
 from importlib.metadata import version
 from importlib.resources import files
 assert version("elastictrainer") == elastictrainer.__version__

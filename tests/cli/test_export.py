@@ -50,21 +50,21 @@ def test_a_wrong_request_is_status_2(run, capsys):
 def test_what_exists_is_replaced_only_if_asked_for(run, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "README.md").write_text("mine")
-    assert export.main(["run", "--output", "out"]) == 0
+    keras = ["run", "--format", "keras", "--output", "out"]
+    assert export.main(keras) == 0
     assert (tmp_path / "out" / "README.md").read_text() == "mine"
-    (tmp_path / "out" / "model.tflite").write_text("my own")
-    assert export.main(["run", "--output", "out"]) == 2
-    assert "out/model.tflite exists" in capsys.readouterr().err
-    assert (tmp_path / "out" / "model.tflite").read_text() == "my own"
+    (tmp_path / "out" / "deployed.keras").write_text("my own")
+    assert export.main(keras) == 2
+    assert "out/deployed.keras exists" in capsys.readouterr().err
+    assert (tmp_path / "out" / "deployed.keras").read_text() == "my own"
     assert export.main(["run", "--format", "saved_model", "--output", "out"]) == 0
     (tmp_path / "out" / "saved_model" / "mine").write_text("mine")
     assert export.main(["run", "--format", "saved_model", "--output", "out"]) == 2
     assert (tmp_path / "out" / "saved_model" / "mine").exists()
-    arguments = ["run", "--format", "saved_model", "--format", "tflite", "--output", "out", "--overwrite"]
-    assert export.main(arguments) == 0
+    assert export.main([*keras, "--format", "saved_model", "--overwrite"]) == 0
     assert not (tmp_path / "out" / "saved_model" / "mine").exists()
     assert "auk, crane" in (tmp_path / "out" / "README.md").read_text()
-    assert (tmp_path / "out" / "model.tflite").stat().st_size > 1000
+    assert (tmp_path / "out" / "deployed.keras").stat().st_size > 1000
 
 
 def test_an_export_through_a_link_is_refused(run, tmp_path, capsys):

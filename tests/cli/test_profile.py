@@ -3,7 +3,7 @@
 from elastictrainer import Profile
 from elastictrainer.cli import profile
 
-QUICK = "--image-size 16 --warmup-steps 1 --steps 2 --calibration-seconds 1".split()
+QUICK = "--image-size 16 --warmup-steps 1 --steps 2 --calibration-seconds 0".split()
 
 
 def test_a_profile_is_printed_and_written(tf, tmp_path, monkeypatch, capsys):

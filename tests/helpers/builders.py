@@ -1,6 +1,7 @@
 """Builders for tests: data, networks, profiles and images of their own."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 
@@ -203,6 +204,13 @@ def make_images(folder, train, test=4):
             (folder / split / label).mkdir(parents=True)
             for k in range(count):
                 Image.new("RGB", (20, 20), (grey + k, grey, grey)).save(folder / split / label / f"{k}.jpg")
+
+
+def roughly_profiled(name):
+    """The text of configs/NAME.yaml, with profiles in a few seconds."""
+    text = (Path(__file__).resolve().parents[2] / "configs" / f"{name}.yaml").read_text()
+    kept = [line for line in text.splitlines() if not line.startswith("calibration_seconds")]
+    return "\n".join([*kept, "calibration_seconds: 1", "steps: 4", "warmup_steps: 10", ""])
 
 
 def image_batch(tf):

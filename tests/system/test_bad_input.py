@@ -52,7 +52,7 @@ def workshop(tf, tmp_path_factory):
 
         assert (
             profile.main(
-                [*SMALL, *"--profile profile.json --steps 2 --warmup-steps 1 --calibration-seconds 1".split()]
+                [*SMALL, *"--profile profile.json --steps 2 --warmup-steps 1 --calibration-seconds 0".split()]
             )
             == 0
         )
@@ -397,7 +397,7 @@ def test_unusual_models_are_trained(here, tmp_path, capsys, name, tensors):
     arguments = (
         *MODEL,
         f"usermodels:{name}",
-        *"--scheme elastic --rho 1 --importance-batches 1 --calibration-seconds 1".split(),
+        *"--scheme elastic --rho 1 --importance-batches 1 --calibration-seconds 0".split(),
     )
     status, said = call(capsys, "et-train", *arguments, "--output", tmp_path / "out")
     assert status == 0 and f"{tensors} trainable tensors" in said

@@ -57,7 +57,7 @@ def saved(run):
 
 @pytest.mark.slow
 def test_killed_at_random_moments_the_result_is_the_same(workshop, tf):
-    options = (*SMALL, "--epochs", "16", "--interval", "4")
+    options = (*SMALL, "--epochs", str(8 + KILLS // 4 * 4), "--interval", "4")
     finished(start(workshop, *options, "--output", "whole"))
     random = np.random.default_rng(0)
     kills = while_writing = 0

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
 
-from builders import make_images
+from builders import make_images, roughly_profiled
+from processes import Process
 from run_builders import make_profile
 
 pytest.importorskip("tensorflow")
@@ -44,19 +46,15 @@ def run(script, folder, status=0, arguments=(), **settings):
     return result.stdout + result.stderr
 
 
-def figure(name, folder, **options):
-    return run("figure", folder, arguments=[name], **options)
-
-
 @pytest.fixture
 def here(script, tmp_path, monkeypatch, capsys):
     """A function that runs figure.py in this process, in an empty folder; returns what it said."""
 
-    def call(*arguments, status=0, **settings):
+    def call(*arguments, status=0, folder=tmp_path, **settings):
         sys.modules.pop("figure", None)  # it reads its settings when it is imported
         before = signal.getsignal(signal.SIGINT)
         with monkeypatch.context() as patch:
-            patch.chdir(tmp_path)
+            patch.chdir(folder)
             for name, value in settings.items():
                 patch.setenv(name, value)
             assert script("figure").main(arguments) == status
@@ -170,9 +168,8 @@ def test_dry_run_prints_commands_and_trains_nothing(dry, tmp_path):
     assert "--scheme full" not in dry("figure17", EGO="1", RHOS="0.5")
 
 
-@pytest.mark.parametrize("name", ["figure20", "figure22"])
-def test_a_profile_that_cannot_be_made_is_a_failure(tmp_path, name):
-    said = figure(name, tmp_path, status=1, DATASET="nowhere", MODEL="demo")
+def test_a_profile_that_cannot_be_made_is_a_failure(tmp_path):
+    said = run("figure", tmp_path, status=1, arguments=["figure22"], DATASET="nowhere", MODEL="demo")
     assert "failed: figures-output/profiles/nowhere_demo.json" in said
 
 
@@ -239,6 +236,9 @@ def test_a_setting_that_cannot_be_honoured_is_status_2(dry, setting, message):
     assert message in dry("figure22", status=2, **setting)
 
 
+QUICK = {"QUICK": "1", "EPOCHS": "1", "DATASET": "digits.npz", "RHO": "0.5", "RHOS": "0.5"}
+
+
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
     """A folder with a fifteenth of the embedded data; figures draw from the same runs, each trained once."""
@@ -247,10 +247,36 @@ def output(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figures")
     arrays = {f"{kind}_{part}": a[::15] for part in ("train", "test") for kind, a in zip("xy", digits(part))}
     np.savez(folder / "digits.npz", **arrays)
+    (folder / "quick.yaml").write_text(roughly_profiled("quick"))
     return folder
 
 
-QUICK = {"QUICK": "1", "EPOCHS": "1", "DATASET": "digits.npz", "RHO": "0.5", "RHOS": "0.5"}
+@pytest.fixture
+def quick(here, script, output, monkeypatch):
+    """A function that makes a figure of `output`; its commands are forked, and need not load TensorFlow."""
+    asked = output / "asked"
+    (output / "bin").mkdir(exist_ok=True)
+    command = output / "bin" / "et-train"  # it tells what a script asks it to do
+    command.write_text(f'#!/usr/bin/env bash\nprintf "%s\\0" et-train "$@" >"{asked}"\n')
+    command.chmod(0o755)
+
+    def run_forked(words):
+        if words[0] == "bash":
+            result = subprocess.run(words, capture_output=True, text=True)
+            print(result.stdout, result.stderr)
+            if not asked.exists():
+                return result
+            words = asked.read_text().split("\0")[:-1]
+            asked.unlink()
+        process = Process(output, *words)
+        print(process.said())
+        return SimpleNamespace(returncode=process.poll())
+
+    figure_runs = script("figure_runs")
+    monkeypatch.setattr(figure_runs, "CONFIGS", output)
+    monkeypatch.setattr(figure_runs, "subprocess", SimpleNamespace(run=run_forked))
+    monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+    return functools.partial(here, folder=output)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +286,8 @@ QUICK = {"QUICK": "1", "EPOCHS": "1", "DATASET": "digits.npz", "RHO": "0.5", "RH
         for name in FIGURES
     ],
 )
-def test_figure_on_the_embedded_data(output, name):
-    said = figure(name, output, **QUICK)
+def test_figure_on_the_embedded_data(output, quick, name):
+    said = quick(name, **QUICK)
     written = json.loads((output / "figures-output" / f"{name}.json").read_text())
     assert written["rows"] and all(row["accuracy"] > 0 and row["seconds"] > 0 for row in written["rows"])
     assert "data, model, scheme" in said and "no number" in said
@@ -278,11 +304,11 @@ def test_figure_on_the_embedded_data(output, name):
 
 
 @pytest.mark.slow
-def test_finished_runs_are_used_again_and_a_failed_one_is_named(output):
-    said = figure("figure22", output, **QUICK)
+def test_finished_runs_are_used_again_and_a_failed_one_is_named(output, quick):
+    said = quick("figure22", **QUICK)
     assert "kept:" in said and "epoch 1/1" not in said
     shutil.copytree(output / "figures-output" / "profiles", output / "broken" / "profiles")
-    said = figure("figure22", output, status=1, **{**QUICK, "EPOCHS": "0"}, OUTPUT="broken")
+    said = quick("figure22", status=1, **{**QUICK, "EPOCHS": "0"}, OUTPUT="broken")
     assert "--epochs 0 " in said and "failed: broken/runs/digits-npz_demo_full" in said
 
 
