@@ -98,7 +98,7 @@ def test_pictures_too_small_for_a_network_are_refused(tf, name, size, message):
 
 
 FEW = [
-    pytest.param("mobilenet", 32, marks=pytest.mark.slow),
+    pytest.param("mobilenetv2", 32, marks=pytest.mark.slow),
     pytest.param("mobilenetv3small", 32, marks=pytest.mark.long),  # preprocesses inside
     pytest.param("convnexttiny", 32, marks=pytest.mark.long),  # layers of its own
 ]
