@@ -90,8 +90,8 @@ def _lines(scores: "Scores") -> List[str]:
         + (f", top-5 {100 * top_5:.2f} %" if top_5 is not None else "")
         + f", F1 {scores.summary()['macro_f1']:.3f} (mean of the classes)",
     ]
-    if scores.apart:
-        old, new = (100 * scores.apart[f"accuracy_{which}"] for which in ("old", "new"))
+    if scores.old_and_new:
+        old, new = (100 * scores.old_and_new[f"accuracy_{which}"] for which in ("old", "new"))
         lines.append(f"of what the run knew before {old:.2f} %, of what it learned {new:.2f} %")
     there = sorted((row for row in scores.by_class if row["images"]), key=lambda row: row["f1"])
     if there[0]["f1"] < 1:

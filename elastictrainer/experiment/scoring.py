@@ -80,7 +80,7 @@ class Scores:
         return float((self.predicted == self.labels).mean())
 
     @property
-    def apart(self) -> Dict[str, float]:
+    def old_and_new(self) -> Dict[str, float]:
         """Return `accuracy_old` and `accuracy_new`, of what was known before and not; empty without both."""
         old = self.data.old
         if old is None or old.all() or not old.any():
@@ -137,7 +137,7 @@ class Scores:
             "images": len(self.labels),
             "classes": len(self.class_names),
             "accuracy": self.accuracy,
-            **self.apart,
+            **self.old_and_new,
             "top_5_accuracy": self.top_5_accuracy,
             **macro,
         }
