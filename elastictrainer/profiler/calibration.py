@@ -92,7 +92,7 @@ def with_calibrated_reuse(
     assert profile.reuse is not None
     reuse, full_ms = profile.reuse, profile.full_ms
     inside, short = middle(profile), cheapest(profile)
-    reading_ms = profile.with_cache.at_depth_ms
+    reading_ms = profile.with_cache.reading_ms
     plain_ms, inside_ms = profile.step_time(inside), profile.cached_step_time(inside)
     short_ms = profile.cached_step_time(short)
     writing_ms = write_ratio * full_ms - profile.cache_write_time(inside)

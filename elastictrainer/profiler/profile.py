@@ -112,13 +112,18 @@ class Profile:
         """Return the same profile for cached steps; as it is without `reuse`."""
         return replace(self, uses_cache=True) if self.reuse else self
 
+    @property
+    def _read(self) -> Optional[ReuseCosts]:
+        """Return the costs of the cache that steps begin by reading; None where they compute everything."""
+        return self.reuse if self.uses_cache else None
+
     @cached_property
     def _unfreeze_cost(self) -> CostGroups:
         """Return by how much each forward group costs more while a member is selected."""
         unfreeze_cost = self.forward.rows(self.forward.has_members()).scaled(self.frozen_saving)
-        if self.reuse is None or not self.uses_cache:
+        if self._read is None:
             return unfreeze_cost
-        once = self.reuse.once.rows(self.reuse.once.has_members())
+        once = self._read.once.rows(self._read.once.has_members())
         return unfreeze_cost.joined(once.scaled(1 - self.frozen_saving))
 
     @cached_property
@@ -137,18 +142,18 @@ class Profile:
         return saved + once.always
 
     @cached_property
-    def at_depth_ms(self) -> np.ndarray:
+    def reading_ms(self) -> np.ndarray:
         """Return (N,) ms that reading the cache costs a step whose earliest tensor is this one.
 
         No more than it saves: work that does not pay is done in every step.
         """
-        if self.reuse is None or not self.uses_cache:
+        if self._read is None:
             return np.zeros(len(self))
         # The rest of a step, behind the cut, runs with cold caches: longer by the share `slower`.
         saved = self.saved_ms
         alone_ms = np.where(self.connected, replace(self, uses_cache=False).alone_ms, saved)
-        slower_ms = self.reuse.slower * np.maximum(0.0, alone_ms - saved)
-        return np.minimum(self.reuse.cache_read_ms + slower_ms, saved)
+        slower_ms = self._read.slower * np.maximum(0.0, alone_ms - saved)
+        return np.minimum(self._read.cache_read_ms + slower_ms, saved)
 
     @cached_property
     def shared(self) -> CostGroups:
@@ -186,7 +191,7 @@ class Profile:
     @cached_property
     def forward_ms(self) -> float:
         """Return the ms of every step, whatever is selected: the forward pass with all of it frozen."""
-        done_ms = self.reuse.once.always if self.reuse is not None and self.uses_cache else 0.0
+        done_ms = self._read.once.always if self._read is not None else 0.0
         return float(self.forward.amount.sum() - self._unfreeze_cost.amount.sum() - done_ms)
 
     @property
@@ -204,7 +209,7 @@ class Profile:
     @cached_property
     def alone_ms(self) -> np.ndarray:
         """Return (N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
-        alone = self.forward_ms + self.t_dw + self.shared.amount_per_tensor() + self.at_depth_ms
+        alone = self.forward_ms + self.t_dw + self.shared.amount_per_tensor() + self.reading_ms
         return np.where(self.connected, alone, np.inf)
 
     @property
@@ -234,24 +239,24 @@ class Profile:
             + self.dw.active_amount(mask)
             + self.shared.active_amount(mask)
             + float(self.t_update[mask].sum())
-            + self._depth_ms(mask)
+            + self._reading_ms_of(mask)
         )
 
     def _earliest(self, mask: np.ndarray) -> int:
         """Return the index of the tensor of `mask` (N,) bool that is nearest the input."""
         return int(self.order[self._place[mask].max()])
 
-    def _depth_ms(self, mask: np.ndarray) -> float:
-        """Return `at_depth_ms` of the earliest tensor of `mask` (N,) bool; 0 where it is empty."""
-        return float(self.at_depth_ms[self._earliest(mask)]) if mask.any() else 0.0
+    def _reading_ms_of(self, mask: np.ndarray) -> float:
+        """Return `reading_ms` of the earliest tensor of `mask` (N,) bool; 0 where it is empty."""
+        return float(self.reading_ms[self._earliest(mask)]) if mask.any() else 0.0
 
     def is_earlier(self, mask: np.ndarray) -> np.ndarray:
         """Return (N,) bool: the tensors nearer the input than all of `mask` (N,) bool."""
         return np.asarray(self._place > self._place[mask].max(initial=-1))
 
-    def earlier_cost_ms(self, mask: np.ndarray) -> np.ndarray:
-        """Return (N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
-        return np.where(self.is_earlier(mask), self.at_depth_ms - self._depth_ms(mask), 0.0)
+    def added_reading_ms(self, mask: np.ndarray) -> np.ndarray:
+        """Return (N,) ms by which reading costs a step more where a tensor joins `mask` (N,) bool."""
+        return np.where(self.is_earlier(mask), self.reading_ms - self._reading_ms_of(mask), 0.0)
 
     def cache_write_time(self, mask: Mask) -> float:
         """Predict the ms to compute and cache a minibatch's activations under `mask`; needs `reuse`."""

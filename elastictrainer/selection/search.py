@@ -77,7 +77,7 @@ class Search:
         order = self._profile.order
         to_depth = np.cumsum(self._shared[k].amount_at_first_member(order)[order])
         if k == 0:  # that of time
-            to_depth += self._profile.at_depth_ms[order] / self._time_ms
+            to_depth += self._profile.reading_ms[order] / self._time_ms
         ranked = np.where(self._useful, self._importance, 0.0)[order]
         mask = np.zeros(len(order), bool)
         mask[order] = solve_chain(self._alone[k][order], to_depth, ranked, 1.0, resolution)
@@ -94,9 +94,9 @@ class Search:
         given, mask = mask, mask.copy()
         # A tensor costs what it takes alone, and the groups that no selected tensor has started yet.
         new = np.stack([part.rows(~part.active_groups(mask)).amount_per_tensor() for part in self._shared])
-        deeper = self._profile.earlier_cost_ms(mask) / self._time_ms
-        adds, starts = self._alone + new, new.any(axis=0) | (deeper != 0)
-        adds[0] += deeper
+        reading = self._profile.added_reading_ms(mask) / self._time_ms
+        adds, starts = self._alone + new, new.any(axis=0) | (reading != 0)
+        adds[0] += reading
         left = 1 - self._cost(mask)
         fitting = np.flatnonzero(self._useful & addable & ~mask & (adds <= left[:, None]).all(axis=0))
         density = self._importance / np.maximum(adds.sum(axis=0), 1e-12)

@@ -5,6 +5,7 @@ import threading
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
+from elastictrainer.runs.log import LOG
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.energy import Sensor
 
@@ -68,7 +69,14 @@ class EnergyMetering(TrainerCallback):
     def _read(self) -> None:
         if self._sensor is None:
             return
-        now = self._sensor.joules()
+        try:
+            now = self._sensor.joules()
+        except (OSError, ValueError) as error:  # of a busy bus, say: no reason to lose the training
+            LOG.info(
+                f"note: the energy is not known, for {self._sensor.name} cannot be read any more: {error}"
+            )
+            self._sensor = None
+            return
         if self._training and self._last is not None:
             self._joules += now - self._last
         self._last = now

@@ -41,21 +41,20 @@ class RunRecord(TrainerCallback):
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         """Raise UsageError if another run has written."""
-        run = self._run
-        if run and (len(run.metrics()), len(run.selections())) != tuple(self._lines.values()):
+        if self._run is None:
+            return
+        there = {"metrics": len(self._run.metrics()), "selections": len(self._run.selections())}
+        if there != self._lines:
             raise UsageError(
-                f"{run.path} holds another run. Choose another folder, or go on with it: Checkpointing(..., "
-                "resume=True)."
+                f"{self._run.path} holds another run. Choose another folder, or go on with it: "
+                "Checkpointing(..., resume=True)."
             )
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Show that an epoch begins."""
         state = self.run_state
         self._display.epoch_begins(
-            state.progress.epoch,
-            None if state.by_clock else state.epochs,
-            state.steps_per_epoch,
-            state.progress.batch,
+            state.progress.epoch + 1, self._epochs, state.steps_per_epoch, state.progress.batch
         )
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
@@ -90,12 +89,13 @@ class RunRecord(TrainerCallback):
         over = bool(progress.stopped or state.model.stop_training)
         if self._run and state.by_clock and not over and "val_accuracy" in logs:
             self._save(self._run)  # what an interruption leaves has been evaluated
-        epochs = None if state.by_clock else state.epochs
-        self._display.epoch_ends(
-            progress.epoch, epochs, progress.step, record, None if over else state.seconds_left()
-        )
+        self._display.epoch_ends(record, self._epochs, None if over else state.seconds_left())
         if progress.stopped:
             self._display.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
+
+    @property
+    def _epochs(self) -> Optional[int]:
+        return None if self.run_state.by_clock else self.run_state.epochs
 
     def on_selection(self, record: Dict[str, Any]) -> None:
         """Write the selection."""

@@ -15,7 +15,7 @@ from run_builders import make_run
         ("Raspberry Pi 4 Model B Rev 1.4 (aarch64)", 4, "Raspberry Pi 4 Model B Rev 1.4 (4 cores)"),
         ("NVIDIA GeForce RTX 3090", 16, "NVIDIA GeForce RTX 3090"),
         ("CPU (aarch64)", 4, "CPU (aarch64) (4 cores)"),
-        ("a" * 50, None, "a" * 29 + "..."),
+        ("a" * 50, None, "a" * 8 + ".." + "a" * 22),
     ],
 )
 def test_a_device_in_few_words(recorded, cores, said):

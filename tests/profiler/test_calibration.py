@@ -111,7 +111,7 @@ def test_calibrated_reuse_predicts_cached_steps_of_any_depth(called_ms, slower):
     profile = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, once=once))
 
     def cached_ms(mask):
-        reading = profile.with_cache.at_depth_ms[mask.argmax()]
+        reading = profile.with_cache.reading_ms[mask.argmax()]
         ms = profile.cached_step_time(mask) - called_ms + slower * (profile.cached_step_time(mask) - reading)
         return min(ms, profile.step_time(mask))  # what does not pay is done in every step
 
