@@ -176,18 +176,18 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
         bodies: calling op to what the ops in its function are charged to, in graph order.
     """
     places = list(dict.fromkeys(place for body in bodies.values() for place in body.values()))
-    number = {place: len(trace.ops) + k for k, place in enumerate(places)}
-    lines = [(start, end, op.copy()) for start, end, op in trace.lines]
+    op_of = {place: len(trace.ops) + k for k, place in enumerate(places)}
+    lines = [line._replace(op=line.op.copy()) for line in trace.lines]
     for k, owners in _owners(trace.ops, known, bodies).items():
         events = sorted(
-            (start[i], line, i)
-            for line, (start, _, op) in enumerate(trace.lines)
-            for i in np.flatnonzero(op == k)
+            (line.start[i], number, i)
+            for number, line in enumerate(trace.lines)
+            for i in np.flatnonzero(line.op == k)
         )
         for step_start, step_end in trace.steps:
             of_step = [event for event in events if step_start <= event[0] < step_end]
-            for rank, (_, line, i) in enumerate(of_step):
-                lines[line][2][i] = number[owners[rank * len(owners) // len(of_step)]]
+            for rank, (_, number, i) in enumerate(of_step):
+                lines[number].op[i] = op_of[owners[rank * len(owners) // len(of_step)]]
     return Trace(trace.steps, (*trace.ops, *places), lines)
 
 

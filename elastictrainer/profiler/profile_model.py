@@ -8,14 +8,13 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler import calibration
-from elastictrainer.profiler.capture import capture
+from elastictrainer.profiler.capture import Capture, capture
 from elastictrainer.profiler.charging import profile_from_trace
 from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.memory_profile import measured_steps, step_memory, variable_bytes
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.validation import validate_profile
 from elastictrainer.profiler.xla import refuse_compiled
-from elastictrainer.profiler.xplane import Trace
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled import require_trainable
@@ -103,8 +102,8 @@ def profile_model(
             capture_ms = 1e3 * _SHARE_OF_CAPTURES * (ends - time.perf_counter())
             fitting = capture_ms / (2 * step_ms(step, batch, 1)[0])  # a capture makes each step twice
             steps = int(np.clip(fitting, _LEAST_STEPS, steps))
-        trace, untraced = _quietest_capture(step, batch, steps, ends)
-        profile = profile_from_trace(step, trace, float(np.median(untraced)))
+        captured = _quietest_capture(step, batch, steps, ends)
+        profile = profile_from_trace(step, captured.trace, _typical_ms(captured))
         profile.memory = step_memory(step, batch, measured)
         if training_steps is not None:
             calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * profile.full_ms)
@@ -142,9 +141,7 @@ def _require_profilable(step: CompiledStep) -> None:
         )
 
 
-def _quietest_capture(
-    step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float
-) -> Tuple[Trace, np.ndarray]:
+def _quietest_capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float) -> Capture:
     """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds
     time.
 
@@ -153,7 +150,11 @@ def _quietest_capture(
     captures = [capture(step, batch, steps)]
     while len(captures) < _MOST_CAPTURES and time.perf_counter() < ends:
         captures.append(capture(step, batch, steps))
-        medians = sorted(float(np.median(untraced)) for _, untraced in captures)
-        if medians[1] <= _AGREEMENT * medians[0]:
+        fastest, second, *_ = sorted(map(_typical_ms, captures))
+        if second <= _AGREEMENT * fastest:
             break
-    return min(captures, key=lambda captured: float(np.median(captured[1])))
+    return min(captures, key=_typical_ms)
+
+
+def _typical_ms(captured: Capture) -> float:
+    return float(np.median(captured.untraced_ms))

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -19,6 +19,14 @@ _ASYNC_EVENT = "ExecutorState::ProcessAsync::Start"
 _REWRITTEN = re.compile(r"^(.*/)ArithmeticOptimizer/(\w+)$")
 
 
+class Events(NamedTuple):
+    """E op events: (E,) start and end in ns, and the op's number."""
+
+    start: np.ndarray
+    end: np.ndarray
+    op: np.ndarray
+
+
 @dataclass
 class Trace:
     """The op events of some traced steps.
@@ -26,13 +34,12 @@ class Trace:
     Attributes:
         steps: (K, 2) start and end of each step, in ns.
         ops: the M distinct traced op names.
-        lines: one entry per host thread and per GPU stream: start (E,), end (E,) in ns, and op index (E,) of
-            its events.
+        lines: the events of each host thread and GPU stream; an op's number is its place in `ops`.
     """
 
     steps: np.ndarray
     ops: Tuple[str, ...]
-    lines: List[Tuple[np.ndarray, np.ndarray, np.ndarray]]
+    lines: List[Events]
 
 
 def read_trace(path: Union[str, Path]) -> Trace:
@@ -69,7 +76,7 @@ def read_trace(path: Union[str, Path]) -> Trace:
     # On the host an op of a GPU is its launch alone: its kernels have its time.
     no_work = [_STEP, *(number for table in kernels for number in table[:, 0])]
     tables = [table[~np.isin(table[:, 0], no_work)] for table in host] + kernels
-    lines = [(table[:, 1], table[:, 2], table[:, 0].astype(np.int64)) for table in tables if len(table)]
+    lines = [Events(table[:, 1], table[:, 2], table[:, 0].astype(np.int64)) for table in tables if len(table)]
     return Trace(steps[np.argsort(steps[:, 1]), 1:], tuple(index)[1:], lines)
 
 
@@ -114,15 +121,13 @@ def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
     return None
 
 
-def innermost(start: np.ndarray, end: np.ndarray, op: np.ndarray) -> np.ndarray:
-    """Cut one thread's nested events into disjoint pieces, each owned by the innermost event.
-
-    Args:
-        start, end, op: (E,) the events of a thread, in any order.
+def innermost(events: Events) -> np.ndarray:
+    """Cut one thread's nested events, in any order, into disjoint pieces, each owned by the innermost event.
 
     Returns:
         (P, 3) start, end and op of the pieces, in time order.
     """
+    start, end, op = events
     pieces: List[Tuple[float, float, int]] = []
     open_events: List[Tuple[float, int]] = []  # (end, op), the innermost last
     now = -np.inf
@@ -156,7 +161,7 @@ def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
     Returns:
         (K, M) ms: each op's share of each step; and (K,) ms: the step's time with no op before or after it.
     """
-    pieces = np.concatenate([np.zeros((0, 3)), *(innermost(*line) for line in trace.lines)])
+    pieces = np.concatenate([np.zeros((0, 3)), *map(innermost, trace.lines)])
     shares = np.zeros((len(trace.steps), len(trace.ops)))
     outside = (trace.steps[:, 1] - trace.steps[:, 0]) / 1e6
     for k, (step_start, step_end) in enumerate(trace.steps):
