@@ -105,7 +105,7 @@ def _suffix(settings: TrainSettings) -> str:
         return ""
     from elastictrainer.training.workers import task
 
-    rank, _, _ = task()
+    rank, _ = task()
     return f"-worker{rank}" if rank else ""
 
 

@@ -111,14 +111,11 @@ class BestWeights(Evaluating):
     def restore(self, state: Optional[Dict[str, Any]]) -> None:
         """Continue from a checkpoint; the best weights are those in the file, though an epoch may repeat."""
         self._last = Validated(**state) if state else None
+        self._best = read(self._run.best_path)
         workers = self.run_state.workers
-
-        def kept() -> Optional[Dict[str, Any]]:
-            found = read(self._run.best_path)
-            return asdict(found) if found else None
-
-        found = workers.broadcast(kept) if workers else kept()  # all must end after the same epoch
-        self._best = Validated(**found) if found else None
+        if workers:  # all must end after the same epoch
+            best = workers.broadcast(lambda: asdict(self._best) if self._best else None)
+            self._best = Validated(**best) if best else None
         if self._best is None and state is not None:
             LOG.info(
                 f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on"

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.errors import UsageError
 from elastictrainer.models.user_models import activation_of
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.snapshot import digest
@@ -64,7 +65,7 @@ class Evaluator:
         return loss, tf.reduce_sum(tf.cast(correct, tf.int32))
 
     def __call__(self, minibatches: Minibatches, before_each: Callable[[], None] = lambda: None) -> Score:
-        """Score all images of `minibatches`; `before_each` may raise."""
+        """Score all images of `minibatches`; `before_each` may raise. UsageError where there are none."""
         sums = np.zeros((2, 3))  # of new and old images: loss, correct, count
         took: List[Tuple[int, float]] = []  # count and seconds of each minibatch, reading it included
         began = self._clock()
@@ -82,6 +83,10 @@ class Evaluator:
         both = old_count and new_count
         old_and_new = {"accuracy_old": old / old_count, "accuracy_new": new / new_count} if both else {}
         loss_sum, correct, count = sums.sum(axis=0).tolist()
+        if not count:
+            raise UsageError(
+                "there is no minibatch to evaluate on: what makes them must give them again at each call."
+            )
         return Score(loss_sum / count, correct / count, old_and_new)
 
     def _usual_s(self, took: List[Tuple[int, float]]) -> float:

@@ -39,7 +39,7 @@ class EnergyMetering(TrainerCallback):
         try:
             yield
         finally:
-            self._go_on(False)
+            self._switch(False)
             stop.set()
             thread.join()
 
@@ -47,13 +47,13 @@ class EnergyMetering(TrainerCallback):
         """Begin an interval of training."""
         now = time.time()
         self._intervals.append([now, now])
-        self._go_on(True)
+        self._switch(True)
 
     def on_steps_end(self) -> None:
         """End the interval of training."""
-        self._go_on(False)
+        self._switch(False)
 
-    def _go_on(self, training: bool) -> None:
+    def _switch(self, training: bool) -> None:
         """Add what was spent so far; what is spent from here on counts if `training`."""
         with self._lock:
             if self._training:
@@ -83,7 +83,7 @@ class EnergyMetering(TrainerCallback):
 
     def state(self) -> Dict[str, Any]:
         """Return the state that a checkpoint keeps."""
-        self._go_on(self._training)
+        self._switch(self._training)
         return {"joules": self._joules, "intervals": self._intervals}
 
     def restore(self, state: Optional[Dict[str, Any]]) -> None:

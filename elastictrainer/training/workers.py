@@ -36,7 +36,8 @@ class Workers:
             UsageError: TF_CONFIG is wrong, or something of TensorFlow's has run before.
             RunError: the others did not come.
         """
-        self.rank, self.count, addresses = task()
+        self.rank, addresses = task()
+        self.count = len(addresses)
         for number, address in enumerate(addresses):
             _require_address(address, number)
         if self.count > 1:
@@ -137,9 +138,8 @@ def create(strategy: str) -> Optional[Workers]:
     return Workers() if strategy != "none" else None
 
 
-def task() -> Tuple[int, int, List[str]]:
-    """Return this process' rank, the number of workers and where they are, "host:port" by rank, from
-    TF_CONFIG.
+def task() -> Tuple[int, List[str]]:
+    """Return this process' rank, and where the workers are, "host:port" by rank, from TF_CONFIG.
 
     Raises:
         UsageError: it is missing or wrong.
@@ -159,7 +159,7 @@ def task() -> Tuple[int, int, List[str]]:
             f"TF_CONFIG names {len(workers)} workers, with the indices 0 to {len(workers) - 1}; that of this "
             f"process is {rank}. Expected: {_FORMAT}."
         )
-    return rank, len(workers), workers
+    return rank, workers
 
 
 def _require_address(worker: str, number: int) -> None:
@@ -177,16 +177,17 @@ def _require_address(worker: str, number: int) -> None:
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let Ctrl-C and the like end the process at once in this block: TensorFlow waits unaware of them."""
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    for number in handlers:  # what nohup has ignored stays ignored
+        signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before):
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 

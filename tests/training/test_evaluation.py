@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastictrainer import RunError
+from elastictrainer import RunError, UsageError
 from elastictrainer.training.evaluation import Evaluation, Evaluator
 from elastictrainer.training.state import RunState
 
@@ -158,6 +158,15 @@ def test_a_loss_that_is_not_finite_ends_the_run(tf, model):
     lost = [(np.full((1, 3), np.nan, np.float32), np.array([0]))]
     with pytest.raises(RunError, match="test loss is nan"):
         make(model, lost).on_epoch_end(0, {})
+
+
+def test_minibatches_that_can_be_read_once_only_are_refused_the_second_time(tf, model):
+    once = minibatches(tf)
+    evaluation = make(model, once, once)
+    evaluation.on_epoch_end(0, {})
+    evaluation.run_state.progress.epoch_done(0.0)
+    with pytest.raises(UsageError, match="again at each call"):
+        evaluation.on_epoch_end(1, {})
 
 
 def test_labels_in_a_column_are_labels(tf, model):
