@@ -44,7 +44,7 @@ def subject(runs: Sequence[RunFolder]) -> str:
     return ", ".join(filter(None, (" on ".join(filter(None, (model, data))), device)))
 
 
-def profiled(metadata: Dict[str, Any]) -> str:
+def profile_subject(metadata: Dict[str, Any]) -> str:
     """Return model, image size, batch and device of a profile, by its metadata."""
     shape, batch = metadata.get("input_shape"), metadata.get("batch_size")
     parts = [

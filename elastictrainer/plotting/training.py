@@ -84,10 +84,9 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
             name += f" ({len(members)} runs)"
         axes.plot(xs / x_unit, ys, line, marker=marker, markersize=4, color=colour, label=name)
         paths = " ".join(str(run.path) for run in members)
-        spreads = [None] * len(xs) if deviation is None else map(float, deviation)
-        about = {"run": paths, "label": name}
-        for a, b, of_epoch in zip(xs, ys, spreads):
-            rows.append({**about, x: float(a), y: float(b), "standard_deviation": of_epoch})
+        deviations = [None] * len(xs) if deviation is None else deviation.tolist()
+        for at, value, of_epoch in zip(xs.tolist(), ys.tolist(), deviations):
+            rows.append({"run": paths, "label": name, x: at, y: value, "standard_deviation": of_epoch})
     axes.set_xlabel(x_label + (", validation not counted" if x == "time" else ""))
     if any("val_accuracy" in record for run in runs for record in run.metrics()):
         y_quantity = y_quantity._replace(name=y_quantity.name.replace("test", "validation"))

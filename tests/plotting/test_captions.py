@@ -45,8 +45,8 @@ def test_the_unit_of_times(longest, unit):
 
 def test_what_a_profile_is_of():
     about = {"model": "vit", "input_shape": [224, 224, 3], "batch_size": 4, "device": "abacus"}
-    assert captions.profiled(about) == "vit, 224x224, batch 4, abacus"
-    assert captions.profiled({}) == "model"
+    assert captions.profile_subject(about) == "vit, 224x224, batch 4, abacus"
+    assert captions.profile_subject({}) == "model"
 
 
 def test_a_long_name_keeps_its_beginning_and_its_end():
