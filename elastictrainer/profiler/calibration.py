@@ -92,17 +92,17 @@ def with_calibrated_reuse(
     assert profile.reuse is not None
     reuse, full_ms = profile.reuse, profile.full_ms
     inside, short = middle(profile), cheapest(profile)
-    reading_ms = profile.with_cache.reading_ms
-    plain_ms, inside_ms = profile.step_time(inside), profile.cached_step_time(inside)
-    short_ms = profile.cached_step_time(short)
+    cached = profile.with_cache
+    plain_ms, inside_ms = profile.step_time(inside), cached.step_time(inside)
+    short_ms = cached.step_time(short)
     writing_ms = write_ratio * full_ms - profile.cache_write_time(inside)
 
     # An error of the prediction of the whole step of `inside` is not the cache's: the change from that step
     # to the cached one counts. A cached step of `short` has hardly any work left: its own time counts.
     missing_ms = cheapest_cached_ratio * full_ms - short_ms
     more_ms = (cached_ratio - plain_ratio) * full_ms - (inside_ms - plain_ms) - missing_ms
-    short_work_ms = short_ms - reading_ms[short].item()
-    more_work_ms = inside_ms - reading_ms[inside].item() - short_work_ms
+    short_work_ms = short_ms - cached.reading_ms[short].item()
+    more_work_ms = inside_ms - cached.reading_ms[inside].item() - short_work_ms
     slower = max(0.0, more_ms) / more_work_ms if more_work_ms > 0 else 0.0
 
     # Where reading would take less than nothing, calling the step takes less than calling a full one; what is

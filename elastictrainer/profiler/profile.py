@@ -1,6 +1,6 @@
 """The time model: what a training step costs under a selection of tensors. NumPy only."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
@@ -43,8 +43,6 @@ class Profile:
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
         reuse: the costs of cached activations; None where they were not measured.
         memory: the memory of a step; None in a profile without that.
-        uses_cache: activations were cached before, and a step begins by reading them. All times of selections
-            are then those of such a cached step.
         metadata: model, device, and the share of the time that could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """
@@ -62,7 +60,6 @@ class Profile:
     flops: Optional[CostGroups] = None
     reuse: Optional[ReuseCosts] = None
     memory: Optional[StepMemory] = None
-    uses_cache: bool = False
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
@@ -109,22 +106,18 @@ class Profile:
 
     @cached_property
     def with_cache(self) -> "Profile":
-        """Return the same profile for cached steps; as it is without `reuse`."""
-        return replace(self, uses_cache=True) if self.reuse else self
+        """Return the same profile for cached steps, a CachedProfile; as it is without `reuse`."""
+        from elastictrainer.profiler.cached_profile import CachedProfile  # which extends this class
 
-    @property
-    def _read(self) -> Optional[ReuseCosts]:
-        """Return the costs of the cache that steps begin by reading; None where they compute everything."""
-        return self.reuse if self.uses_cache else None
+        return CachedProfile(**self._attributes()) if self.reuse else self
+
+    def _attributes(self) -> Dict[str, Any]:
+        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
 
     @cached_property
     def _unfreeze_cost(self) -> CostGroups:
         """Return by how much each forward group costs more while a member is selected."""
-        unfreeze_cost = self.forward.rows(self.forward.has_members()).scaled(self.frozen_saving)
-        if self._read is None:
-            return unfreeze_cost
-        once = self._read.once.rows(self._read.once.has_members())
-        return unfreeze_cost.joined(once.scaled(1 - self.frozen_saving))
+        return self.forward.rows(self.forward.has_members()).scaled(self.frozen_saving)
 
     @cached_property
     def saved_ms(self) -> np.ndarray:
@@ -143,17 +136,8 @@ class Profile:
 
     @cached_property
     def reading_ms(self) -> np.ndarray:
-        """Return (N,) ms that reading the cache costs a step whose earliest tensor is this one.
-
-        No more than it saves: work that does not pay is done in every step.
-        """
-        if self._read is None:
-            return np.zeros(len(self))
-        # The rest of a step, behind the cut, runs with cold caches: longer by the share `slower`.
-        saved = self.saved_ms
-        alone_ms = np.where(self.connected, replace(self, uses_cache=False).alone_ms, saved)
-        slower_ms = self._read.slower * np.maximum(0.0, alone_ms - saved)
-        return np.minimum(self._read.cache_read_ms + slower_ms, saved)
+        """Return (N,) ms that reading the cache costs a step whose earliest tensor is this one: none here."""
+        return np.zeros(len(self))
 
     @cached_property
     def shared(self) -> CostGroups:
@@ -191,8 +175,7 @@ class Profile:
     @cached_property
     def forward_ms(self) -> float:
         """Return the ms of every step, whatever is selected: the forward pass with all of it frozen."""
-        done_ms = self._read.once.always if self._read is not None else 0.0
-        return float(self.forward.amount.sum() - self._unfreeze_cost.amount.sum() - done_ms)
+        return float(self.forward.amount.sum() - self._unfreeze_cost.amount.sum())
 
     @property
     def forward_share(self) -> float:
@@ -263,16 +246,6 @@ class Profile:
         assert self.reuse is not None
         earliest = self._earliest(self.as_mask(mask))
         return float(self.saved_ms[earliest] + self.reuse.cache_write_ms[earliest])
-
-    def cached_step_time(self, mask: Mask) -> float:
-        """Predict the ms of a cached step under `mask`; needs `reuse`."""
-        return self.with_cache.step_time(mask)
-
-    def cached_step_flops(self, mask: Mask) -> Optional[float]:
-        """Predict the floating point operations of a cached step; None where the profile has no count."""
-        assert self.reuse is not None
-        once, flops = self.reuse.once_flops, self.step_flops(mask)
-        return flops and flops - float(once.amount.sum()) + once.active_amount(self.as_mask(mask))
 
     def step_flops(self, mask: Mask) -> Optional[float]:
         """Predict the floating point operations of a step under `mask` (N,) bool; None where the profile has

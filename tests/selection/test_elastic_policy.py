@@ -88,7 +88,7 @@ def test_a_cached_interval_selects_by_the_time_of_cached_steps():
     cached = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=True)
     plain = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=False)
     assert cached.sum() > plain.sum()
-    assert profile.cached_step_time(cached) <= 0.6 * profile.full_ms < profile.step_time(cached)
+    assert profile.with_cache.step_time(cached) <= 0.6 * profile.full_ms < profile.step_time(cached)
 
 
 def test_without_cache_selects_again_by_the_same_scores():
