@@ -10,7 +10,7 @@ import numpy as np
 from elastictrainer.errors import RunError
 
 STEP_EVENT = "elastictrainer_step"
-_STEP = -1  # the index of its marker, which is no op
+_STEP = -1  # in place of an op's number: the event marks a step
 # An op's event is "scope/op_name:OpType"; the executor's events have no colon, or a blank after it.
 _OP_EVENT = re.compile(r"^([A-Za-z0-9_.\\/>-]+):([A-Za-z_]\w*)$")
 # An op that may return before its work is done, such as a call of what XLA compiled, has this event, named in
@@ -60,7 +60,7 @@ def read_trace(path: Union[str, Path]) -> Trace:
     except (DecodeError, SystemError) as error:  # protobuf 3 raises the latter for damaged text
         raise RunError(f"{path} is no profiler trace ({error}).") from None
 
-    index = {STEP_EVENT: _STEP}
+    index: Dict[str, int] = {}
     host: List[np.ndarray] = []
     kernels: List[np.ndarray] = []
     for plane in space.planes:
@@ -77,20 +77,19 @@ def read_trace(path: Union[str, Path]) -> Trace:
     no_work = [_STEP, *(number for table in kernels for number in table[:, 0])]
     tables = [table[~np.isin(table[:, 0], no_work)] for table in host] + kernels
     lines = [Events(table[:, 1], table[:, 2], table[:, 0].astype(np.int64)) for table in tables if len(table)]
-    return Trace(steps[np.argsort(steps[:, 1]), 1:], tuple(index)[1:], lines)
+    return Trace(steps[np.argsort(steps[:, 1]), 1:], tuple(index), lines)
 
 
 def _table(
     plane: Any, line: Any, name_of: Callable[[Any, Any], Optional[str]], index: Dict[str, int]
 ) -> np.ndarray:
     """Return (E, 3) number in `index`, start and end in ns of a line's events; new names are added to it."""
-    named = ((name_of(plane, event), event) for event in line.events)
-    # The marker of a step is in front of the ops and has no number of theirs.
-    events = [
-        (index.setdefault(name, len(index) - 1), event.offset_ps, event.duration_ps)
-        for name, event in named
-        if name is not None
-    ]
+    events = []
+    for event in line.events:
+        name = name_of(plane, event)
+        if name is not None:
+            number = _STEP if name == STEP_EVENT else index.setdefault(name, len(index))
+            events.append((number, event.offset_ps, event.duration_ps))
     table = np.array(events, np.float64).reshape(-1, 3)
     table[:, 1] = line.timestamp_ns + table[:, 1] / 1e3
     table[:, 2] = table[:, 1] + table[:, 2] / 1e3

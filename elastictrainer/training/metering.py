@@ -84,12 +84,17 @@ class EnergyMetering(TrainerCallback):
     def state(self) -> Dict[str, Any]:
         """Return the state that a checkpoint keeps."""
         self._switch(self._training)
-        return {"joules": self._joules, "intervals": self._intervals}
+        return {"joules": self._joules if self._sensor else None, "intervals": self._intervals}
 
     def restore(self, state: Optional[Dict[str, Any]]) -> None:
         """Continue from the state that a checkpoint kept."""
-        if state is not None:
-            self._joules, self._intervals = state["joules"], state["intervals"]
+        if state is None:
+            return
+        self._intervals = state["intervals"]
+        if state["joules"] is None:
+            self._sensor = None  # the energy of a part is not that of the training
+        else:
+            self._joules = state["joules"]
 
     def conclude(self) -> Dict[str, Any]:
         """Return the energy, its source and the intervals of training."""

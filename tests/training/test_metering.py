@@ -89,6 +89,11 @@ def test_a_sensor_that_fails_ends_the_measurement_and_not_the_training():
     results = metering.conclude()
     assert results["energy_joules"] is results["energy_source"] is None
     assert len(results["training_intervals"]) == 2 and len(said) == 1 and "timed out" in said[0]
+    resumed = EnergyMetering(Growing(), NEVER)
+    resumed.restore(metering.state())
+    with resumed.fit_context():
+        train_for_a_while(resumed)
+    assert resumed.conclude()["energy_joules"] is None, "a part of it is not known"
 
 
 def test_in_a_run_validation_is_left_out(tf):
