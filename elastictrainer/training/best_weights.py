@@ -65,7 +65,7 @@ class BestWeights(Evaluating):
             test: the same of the test images.
             run: its folder.
             patience: end the run after so many epochs without better weights; None: never.
-            before_each, every: see `Evaluating`.
+            before_each, every: see `Evaluation`; the former is for the validation part.
         """
         super().__init__(before_each, every)
         self._validation, self._test = validation, test

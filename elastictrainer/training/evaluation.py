@@ -114,12 +114,7 @@ class Evaluating(TrainerCallback):
     part = "test"
 
     def __init__(self, before_each: Callable[[], None], every: Optional[int]) -> None:
-        """
-        Args:
-            before_each: called before each minibatch; what it raises ends the evaluation.
-            every: evaluate after so many epochs, and after the last one; None: after each, in a run by the
-                clock as often as a tenth of its time allows.
-        """
+        """`before_each` and `every` are as for `Evaluation`."""
         super().__init__()
         self._before_each, self._every = before_each, every
         self.image_s = 0.0
@@ -187,7 +182,9 @@ class Evaluation(Evaluating):
         Args:
             test: makes the minibatches (images, integer labels) to evaluate on, or this process' part. Unless
                 the model ends in a softmax, its outputs are logits. Called with a number k: every k-th image.
-            before_each, every: see `Evaluating`.
+            before_each: called before each minibatch; what it raises ends the evaluation.
+            every: evaluate after so many epochs, and after the last one; None: after each, in a run by the
+                clock as often as a tenth of its time allows.
             one_of: the solved head is evaluated on one of so many images.
         """
         super().__init__(before_each, every)
