@@ -91,7 +91,7 @@ class Study:
         reset_slots(self.optimizer, self.variables)
 
     def loss(self):
-        return self.evaluator(self.held_out)[0]
+        return self.evaluator(self.held_out).loss
 
     def step(self, layer):
         """The compiled step that trains a layer and the head."""

@@ -17,6 +17,7 @@ from elastictrainer.registry import EXPORT_FILES, HF
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
+from elastictrainer.training.cluster import read_cluster
 
 _RUNS = "runs"
 
@@ -100,9 +101,7 @@ def _suffix(settings: TrainSettings) -> str:
     """Return a suffix that makes run folders of several workers differ; empty for the first."""
     if settings.strategy != "multi-worker":
         return ""
-    from elastictrainer.training.workers import task
-
-    rank, _, _ = task()
+    rank = read_cluster().rank
     return f"-worker{rank}" if rank else ""
 
 

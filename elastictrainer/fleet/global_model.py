@@ -97,8 +97,8 @@ class GlobalModel:
 
     def evaluate(self, number: int, **about: Any) -> Dict[str, float]:
         """Test the model after round `number`, and write the rounds so far; returns accuracy and loss."""
-        loss, accuracy = self._evaluator(self.data.test())
-        figures = {"accuracy": accuracy, "loss": loss}
+        score = self._evaluator(self.data.test())
+        figures = {"accuracy": score.accuracy, "loss": score.loss}
         self.rows.append({"round": number, "seconds": round(self.seconds, 3), **figures, **about})
         if self.settings.output_folder:
             self.settings.output_folder.mkdir(parents=True, exist_ok=True)

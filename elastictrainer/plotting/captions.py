@@ -11,7 +11,7 @@ _SYSTEM = re.compile(r" \((x86_64|amd64|aarch64|arm64|armv\w+|i\d86)\)$", re.IGN
 _ADVERTISING = re.compile(r"\((R|TM)\)|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@.*$", re.IGNORECASE)
 
 
-def cut_to(name: str, most: int) -> str:
+def cut_to(name: str, most: int = _LONGEST) -> str:
     """Shorten a name to at most `most` letters by leaving out its middle."""
     return name if len(name) <= most else f"{name[:8]}..{name[10 - most :]}"
 
@@ -44,7 +44,7 @@ def subject(runs: Sequence[RunFolder]) -> str:
     return ", ".join(filter(None, (" on ".join(filter(None, (model, data))), device)))
 
 
-def profiled(metadata: Dict[str, Any]) -> str:
+def profile_subject(metadata: Dict[str, Any]) -> str:
     """Return model, image size, batch and device of a profile, by its metadata."""
     shape, batch = metadata.get("input_shape"), metadata.get("batch_size")
     parts = [
@@ -59,13 +59,13 @@ def profiled(metadata: Dict[str, Any]) -> str:
 def model_name(model: Any) -> str:
     """Return a model's name without folders and the file's ending."""
     name = str(model or "")
-    return _short(PurePath(name).stem if name.endswith(".keras") else name)
+    return cut_to(PurePath(name).stem if name.endswith(".keras") else name)
 
 
 def data_name(dataset: Any) -> str:
     """Return a data set's name without folders; of one of tensorflow-datasets the name, not its version."""
     path = PurePath(str(dataset or ""))
-    return _short(path.parent.name if re.fullmatch(r"\d+\.\d+\.\d+", path.name) else path.name)
+    return cut_to(path.parent.name if re.fullmatch(r"\d+\.\d+\.\d+", path.name) else path.name)
 
 
 def device_name(environment: Dict[str, Any]) -> str:
@@ -75,12 +75,8 @@ def device_name(environment: Dict[str, Any]) -> str:
     threads = environment.get("threads")
     cores = threads.get("processors") if isinstance(threads, dict) else None
     if not cores or not _SYSTEM.search(recorded):
-        return _short(name)
-    return f"{_short(name) or recorded} ({cores} core{'' if cores == 1 else 's'})"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 3] + "..."
+        return cut_to(name)
+    return f"{cut_to(name) or recorded} ({cores} core{'' if cores == 1 else 's'})"
 
 
 def _together(names: List[str], plural: str) -> str:

@@ -14,8 +14,7 @@ from elastictrainer.selection import schemes
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-if "text.parse_math" in matplotlib.rcParams:  # since 3.6
-    matplotlib.rcParams["text.parse_math"] = False  # a $ in a user's name is a $
+matplotlib.rcParams["text.parse_math"] = False  # a $ in a user's name is a $
 
 _LAYER_LETTERS = 28
 FORMATS = (".png", ".pdf", ".svg")

@@ -40,7 +40,7 @@ def by_layer(profile: Profile) -> Drawing:
     bars.set_ylim(0, 1.3 * base.max())  # room for the legend
     bars.legend(loc="upper left", frameon=False, fontsize=7)
     title = f"Where a training step of {profile.full_ms:.0f} ms goes, layer by layer"
-    captions.set_title(bars, title, captions.profiled(profile.metadata))
+    captions.set_title(bars, title, captions.profile_subject(profile.metadata))
     shares = 100 * _from_each_layer(layers, profile, profile.step_time) / profile.full_ms
     from_here.plot(range(len(names)), shares, ".-", color="#112288", markersize=3, label="time")
     if profile.memory is not None:
@@ -53,10 +53,15 @@ def by_layer(profile: Profile) -> Drawing:
     from_here.set_xlabel("layers, from the input (left) to the output", fontsize=8)
     from_here.grid(alpha=0.3)
     layer_ticks(from_here, names, 20)
-    times = {"t_forward_ms": profile.t_forward, "t_dy_ms": profile.t_dy, "t_dw_ms": profile.t_dw}
     rows = [
-        {"tensor": name, "layer": layer_of(name), **{key: ms[i] for key, ms in times.items()}}
-        for i, name in ((i, profile.names[i]) for i in profile.order)
+        {
+            "tensor": profile.names[i],
+            "layer": layer_of(profile.names[i]),
+            "t_forward_ms": profile.t_forward[i],
+            "t_dy_ms": profile.t_dy[i],
+            "t_dw_ms": profile.t_dw[i],
+        }
+        for i in profile.order
     ]
     return Drawing(figure, rows)
 

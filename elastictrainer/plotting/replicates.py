@@ -1,7 +1,7 @@
 """Replicates: runs that differ in their seed only. They are shown as mean and standard deviation."""
 
 import json
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 import numpy as np
 
@@ -18,13 +18,10 @@ def replicates(runs: List[RunFolder]) -> Dict[str, List[RunFolder]]:
 
     The label is scheme and rho. If another group has the same, the settings in which the two differ follow.
     """
-    groups: Dict[str, List[Tuple[Dict[str, Any], RunFolder]]] = {}
+    groups: Dict[str, List[RunFolder]] = {}
     for run in runs:
-        settings = what_counts(run)
-        groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append((settings, run))
-    labelled = [
-        (label(members[0][1]), members[0][0], [run for _, run in members]) for members in groups.values()
-    ]
+        groups.setdefault(json.dumps(what_counts(run), sort_keys=True, default=str), []).append(run)
+    labelled = [(label(members[0]), what_counts(members[0]), members) for members in groups.values()]
     by_label: Dict[str, List[RunFolder]] = {}
     for name, settings, members in labelled:
         namesakes = [other for other_name, other, _ in labelled if other_name == name]

@@ -29,7 +29,7 @@ def write(runs: List[RunFolder], path: Union[str, Path]) -> None:
         tradeoff=_picture(tradeoff(runs)),
         figures={
             "Accuracy over training time": _picture(training.curves(runs)),
-            "Best accuracy": _picture(training.bars(runs, "accuracy")),
+            "Test accuracy": _picture(training.bars(runs, "accuracy")),
             "Training time": _picture(training.bars(runs, "time")),
             "Peak memory": _picture(training.bars(runs, "memory")),
         },

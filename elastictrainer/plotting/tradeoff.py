@@ -19,41 +19,27 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
     tell points apart are written next to them. Above is the share of the longest full training's time.
     UsageError where a run is not finished, or was not evaluated.
     """
-    rows: List[Dict[str, Any]] = []
-    for name, members in replicates(runs).items():
-        for run in members:
-            summary, settings = run.summary(), run.config()
-            if summary.get("accuracy") is None:
-                raise UsageError(f"{run.path} was not evaluated: leave it out, or see `Evaluation`.")
-            rows.append(
-                {
-                    "runs": name,
-                    "scheme": settings["scheme"],
-                    "seed": settings.get("seed"),
-                    "train_seconds": summary["train_seconds"],
-                    "accuracy_percent": 100 * summary["accuracy"],
-                }
-            )
+    groups = {name: [_row(name, run) for run in members] for name, members in replicates(runs).items()}
+    rows = [row for group in groups.values() for row in group]
     unit = captions.time_unit(max(row["train_seconds"] for row in rows))
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     full: List[float] = []
-    labelled = set()
-    for name in dict.fromkeys(row["runs"] for row in rows):
-        group = [row for row in rows if row["runs"] == name]
+    for name, group in groups.items():
         times = np.array([row["train_seconds"] for row in group]) / unit.seconds
         accuracies = np.array([row["accuracy_percent"] for row in group])
-        scheme, (at, height) = group[0]["scheme"], (times.mean(), accuracies.mean())
+        scheme, at, height = group[0]["scheme"], times.mean(), accuracies.mean()
         style = of_scheme(scheme)
         look: Dict[str, Any] = {"fmt": style.marker, "color": style.colour, "capsize": 3, "markersize": 7}
-        new = None if scheme in labelled else scheme
-        axes.errorbar(at, height, yerr=spread(accuracies), xerr=spread(times), label=new, **look)
-        labelled.add(scheme)
+        bars = axes.errorbar(at, height, yerr=spread(accuracies), xerr=spread(times), **look)
+        if scheme not in axes.get_legend_handles_labels()[1]:
+            bars.set_label(scheme)
         if len(group) > 1:
             axes.plot(times, accuracies, style.marker, color=style.colour, markersize=3, alpha=0.5)
         note = name.removeprefix(scheme).removeprefix(", ")
         below: Dict[str, Any] = {"xytext": (6, -6), "textcoords": "offset points", "va": "top"}
         axes.annotate(note, (at, height), color=style.colour, size=8, **below)
-        full += [at] if scheme == "full" else []
+        if scheme == "full":
+            full.append(at)
     axes.set_xlabel(f"training time ({unit.name}), validation not counted")
     axes.set_ylabel("test accuracy at the end (%)")
     axes.margins(0.1)
@@ -67,3 +53,17 @@ def tradeoff(runs: List[RunFolder]) -> Drawing:
         above = axes.secondary_xaxis("top", functions=percent)
         above.set_xlabel("in % of full training's time")
     return Drawing(figure, rows)
+
+
+def _row(name: str, run: RunFolder) -> Dict[str, Any]:
+    """Return the data of a run's point, which belongs to the group `name`."""
+    summary, settings = run.summary(), run.config()
+    if summary.get("accuracy") is None:
+        raise UsageError(f"{run.path} was not evaluated: leave it out, or see `Evaluation`.")
+    return {
+        "runs": name,
+        "scheme": settings["scheme"],
+        "seed": settings.get("seed"),
+        "train_seconds": summary["train_seconds"],
+        "accuracy_percent": 100 * summary["accuracy"],
+    }

@@ -84,10 +84,9 @@ def curves(runs: List[RunFolder], x: str = "time", y: str = "accuracy") -> Drawi
             name += f" ({len(members)} runs)"
         axes.plot(xs / x_unit, ys, line, marker=marker, markersize=4, color=colour, label=name)
         paths = " ".join(str(run.path) for run in members)
-        spreads = [None] * len(xs) if deviation is None else map(float, deviation)
-        about = {"run": paths, "label": name}
-        for a, b, of_epoch in zip(xs, ys, spreads):
-            rows.append({**about, x: float(a), y: float(b), "standard_deviation": of_epoch})
+        deviations = [None] * len(xs) if deviation is None else deviation.tolist()
+        for at, value, of_epoch in zip(xs.tolist(), ys.tolist(), deviations):
+            rows.append({"run": paths, "label": name, x: at, y: value, "standard_deviation": of_epoch})
     axes.set_xlabel(x_label + (", validation not counted" if x == "time" else ""))
     if any("val_accuracy" in record for run in runs for record in run.metrics()):
         y_quantity = y_quantity._replace(name=y_quantity.name.replace("test", "validation"))
@@ -144,24 +143,27 @@ def bars(runs: List[RunFolder], y: str = "accuracy") -> Drawing:
 
 
 def _points(members: List[RunFolder], x: str, y: str) -> np.ndarray:
-    """Return (runs, epochs, 2): x and y of replicates, for the epochs that all of them have evaluated."""
+    """Return (runs, evaluations, 2): x and y of replicates, for as many evaluations as each of them has."""
     points = []
     for run in members:
-        # The record of epoch 0, of the solved head, does not have all that an epoch has.
-        found = [
-            (at, value)
-            for at, value, epoch in ((X[x].of(r), Y[y].of(r), r["epoch"]) for r in run.metrics())
-            if (epoch or None not in (at, value)) and (value is not None or y == "flops")
-        ]
-        for name, column in ((y, 1), (x, 0)):
-            if not found or any(point[column] is None for point in found):
+        xs, ys = [], []
+        for record in run.metrics():
+            at, value = X[x].of(record), Y[y].of(record)
+            if record["epoch"] == 0 and None in (at, value):
+                continue  # the solved head does not have all that an epoch has
+            if value is None and y != "flops":
+                continue  # an epoch that was not evaluated
+            xs.append(at)
+            ys.append(value)
+        for name, values in ((y, ys), (x, xs)):
+            if not values or None in values:
                 raise UsageError(
                     f"{run.path} has no {name} to draw {y} over {x}: it was not measured, or not evaluated. "
                     "Choose another --x or --y."
                 )
-        points.append(found)
-    epochs = min(map(len, points))
-    return np.array([run_points[:epochs] for run_points in points], float)
+        points.append(list(zip(xs, ys)))
+    evaluations = min(map(len, points))
+    return np.array([run_points[:evaluations] for run_points in points], float)
 
 
 def _in_lines(name: str) -> str:

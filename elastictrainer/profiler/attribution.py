@@ -1,7 +1,8 @@
 """Graph to tensors: which selections make each op of a training step run."""
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 FORWARD = "forward"
 BACKWARD = "backward"
@@ -40,63 +41,67 @@ def attribute(
     Returns:
         The op names and their charges, in the order of `operations`.
     """
-    position = {op.name: k for k, op in enumerate(operations)}
-    inputs = [[position[t.op.name] for t in op.inputs if t.op.name in position] for op in operations]
-    count = len(operations)
-
-    def spread_to_inputs(labels: List[int]) -> List[int]:
-        for k in range(count - 1, -1, -1):
-            if labels[k]:
-                for source in inputs[k]:
-                    labels[source] |= labels[k]
-        return labels
-
-    is_forward = [0] * count
-    is_forward[position[loss.op.name]] = 1
-    spread_to_inputs(is_forward)
-
-    # S(op): the tensors whose gradient depends on it.
-    wanted_by = [0] * count
+    forward = {name for name, needed in _needed(operations, {loss.op.name: 1}).items() if needed}
     # By tensor: one op may yield the gradients of several variables.
-    gradient_at: Dict[Tuple[str, int], int] = {}
+    gradient_of: Dict[Tuple[str, int], int] = defaultdict(int)
+    wanted: Dict[str, int] = defaultdict(int)
     for i, gradient in enumerate(gradients):
         for tensor in gradient_tensors(gradient):
-            gradient_at[key_of(tensor)] = gradient_at.get(key_of(tensor), 0) | 1 << i
-            wanted_by[position[tensor.op.name]] |= 1 << i
-    spread_to_inputs(wanted_by)
-
-    depends = depends_on(operations, handles)  # R(op)
-
-    # Updates: ops with a side effect on a tensor's handle; else ops with a side effect that follow its
-    # gradient; and what these need.
-    handle_bit = {handle.op.name: 1 << i for i, handle in enumerate(handles) if handle is not None}
-    follows = [0] * count
-    updates = [0] * count
-    for k, op in enumerate(operations):
-        written = 0
-        for tensor in op.inputs:
-            producer = position.get(tensor.op.name)
-            if key_of(tensor) in gradient_at:
-                follows[k] |= gradient_at[key_of(tensor)]
-            elif producer is not None and not is_forward[producer]:
-                follows[k] |= follows[producer]
-            written |= handle_bit.get(tensor.op.name, 0)
-        if not is_forward[k] and not wanted_by[k] and _has_side_effect(op):
-            updates[k] = written if written else follows[k]
-    spread_to_inputs(updates)
-
-    alive = spread_to_inputs([int(_has_side_effect(op)) for op in operations])
+            gradient_of[key_of(tensor)] |= 1 << i
+            wanted[tensor.op.name] |= 1 << i
+    wanted_by = _needed(operations, wanted)  # S(op): the tensors whose gradient depends on it
+    updated = _updated(operations, handles, gradient_of, forward)
+    of_updates = {op: bits for op, bits in updated.items() if op not in forward and not wanted_by[op]}
+    updates = _needed(operations, of_updates)
+    alive = _needed(operations, {op.name: 1 for op in operations if _has_side_effect(op)})
     charges = []
-    for k in range(count):
-        if is_forward[k]:
-            charges.append(Charge(FORWARD, depends[k]))
-        elif wanted_by[k]:
-            charges.append(Charge(BACKWARD, wanted_by[k]))
-        elif updates[k]:
-            charges.append(Charge(UPDATE, updates[k]))
+    for op, depends in zip(operations, depends_on(operations, handles)):  # R(op)
+        if op.name in forward:
+            charges.append(Charge(FORWARD, depends))
+        elif wanted_by[op.name]:
+            charges.append(Charge(BACKWARD, wanted_by[op.name]))
+        elif updates[op.name]:
+            charges.append(Charge(UPDATE, updates[op.name]))
         else:  # metrics and counters run in every step
-            charges.append(Charge(FORWARD if alive[k] else NEVER, 0))
+            charges.append(Charge(FORWARD if alive[op.name] else NEVER, 0))
     return [op.name for op in operations], charges
+
+
+def _needed(operations: Sequence[Any], by: Mapping[str, int]) -> Dict[str, int]:
+    """Return, for each op by name, what needs it, as bits: what `by` says of it and what follows it."""
+    found = {op.name: by.get(op.name, 0) for op in operations}
+    for op in reversed(operations):
+        if found[op.name]:
+            for tensor in op.inputs:
+                if tensor.op.name in found:
+                    found[tensor.op.name] |= found[op.name]
+    return found
+
+
+def _updated(
+    operations: Sequence[Any],
+    handles: Sequence[Any],
+    gradient_of: Mapping[Tuple[str, int], int],
+    forward: Set[str],
+) -> Dict[str, int]:
+    """Return, for each op with a side effect, the tensors that it updates, as bits.
+
+    These are the tensors whose handle it has; of an op without one, those whose gradient it follows.
+    """
+    handle_bit = {handle.op.name: 1 << i for i, handle in enumerate(handles) if handle is not None}
+    follows: Dict[str, int] = {}
+    updated = {}
+    for op in operations:
+        follows[op.name] = written = 0
+        for tensor in op.inputs:
+            if key_of(tensor) in gradient_of:
+                follows[op.name] |= gradient_of[key_of(tensor)]
+            elif tensor.op.name not in forward:
+                follows[op.name] |= follows.get(tensor.op.name, 0)
+            written |= handle_bit.get(tensor.op.name, 0)
+        if _has_side_effect(op):
+            updated[op.name] = written or follows[op.name]
+    return updated
 
 
 def depends_on(operations: Sequence[Any], handles: Sequence[Any]) -> List[int]:

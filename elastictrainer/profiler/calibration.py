@@ -50,14 +50,15 @@ def calibrated(profile: Profile, cheapest_ratio: float, earliest_ratio: float) -
         return ratio * full_ms - profile.step_time(mask), by_overlap_ms, float(forward.amount[frozen].sum())
 
     # Two unknowns, two measured steps: for each, missing = overlap * by_overlap - saving * frozen.
-    missing_ms, by_overlap_ms, frozen_ms = terms(cheapest(profile), cheapest_ratio)
-    long_missing_ms, long_by_overlap_ms, long_frozen_ms = terms(earliest(profile), earliest_ratio)
-    share = long_frozen_ms / frozen_ms if frozen_ms else 0.0
-    by_overlap = long_by_overlap_ms - share * by_overlap_ms
-    if by_overlap > 0.1 * dw_ms:  # else the two steps differ by too little to tell
-        profile = with_overlap(profile, (long_missing_ms - share * missing_ms) / by_overlap)
-    saved_ms = profile.overlap * by_overlap_ms - missing_ms
-    saving = float(np.clip(saved_ms / frozen_ms, 0.0, _MOST)) if frozen_ms else 0.0
+    both = terms(cheapest(profile), cheapest_ratio), terms(earliest(profile), earliest_ratio)
+    missing_ms, by_overlap_ms, frozen_ms = np.array(both).T
+    # The second equation, less as much of the first as leaves no saving in it.
+    share = frozen_ms[1] / frozen_ms[0] if frozen_ms[0] else 0.0
+    left_by_overlap_ms = by_overlap_ms[1] - share * by_overlap_ms[0]
+    if left_by_overlap_ms > 0.1 * dw_ms:  # else the two steps differ by too little to tell
+        profile = with_overlap(profile, (missing_ms[1] - share * missing_ms[0]) / left_by_overlap_ms)
+    saved_ms = profile.overlap * by_overlap_ms[0] - missing_ms[0]
+    saving = float(np.clip(saved_ms / frozen_ms[0], 0.0, _MOST)) if frozen_ms[0] else 0.0
     return dataclasses.replace(profile, frozen_saving=saving)
 
 
@@ -91,17 +92,17 @@ def with_calibrated_reuse(
     assert profile.reuse is not None
     reuse, full_ms = profile.reuse, profile.full_ms
     inside, short = middle(profile), cheapest(profile)
-    reading_ms = profile.with_cache.at_depth_ms
-    plain_ms, inside_ms = profile.step_time(inside), profile.cached_step_time(inside)
-    short_ms = profile.cached_step_time(short)
+    cached = profile.with_cache
+    plain_ms, inside_ms = profile.step_time(inside), cached.step_time(inside)
+    short_ms = cached.step_time(short)
     writing_ms = write_ratio * full_ms - profile.cache_write_time(inside)
 
     # An error of the prediction of the whole step of `inside` is not the cache's: the change from that step
     # to the cached one counts. A cached step of `short` has hardly any work left: its own time counts.
     missing_ms = cheapest_cached_ratio * full_ms - short_ms
     more_ms = (cached_ratio - plain_ratio) * full_ms - (inside_ms - plain_ms) - missing_ms
-    short_work_ms = short_ms - reading_ms[short].item()
-    more_work_ms = inside_ms - reading_ms[inside].item() - short_work_ms
+    short_work_ms = short_ms - cached.reading_ms[short].item()
+    more_work_ms = inside_ms - cached.reading_ms[inside].item() - short_work_ms
     slower = max(0.0, more_ms) / more_work_ms if more_work_ms > 0 else 0.0
 
     # Where reading would take less than nothing, calling the step takes less than calling a full one; what is

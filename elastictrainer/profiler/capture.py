@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any, Tuple
+from typing import Any, NamedTuple, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,14 @@ from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.timing import step_ms
 
 
-def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Trace, np.ndarray]:
+class Capture(NamedTuple):
+    """The trace of some steps, and the ms of as many that ran untraced, (steps,)."""
+
+    trace: Trace
+    untraced_ms: np.ndarray
+
+
+def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Capture:
     """Time and trace `step`.
 
     Args:
@@ -22,13 +29,10 @@ def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Tra
         batch: inputs and labels, reused for every step.
         steps: steps to time without a trace, then as many with.
 
-    Returns:
-        The trace, and (steps,) ms of the steps that ran untraced.
-
     Raises:
         RunError: the profiler is in use already or wrote no trace.
     """
-    untraced = step_ms(step, batch, steps)
+    untraced_ms = step_ms(step, batch, steps)
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
     with tempfile.TemporaryDirectory(prefix="elastictrainer-trace-") as folder:
         try:
@@ -44,4 +48,4 @@ def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Tuple[Tra
         resident.give_back()  # of ViT's steps 0.2 GB of events, and as much again where they are read
         trace = read_trace(written[-1])
     resident.give_back()
-    return trace, untraced
+    return Capture(trace, untraced_ms)

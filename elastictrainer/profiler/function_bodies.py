@@ -175,32 +175,37 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
         known: names of the graph's own ops; events charged to these stay.
         bodies: calling op to what the ops in its function are charged to, in graph order.
     """
-    lost = np.flatnonzero(charge_to(trace.ops, known) < 0)
-    # Events of no op of the graph are inside functions; a loop's body is numbered when it is taken apart.
-    lost_names = [_LOWERED.sub(r"/\1/", trace.ops[k]) for k in lost]
-    # By event name: the names in functions that it may be of, and what these are charged to.
-    matches: Dict[int, List[Tuple[str, str]]] = {int(k): [] for k in lost}
-    for body in bodies.values():
-        inside = list(body)
-        for k, at in zip(matches, charge_to(lost_names, inside)):
-            if at >= 0:
-                matches[k].append((inside[at], body[inside[at]]))
     places = list(dict.fromkeys(place for body in bodies.values() for place in body.values()))
-    number = {place: len(trace.ops) + k for k, place in enumerate(places)}
-    lines = [(start, end, op.copy()) for start, end, op in trace.lines]
-    for k, found in matches.items():
-        # A body that has the op itself is a better match than one that has the loop around it.
-        longest = max((len(name) for name, _ in found), default=0)
-        owners = [number[place] for name, place in found if len(name) == longest]
-        if not owners:
-            continue
+    op_of = {place: len(trace.ops) + k for k, place in enumerate(places)}
+    lines = [line._replace(op=line.op.copy()) for line in trace.lines]
+    for k, owners in _owners(trace.ops, known, bodies).items():
         events = sorted(
-            (start[i], line, i)
-            for line, (start, _, op) in enumerate(trace.lines)
-            for i in np.flatnonzero(op == k)
+            (line.start[i], number, i)
+            for number, line in enumerate(trace.lines)
+            for i in np.flatnonzero(line.op == k)
         )
         for step_start, step_end in trace.steps:
             of_step = [event for event in events if step_start <= event[0] < step_end]
-            for rank, (_, line, i) in enumerate(of_step):
-                lines[line][2][i] = owners[rank * len(owners) // len(of_step)]
+            for rank, (_, number, i) in enumerate(of_step):
+                lines[number].op[i] = op_of[owners[rank * len(owners) // len(of_step)]]
     return Trace(trace.steps, (*trace.ops, *places), lines)
+
+
+def _owners(traced: Sequence[str], known: Sequence[str], bodies: Bodies) -> Dict[int, List[str]]:
+    """Return, for each traced op inside functions, what its events may be charged to, in order of calls."""
+    lost = np.flatnonzero(charge_to(traced, known) < 0)
+    # Events of no op of the graph are inside functions; a loop's body is numbered when it is taken apart.
+    names = [_LOWERED.sub(r"/\1/", traced[k]) for k in lost]
+    matches: List[List[Tuple[int, str]]] = [[] for _ in lost]  # length of the matching name; its charge
+    for body in bodies.values():
+        inside = list(body)
+        for found, at in zip(matches, charge_to(names, inside)):
+            if at >= 0:
+                found.append((len(inside[at]), body[inside[at]]))
+    owners = {}
+    for k, found in zip(lost.tolist(), matches):
+        # A body that has the op itself is a better match than one that has the loop around it.
+        if found:
+            longest, _ = max(found)
+            owners[k] = [place for length, place in found if length == longest]
+    return owners

@@ -41,29 +41,21 @@ def held_memory(
         batch: examples of a minibatch: the first dimension where a shape does not tell.
         read_by_calls: of a backward call by name, for each input the tensors whose gradients need it.
     """
-    position = {op.name: k for k, op in enumerate(operations)}
-    depth: List[int] = []
-    for op in operations:
-        before = [position[t.op.name] for t in op.inputs] + [position[c.name] for c in op.control_inputs]
-        # The graph's output waits for an op that is made after it.
-        depth.append(1 + max((depth[k] for k in before if k < len(depth)), default=0))
-    read = [  # (tensor, the gradients that it is for, depth of the op that reads it)
-        (tensor, wanted, depth[k])
-        for k, (op, charge) in enumerate(zip(operations, charges))
-        if charge.kind == BACKWARD
-        for tensor, wanted in zip(op.inputs, read_by_calls.get(op.name, [charge.members] * len(op.inputs)))
-    ]
+    depth = _depths(operations)
+    backward = [(op, charge) for op, charge in zip(operations, charges) if charge.kind == BACKWARD]
     # The forward pass ends where the last forward result is made that a backward op reads.
-    is_backward = {op.name for op, charge in zip(operations, charges) if charge.kind == BACKWARD}
-    ends = max((depth[position[t.op.name]] for t, _, _ in read if t.op.name not in is_backward), default=0)
+    names = {op.name for op, _ in backward}
+    read = (tensor.op.name for op, _ in backward for tensor in op.inputs)
+    ends = max((depth[name] for name in read if name not in names), default=0)
     wanted_by: Dict[Tuple[str, int], int] = defaultdict(int)
     tensors: Dict[Tuple[str, int], Any] = {}
-    for tensor, wanted, at in read:
-        # Held: made before that end, read behind it. An alias counts as the tensor that has the memory.
-        if at > ends >= depth[position[tensor.op.name]]:
-            tensor = _owner(tensor)
-            wanted_by[key_of(tensor)] |= wanted
-            tensors[key_of(tensor)] = tensor
+    for op, charge in backward:
+        for tensor, wanted in zip(op.inputs, read_by_calls.get(op.name, [charge.members] * len(op.inputs))):
+            # Held: made before that end, read behind it. An alias counts as the tensor that has the memory.
+            if depth[op.name] > ends >= depth[tensor.op.name]:
+                tensor = _owner(tensor)
+                wanted_by[key_of(tensor)] |= wanted
+                tensors[key_of(tensor)] = tensor
     sizes: Dict[int, float] = defaultdict(float)
     unknown = 0
     for key, wanted in wanted_by.items():
@@ -75,6 +67,16 @@ def held_memory(
         0 if charge.kind == FORWARD else charge.members for charge in charges if charge.kind != NEVER
     )
     return Held(dict(sizes), dict(ops), _most_of_forward(operations, charges, batch), unknown)
+
+
+def _depths(operations: Sequence[Any]) -> Dict[str, int]:
+    """Return, by the name of an op, how many ops run one after the other up to it."""
+    depths: Dict[str, int] = {}
+    for op in operations:
+        before = [tensor.op.name for tensor in op.inputs] + [other.name for other in op.control_inputs]
+        # The graph's output waits for an op that is made after it, and has no depth yet.
+        depths[op.name] = 1 + max((depths[name] for name in before if name in depths), default=0)
+    return depths
 
 
 def _most_of_forward(operations: Sequence[Any], charges: Sequence[Charge], batch: int) -> float:

@@ -1,6 +1,6 @@
 """The time model: what a training step costs under a selection of tensors. NumPy only."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
@@ -43,8 +43,6 @@ class Profile:
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
         reuse: the costs of cached activations; None where they were not measured.
         memory: the memory of a step; None in a profile without that.
-        uses_cache: activations were cached before, and a step begins by reading them. All times of selections
-            are then those of such a cached step.
         metadata: model, device, and the share of the time that could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """
@@ -62,7 +60,6 @@ class Profile:
     flops: Optional[CostGroups] = None
     reuse: Optional[ReuseCosts] = None
     memory: Optional[StepMemory] = None
-    uses_cache: bool = False
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
 
@@ -109,17 +106,18 @@ class Profile:
 
     @cached_property
     def with_cache(self) -> "Profile":
-        """Return the same profile for cached steps; as it is without `reuse`."""
-        return replace(self, uses_cache=True) if self.reuse else self
+        """Return the same profile for cached steps, a CachedProfile; as it is without `reuse`."""
+        from elastictrainer.profiler.cached_profile import CachedProfile  # which extends this class
+
+        return CachedProfile(**self._attributes()) if self.reuse else self
+
+    def _attributes(self) -> Dict[str, Any]:
+        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
 
     @cached_property
     def _unfreeze_cost(self) -> CostGroups:
         """Return by how much each forward group costs more while a member is selected."""
-        unfreeze_cost = self.forward.rows(self.forward.has_members()).scaled(self.frozen_saving)
-        if self.reuse is None or not self.uses_cache:
-            return unfreeze_cost
-        once = self.reuse.once.rows(self.reuse.once.has_members())
-        return unfreeze_cost.joined(once.scaled(1 - self.frozen_saving))
+        return self.forward.rows(self.forward.has_members()).scaled(self.frozen_saving)
 
     @cached_property
     def saved_ms(self) -> np.ndarray:
@@ -137,18 +135,9 @@ class Profile:
         return saved + once.always
 
     @cached_property
-    def at_depth_ms(self) -> np.ndarray:
-        """Return (N,) ms that reading the cache costs a step whose earliest tensor is this one.
-
-        No more than it saves: work that does not pay is done in every step.
-        """
-        if self.reuse is None or not self.uses_cache:
-            return np.zeros(len(self))
-        # The rest of a step, behind the cut, runs with cold caches: longer by the share `slower`.
-        saved = self.saved_ms
-        alone_ms = np.where(self.connected, replace(self, uses_cache=False).alone_ms, saved)
-        slower_ms = self.reuse.slower * np.maximum(0.0, alone_ms - saved)
-        return np.minimum(self.reuse.cache_read_ms + slower_ms, saved)
+    def reading_ms(self) -> np.ndarray:
+        """Return (N,) ms that reading the cache costs a step whose earliest tensor is this one: none here."""
+        return np.zeros(len(self))
 
     @cached_property
     def shared(self) -> CostGroups:
@@ -186,8 +175,7 @@ class Profile:
     @cached_property
     def forward_ms(self) -> float:
         """Return the ms of every step, whatever is selected: the forward pass with all of it frozen."""
-        done_ms = self.reuse.once.always if self.reuse is not None and self.uses_cache else 0.0
-        return float(self.forward.amount.sum() - self._unfreeze_cost.amount.sum() - done_ms)
+        return float(self.forward.amount.sum() - self._unfreeze_cost.amount.sum())
 
     @property
     def forward_share(self) -> float:
@@ -204,7 +192,7 @@ class Profile:
     @cached_property
     def alone_ms(self) -> np.ndarray:
         """Return (N,) ms: a step that trains this tensor only; infinite where it cannot be trained."""
-        alone = self.forward_ms + self.t_dw + self.shared.amount_per_tensor() + self.at_depth_ms
+        alone = self.forward_ms + self.t_dw + self.shared.amount_per_tensor() + self.reading_ms
         return np.where(self.connected, alone, np.inf)
 
     @property
@@ -234,40 +222,30 @@ class Profile:
             + self.dw.active_amount(mask)
             + self.shared.active_amount(mask)
             + float(self.t_update[mask].sum())
-            + self._depth_ms(mask)
+            + self._reading_ms_of(mask)
         )
 
     def _earliest(self, mask: np.ndarray) -> int:
         """Return the index of the tensor of `mask` (N,) bool that is nearest the input."""
         return int(self.order[self._place[mask].max()])
 
-    def _depth_ms(self, mask: np.ndarray) -> float:
-        """Return `at_depth_ms` of the earliest tensor of `mask` (N,) bool; 0 where it is empty."""
-        return float(self.at_depth_ms[self._earliest(mask)]) if mask.any() else 0.0
+    def _reading_ms_of(self, mask: np.ndarray) -> float:
+        """Return `reading_ms` of the earliest tensor of `mask` (N,) bool; 0 where it is empty."""
+        return float(self.reading_ms[self._earliest(mask)]) if mask.any() else 0.0
 
     def is_earlier(self, mask: np.ndarray) -> np.ndarray:
         """Return (N,) bool: the tensors nearer the input than all of `mask` (N,) bool."""
         return np.asarray(self._place > self._place[mask].max(initial=-1))
 
-    def earlier_cost_ms(self, mask: np.ndarray) -> np.ndarray:
-        """Return (N,) ms by which `at_depth_ms` of a step rises where a tensor joins `mask` (N,) bool."""
-        return np.where(self.is_earlier(mask), self.at_depth_ms - self._depth_ms(mask), 0.0)
+    def added_reading_ms(self, mask: np.ndarray) -> np.ndarray:
+        """Return (N,) ms by which reading costs a step more where a tensor joins `mask` (N,) bool."""
+        return np.where(self.is_earlier(mask), self.reading_ms - self._reading_ms_of(mask), 0.0)
 
     def cache_write_time(self, mask: Mask) -> float:
         """Predict the ms to compute and cache a minibatch's activations under `mask`; needs `reuse`."""
         assert self.reuse is not None
         earliest = self._earliest(self.as_mask(mask))
         return float(self.saved_ms[earliest] + self.reuse.cache_write_ms[earliest])
-
-    def cached_step_time(self, mask: Mask) -> float:
-        """Predict the ms of a cached step under `mask`; needs `reuse`."""
-        return self.with_cache.step_time(mask)
-
-    def cached_step_flops(self, mask: Mask) -> Optional[float]:
-        """Predict the floating point operations of a cached step; None where the profile has no count."""
-        assert self.reuse is not None
-        once, flops = self.reuse.once_flops, self.step_flops(mask)
-        return flops and flops - float(once.amount.sum()) + once.active_amount(self.as_mask(mask))
 
     def step_flops(self, mask: Mask) -> Optional[float]:
         """Predict the floating point operations of a step under `mask` (N,) bool; None where the profile has

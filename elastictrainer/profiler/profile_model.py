@@ -8,14 +8,13 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler import calibration
-from elastictrainer.profiler.capture import capture
+from elastictrainer.profiler.capture import Capture, capture
 from elastictrainer.profiler.charging import profile_from_trace
 from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.memory_profile import measured_steps, step_memory, variable_bytes
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.validation import validate_profile
 from elastictrainer.profiler.xla import refuse_compiled
-from elastictrainer.profiler.xplane import Trace
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled import require_trainable
@@ -85,17 +84,11 @@ def profile_model(
     optimizers.build(optimizer, variables)
     objective = loss if isinstance(loss, Objective) else Objective(model, loss)
     state = [*variables, *optimizers.variables_of(optimizer)]
-    undone = state if undo else []
-    step = CompiledStep(objective, optimizer, variables, metrics, undone=undone)
+    step = CompiledStep(objective, optimizer, variables, metrics, undone=state if undo else [])
     with measured_steps(copied=0 if undo else variable_bytes(state)) as measured:
         began = time.perf_counter()
         step.trace(*batch)
-        refuse_compiled(step.graph, step.handles, [name_of(v) for v in variables])
-        connected = np.array([g is not None for g in step.gradients])
-        if not connected.any():
-            raise UsageError(
-                "the loss depends on no trainable tensor of the model: there is no gradient to profile."
-            )
+        _require_profilable(step)
         with preserve_variables([*step.state(), *state]):
             step(*batch).numpy()
             graph_s = time.perf_counter() - began
@@ -105,12 +98,17 @@ def profile_model(
         steps = min(steps, _LEAST_STEPS)  # the events of a step of ViT take 0.1 GB while they are read
     with preserve_variables([*step.state(), *state]):
         warmed = warm_up(step, batch, warmup_steps)
-        if np.isfinite(ends):  # a capture makes each step twice
-            fitting = _SHARE_OF_CAPTURES * (ends - time.perf_counter()) / (2e-3 * step_ms(step, batch, 1)[0])
+        if np.isfinite(ends):
+            capture_ms = 1e3 * _SHARE_OF_CAPTURES * (ends - time.perf_counter())
+            fitting = capture_ms / (2 * step_ms(step, batch, 1)[0])  # a capture makes each step twice
             steps = int(np.clip(fitting, _LEAST_STEPS, steps))
-        trace, untraced = _quietest_capture(step, batch, steps, ends)
-        profile = profile_from_trace(step, trace, float(np.median(untraced)))
+        captured = _quietest_capture(step, batch, steps, ends)
+        profile = profile_from_trace(step, captured.trace, _typical_ms(captured))
         profile.memory = step_memory(step, batch, measured)
+        if training_steps is not None:
+            calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * profile.full_ms)
+        # Steps of selections have slots: where steps are to undo theirs, there is no memory to time others.
+        calibrates = not undo and time.perf_counter() <= ends
         profile.metadata = {
             **(metadata or {}),
             **profile.metadata,
@@ -119,18 +117,14 @@ def profile_model(
             "graph_ms": 1e3 * graph_s,  # to build the full step and to run it for the first time
             "warmup_steps": warmed,
             "traced_steps": steps,
+            "calibration_seconds": calibrate_s if calibrates else 0.0,
         }
-        if training_steps is not None:
-            calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * profile.full_ms)
-        # Steps of selections have slots: where steps are to undo theirs, there is no memory to time others.
-        if undo or time.perf_counter() > ends:
-            profile.metadata["calibration_seconds"] = 0.0
+        if not calibrates:
             return profile
-        profile.metadata["calibration_seconds"] = calibrate_s
         compiled = CompiledSteps(objective, optimizer, metrics, size=3)
         masks = [calibration.cheapest(profile), calibration.earliest(profile)]
         ratios = ratios_to_full(
-            compiled.get, masks, connected, batch, seconds=calibrate_s, warmup=warmup_steps
+            compiled.get, masks, profile.connected, batch, seconds=calibrate_s, warmup=warmup_steps
         )
         profile = calibration.calibrated(profile, *ratios)
         if validate:
@@ -138,9 +132,16 @@ def profile_model(
     return profile
 
 
-def _quietest_capture(
-    step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float
-) -> Tuple[Trace, np.ndarray]:
+def _require_profilable(step: CompiledStep) -> None:
+    """Raise UsageError where XLA hides the ops of a traced step, or the loss depends on no tensor."""
+    refuse_compiled(step.graph, step.handles, [name_of(v) for v in step.variables])
+    if all(gradient is None for gradient in step.gradients):
+        raise UsageError(
+            "the loss depends on no trainable tensor of the model: there is no gradient to profile."
+        )
+
+
+def _quietest_capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float) -> Capture:
     """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds
     time.
 
@@ -149,7 +150,11 @@ def _quietest_capture(
     captures = [capture(step, batch, steps)]
     while len(captures) < _MOST_CAPTURES and time.perf_counter() < ends:
         captures.append(capture(step, batch, steps))
-        medians = sorted(float(np.median(untraced)) for _, untraced in captures)
-        if medians[1] <= _AGREEMENT * medians[0]:
+        fastest, second, *_ = sorted(map(_typical_ms, captures))
+        if second <= _AGREEMENT * fastest:
             break
-    return min(captures, key=lambda captured: float(np.median(captured[1])))
+    return min(captures, key=_typical_ms)
+
+
+def _typical_ms(captured: Capture) -> float:
+    return float(np.median(captured.untraced_ms))

@@ -43,7 +43,8 @@ def refuse_compiled(graph: tf.Graph, handles: Sequence[Any], names: Sequence[str
         if function.signature.name not in compiled:
             inside = {name for node in function.node_def for name in called(node)}
             refused.update(dict.fromkeys(inside & compiled, ()))
-    for name, inputs in refused.items():
+    if refused:
+        name, inputs = next(iter(refused.items()))
         name_of = {handle.name: tensor for handle, tensor in zip(handles, names) if handle is not None}
         tensors = sorted({name_of[s.name] for s in map(_source, inputs) if s.name in name_of})
         raise UsageError(

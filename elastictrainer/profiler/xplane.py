@@ -3,20 +3,28 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from elastictrainer.errors import RunError
 
 STEP_EVENT = "elastictrainer_step"
-_STEP = -1  # the index of its marker, which is no op
+_STEP = -1  # in place of an op's number: the event marks a step
 # An op's event is "scope/op_name:OpType"; the executor's events have no colon, or a blank after it.
 _OP_EVENT = re.compile(r"^([A-Za-z0-9_.\\/>-]+):([A-Za-z_]\w*)$")
 # An op that may return before its work is done, such as a call of what XLA compiled, has this event, named in
 # a stat.
 _ASYNC_EVENT = "ExecutorState::ProcessAsync::Start"
 _REWRITTEN = re.compile(r"^(.*/)ArithmeticOptimizer/(\w+)$")
+
+
+class Events(NamedTuple):
+    """E op events: (E,) start and end in ns, and the op's number."""
+
+    start: np.ndarray
+    end: np.ndarray
+    op: np.ndarray
 
 
 @dataclass
@@ -26,13 +34,12 @@ class Trace:
     Attributes:
         steps: (K, 2) start and end of each step, in ns.
         ops: the M distinct traced op names.
-        lines: one entry per host thread and per GPU stream: start (E,), end (E,) in ns, and op index (E,) of
-            its events.
+        lines: the events of each host thread and GPU stream; an op's number is its place in `ops`.
     """
 
     steps: np.ndarray
     ops: Tuple[str, ...]
-    lines: List[Tuple[np.ndarray, np.ndarray, np.ndarray]]
+    lines: List[Events]
 
 
 def read_trace(path: Union[str, Path]) -> Trace:
@@ -53,7 +60,7 @@ def read_trace(path: Union[str, Path]) -> Trace:
     except (DecodeError, SystemError) as error:  # protobuf 3 raises the latter for damaged text
         raise RunError(f"{path} is no profiler trace ({error}).") from None
 
-    index = {STEP_EVENT: _STEP}
+    index: Dict[str, int] = {}
     host: List[np.ndarray] = []
     kernels: List[np.ndarray] = []
     for plane in space.planes:
@@ -69,21 +76,20 @@ def read_trace(path: Union[str, Path]) -> Trace:
     # On the host an op of a GPU is its launch alone: its kernels have its time.
     no_work = [_STEP, *(number for table in kernels for number in table[:, 0])]
     tables = [table[~np.isin(table[:, 0], no_work)] for table in host] + kernels
-    lines = [(table[:, 1], table[:, 2], table[:, 0].astype(np.int64)) for table in tables if len(table)]
-    return Trace(steps[np.argsort(steps[:, 1]), 1:], tuple(index)[1:], lines)
+    lines = [Events(table[:, 1], table[:, 2], table[:, 0].astype(np.int64)) for table in tables if len(table)]
+    return Trace(steps[np.argsort(steps[:, 1]), 1:], tuple(index), lines)
 
 
 def _table(
     plane: Any, line: Any, name_of: Callable[[Any, Any], Optional[str]], index: Dict[str, int]
 ) -> np.ndarray:
     """Return (E, 3) number in `index`, start and end in ns of a line's events; new names are added to it."""
-    named = ((name_of(plane, event), event) for event in line.events)
-    # The marker of a step is in front of the ops and has no number of theirs.
-    events = [
-        (index.setdefault(name, len(index) - 1), event.offset_ps, event.duration_ps)
-        for name, event in named
-        if name is not None
-    ]
+    events = []
+    for event in line.events:
+        name = name_of(plane, event)
+        if name is not None:
+            number = _STEP if name == STEP_EVENT else index.setdefault(name, len(index))
+            events.append((number, event.offset_ps, event.duration_ps))
     table = np.array(events, np.float64).reshape(-1, 3)
     table[:, 1] = line.timestamp_ns + table[:, 1] / 1e3
     table[:, 2] = table[:, 1] + table[:, 2] / 1e3
@@ -114,15 +120,13 @@ def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
     return None
 
 
-def innermost(start: np.ndarray, end: np.ndarray, op: np.ndarray) -> np.ndarray:
-    """Cut one thread's nested events into disjoint pieces, each owned by the innermost event.
-
-    Args:
-        start, end, op: (E,) the events of a thread, in any order.
+def innermost(events: Events) -> np.ndarray:
+    """Cut one thread's nested events, in any order, into disjoint pieces, each owned by the innermost event.
 
     Returns:
         (P, 3) start, end and op of the pieces, in time order.
     """
+    start, end, op = events
     pieces: List[Tuple[float, float, int]] = []
     open_events: List[Tuple[float, int]] = []  # (end, op), the innermost last
     now = -np.inf
@@ -156,7 +160,7 @@ def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
     Returns:
         (K, M) ms: each op's share of each step; and (K,) ms: the step's time with no op before or after it.
     """
-    pieces = np.concatenate([np.zeros((0, 3)), *(innermost(*line) for line in trace.lines)])
+    pieces = np.concatenate([np.zeros((0, 3)), *map(innermost, trace.lines)])
     shares = np.zeros((len(trace.steps), len(trace.ops)))
     outside = (trace.steps[:, 1] - trace.steps[:, 0]) / 1e6
     for k, (step_start, step_end) in enumerate(trace.steps):

@@ -22,6 +22,34 @@ from elastictrainer.steps.tensor_kinds import head_mask
 Batch = Tuple[Any, Any]
 Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
 
+OWN_METRICS = ("update", "weight-magnitude")  # they need more, or less, than a minibatch's gradients
+METRICS: Dict[str, Metric] = {}  # the others, see `register`
+
+
+def register(name: str) -> Callable[[Metric], Metric]:
+    """Register a user's metric: from a probe minibatch's gradients and the variables to (N,) scores.
+
+    A tensor that matters more must score higher. An elastic scheme uses the metric as `Elastic(name)`.
+    """
+
+    def add(metric: Metric) -> Metric:
+        METRICS[name] = metric
+        return metric
+
+    return add
+
+
+@register("grad-magnitude")
+def _gradient_sizes(gradients: List[tf.Tensor], variables: List[tf.Variable]) -> tf.Tensor:
+    return tf.stack([tf.reduce_sum(tf.abs(g)) for g in gradients])
+
+
+def _weight_sizes(model: tf.keras.Model) -> np.ndarray:
+    """Return (N,) sum |w|; a new head has no weights yet, and counts as the largest tensor."""
+    sizes = np.array([float(tf.reduce_sum(tf.abs(v))) for v in model.trainable_variables])
+    sizes[head_mask(model)] = sizes.max(initial=0.0)
+    return sizes
+
 
 class ImportanceEvaluator:
     """Scores every trainable tensor on probe minibatches, and leaves model and optimizer as they were."""
@@ -50,8 +78,8 @@ class ImportanceEvaluator:
         Raises:
             UsageError: unknown metric.
         """
-        if metric not in METRICS:
-            raise unknown("importance metric", metric, METRICS)
+        if metric not in (*OWN_METRICS, *METRICS):
+            raise unknown("importance metric", metric, [*OWN_METRICS, *METRICS])
         self.objective = objective
         self.optimizer = optimizer
         self.metric = metric
@@ -61,11 +89,11 @@ class ImportanceEvaluator:
 
     def release(self) -> None:
         """Free the graphs; the next minibatch builds them again."""
-        self._sparing_step: Optional[CompiledStep] = None
-        self._stored: Optional[StoredValues] = None
+        self._undoing_step: Optional[CompiledStep] = None  # in place of the training's full step
+        self._stored: Optional[StoredValues] = None  # the weights as they were; None: they are in memory
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
-        self._of_update = tf.function(self._update_scores, reduce_retracing=True)
+        self._products = tf.function(self._update_products, reduce_retracing=True)
 
     def __call__(self, batches: Iterable[Batch], folder: Optional[Path] = None) -> np.ndarray:
         """Score each trainable tensor.
@@ -88,8 +116,7 @@ class ImportanceEvaluator:
             RunError: a value that is not finite.
         """
         variables = self._variables()
-        score = METRICS[self.metric]
-        if score is None:
+        if self.metric == "weight-magnitude":
             return _weight_sizes(self.objective.model)
         build(self.optimizer, variables)
         batches = iter(batches)
@@ -106,13 +133,24 @@ class ImportanceEvaluator:
                 before = restore()  # each minibatch is scored from the same weights and slots
                 if not self._momentum:
                     reset_slots(self.optimizer, variables)
-                total += score(self, x, y, before)
+                total += self._score(x, y, before)
         if not np.all(np.isfinite(total)):
             name = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
             raise RunError(
                 f"the importance of {name} is not finite: the loss diverged. Lower --learning-rate."
             )
         return total
+
+    def _score(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
+        """Return (N,) of a minibatch; the weights are `before`, or in a file if that is empty."""
+        if self.metric != "update":
+            return np.asarray(METRICS[self.metric](self._gradients(x, y), self._variables()), np.float64)
+        float(self._full_step()(x, y))
+        undoing = self._undoing_step is not None
+        if undoing:
+            resident.give_back()
+        with optimised(int(undoing)):  # an optimised graph holds less
+            return self._products(x, y, before).numpy()
 
     def _variables(self) -> List[tf.Variable]:
         return list(self.objective.model.trainable_variables)
@@ -133,7 +171,7 @@ class ImportanceEvaluator:
         and `_weight_before` reads one by one.
         """
         variables, slots = self._variables(), variables_of(self.optimizer)
-        self._sparing_step = CompiledStep(
+        self._undoing_step = CompiledStep(
             self.objective, self.optimizer, variables, self._steps.metrics, undone=slots
         )
         weights = {id(v) for v in tf_variables(variables)}
@@ -152,7 +190,7 @@ class ImportanceEvaluator:
             yield restore_both
 
     def _full_step(self) -> CompiledStep:
-        return self._sparing_step or self._steps.get(np.ones(len(self._variables()), bool))
+        return self._undoing_step or self._steps.get(np.ones(len(self._variables()), bool))
 
     def _changed_by(self, x: Any, y: Any) -> List[tf.Variable]:
         """Return every variable that scoring on minibatch (x, y) may change."""
@@ -164,7 +202,7 @@ class ImportanceEvaluator:
 
     def _dense_gradients(self, x: Any, y: Any) -> List[tf.Tensor]:
         variables = self._variables()
-        gradients = self._of_full_step(x, y)
+        gradients = self._gradients_of_full_step(x, y)
         if gradients is None:
             _, _, gradients = self.objective.gradients(x, y, variables)
         return [
@@ -172,15 +210,16 @@ class ImportanceEvaluator:
         ]
 
     @tf.autograph.experimental.do_not_convert
-    def _of_full_step(self, x: Any, y: Any) -> Optional[List[Any]]:
+    def _gradients_of_full_step(self, x: Any, y: Any) -> Optional[List[Any]]:
         """Return the gradients that the full step's graph computes; None where there is none yet."""
-        full = self._sparing_step or self._steps.full_if_compiled()
+        full = self._undoing_step or self._steps.full_if_compiled()
         others = full.divided() if full is not None else None
         return others.gradients(x, y) if others is not None else None
 
-    def _update_scores(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
-        # I_i = -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, or in a file if there is none; the
-        # variables hold w + dw.
+    def _update_products(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
+        """Return (N,) -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, or in a file if that is
+        empty; the variables hold w + dw, as a training step made it.
+        """
         # An update is made when its gradient is there: all of them at once would take as much as the weights.
         # Added up in double precision: the products of a large tensor's elements differ by orders of
         # magnitude. One tensor is returned: TensorFlow 2.15 leaks 48 bytes for each that it hands to Python.
@@ -198,45 +237,3 @@ class ImportanceEvaluator:
     def _weight_before(self, number: int) -> np.ndarray:
         assert self._stored is not None
         return self._stored.read(number)
-
-
-def _by_update(scorer: ImportanceEvaluator, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
-    """Return (N,) -<gradient at w + dw, dw>, `before` being w; a training step makes dw."""
-    float(scorer._full_step()(x, y))
-    sparing = scorer._sparing_step is not None
-    if sparing:
-        resident.give_back()
-    with optimised(int(sparing)):  # an optimised graph holds less
-        return scorer._of_update(x, y, before).numpy()
-
-
-def _weight_sizes(model: tf.keras.Model) -> np.ndarray:
-    """Return (N,) sum |w|; a new head has no weights yet, and counts as the largest tensor."""
-    sizes = np.array([float(tf.reduce_sum(tf.abs(v))) for v in model.trainable_variables])
-    sizes[head_mask(model)] = sizes.max(initial=0.0)
-    return sizes
-
-
-# How each metric scores a minibatch (see `_by_update`); None: it needs none (see `_weight_sizes`).
-METRICS: Dict[str, Optional[Callable[..., Any]]] = {"update": _by_update, "weight-magnitude": None}
-
-
-def register(name: str) -> Callable[[Metric], Metric]:
-    """Register a user's metric: from a probe minibatch's gradients and the variables to (N,) scores.
-
-    A tensor that matters more must score higher. An elastic scheme uses the metric as `Elastic(name)`.
-    """
-
-    def add(metric: Metric) -> Metric:
-        def scores(scorer: ImportanceEvaluator, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
-            return np.asarray(metric(scorer._gradients(x, y), scorer._variables()), np.float64)
-
-        METRICS[name] = scores
-        return metric
-
-    return add
-
-
-@register("grad-magnitude")
-def _gradient_sizes(gradients: List[tf.Tensor], variables: List[tf.Variable]) -> tf.Tensor:
-    return tf.stack([tf.reduce_sum(tf.abs(g)) for g in gradients])

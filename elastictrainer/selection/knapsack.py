@@ -1,6 +1,6 @@
 """The knapsack on the paper's chain of tensors. NumPy only."""
 
-from typing import Any, List, Tuple
+from typing import Any, List
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,14 @@ def solve_chain(
     shifted = np.empty(resolution + 1)
     passed: List[int] = []
     decisions: List[NDArray[Any]] = []
-    # Importance, earliest tensor, cells left, items before it.
-    champion: Tuple[float, int, int, int] = (0.0, -1, 0, 0)
+    # Of the best selection so far: importance, earliest tensor, cells and passed tensors left for the others.
+    most, earliest, cells_left, others = 0.0, -1, 0, 0
     for d in np.flatnonzero(importance > 0):
         left = int(np.floor((budget - to_depth[d]) / unit + 1e-9)) - int(cells[d])
         if left >= 0:
             reached = importance[d] + best[left]
-            if reached > champion[0]:
-                champion = (reached, int(d), left, len(passed))
+            if reached > most:
+                most, earliest, cells_left, others = reached, int(d), left, len(passed)
         cost = int(cells[d])
         if cost > resolution:
             continue
@@ -55,13 +55,12 @@ def solve_chain(
         np.copyto(best, shifted, where=taken)
         passed.append(d)
         decisions.append(np.packbits(taken))
-    _, earliest, left, items = champion
     if earliest < 0:
         return mask
     # Walk the choices back from the cells that were left for the tensors before the earliest one.
     mask[earliest] = True
-    for item in range(items - 1, -1, -1):
-        if decisions[item][left >> 3] >> (7 - (left & 7)) & 1:
+    for item in range(others - 1, -1, -1):
+        if decisions[item][cells_left >> 3] >> (7 - (cells_left & 7)) & 1:
             mask[passed[item]] = True
-            left -= int(cells[passed[item]])
+            cells_left -= int(cells[passed[item]])
     return mask

@@ -65,17 +65,20 @@ def make_plan(
         interval: epochs between two selections, as the user asks; None: by the rule above.
         by_clock: the clock ends the run, and `epochs` does not count.
     """
-    if interval or not cached or profile is None:
+    # An epoch costs about a forward pass, by the rule above: this many fit into the run's time.
+    fitting = None if profile is None else full_epochs / profile.forward_share
+    if interval or not cached or fitting is None:
         count = max(1, round(epochs / (interval or PLAIN_INTERVAL)))
     else:
-        # An epoch costs about a forward pass, by the rule above: this many fit into the run's time.
-        count = max(1, min(_MOST_INTERVALS, round(full_epochs / profile.forward_share / MOST_EPOCHS)))
+        count = max(1, min(_MOST_INTERVALS, round(fitting / MOST_EPOCHS)))
         if not by_clock:
             count = min(count, max(1, epochs // 2))  # one epoch would never read its cache
-    epochs_per_interval = epochs / count
-    if by_clock:
-        fitting = full_epochs / profile.forward_share / count if profile is not None else MOST_EPOCHS
-        epochs_per_interval = min(MOST_EPOCHS, max(FEWEST_EPOCHS, fitting))
+    if not by_clock:
+        epochs_per_interval = epochs / count
+    elif fitting is None:
+        epochs_per_interval = MOST_EPOCHS
+    else:
+        epochs_per_interval = min(MOST_EPOCHS, max(FEWEST_EPOCHS, fitting / count))
     return Plan([k / count for k in range(count)], epochs_per_interval, steps_per_epoch)
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, Solver, choose
+from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, Solver, select_with_fallback
 
 Log = Callable[[Dict[str, Any]], None]  # takes the record of a selection or of an interval
 
@@ -178,7 +178,9 @@ class ElasticPolicy(Policy):
         possible = self._profile.with_cache if cached else self._profile
         # A target that no step can meet is no error here: late in a run by the clock little time is left.
         target = float(np.clip(target, possible.rho_min, 1.0))
-        mask, exception = choose(possible, importance, target, self._solver, previous, self._memory)
+        mask, exception = select_with_fallback(
+            possible, importance, target, self._solver, previous, self._memory
+        )
         step_ms = possible.step_time(mask)
         self.mask = mask
         self._record = {

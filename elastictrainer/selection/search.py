@@ -1,6 +1,6 @@
 """A search for the selection of most importance that a step has time and memory for. NumPy only."""
 
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,7 @@ class Search:
         order = self._profile.order
         to_depth = np.cumsum(self._shared[k].amount_at_first_member(order)[order])
         if k == 0:  # that of time
-            to_depth += self._profile.at_depth_ms[order] / self._time_ms
+            to_depth += self._profile.reading_ms[order] / self._time_ms
         ranked = np.where(self._useful, self._importance, 0.0)[order]
         mask = np.zeros(len(order), bool)
         mask[order] = solve_chain(self._alone[k][order], to_depth, ranked, 1.0, resolution)
@@ -89,17 +89,16 @@ class Search:
         cost[0] = (self._profile.step_time(mask) - self._profile.forward_ms) / self._time_ms
         return np.asarray(cost)
 
-    def _filled(self, mask: NDArray[Any], but: int = -1) -> NDArray[Any]:
-        """Add tensors that fit, most importance for its share of the budgets first; not tensor `but`."""
+    def _filled(self, mask: NDArray[Any], addable: Union[bool, NDArray[Any]] = True) -> NDArray[Any]:
+        """Add tensors that fit, of those `addable`, most importance for its share of the budgets first."""
         given, mask = mask, mask.copy()
-        allowed = self._useful & (np.arange(len(mask)) != but)
         # A tensor costs what it takes alone, and the groups that no selected tensor has started yet.
         new = np.stack([part.rows(~part.active_groups(mask)).amount_per_tensor() for part in self._shared])
-        deeper = self._profile.earlier_cost_ms(mask) / self._time_ms
-        adds, starts = self._alone + new, new.any(axis=0) | (deeper != 0)
-        adds[0] += deeper
+        reading = self._profile.added_reading_ms(mask) / self._time_ms
+        adds, starts = self._alone + new, new.any(axis=0) | (reading != 0)
+        adds[0] += reading
         left = 1 - self._cost(mask)
-        fitting = np.flatnonzero(allowed & ~mask & (adds <= left[:, None]).all(axis=0))
+        fitting = np.flatnonzero(self._useful & addable & ~mask & (adds <= left[:, None]).all(axis=0))
         density = self._importance / np.maximum(adds.sum(axis=0), 1e-12)
         # First those that leave the costs of the others as they are, then one that does not.
         for i in fitting[np.lexsort((-density[fitting], starts[fitting]))]:
@@ -112,16 +111,18 @@ class Search:
             mask[np.argmin(np.where(mask & ~given, self._importance, np.inf))] = False
         return mask
 
-    def _cut_down(self, mask: NDArray[Any], but: int = -1) -> NDArray[Any]:
-        """Leave out what is worth least for what it frees of an exceeded budget; tensor `but` stays."""
-        while not self.fits(mask) and mask.sum() > (but >= 0):
+    def _cut_down(self, mask: NDArray[Any], removable: Union[bool, NDArray[Any]] = True) -> NDArray[Any]:
+        """Leave out, of the tensors `removable`, what is worth least for what it frees of an exceeded
+        budget.
+        """
+        mask = mask.copy()
+        while not self.fits(mask) and (mask & removable).any():
             # A group is freed by its last selected member; what is freed beyond the excess does not count.
             last = [part.rows(part.members_in(mask) == 1).amount_per_tensor() for part in self._shared]
             over = np.maximum(self._cost(mask) - 1, 1e-9)[:, None]
             freed = np.minimum((self._alone + last) / over, 1.0)[over[:, 0] > 1e-9].sum(axis=0)
             value = self._importance / np.maximum(freed, 1e-12)
-            value[~mask | (np.arange(len(mask)) == but)] = np.inf
-            mask[np.argmin(value)] = False
+            mask[np.argmin(np.where(mask & removable, value, np.inf))] = False
         return mask
 
     def _exchanged(self, best: NDArray[Any]) -> NDArray[Any]:
@@ -138,12 +139,10 @@ class Search:
         rising = np.argsort(self._importance)
         inside, outside = rising[best[rising]], rising[(self._useful & ~best)[rising]]
         for i in outside[::-1][:few]:
-            mask = best.copy()
-            mask[i] = True
-            mask = self._cut_down(mask, i)
+            others = np.arange(len(best)) != i
+            mask = self._cut_down(best | ~others, others)
             if self.fits(mask):
                 yield self._filled(mask)
         for i in inside[:few]:
-            mask = best.copy()
-            mask[i] = False
-            yield self._filled(self._filled(mask, but=i))
+            others = np.arange(len(best)) != i
+            yield self._filled(self._filled(best & others, others))

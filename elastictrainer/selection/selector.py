@@ -131,7 +131,7 @@ def _useful(profile: Profile, importance: NDArray[Any], memory: Optional[float])
     return useful & (total <= memory)
 
 
-def choose(
+def select_with_fallback(
     profile: Profile,
     importance: NDArray[Any],
     rho: float,

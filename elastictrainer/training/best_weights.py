@@ -66,8 +66,7 @@ class BestWeights(Evaluating):
             test: the same of the test images.
             run: its folder.
             patience: end the run after so many epochs without better weights; None: never.
-            before_each: called before each minibatch of the validation part; what it raises ends that.
-            every: evaluate after so many epochs, and after the last one; None: see `Due`.
+            before_each, every: see `Evaluation`; the former is for the validation part.
         """
         super().__init__(before_each, every)
         self._validation, self._test = validation, test
@@ -78,7 +77,7 @@ class BestWeights(Evaluating):
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Evaluate where it is time to, keep the best weights, and end the run if it gets no better."""
         state = self.run_state
-        if not self._due.now(state):
+        if not self._is_due():
             return
         last = self._validate(state.progress.epoch + 1)
         assert logs is not None and self._best is not None
@@ -99,8 +98,9 @@ class BestWeights(Evaluating):
 
     def _validate(self, epoch: int) -> Validated:
         """Validate the weights after an epoch, and keep them if they are the best so far."""
-        with self._measured(self._validation) as (loss, accuracy):
-            self._last = Validated(epoch, accuracy, loss)
+        with self._evaluating():
+            score = self._score(self._validation())
+            self._last = Validated(epoch, score.accuracy, score.loss)
             if self._best is None or self._last.is_better_than(self._best):
                 self._save(self._last)
         return self._last
@@ -112,14 +112,11 @@ class BestWeights(Evaluating):
     def restore(self, state: Optional[Dict[str, Any]]) -> None:
         """Continue from a checkpoint; the best weights are those in the file, though an epoch may repeat."""
         self._last = Validated(**state) if state else None
+        self._best = read(self._run.best_path)
         workers = self.run_state.workers
-
-        def kept() -> Optional[Dict[str, Any]]:
-            found = read(self._run.best_path)
-            return asdict(found) if found else None
-
-        found = workers.broadcast(kept) if workers else kept()  # all must end after the same epoch
-        self._best = Validated(**found) if found else None
+        if workers:  # all must end after the same epoch
+            best = workers.broadcast(lambda: asdict(self._best) if self._best else None)
+            self._best = Validated(**best) if best else None
         if self._best is None and state is not None:
             LOG.info(
                 f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on"
@@ -136,13 +133,13 @@ class BestWeights(Evaluating):
             self._save(self._last)
         assert self._best is not None
         with self.run_state.watch.lap(VALIDATION), self._best_in_model():
-            loss, accuracy = self._evaluator(self._test())
+            score = self._evaluator(self._test())
         return {
             "kept_weights": self._run.best_path.name,
             "kept_epoch": self._best.epoch,
-            "accuracy": accuracy,
-            **self._evaluator.apart,
-            "loss": loss,
+            "accuracy": score.accuracy,
+            **score.old_and_new,
+            "loss": score.loss,
             "val_accuracy": self._best.accuracy,
             "val_loss": self._best.loss,
             "val_accuracy_last": self._last.accuracy,

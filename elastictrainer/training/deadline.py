@@ -5,14 +5,14 @@ import os
 import time
 from typing import Callable, Optional
 
-_TICKS = "SC_CLK_TCK"
+_IMPORTED_S = time.monotonic()
 
 
 def process_age_s() -> float:
     """Return the seconds since this process started; since this was imported where no system tells."""
     started_s = _started_s()
     if started_s is None:
-        return time.monotonic() - _FIRST_SEEN
+        return time.monotonic() - _IMPORTED_S
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
 
 
@@ -21,14 +21,11 @@ def _started_s() -> Optional[float]:
     """Return when this process started, in seconds after the system; None where the system does not tell."""
     try:
         with open("/proc/self/stat", encoding="ascii") as file:
-            started = float(file.read().rpartition(")")[2].split()[19]) / os.sysconf(_TICKS)
+            started = float(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
         time.clock_gettime(time.CLOCK_BOOTTIME)
     except (OSError, ValueError, AttributeError, IndexError):
         return None
     return started
-
-
-_FIRST_SEEN = time.monotonic()
 
 
 class Deadline:

@@ -9,6 +9,18 @@ from elastictrainer.runs.log import TERMINAL
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.training.state import RunState
 
+# Keys of metrics.jsonl in an epoch's line: how the value is shown, and what it is multiplied by.
+_LINE = {
+    "train_loss": ("loss {:.4f}", 1),
+    "train_accuracy": ("accuracy {:.1f} %", 100),
+    "val_loss": ("validation loss {:.4f}", 1),
+    "val_accuracy": ("validation accuracy {:.1f} %", 100),
+    "test_loss": ("test loss {:.4f}", 1),
+    "test_accuracy": ("test accuracy {:.1f} %", 100),
+    "step_ms_median": ("{:.1f} ms/step", 1),
+    "ratio": ("ratio {:.3f}", 1),
+    "train_seconds": ("{:.1f} s", 1),
+}
 _TRAIN_SCALARS = (
     "train_loss",
     "train_accuracy",
@@ -55,7 +67,9 @@ class Display:
             TERMINAL.line(line)
 
     def epoch_begins(self, epoch: int, epochs: Optional[int], steps: int, done: int = 0) -> None:
-        """Open a bar of `steps`, of which `done` were done before; `epochs`: None where the clock decides."""
+        """Open a bar of `steps`, of which `done` were done before, for `epoch` (from 1) of `epochs`, None
+        where the clock decides.
+        """
         if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
@@ -86,46 +100,35 @@ class Display:
         self._bar.update()
 
     def epoch_ends(
-        self,
-        epoch: int,
-        epochs: Optional[int],
-        step: int,
-        record: Dict[str, Any],
-        left_s: Optional[float] = None,
+        self, record: Dict[str, Any], epochs: Optional[int], left_s: Optional[float] = None
     ) -> None:
-        """Print and plot an epoch; `record`: its line of metrics.jsonl; `left_s`: seconds that the run will
-        go on.
+        """Print and plot an epoch of `epochs`.
+
+        Args:
+            record: its line of metrics.jsonl.
+            epochs: None where the clock decides.
+            left_s: seconds that the run will go on.
         """
         self._close_bar()
-        words = [_number(epoch, epochs)]
-        for key, name, scale, digits in (
-            ("train_loss", "loss {}", 1, 4),
-            ("train_accuracy", "accuracy {} %", 100, 1),
-            ("val_loss", "validation loss {}", 1, 4),
-            ("val_accuracy", "validation accuracy {} %", 100, 1),
-            ("test_loss", "test loss {}", 1, 4),
-            ("test_accuracy", "test accuracy {} %", 100, 1),
-            ("step_ms_median", "{} ms/step", 1, 1),
-            ("ratio", "ratio {}", 1, 3),
-            ("train_seconds", "{} s", 1, 1),
-        ):
+        words = [_number(record["epoch"], epochs)]
+        for key, (shown, factor) in _LINE.items():
             if record.get(key) is not None:
-                words.append(name.format(f"{scale * record[key]:.{digits}f}"))
+                words.append(shown.format(factor * record[key]))
         if left_s:
             words.append(f"{duration(left_s)} left")
         self.say("  ".join(words))
-        self._scalars("train", step, record, _TRAIN_SCALARS)
+        self._scalars("train", record, _TRAIN_SCALARS)
         for split in ("val", "test"):
-            self._scalars(split, step, record, (f"{split}_loss", f"{split}_accuracy"))
+            self._scalars(split, record, (f"{split}_loss", f"{split}_accuracy"))
 
-    def _scalars(self, split: str, step: int, record: Dict[str, Any], keys: Sequence[str]) -> None:
+    def _scalars(self, split: str, record: Dict[str, Any], keys: Sequence[str]) -> None:
         known = [key for key in keys if record.get(key) is not None]
         writer = self._writer(split) if known else None
         if writer is None:
             return
         with writer.as_default():
             for key in known:
-                tf.summary.scalar(f"{split}/{key.removeprefix(split + '_')}", record[key], step=step)
+                tf.summary.scalar(f"{split}/{key.removeprefix(split + '_')}", record[key], record["step"])
             writer.flush()
 
     def close(self) -> None:
@@ -142,7 +145,7 @@ class Display:
 
 
 def _number(epoch: int, epochs: Optional[int]) -> str:
-    """Name an epoch, counted from 0, of so many; None: how many is not known."""
+    """Name an epoch of so many; None: how many is not known."""
     if epochs is None:
-        return f"epoch {epoch + 1:>3}"
-    return f"epoch {epoch + 1:>{len(str(epochs))}}/{epochs}"
+        return f"epoch {epoch:>3}"
+    return f"epoch {epoch:>{len(str(epochs))}}/{epochs}"

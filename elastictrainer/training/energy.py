@@ -1,8 +1,9 @@
 """The energy that this device spends, by its own sensor."""
 
+import math
 import time
 from pathlib import Path
-from typing import Callable, List, Optional, Protocol, Sequence, Tuple
+from typing import Callable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 # The rail that feeds everything: of Jetson TX2, Xavier NX and Orin; of Nano. AGX Xavier and AGX Orin have
 # none: their rails are added up.
@@ -63,8 +64,8 @@ def find_sensor(sys: Path = Path("/sys")) -> Tuple[Optional[Sensor], str]:
     try:
         rails = _jetson_rails(sys)
         if rails:
-            name = "INA3221 " + ", ".join(label for label, _ in rails)
-            return PowerSensor(name, lambda: sum(watts() for _, watts in rails)), name
+            name = "INA3221 " + ", ".join(rail.label for rail in rails)
+            return PowerSensor(name, lambda: sum(rail.watts() for rail in rails)), name
         zones = sorted(z for z in (sys / "class/powercap").glob("intel-rapl:*") if z.name.count(":") == 1)
         packages = [z for z in zones if _text(z / "name").startswith("package")]
         if packages:
@@ -81,28 +82,29 @@ def find_sensor(sys: Path = Path("/sys")) -> Tuple[Optional[Sensor], str]:
     return None, "this device has no power sensor that is known here"
 
 
-def _jetson_rails(sys: Path) -> List[Tuple[str, Callable[[], float]]]:
-    """Return (label, watts) of the rails to add up: the total rail where there is one, else all of them."""
-    rails: List[Tuple[str, Callable[[], float]]] = []
+class _Rail(NamedTuple):
+    """A rail of a Jetson board; `factors` of its power in thousandths: watts, or volts and amperes."""
 
-    def milli(path: Path) -> Callable[[], float]:
-        return lambda: _number(path) / 1e3
+    label: str
+    factors: List[Path]
 
+    def watts(self) -> float:
+        return math.prod(_number(path) / 1e3 for path in self.factors)
+
+
+def _jetson_rails(sys: Path) -> List[_Rail]:
+    """Return the rails to add up: the total rail where there is one, else all of them."""
+    rails = []
     for label in sorted(sys.glob("bus/i2c/drivers/ina3221x/*/iio:device*/rail_name_*")):
         power = label.with_name(f"in_power{label.name[len('rail_name_') :]}_input")
         if power.exists():
-            rails.append((_text(label), milli(power)))
+            rails.append(_Rail(_text(label), [power]))
     for label in sorted(sys.glob("bus/i2c/drivers/ina3221/*/hwmon/hwmon*/in*_label")):
         number = label.name[len("in") : -len("_label")]
         volts, amperes = label.with_name(f"in{number}_input"), label.with_name(f"curr{number}_input")
         if volts.exists() and amperes.exists():
-            rails.append((_text(label), _product(milli(volts), milli(amperes))))
-    total = [rail for rail in rails if rail[0] in TOTAL_RAILS]
-    return total or rails
-
-
-def _product(volts: Callable[[], float], amperes: Callable[[], float]) -> Callable[[], float]:
-    return lambda: volts() * amperes()
+            rails.append(_Rail(_text(label), [volts, amperes]))
+    return [rail for rail in rails if rail.label in TOTAL_RAILS] or rails
 
 
 def _text(path: Path) -> str:

@@ -5,6 +5,7 @@ import threading
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
+from elastictrainer.runs.log import LOG
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.energy import Sensor
 
@@ -38,7 +39,7 @@ class EnergyMetering(TrainerCallback):
         try:
             yield
         finally:
-            self._go_on(False)
+            self._switch(False)
             stop.set()
             thread.join()
 
@@ -46,13 +47,13 @@ class EnergyMetering(TrainerCallback):
         """Begin an interval of training."""
         now = time.time()
         self._intervals.append([now, now])
-        self._go_on(True)
+        self._switch(True)
 
     def on_steps_end(self) -> None:
         """End the interval of training."""
-        self._go_on(False)
+        self._switch(False)
 
-    def _go_on(self, training: bool) -> None:
+    def _switch(self, training: bool) -> None:
         """Add what was spent so far; what is spent from here on counts if `training`."""
         with self._lock:
             if self._training:
@@ -68,20 +69,32 @@ class EnergyMetering(TrainerCallback):
     def _read(self) -> None:
         if self._sensor is None:
             return
-        now = self._sensor.joules()
+        try:
+            now = self._sensor.joules()
+        except (OSError, ValueError) as error:  # of a busy bus, say: no reason to lose the training
+            LOG.info(
+                f"note: the energy is not known, for {self._sensor.name} cannot be read any more: {error}"
+            )
+            self._sensor = None
+            return
         if self._training and self._last is not None:
             self._joules += now - self._last
         self._last = now
 
     def state(self) -> Dict[str, Any]:
         """Return the state that a checkpoint keeps."""
-        self._go_on(self._training)
-        return {"joules": self._joules, "intervals": self._intervals}
+        self._switch(self._training)
+        return {"joules": self._joules if self._sensor else None, "intervals": self._intervals}
 
     def restore(self, state: Optional[Dict[str, Any]]) -> None:
         """Continue from the state that a checkpoint kept."""
-        if state is not None:
-            self._joules, self._intervals = state["joules"], state["intervals"]
+        if state is None:
+            return
+        self._intervals = state["intervals"]
+        if state["joules"] is None:
+            self._sensor = None  # the energy of a part is not that of the training
+        else:
+            self._joules = state["joules"]
 
     def conclude(self) -> Dict[str, Any]:
         """Return the energy, its source and the intervals of training."""

@@ -33,7 +33,7 @@ class RunRecord(TrainerCallback):
         super().__init__()
         self._run, self._about = run, about
         self._display = Display(run, quiet)
-        self._lines = {"metrics": 0, "selections": 0}
+        self._written = {"metrics": 0, "selections": 0}  # lines of the two files
         self.writing_s = 0.0
 
     def fit_context(self) -> ContextManager[Any]:
@@ -42,21 +42,20 @@ class RunRecord(TrainerCallback):
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         """Raise UsageError if another run has written."""
-        run = self._run
-        if run and (len(run.metrics()), len(run.selections())) != tuple(self._lines.values()):
+        if self._run is None:
+            return
+        there = {"metrics": len(self._run.metrics()), "selections": len(self._run.selections())}
+        if there != self._written:
             raise UsageError(
-                f"{run.path} holds another run. Choose another folder, or go on with it: Checkpointing(..., "
-                "resume=True)."
+                f"{self._run.path} holds another run. Choose another folder, or go on with it: "
+                "Checkpointing(..., resume=True)."
             )
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Show that an epoch begins."""
         state = self.run_state
         self._display.epoch_begins(
-            state.progress.epoch,
-            None if state.by_clock else state.epochs,
-            state.steps_per_epoch,
-            state.progress.batch,
+            state.progress.epoch + 1, self._epochs, state.steps_per_epoch, state.progress.batch
         )
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
@@ -87,23 +86,24 @@ class RunRecord(TrainerCallback):
         }
         if self._run:
             self._run.add_metrics(record)
-            self._lines["metrics"] += 1
+            self._written["metrics"] += 1
         over = bool(progress.stopped or state.model.stop_training)
         if self._run and state.by_clock and not over and "val_accuracy" in logs:
             self._save(self._run)  # what an interruption leaves has been evaluated
-        epochs = None if state.by_clock else state.epochs
-        self._display.epoch_ends(
-            progress.epoch, epochs, progress.step, record, None if over else state.seconds_left()
-        )
+        self._display.epoch_ends(record, self._epochs, None if over else state.seconds_left())
         if progress.stopped:
             self._display.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
+
+    @property
+    def _epochs(self) -> Optional[int]:
+        return None if self.run_state.by_clock else self.run_state.epochs
 
     def on_selection(self, record: Dict[str, Any]) -> None:
         """Write the selection."""
         if self._run is None:
             return
         self._run.add_selection(record)
-        self._lines["selections"] += 1
+        self._written["selections"] += 1
 
     def on_head(self, record: Dict[str, Any]) -> None:
         """Write and show the solved head: from here on there is a usable model in the run folder."""
@@ -116,7 +116,8 @@ class RunRecord(TrainerCallback):
             "tested_one_of": record.get("one_of"),
             "train_seconds": trained_s,
             "train_seconds_total": trained_s,
-            **{key: record.get(key) for key in ("test_loss", "test_accuracy")},
+            "test_loss": record.get("test_loss"),
+            "test_accuracy": record.get("test_accuracy"),
             **{key: record[key] for key in ("val_loss", "val_accuracy") if key in record},
         }
         for part, words in (("test", "test"), ("val", "validation")):
@@ -129,7 +130,7 @@ class RunRecord(TrainerCallback):
         if self._run:
             self._save(self._run)
             self._run.add_metrics(line)
-            self._lines["metrics"] += 1
+            self._written["metrics"] += 1
 
     def _save(self, run: RunFolder) -> None:
         began = time.perf_counter()
@@ -139,13 +140,13 @@ class RunRecord(TrainerCallback):
 
     def state(self) -> Dict[str, int]:
         """Return the state that a checkpoint keeps."""
-        return self._lines
+        return self._written
 
     def restore(self, state: Optional[Dict[str, int]]) -> None:
         """Continue from a checkpoint; lines written after it are removed."""
-        self._lines = state or {"metrics": 0, "selections": 0}
+        self._written = state or {"metrics": 0, "selections": 0}
         if self._run is not None:
-            self._run.rewind(self._lines["metrics"], self._lines["selections"])
+            self._run.rewind(self._written["metrics"], self._written["selections"])
             self.run_state.selections[:] = self._run.selections()
 
     def conclude(self) -> Dict[str, Any]:

@@ -124,9 +124,8 @@ class Stepping:
             return
         step = (kind, mask.tobytes())
         if step != self._predicted_step:
-            profile = policy.profile
-            time_ms = profile.cached_step_time(mask) if kind == CACHE_READ else profile.step_time(mask)
-            flops = profile.cached_step_flops(mask) if kind == CACHE_READ else profile.step_flops(mask)
-            self._predicted_step, self._predicted = step, (time_ms / profile.full_ms, flops or 0.0)
+            profile = policy.profile.with_cache if kind == CACHE_READ else policy.profile
+            self._predicted_step = step
+            self._predicted = profile.step_time(mask) / profile.full_ms, profile.step_flops(mask) or 0.0
         progress.predicted_ratio += self._predicted[0]
         progress.flops += self._predicted[1]

@@ -2,11 +2,9 @@
 
 import contextlib
 import json
-import os
 import signal
-import socket
 import threading
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -15,8 +13,7 @@ from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.registry import STRATEGY
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat.variables import random_states, tf_variables
-
-_FORMAT = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
+from elastictrainer.training.cluster import read_cluster, require_addresses
 
 
 class Workers:
@@ -36,11 +33,11 @@ class Workers:
             UsageError: TF_CONFIG is wrong, or something of TensorFlow's has run before.
             RunError: the others did not come.
         """
-        self.rank, self.count, addresses = task()
-        for number, address in enumerate(addresses):
-            _require_address(address, number)
+        cluster = read_cluster()
+        require_addresses(cluster)
+        self.rank, self.count = cluster.rank, len(cluster.addresses)
         if self.count > 1:
-            LOG.info(f"waiting for {', '.join(a for k, a in enumerate(addresses) if k != self.rank)}")
+            LOG.info(f"waiting for {', '.join(a for k, a in enumerate(cluster.addresses) if k != self.rank)}")
         try:
             with _ended_by_signals():
                 self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -137,56 +134,20 @@ def create(strategy: str) -> Optional[Workers]:
     return Workers() if strategy != "none" else None
 
 
-def task() -> Tuple[int, int, List[str]]:
-    """Return this process' rank, the number of workers and where they are, "host:port" by rank, from
-    TF_CONFIG.
-
-    Raises:
-        UsageError: it is missing or wrong.
-    """
-    text = os.environ.get("TF_CONFIG", "")
-    try:
-        config = json.loads(text)
-        workers, rank = list(map(str, config["cluster"]["worker"])), int(config["task"]["index"])
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(
-            f"--strategy multi-worker needs TF_CONFIG in the environment, like {_FORMAT}; it is {text!r}."
-        ) from None
-    if set(config["cluster"]) != {"worker"}:
-        raise UsageError(f"TF_CONFIG must name workers only, like {_FORMAT}.")
-    if not 0 <= rank < len(workers):
-        raise UsageError(
-            f"TF_CONFIG names {len(workers)} workers, with the indices 0 to {len(workers) - 1}; that of this "
-            f"process is {rank}. Expected: {_FORMAT}."
-        )
-    return rank, len(workers), workers
-
-
-def _require_address(worker: str, number: int) -> None:
-    """Raise UsageError where a worker's "host:port" is malformed, or unknown: TensorFlow would abort."""
-    host, _, port = worker.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"TF_CONFIG: worker {number} is {worker!r}; expected host:port.")
-    try:
-        socket.getaddrinfo(host.strip("[]"), int(port))  # brackets: of an IPv6 address
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"TF_CONFIG: worker {number}'s host {host!r} has no address ({why}).") from None
-
-
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let Ctrl-C and the like end the process at once in this block: TensorFlow waits unaware of them."""
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    for number in handlers:  # what nohup has ignored stays ignored
+        signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before):
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 

@@ -92,7 +92,7 @@ def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
     predicted = {
         PLAIN: profile.step_time(mask),
         CACHE_WRITE: profile.cache_write_time(mask),
-        CACHE_READ: profile.cached_step_time(mask),
+        CACHE_READ: profile.with_cache.step_time(mask),
     }
     return {
         "selected": int(mask.sum()),

@@ -79,7 +79,7 @@ def solve_groups(
 
     # Exactly one tensor may be the deepest: it is selected, and all that are selected are no deeper.
     depth = np.argsort(profile.order)[items]
-    at_depth = profile.at_depth_ms[items] if profile.at_depth_ms.any() else np.zeros(0)
+    at_depth = profile.reading_ms[items] if profile.reading_ms.any() else np.zeros(0)
     base = n + len(sets)
     row = len(rows) // 2
     for i in range(len(at_depth)):

@@ -15,7 +15,7 @@ from run_builders import make_run
         ("Raspberry Pi 4 Model B Rev 1.4 (aarch64)", 4, "Raspberry Pi 4 Model B Rev 1.4 (4 cores)"),
         ("NVIDIA GeForce RTX 3090", 16, "NVIDIA GeForce RTX 3090"),
         ("CPU (aarch64)", 4, "CPU (aarch64) (4 cores)"),
-        ("a" * 50, None, "a" * 29 + "..."),
+        ("a" * 50, None, "a" * 8 + ".." + "a" * 22),
     ],
 )
 def test_a_device_in_few_words(recorded, cores, said):
@@ -45,8 +45,8 @@ def test_the_unit_of_times(longest, unit):
 
 def test_what_a_profile_is_of():
     about = {"model": "vit", "input_shape": [224, 224, 3], "batch_size": 4, "device": "abacus"}
-    assert captions.profiled(about) == "vit, 224x224, batch 4, abacus"
-    assert captions.profiled({}) == "model"
+    assert captions.profile_subject(about) == "vit, 224x224, batch 4, abacus"
+    assert captions.profile_subject({}) == "model"
 
 
 def test_a_long_name_keeps_its_beginning_and_its_end():

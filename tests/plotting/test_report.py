@@ -21,6 +21,8 @@ def test_the_report_is_one_page_that_loads_nothing(runs, tmp_path):
     page = (tmp_path / "r.html").read_text()
     assert "<script>" not in page and "&lt;script&gt;" in page  # what a user typed is text
     pictures = re.findall(r'<img src="([^"]*)"', page)
+    # Bars are of the weights that were kept, which need not be the best ones on the test images.
+    assert 'alt="Test accuracy"' in page
     assert len(pictures) == 5 + 1 + 2 + 2 and len(re.findall("src=|href=", page)) == len(pictures)
     for picture in pictures:
         assert base64.b64decode(picture.removeprefix("data:image/png;base64,")).startswith(b"\x89PNG")

@@ -79,7 +79,7 @@ def test_one_tensor_has_no_overlap():
 
 def kinds_of(profile, mask):
     """The ratios that the profile predicts of a whole step, a cache write and a cached step."""
-    times = profile.step_time(mask), profile.cache_write_time(mask), profile.cached_step_time(mask)
+    times = profile.step_time(mask), profile.cache_write_time(mask), profile.with_cache.step_time(mask)
     return [ms / profile.full_ms for ms in times]
 
 
@@ -91,12 +91,14 @@ def test_calibrated_reuse_finds_write_and_read_costs_whatever_the_whole_step_tak
     reuse = dataclasses.replace(profile.reuse, **costs)
     profile = dataclasses.replace(profile, reuse=reuse)
     mask = middle(profile)
-    slower = 0.4 * (1 - profile.cached_step_time(mask) / profile.step_time(mask))  # it is worth while still
+    slower = 0.4 * (
+        1 - profile.with_cache.step_time(mask) / profile.step_time(mask)
+    )  # it is worth while still
     true = dataclasses.replace(profile, reuse=dataclasses.replace(reuse, write_ms=0.011, slower=slower))
-    assert profile.cached_step_time(mask) < true.cached_step_time(mask) < profile.step_time(mask)
+    assert profile.with_cache.step_time(mask) < true.with_cache.step_time(mask) < profile.step_time(mask)
     plain, cache_write, cached = kinds_of(true, mask)
     ratios = plain + 0.1, cache_write, cached + 0.1
-    short = true.cached_step_time(cheapest(profile)) / true.full_ms
+    short = true.with_cache.step_time(cheapest(profile)) / true.full_ms
     found = with_calibrated_reuse(profile, *ratios, short).reuse
     assert (found.write_ms, found.slower, found.read_ms) == pytest.approx((0.011, slower, 1e-3))
 
@@ -111,8 +113,12 @@ def test_calibrated_reuse_predicts_cached_steps_of_any_depth(called_ms, slower):
     profile = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, once=once))
 
     def cached_ms(mask):
-        reading = profile.with_cache.at_depth_ms[mask.argmax()]
-        ms = profile.cached_step_time(mask) - called_ms + slower * (profile.cached_step_time(mask) - reading)
+        reading = profile.with_cache.reading_ms[mask.argmax()]
+        ms = (
+            profile.with_cache.step_time(mask)
+            - called_ms
+            + slower * (profile.with_cache.step_time(mask) - reading)
+        )
         return min(ms, profile.step_time(mask))  # what does not pay is done in every step
 
     inside, short = middle(profile), cheapest(profile)
@@ -121,7 +127,7 @@ def test_calibrated_reuse_predicts_cached_steps_of_any_depth(called_ms, slower):
     found = with_calibrated_reuse(profile, *measured_ratios, cached_ms(short) / profile.full_ms)
     for k in range(1, 6):  # at depth 0 nothing is left to be done once
         mask = np.arange(6) == k
-        assert found.cached_step_time(mask) == pytest.approx(cached_ms(mask)), k
+        assert found.with_cache.step_time(mask) == pytest.approx(cached_ms(mask)), k
         assert found.step_time(mask) == pytest.approx(profile.step_time(mask))
     assert found.reuse.read_ms >= 0 and found.full_ms == profile.full_ms
 
@@ -132,7 +138,9 @@ def test_calibrated_reuse_slows_a_cached_step_by_a_share_of_its_own_work():
     slower = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, slower=0.1))
     for k, work in enumerate((5.0, 5.0, 3.0, 1.0)):
         mask = np.arange(4) == k
-        assert slower.cached_step_time(mask) - profile.cached_step_time(mask) == pytest.approx(0.1 * work)
+        assert slower.with_cache.step_time(mask) - profile.with_cache.step_time(mask) == pytest.approx(
+            0.1 * work
+        )
         assert slower.cache_write_time(mask) == profile.cache_write_time(mask)
 
 

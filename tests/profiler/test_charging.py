@@ -7,7 +7,7 @@ from builders import image_batch, small_network, tensor_names, traced_step
 from elastictrainer.profiler.attribution import FORWARD, attribute
 from elastictrainer.profiler.capture import capture
 from elastictrainer.profiler.charging import profile_from_trace
-from elastictrainer.profiler.xplane import Trace, charge_to
+from elastictrainer.profiler.xplane import Events, Trace, charge_to
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +22,12 @@ def step(tf):
 @pytest.fixture(scope="module")
 def trace(tf, step):
     """Three steps of it."""
-    return capture(step, image_batch(tf), 3)[0]
+    return capture(step, image_batch(tf), 3).trace
 
 
 def without(trace, hidden):
     """The trace without the events of the ops of `hidden` (M,) bool."""
-    lines = [(start[~hidden[op]], end[~hidden[op]], op[~hidden[op]]) for start, end, op in trace.lines]
+    lines = [Events(*(column[~hidden[line.op]] for column in line)) for line in trace.lines]
     return Trace(trace.steps, trace.ops, lines)
 
 

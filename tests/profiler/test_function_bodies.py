@@ -5,7 +5,7 @@ import pytest
 
 from builders import quick_profile
 from elastictrainer.profiler.function_bodies import charge_calls
-from elastictrainer.profiler.xplane import Trace, wall_shares
+from elastictrainer.profiler.xplane import Events, Trace, wall_shares
 from elastictrainer.steps.objective import classification_loss
 
 
@@ -16,7 +16,7 @@ def trace(*events, steps=((0, 100),)):
     return Trace(
         np.array(steps, float) * 1e6,
         names,
-        [(start, end, np.array([names.index(op) for op, _, _ in events]))],
+        [Events(start, end, np.array([names.index(op) for op, _, _ in events]))],
     )
 
 

@@ -132,7 +132,9 @@ class TestFrozenWorkDoneOnce:
         done_ms = (1 - profile.frozen_saving) * once.amount[done].sum() + once.amount[
             ~once.has_members()
         ].sum()
-        assert profile.cached_step_time(mask) == pytest.approx(profile.step_time(mask) - done_ms + reading_ms)
+        assert profile.with_cache.step_time(mask) == pytest.approx(
+            profile.step_time(mask) - done_ms + reading_ms
+        )
         cache_write_ms = profile.saved_ms[earliest] + profile.reuse.cache_write_ms[earliest]
         assert profile.cache_write_time(mask) == pytest.approx(cache_write_ms)
 
@@ -148,10 +150,23 @@ class TestFrozenWorkDoneOnce:
         last = [False, False, True]
         # A step: 6 forward, dW 1, dy 1. Replay: without 4.5 of the forward pass; 0.01 + 0.03 to read 1 MB.
         assert profile.step_time(last) == pytest.approx(8)
-        assert profile.cached_step_time(last) == pytest.approx(8 - 4.5 + 0.04)
+        assert profile.with_cache.step_time(last) == pytest.approx(8 - 4.5 + 0.04)
         assert profile.cache_write_time(last) == pytest.approx(4.5 + 0.07)
         middle = [False, True, True]
-        assert profile.cached_step_time(middle) == pytest.approx(6 + 2 + 2 - 2.5 + 0.04)
+        assert profile.with_cache.step_time(middle) == pytest.approx(6 + 2 + 2 - 2.5 + 0.04)
+
+    def test_a_cached_step_computes_less_of_the_forward_pass(self):
+        chain = with_reuse(Profile.from_chain("abc", 6.0, [1, 1, 1], [1, 1, 1]))
+        once = CostGroups.from_sets(3, [(), (0,)], [10.0, 40.0])
+        profile = dataclasses.replace(
+            chain,
+            flops=CostGroups.from_sets(3, [(), (2,), (0,)], [100.0, 20.0, 30.0]),
+            reuse=dataclasses.replace(chain.reuse, once_flops=once),
+        )
+        last, every = [False, False, True], [True, True, True]
+        assert (profile.step_flops(last), profile.with_cache.step_flops(last)) == (120, 120 - 50)
+        assert (profile.step_flops(every), profile.with_cache.step_flops(every)) == (150, 150 - 10)
+        assert chain.with_cache.step_flops(last) is None
 
     def test_a_profile_without_costs_of_a_cache_stays_as_it_is(self):
         profile = random_profile(np.random.default_rng(3), frozen_saving=0.2)

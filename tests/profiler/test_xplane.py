@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from elastictrainer.errors import RunError
-from elastictrainer.profiler.xplane import STEP_EVENT, Trace, charge_to, innermost, read_trace, wall_shares
+from elastictrainer.profiler.xplane import (
+    STEP_EVENT,
+    Events,
+    Trace,
+    charge_to,
+    innermost,
+    read_trace,
+    wall_shares,
+)
 
 DATA = Path(__file__).parent.parent / "files"
 
@@ -16,7 +24,7 @@ def trace(lines, steps=((0.0, 100.0),), ops=("a", "b", "c")):
     return Trace(
         np.array(steps) * 1e6,
         ops,
-        [(np.array(s, float) * 1e6, np.array(e, float) * 1e6, np.array(o)) for s, e, o in lines],
+        [Events(np.array(s, float) * 1e6, np.array(e, float) * 1e6, np.array(o)) for s, e, o in lines],
     )
 
 
@@ -45,7 +53,7 @@ def test_a_gap_between_ops_belongs_to_the_op_that_starts_next():
 
 
 def test_the_innermost_event_of_a_thread_owns_the_time():
-    pieces = innermost(np.array([0.0, 2.0, 3.0]), np.array([10.0, 8.0, 4.0]), np.array([0, 1, 2]))
+    pieces = innermost(Events(np.array([0.0, 2.0, 3.0]), np.array([10.0, 8.0, 4.0]), np.array([0, 1, 2])))
     assert pieces.tolist() == [[0, 2, 0], [2, 3, 1], [3, 4, 2], [4, 8, 1], [8, 10, 0]]
 
 

@@ -10,7 +10,7 @@ import pytest
 from elastictrainer import Profile, UsageError
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import ElasticPolicy, Policy
-from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, choose
+from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, select_with_fallback
 from log_lines import listen
 from reuse_builders import reusable_chain
 
@@ -51,7 +51,7 @@ class Run:
     ],
 )
 def test_choose_falls_back_to_the_cheapest_or_the_previous(importance, rho, previous, selected, exception):
-    mask, what = choose(CHAIN, np.array(importance, float), rho, previous=previous)
+    mask, what = select_with_fallback(CHAIN, np.array(importance, float), rho, previous=previous)
     assert (np.flatnonzero(mask).tolist(), what) == (selected, exception)
 
 
@@ -61,7 +61,7 @@ def test_the_least_costly_tensor_of_importance_may_take_more_than_asked_for():
 
 def test_a_first_selection_without_any_importance_is_an_error():
     with pytest.raises(UsageError, match="lower the loss"):
-        choose(CHAIN, np.array([-1.0, 0.0, -2.0, -1.0]), 0.8)
+        select_with_fallback(CHAIN, np.array([-1.0, 0.0, -2.0, -1.0]), 0.8)
 
 
 def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
@@ -88,7 +88,7 @@ def test_a_cached_interval_selects_by_the_time_of_cached_steps():
     cached = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=True)
     plain = Run(profile, [[1, 1, 1, 1]]).begin(0, 0.6, cached=False)
     assert cached.sum() > plain.sum()
-    assert profile.cached_step_time(cached) <= 0.6 * profile.full_ms < profile.step_time(cached)
+    assert profile.with_cache.step_time(cached) <= 0.6 * profile.full_ms < profile.step_time(cached)
 
 
 def test_without_cache_selects_again_by_the_same_scores():

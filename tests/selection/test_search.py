@@ -9,7 +9,7 @@ from builders import random_profile
 from elastictrainer import Profile, UsageError, select
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
-from elastictrainer.selection.selector import choose, freeze_below
+from elastictrainer.selection.selector import freeze_below, select_with_fallback
 from milp_oracle import solve_groups
 
 
@@ -92,9 +92,11 @@ def test_a_solver_of_ones_own_is_cut_from_below():
 
 def test_choose_with_little_time_and_memory():
     profile = case()
-    mask, remark = choose(profile, np.array([-1.0, 3.0]), profile.rho_min, memory=1020)
+    mask, remark = select_with_fallback(profile, np.array([-1.0, 3.0]), profile.rho_min, memory=1020)
     assert mask.tolist() == [False, True] and remark is None
     with pytest.raises(UsageError, match="no tensor's update"):
-        choose(profile, np.array([3.0, -1.0]), 1.0, memory=1020)
-    mask, _ = choose(profile, np.array([3.0, -1.0]), 1.0, previous=np.array([False, True]), memory=1020)
+        select_with_fallback(profile, np.array([3.0, -1.0]), 1.0, memory=1020)
+    mask, _ = select_with_fallback(
+        profile, np.array([3.0, -1.0]), 1.0, previous=np.array([False, True]), memory=1020
+    )
     assert mask.tolist() == [False, True]

@@ -65,7 +65,8 @@ def test_a_selection_of_layers_is_the_best_of_all_that_the_budget_allows(script,
     names = [f"{layer}/{k}" for layer, tensors in layers.items() for k in tensors]
     shapes = [(2, 2) if k == tensors[0] else (2,) for tensors in layers.values() for k in tensors]
     chain = Profile.from_chain(names, 5.0, random.random(n), random.random(n))
-    profile = dataclasses.replace(reusable_chain(chain), shapes=tuple(shapes), uses_cache=uses_cache)
+    profile = dataclasses.replace(reusable_chain(chain), shapes=tuple(shapes))
+    profile = profile.with_cache if uses_cache else profile
     importance, budget = random.random(n), 0.6 * profile.full_ms
     assert script("layers").of(profile.names, profile.shapes) == layers
     mask = script("layers").select_layers(profile, importance, budget)

@@ -14,6 +14,8 @@ from elastictrainer.training.display import Display, duration
 from elastictrainer.training.state import RunState
 
 RECORD = {
+    "epoch": 1,
+    "step": 5,
     "train_loss": 0.5,
     "train_accuracy": 0.75,
     "test_loss": 0.25,
@@ -54,8 +56,8 @@ def state_at(loss, step_ms):
 
 def test_an_epoch_is_a_line(capsys):
     display = Display()
-    display.epoch_begins(0, 12, 5)
-    display.epoch_ends(0, 12, 5, RECORD)
+    display.epoch_begins(1, 12, 5)
+    display.epoch_ends(RECORD, 12)
     (line,) = capsys.readouterr().out.splitlines()
     assert line.split("  ") == [
         "epoch",
@@ -73,7 +75,7 @@ def test_an_epoch_is_a_line(capsys):
 def test_a_validated_epoch_has_its_figures_and_how_long_the_run_will_go_on(capsys):
     display = Display()
     record = {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}
-    display.epoch_ends(2, 12, 5, record, left_s=4000.0)
+    display.epoch_ends(record, 12, left_s=4000.0)
     (line,) = capsys.readouterr().out.splitlines()
     assert re.search("validation loss 0.2500 .*accuracy 80.0 %", line) and "test" not in line
     assert line.endswith("  7.0 s  1 h 07 min left")
@@ -95,21 +97,21 @@ def test_a_time_is_read_at_a_glance(seconds, said):
 
 
 def test_what_is_not_known_is_left_out(capsys):
-    Display().epoch_ends(2, 3, 5, {**RECORD, **UNKNOWN})
+    Display().epoch_ends({**RECORD, **UNKNOWN, "epoch": 3}, 3)
     assert capsys.readouterr().out == "epoch 3/3  loss 0.5000  12.3 ms/step  7.0 s\n"
 
 
 def test_on_a_terminal_steps_are_a_bar(capsys):
     display = Display()
     with terminal() as stderr:
-        display.epoch_begins(1, 3, 40, done=10)
+        display.epoch_begins(2, 3, 40, done=10)
         state = state_at(loss=0.5, step_ms=15.0)
         state.epochs, state.steps_per_epoch, state.progress.step = 3, 40, 50
         state.watch.seconds.update({"steps": 90.0, "validation": 10.0, "calibration": 55.0})
         for _ in range(30):
             display.step_done(state, {"accuracy": 0.75})
         display.say("tensors were selected")  # the bar is drawn again below
-        display.epoch_ends(1, 3, 80, RECORD)
+        display.epoch_ends({**RECORD, "epoch": 2, "step": 80}, 3)
     shown = stderr.getvalue()
     assert "epoch 2/3" in shown and "10/40" in shown
     assert "loss=0.500" in shown and "acc=0.750" in shown and "ratio=0.75" in shown
@@ -123,7 +125,7 @@ def test_without_accuracy_and_ratio_the_bar_shows_the_rest():
     display, state = Display(), state_at(loss=0.5, step_ms=15.0)
     state.progress.full_ms = []
     with terminal() as stderr:
-        display.epoch_begins(0, 1, 2)
+        display.epoch_begins(1, 1, 2)
         display.step_done(state, {})
         display.say("the bar is drawn again")
         display.close()
@@ -134,9 +136,9 @@ def test_without_accuracy_and_ratio_the_bar_shows_the_rest():
 def test_quiet_it_shows_nothing(capsys):
     display = Display(quiet=True)
     with terminal() as stderr:
-        display.epoch_begins(0, 1, 2)
+        display.epoch_begins(1, 1, 2)
         display.step_done(state_at(0.5, 15.0), {})
-        display.epoch_ends(0, 1, 2, RECORD)
+        display.epoch_ends(RECORD, 1)
         display.say("nobody hears")
     assert not stderr.getvalue() and not capsys.readouterr().out
 
@@ -144,7 +146,7 @@ def test_quiet_it_shows_nothing(capsys):
 def test_events_are_written_into_the_run_folder(tf, tmp_path):
     run = RunFolder(tmp_path / "run")
     display = Display(run, quiet=True)
-    display.epoch_ends(0, 2, 5, RECORD)
+    display.epoch_ends(RECORD, 2)
     display.close()
     assert tags(tf, run) == {
         "train/loss",
@@ -161,7 +163,7 @@ def test_events_are_written_into_the_run_folder(tf, tmp_path):
 def test_a_validated_run_has_its_own_events(tf, tmp_path):
     run = RunFolder(tmp_path / "run")
     display = Display(run, quiet=True)
-    display.epoch_ends(0, 2, 5, {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8})
+    display.epoch_ends({**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}, 2)
     display.close()
     assert {"val/loss", "val/accuracy"} <= tags(tf, run) and "test/loss" not in tags(tf, run)
     assert {path.name for path in run.events_path.iterdir()} == {"train", "val"}
@@ -176,6 +178,6 @@ def test_a_report_that_had_nothing_to_show_writes_no_events(tmp_path):
 def test_without_a_run_folder_nothing_is_written(tf, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     display = Display(quiet=True)
-    display.epoch_ends(0, 2, 5, RECORD)
+    display.epoch_ends(RECORD, 2)
     display.close()
     assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastictrainer import RunError
+from elastictrainer import RunError, UsageError
 from elastictrainer.training.evaluation import Evaluation, Evaluator
 from elastictrainer.training.state import RunState
 
@@ -33,13 +33,18 @@ def expected(tf):
 
 
 def test_every_image_counts_the_same_in_a_smaller_minibatch_as_well(tf, model):
-    loss, accuracy = Evaluator(model)(minibatches(tf))
-    assert (loss, accuracy) == (pytest.approx(expected(tf)[0], rel=1e-5), pytest.approx(expected(tf)[1]))
+    score = Evaluator(model)(minibatches(tf))
+    assert (score.loss, score.accuracy) == (
+        pytest.approx(expected(tf)[0], rel=1e-5),
+        pytest.approx(expected(tf)[1]),
+    )
 
 
 def test_processes_add_up_their_parts(tf, model):
     alike = SimpleNamespace(gather=lambda sums: np.array([sums, sums]))
-    assert Evaluator(model, alike)(minibatches(tf)) == pytest.approx(Evaluator(model)(minibatches(tf)))
+    assert Evaluator(model, alike)(minibatches(tf))[:2] == pytest.approx(
+        Evaluator(model)(minibatches(tf))[:2]
+    )
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -48,10 +53,10 @@ def test_old_images_are_told_apart(tf, model, processes):
     right = [int((x.numpy().argmax(axis=1) == y.numpy()).sum()) for x, y, _ in told]
     workers = SimpleNamespace(gather=lambda sums: np.array([sums] * processes)) if processes > 1 else None
     evaluator = Evaluator(model, workers)
-    assert evaluator(told) == pytest.approx(Evaluator(model)(minibatches(tf)))
-    assert evaluator.apart == {"accuracy_old": right[1] / 4, "accuracy_new": (right[0] + right[2]) / 5}
-    evaluator(minibatches(tf))
-    assert evaluator.apart == {}
+    score = evaluator(told)
+    assert score[:2] == pytest.approx(Evaluator(model)(minibatches(tf))[:2])
+    assert score.old_and_new == {"accuracy_old": right[1] / 4, "accuracy_new": (right[0] + right[2]) / 5}
+    assert evaluator(minibatches(tf)).old_and_new == {}
 
 
 def test_figures_tell_old_from_new_also_after_a_resumption(tf, model):
@@ -155,9 +160,18 @@ def test_a_loss_that_is_not_finite_ends_the_run(tf, model):
         make(model, lost).on_epoch_end(0, {})
 
 
+def test_minibatches_that_can_be_read_once_only_are_refused_the_second_time(tf, model):
+    once = minibatches(tf)
+    evaluation = make(model, once, once)
+    evaluation.on_epoch_end(0, {})
+    evaluation.run_state.progress.epoch_done(0.0)
+    with pytest.raises(UsageError, match="again at each call"):
+        evaluation.on_epoch_end(1, {})
+
+
 def test_labels_in_a_column_are_labels(tf, model):
     in_columns = [(x, y[:, None]) for x, y in minibatches(tf)]
-    assert Evaluator(model)(in_columns) == pytest.approx(Evaluator(model)(minibatches(tf)))
+    assert Evaluator(model)(in_columns)[:2] == pytest.approx(Evaluator(model)(minibatches(tf))[:2])
 
 
 @pytest.mark.parametrize("last", ["activation", "layer", "function", "inside"])
@@ -170,7 +184,7 @@ def test_what_a_softmax_gives_are_probabilities(tf, last):
         "inside": lambda: tf.keras.Sequential([layers.Softmax()]),
     }[last]()
     model = tf.keras.Sequential([tf.keras.Input((3,)), ending])
-    assert Evaluator(model)(minibatches(tf)) == pytest.approx(expected(tf), rel=1e-4)
+    assert Evaluator(model)(minibatches(tf))[:2] == pytest.approx(expected(tf), rel=1e-4)
 
 
 def test_a_head_is_tested_on_a_part_of_the_images_which_is_no_result(tf, model):

@@ -6,6 +6,7 @@ import pytest
 
 from builders import ArrayData, small_network, train_classifier
 from elastictrainer.training.metering import EnergyMetering
+from log_lines import listen
 
 NEVER = 1e6  # seconds between two readings in the background
 
@@ -71,6 +72,28 @@ def test_without_a_sensor_only_hours_are_noted():
     results = metering.conclude()
     assert results["energy_joules"] is results["energy_source"] is None
     assert len(results["training_intervals"]) == 1
+
+
+def test_a_sensor_that_fails_ends_the_measurement_and_not_the_training():
+    class Failing(Growing):
+        def joules(self):
+            if self.readings == 2:
+                raise OSError(110, "Connection timed out")
+            return super().joules()
+
+    said = listen()
+    metering = EnergyMetering(Failing(), NEVER)
+    with metering.fit_context():
+        train_for_a_while(metering)
+        train_for_a_while(metering)
+    results = metering.conclude()
+    assert results["energy_joules"] is results["energy_source"] is None
+    assert len(results["training_intervals"]) == 2 and len(said) == 1 and "timed out" in said[0]
+    resumed = EnergyMetering(Growing(), NEVER)
+    resumed.restore(metering.state())
+    with resumed.fit_context():
+        train_for_a_while(resumed)
+    assert resumed.conclude()["energy_joules"] is None, "a part of it is not known"
 
 
 def test_in_a_run_validation_is_left_out(tf):

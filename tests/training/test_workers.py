@@ -25,11 +25,6 @@ def test_each_process_draws_random_numbers_of_its_own(tf):
     assert all(0.2 < np.mean(a != b) < 0.8 for a in first for b in second)
 
 
-def test_rank_and_count_come_from_the_environment(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 1}}')
-    assert workers.task() == (1, 2, ["a:1", "b:1"])
-
-
 @pytest.mark.parametrize(
     "config",
     [
