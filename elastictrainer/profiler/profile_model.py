@@ -18,10 +18,10 @@ from elastictrainer.profiler.xla import refuse_compiled
 from elastictrainer.profiler.xplane import Trace
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled import require_trainable
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.keras_compat.variables import name_of
 from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import SETTLED, step_ms, warm_up
 

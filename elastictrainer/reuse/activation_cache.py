@@ -16,10 +16,10 @@ from elastictrainer.reuse.op_costs import TYPICAL_MS_PER_MB, OpCosts
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable, SplitStep, TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
-from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graph_part import optimised
 from elastictrainer.steps.keras_compat.variables import random_states
+from elastictrainer.steps.keras_objective import Minibatch
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.steps.step_part import flat
 

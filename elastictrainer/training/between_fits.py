@@ -7,16 +7,16 @@ import tensorflow as tf
 
 from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.selection.schemes import Scheme
-from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_compat.fitting import compilation, count_step
+from elastictrainer.steps.keras_objective import KerasMetrics, KerasObjective
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.policies import make_scorer
 from elastictrainer.training.state import RunState
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Graphs:
     """The graphs of a model's training. They hold as long as what they were made from does.
 
     Attributes:
@@ -37,21 +37,21 @@ class Carried:
     """The state that a `Trainer` keeps between two calls of `fit`.
 
     Attributes:
-        compiled: graphs; None: none yet, or of an earlier process.
+        graphs: None: none yet, or of an earlier process.
         policy: the state of the policy that selected; None: nothing was selected, or it holds no more.
         steps: steps made since the latest selection.
         weights: digest of the model's variables, as the latest call left them; 0: not known.
         full_ms: times of full steps measured for comparison.
     """
 
-    compiled: Optional[Compiled] = None
+    graphs: Optional[Graphs] = None
     policy: Optional[Dict[str, Any]] = None
     steps: int = 0
     weights: int = 0
     full_ms: List[float] = field(default_factory=list)
 
     @classmethod
-    def after(cls, graphs: Compiled, state: RunState, before: "Carried") -> "Carried":
+    def after(cls, graphs: Graphs, state: RunState, before: "Carried") -> "Carried":
         """Return the state that a finished run leaves; `before`: the state it found."""
         policy = state.policy
         assert policy is not None
@@ -62,7 +62,7 @@ class Carried:
 
 
 def made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
-    """Return the objects that compiled graphs depend on: variables, compilation, specs of minibatches."""
+    """Return the objects that graphs depend on: variables, compilation, specs of minibatches."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     return [
         compilation(model),
@@ -82,7 +82,7 @@ def is_same(now: List[Any], before: List[Any]) -> bool:
     return len(now) == len(before) and all(map(same, now, before))
 
 
-def compile_steps(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -> Compiled:
+def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -> Graphs:
     """Prepare the graphs of a built model's training; each is traced when it first runs.
 
     Args:
@@ -91,15 +91,15 @@ def compile_steps(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -
         spec: tf.TensorSpecs of any minibatch.
         mean: averages over processes; see Objective.
     """
-    metrics = compiled.CompiledMetrics(model)
-    objective = compiled.CompiledObjective(model, None, scheme.penalty(model), mean)
+    metrics = KerasMetrics(model)
+    objective = KerasObjective(model, scheme.penalty(model), mean)
     steps = CompiledSteps(objective, model.optimizer, [metrics])
 
     def counted() -> Dict[str, Any]:
         count_step(model)
         return metrics.results()
 
-    return Compiled(
+    return Graphs(
         steps,
         # A graph takes half the time of the ops one by one; a tf.function would look it up at each call.
         tf.function(counted).get_concrete_function(),

@@ -14,8 +14,8 @@ from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.compiled_step import CompiledSteps
+from elastictrainer.steps.keras_objective import Minibatch
 from elastictrainer.steps.kinds import CACHE_WRITE
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.feed import Feed

@@ -63,7 +63,7 @@ class Stepping:
         state.loss, state.step_ms = loss, ms
         if state.by_clock and state.ends():
             state.model.stop_training = True
-        results: Dict[str, Any] = self._prepared.compiled.count_step()
+        results: Dict[str, Any] = self._prepared.graphs.count_step()
         return results
 
     def _begin(self) -> None:

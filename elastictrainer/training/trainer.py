@@ -16,7 +16,7 @@ from elastictrainer.runs.log import LOG, printed
 from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import require_reachable
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
-from elastictrainer.steps import compiled
+from elastictrainer.steps import requirements
 from elastictrainer.steps.keras_compat.fitting import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import keras_callbacks, repeatable_data
@@ -131,7 +131,7 @@ class Trainer:
 
     def _check_model(self) -> None:
         """Refuse a model with nothing to train, and a profile of another one or of too slow a device."""
-        compiled.require_trainable(self.model)
+        requirements.require_trainable(self.model)
         if self.profile is None:
             return
         check_tensors(self.profile, len(self.model.trainable_variables))
@@ -171,7 +171,7 @@ class Trainer:
             RunError: the data cannot be read, and what callbacks raise.
         """
         selects = self.scheme.selects
-        compiled.require_supported(self.model, selects)
+        requirements.require_supported(self.model, selects)
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
@@ -235,7 +235,7 @@ class Trainer:
         history.elastic, history.selections = summary, state.selections
         assert state.policy is not None
         self.profile = state.policy.profile or self.profile
-        self._carried = Carried.after(prepared.compiled, state, self._carried)
+        self._carried = Carried.after(prepared.graphs, state, self._carried)
         return history
 
     def state(self) -> Dict[str, Any]:
@@ -243,7 +243,7 @@ class Trainer:
 
         Weights and optimizer are not in it: save the model.
         """
-        carried = dataclasses.replace(self._carried, compiled=None)
+        carried = dataclasses.replace(self._carried, graphs=None)
         return {"profile": self.profile and self.profile.to_json(), **dataclasses.asdict(carried)}
 
     def restore(self, state: Dict[str, Any]) -> None:
@@ -251,7 +251,7 @@ class Trainer:
 
         With other weights tensors are scored again by the next `fit`. Graphs of this trainer stay.
         """
-        values = {**state, "compiled": self._carried.compiled}
+        values = {**state, "graphs": self._carried.graphs}
         profile = values.pop("profile")
         self.profile = Profile.from_json(profile) if profile else self.profile
         self._carried = Carried(**values)
@@ -261,8 +261,8 @@ class Trainer:
 
         One call of `fit` needs three. Nothing is compiled before the first one.
         """
-        if self._carried.compiled is not None:
-            self._carried.compiled.steps.size = count
+        if self._carried.graphs is not None:
+            self._carried.graphs.steps.size = count
 
 
 def _as_list(callbacks: Any) -> List[Any]:

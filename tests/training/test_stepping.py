@@ -52,7 +52,7 @@ class Run:
             source=SimpleNamespace(next=self.next),
             opening=opening,
             intervals=SimpleNamespace(begin=lambda: note("begin"), go_on=lambda: note("go_on")),
-            compiled=SimpleNamespace(count_step=lambda: {"loss": 1.0}),
+            graphs=SimpleNamespace(count_step=lambda: {"loss": 1.0}),
         )
         self.stepping = Stepping(self.state, prepared)
 
