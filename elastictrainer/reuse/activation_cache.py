@@ -10,11 +10,12 @@ import tensorflow as tf
 
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.cache_reader import CacheReader
-from elastictrainer.reuse.cache_storage import CacheError, CacheStorage, Column
+from elastictrainer.reuse.cache_storage import CacheError, CacheStorage, Column, NotCacheable
+from elastictrainer.reuse.example_mixing import stop_where_examples_mix
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.op_costs import TYPICAL_MS_PER_MB, OpCosts
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import NotCacheable, SplitStep, TracedStep
+from elastictrainer.reuse.split import SplitStep, TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes, stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graph_part import optimised
@@ -67,7 +68,7 @@ class ActivationCache:
         self._batch = int(flat(minibatch[0])[0].shape[0])
         self._states = random_states(step.objective.model)
         traced = TracedStep(step.part(*spec), self._states)
-        traced.stop_where_examples_mix(minibatch, forward.examples)
+        stop_where_examples_mix(traced, minibatch, forward.examples)
         op_cost = forward.op_costs(profile)
         reuse = profile and profile.reuse
         self._ms_per_mb = reuse.read_ms_per_mb if reuse else TYPICAL_MS_PER_MB

@@ -13,7 +13,11 @@ _ALIGNMENT = 64  # bytes: a processor reads a column from where a cache line beg
 
 
 class CacheError(Exception):
-    """The cache cannot be written or read."""
+    """The cache cannot be made, written or read."""
+
+
+class NotCacheable(CacheError):
+    """The reason why the activations of a selection cannot, or need not, be cached."""
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.reuse.cache_reader import CacheReader
-from elastictrainer.reuse.cache_storage import CacheStorage, Column
+from elastictrainer.reuse.cache_storage import CacheStorage, Column, NotCacheable
 from elastictrainer.reuse.cut import least_cost_cut
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.op_costs import OpCosts
-from elastictrainer.reuse.split import NotCacheable, TracedStep
+from elastictrainer.reuse.split import TracedStep
 from elastictrainer.reuse.step_variants import KINDS, StepVariants
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, PLAIN

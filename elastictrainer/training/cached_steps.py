@@ -12,7 +12,6 @@ from elastictrainer.reuse.activation_cache import ActivationCache
 from elastictrainer.reuse.cache_storage import CacheError
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_objective import Minibatch
@@ -58,7 +57,7 @@ class CachedStepRunner:
             head: takes the features of the pass, where the model's graph shows them.
 
         Raises:
-            NotCacheable, CacheError: why they cannot be cached; in all processes alike.
+            CacheError: why they cannot be cached; in all processes alike.
         """
         state, progress = self._run_state, self._run_state.progress
         with all_or_none(state.workers):
@@ -84,7 +83,7 @@ class CachedStepRunner:
         outside.
 
         Raises:
-            NotCacheable, CacheError: they cannot be cached any more.
+            CacheError: they cannot be cached any more.
         """
         begun = self._run_state.cache_start
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
@@ -117,7 +116,7 @@ class CachedStepRunner:
         """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
 
         Raises:
-            NotCacheable, CacheError: there is less room, or another device, than there was.
+            CacheError: there is less room, or another device, than there was.
         """
         state = self._run_state
         begun = state.cache_start
@@ -171,11 +170,11 @@ class CachedStepRunner:
 
 @contextlib.contextmanager
 def all_or_none(workers: Optional[Workers]) -> Iterator[None]:
-    """Raise NotCacheable or CacheError after the block in all processes, where it raises one in any."""
+    """Raise CacheError after the block in all processes, where it does in any."""
     failure: Optional[Exception] = None
     try:
         yield
-    except (NotCacheable, CacheError) as error:
+    except CacheError as error:
         failure = error
     if workers is not None:
         failed = workers.gather([failure is not None])[:, 0]

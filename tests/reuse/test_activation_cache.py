@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 from elastictrainer.reuse.cache_reader import order
+from elastictrainer.reuse.cache_storage import NotCacheable
+from elastictrainer.reuse.example_mixing import stop_where_examples_mix
 from elastictrainer.reuse.settings import ReuseSettings
 from networks import assign, augmented, everything, residual, trained_step, updating_statistics, values
 
@@ -166,7 +168,6 @@ def test_a_cache_is_a_file_where_memory_is_short_and_smaller_where_the_disk_is(t
     filed = cache_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
     assert str(tmp_path) in filed.location
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(0, 0, 10))
-    from elastictrainer.reuse.split import NotCacheable
 
     with pytest.raises(NotCacheable, match="GB"):
         cache_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
@@ -193,7 +194,6 @@ def mixing_examples(tf):
 
 
 def test_activations_that_mix_examples_are_not_cached(tf):
-    from elastictrainer.reuse.split import NotCacheable
 
     with pytest.raises(NotCacheable, match="mixes the examples|take as long"):
         cache_of(tf, trained_step(tf, mixing_examples(tf), ["head"]), data(tf))
@@ -209,8 +209,8 @@ def test_mixing_of_examples_is_looked_for_once(tf):
     forward = ForwardPass(step.objective, step.optimizer, (x, y))
     alike = tf.repeat(x[:1], BATCH, axis=0), y
     unaware, aware = (TracedStep(step.part(*alike), []) for _ in range(2))
-    unaware.stop_where_examples_mix(alike)
-    aware.stop_where_examples_mix(alike, forward.examples)
+    stop_where_examples_mix(unaware, alike)
+    stop_where_examples_mix(aware, alike, forward.examples)
     assert not any(op.type == "Conv2D" for op in frozen(aware))
     assert any(op.type == "Conv2D" for op in frozen(unaware))
 
@@ -220,7 +220,6 @@ def frozen(traced):
 
 
 def test_a_selection_that_freezes_nothing_is_not_cacheable(tf):
-    from elastictrainer.reuse.split import NotCacheable
 
     with pytest.raises(NotCacheable, match="take as long"):
         cache_of(tf, trained_step(tf, updating_statistics(tf), ["c1"]), data(tf))
@@ -248,8 +247,8 @@ def test_ops_that_make_rows_of_another_axis_are_frozen_but_not_stored(tf):
     random = np.random.default_rng(0)
     minibatch = tf.constant(random.normal(size=(BATCH, 5, 8, 8, 3)), tf.float32), tf.zeros(BATCH, tf.int64)
     traced = TracedStep(step.part(*spec), [])
-    traced.stop_where_examples_mix(minibatch)
+    stop_where_examples_mix(traced, minibatch)
     convolutions = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Conv2D"}
-    assert convolutions and convolutions <= traced.ops.valueless
+    assert convolutions and convolutions <= traced.ops.unstored
     means = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Mean"}
-    assert means and not means & traced.ops.valueless
+    assert means and not means & traced.ops.unstored

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.split import in_parts, most_held
+from elastictrainer.reuse.example_mixing import in_parts, most_held, stop_where_examples_mix
 from elastictrainer.runs import resident
 from networks import (
     assign,
@@ -119,7 +119,7 @@ def test_statistics_that_are_updated_stop_the_prefix(tf, held):
     x = inputs_of(tf, model)
     step = trained_step(tf, model, ["head"])
     traced, _ = cut_by_size(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
-    traced.stop_where_examples_mix((x, tf.zeros((BATCH,), tf.int64)), held=held)
+    stop_where_examples_mix(traced, (x, tf.zeros((BATCH,), tf.int64)), held=held)
     cut = cut_of(traced, BATCH)
     once = {traced.ops.operations[k].name for k in cut.done_once}
     assert any("c1" in name for name in once)

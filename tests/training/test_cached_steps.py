@@ -20,9 +20,8 @@ from builders import (
 from elastictrainer import RunFolder
 from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.reuse.cache_storage import CacheError
+from elastictrainer.reuse.cache_storage import CacheError, NotCacheable
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.training.cached_steps import all_or_none
 from log_lines import listen
 from networks import augmented, residual
