@@ -75,7 +75,7 @@ class CachedStepRunner:
         progress.cache_bytes = max(progress.cache_bytes, cache.storage.bytes)
         LOG.info(
             f"cached activations: {100 * cache.share:.0f} % of the frozen layers' work is done once, "
-            f"{1e-6 * cache.storage.bytes:.0f} MB {cache.location}"
+            f"{1e-6 * cache.storage.bytes:.0f} MB {cache.storage.location}"
         )
 
     def refresh_cache(self) -> None:

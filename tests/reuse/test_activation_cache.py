@@ -166,7 +166,7 @@ def test_a_cache_is_a_file_where_memory_is_short_and_smaller_where_the_disk_is(t
     step = trained_step(tf, residual(tf), ["head"])
     minibatches = data(tf)
     filed = cache_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
-    assert str(tmp_path) in filed.location
+    assert str(tmp_path) in filed.storage.location
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(0, 0, 10))
 
     with pytest.raises(NotCacheable, match="GB"):
