@@ -16,11 +16,11 @@ from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import TracedStep
 from elastictrainer.reuse.storable import stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.graph_part import optimised
+from elastictrainer.steps.graph_optimisation import optimised
 from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.keras_objective import Minibatch
 from elastictrainer.steps.snapshot import digest
-from elastictrainer.steps.step_part import flat
+from elastictrainer.steps.step_in_graph import flat
 
 
 class ActivationCache:
@@ -59,9 +59,9 @@ class ActivationCache:
             NotCacheable: the reason.
         """
         self._spec, self._seed = spec, settings.seed
-        traced = TracedStep(step.part(*spec), random_states(step.objective.model))
+        traced = TracedStep(step.in_graph(*spec), random_states(step.objective.model))
         stop_where_examples_mix(traced, minibatch, forward.examples)
-        op_cost = forward.op_costs(profile)
+        op_cost = forward.op_cost(profile)
         reuse = profile and profile.reuse
         ms_per_mb = reuse.read_ms_per_mb if reuse else TYPICAL_MS_PER_MB
         batch = int(flat(minibatch[0])[0].shape[0])

@@ -9,9 +9,9 @@ import tensorflow as tf
 from elastictrainer.reuse.split import TracedStep
 from elastictrainer.reuse.storable import is_storable, row_bytes
 from elastictrainer.runs import resident
-from elastictrainer.steps.graph_part import optimised
+from elastictrainer.steps.graph_optimisation import optimised
 from elastictrainer.steps.snapshot import preserve_variables
-from elastictrainer.steps.step_part import flat
+from elastictrainer.steps.step_in_graph import flat
 
 # What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
 # or another number of rows.
@@ -21,7 +21,7 @@ _ALIKE = 1e-2  # of the largest number: far more than rounding, far less than an
 
 
 def stop_where_examples_mix(
-    step: TracedStep, minibatch: Any, known: Optional[Dict[str, str]] = None, held: Optional[float] = None
+    step: TracedStep, minibatch: Any, known: Dict[str, str], held: Optional[float] = None
 ) -> None:
     """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
 
@@ -34,7 +34,6 @@ def stop_where_examples_mix(
         known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are added.
         held: bytes of tensors that are compared at once; None: `most_held`.
     """
-    known = {} if known is None else known
     ops = step.ops
     inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
     batch = int(inputs[0].shape[0])

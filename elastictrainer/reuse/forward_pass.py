@@ -4,12 +4,12 @@ from typing import Any, Dict, Optional, Tuple
 
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.example_mixing import stop_where_examples_mix
-from elastictrainer.reuse.op_costs import OpCosts, weights_of
+from elastictrainer.reuse.op_costs import OpCost, op_costs, weights_of
 from elastictrainer.reuse.split import TracedStep
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.graph_part import written_by
 from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.traced_graph import written_by
 
 
 class ForwardPass:
@@ -39,7 +39,7 @@ class ForwardPass:
         step = CompiledStep(objective, optimizer, [], full=full)
         # In a graph of its own, which knows the size of the minibatch: costs depend on it.
         step.trace(*minibatch)
-        self.traced = TracedStep(step.whole(), random_states(objective.model))
+        self.traced = TracedStep(step.in_own_graph(), random_states(objective.model))
         self.members = self.traced.members(objective.model.trainable_variables)
         self.examples: Dict[str, str] = {}
         stop_where_examples_mix(self.traced, minibatch, self.examples)
@@ -62,9 +62,9 @@ class ForwardPass:
                 return tensor.name if tensor.shape.rank == 2 else None
         return None
 
-    def op_costs(self, profile: Optional[Profile]) -> OpCosts:
-        """Return the cost of each op by a profile."""
-        return OpCosts(profile, self.traced.ops.operations, self._weights, self.members)
+    def op_cost(self, profile: Optional[Profile]) -> OpCost:
+        """Return the function from an op to its cost by a profile."""
+        return op_costs(profile, self.traced.ops.operations, self._weights, self.members)
 
 
 def _before_dropout(tensor: Any) -> Any:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from elastictrainer.steps.graph_library import CALLS, LOOPS, GraphLibrary, reached
-from elastictrainer.steps.graph_part import READS, written_by
+from elastictrainer.steps.traced_graph import READS, written_by
 
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # their result says nothing about the values
 _STATELESS_KINDS = ("Placeholder", "VarHandleOp", "NoOp")

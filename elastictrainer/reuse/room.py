@@ -5,14 +5,12 @@ import tempfile
 from pathlib import Path
 from typing import Any, Optional, Tuple
 
-import numpy as np
-
 from elastictrainer.reuse.cache_storage import NotCacheable
 from elastictrainer.reuse.cut import Cut
-from elastictrainer.reuse.op_costs import OpCosts
+from elastictrainer.reuse.op_costs import OpCost
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.reuse.split import TracedStep
-from elastictrainer.reuse.storable import is_storable, row_bytes
+from elastictrainer.reuse.storable import minibatch_mb, row_bytes
 
 _SPARE = 0.1  # of the free disk space stays free: other programs write too
 _ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times as much
@@ -21,7 +19,7 @@ _FEWER = 4.0  # how much dearer bytes become while a cache has too many
 
 def cut_that_fits(
     step: TracedStep,
-    op_cost: OpCosts,
+    op_cost: OpCost,
     ms_per_mb: float,
     batch: int,
     capacity: int,
@@ -31,7 +29,7 @@ def cut_that_fits(
 
     Args:
         step: to cut.
-        op_cost: ms of an op.
+        op_cost: of the model's forward pass.
         ms_per_mb: to read stored activations.
         batch: examples of a minibatch.
         capacity: examples to store.
@@ -42,10 +40,7 @@ def cut_that_fits(
     """
 
     def read_ms(tensor: Any) -> float:
-        """Return the ms of reading a minibatch of the tensor; infinite where it cannot be stored."""
-        if not is_storable(tensor, batch):
-            return np.inf
-        return 1e-6 * row_bytes(tensor, "float32") * batch * ms_per_mb
+        return minibatch_mb(tensor, batch) * ms_per_mb
 
     # Where the cheapest cut is too large, make bytes dearer until one fits: it then recomputes more.
     size = 0

@@ -11,9 +11,9 @@ from elastictrainer.profiler.attribution import depends_on
 from elastictrainer.reuse.cache_storage import NotCacheable
 from elastictrainer.reuse.cut import Cut, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
-from elastictrainer.steps.graph_part import NotAPart
 from elastictrainer.steps.keras_compat.variables import tf_variable, tf_variables
-from elastictrainer.steps.step_part import StepPart
+from elastictrainer.steps.step_in_graph import StepInGraph
+from elastictrainer.steps.traced_graph import NotAPart
 
 
 @dataclass
@@ -39,7 +39,7 @@ class SplitStep:
 class TracedStep:
     """A traced training step, sorted into what is frozen and what moves."""
 
-    def __init__(self, step: StepPart, random_states: Sequence[tf.Variable]):
+    def __init__(self, step: StepInGraph, random_states: Sequence[tf.Variable]):
         """
         Args:
             step: of the selection.
@@ -145,6 +145,6 @@ class TracedStep:
     ) -> Callable[..., List[tf.Tensor]]:
         """Return the function of the part of the graph that computes `fetches` and `effects` from `feeds`."""
         try:
-            return self._step.source.part(feeds, fetches, effects)
+            return self._step.source.extract(feeds, fetches, effects)
         except NotAPart as error:
             raise NotCacheable(f"the step cannot be taken apart: {error}") from None

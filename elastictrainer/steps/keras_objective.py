@@ -1,6 +1,6 @@
 """The loss and metrics that `Model.compile` was given, with sample weights and several outputs."""
 
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Dict, Tuple
 
 import tensorflow as tf
 
@@ -13,19 +13,6 @@ Minibatch = Tuple[Any, Targets]  # inputs, and these
 
 class KerasObjective(Objective):
     """The loss that `Model.compile` was given. Labels are (labels, sample weights or None)."""
-
-    def __init__(
-        self,
-        model: tf.keras.Model,
-        penalty: Optional[Callable[[], tf.Tensor]] = None,
-        mean: Optional[Callable[[list], list]] = None,
-    ):
-        """
-        Args:
-            model: compiled.
-            penalty, mean: as for Objective.
-        """
-        super().__init__(model, None, penalty, mean)
 
     def __call__(self, x: Any, y: Targets, training: bool) -> Tuple[Any, tf.Tensor]:
         labels, weights = y

@@ -14,7 +14,7 @@ class Objective:
     def __init__(
         self,
         model: tf.keras.Model,
-        loss: Optional[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]],
+        loss: Optional[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = None,
         penalty: Optional[Callable[[], tf.Tensor]] = None,
         mean: Optional[Callable[[list], list]] = None,
     ):

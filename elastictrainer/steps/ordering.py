@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.runs import resident
-from elastictrainer.steps.graph_part import written_by
 from elastictrainer.steps.keras_compat.variables import tf_variables
+from elastictrainer.steps.traced_graph import written_by
 
 _LARGE = 100e6  # bytes of gradients: those of smaller networks are not worth a slower step
 _AHEAD = 2  # gradients that may be there while the work on an earlier one goes on

@@ -92,7 +92,7 @@ def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -> 
         mean: averages over processes; see Objective.
     """
     metrics = KerasMetrics(model)
-    objective = KerasObjective(model, scheme.penalty(model), mean)
+    objective = KerasObjective(model, penalty=scheme.penalty(model), mean=mean)
     steps = CompiledSteps(objective, model.optimizer, [metrics])
 
     def counted() -> Dict[str, Any]:

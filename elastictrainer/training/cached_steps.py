@@ -1,7 +1,7 @@
 """The activation cache in a run: a pass over the images writes it, the steps of the interval read it."""
 
 import contextlib
-from typing import Any, Dict, Iterable, Iterator, Optional
+from typing import Iterable, Iterator, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -64,11 +64,10 @@ class CachedStepRunner:
             with state.watch.lap(TRACING):
                 cache = self._make(mask, head)
             with state.watch.lap(CACHE_WRITE):
-                count = self._fill(cache, self._feed.one_pass(state.steps_per_epoch), head)
+                self._fill(cache, self._feed.one_pass(state.steps_per_epoch), head)
         state.cache_start = {
             "epoch": progress.epoch,
-            "count": count,
-            "mask": np.flatnonzero(mask).tolist(),
+            "count": len(cache.storage.ends),
             "random": [value.tolist() for value in cache.random_start],
             "checksum": cache.checksum(),
         }
@@ -85,12 +84,13 @@ class CachedStepRunner:
         Raises:
             CacheError: they cannot be cached any more.
         """
-        begun = self._run_state.cache_start
+        begun, policy = self._run_state.cache_start, self._run_state.policy
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
         LOG.info("writing the cache again: a frozen tensor was changed")
         self.end()
-        self.write_cache(self._mask_of(begun))
+        assert policy is not None and policy.mask is not None
+        self.write_cache(policy.mask)
 
     def step(self) -> float:
         """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""
@@ -119,13 +119,14 @@ class CachedStepRunner:
             CacheError: there is less room, or another device, than there was.
         """
         state = self._run_state
-        begun = state.cache_start
-        if begun is None:
+        begun, policy = state.cache_start, state.policy
+        # There is no mask where an interrupted run had time for the head alone, and this one selects.
+        if begun is None or policy is None or policy.mask is None:
             return
         LOG.info("writing the cache again")
         # An uninterrupted run has no such work: no lap of training counts it.
         with state.watch.lap(CALIBRATION), all_or_none(state.workers):
-            cache = self._make(self._mask_of(begun))
+            cache = self._make(policy.mask)
             # It draws what the interrupted run drew; the run goes on with its checkpoint's states.
             with preserve_variables(cache.random_states):
                 for variable, value in zip(cache.random_states, begun["random"]):
@@ -153,19 +154,12 @@ class CachedStepRunner:
 
     def _fill(
         self, cache: ActivationCache, minibatches: Iterable[Minibatch], head: Optional[HeadPass] = None
-    ) -> int:
-        """Write minibatches to the cache, and give their features to `head`; returns how many there were."""
-        count = 0
+    ) -> None:
+        """Write minibatches to the cache, and give their features to `head`."""
         for minibatch in minibatches:
             features = cache.write(minibatch)
             if head is not None and features is not None:
                 head.add(features, minibatch)
-            count += 1
-        return count
-
-    def _mask_of(self, begun: Dict[str, Any]) -> NDArray[np.bool_]:
-        """Return the (N,) bool mask that a cache was made for."""
-        return np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
 
 
 @contextlib.contextmanager
