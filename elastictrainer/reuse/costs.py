@@ -16,7 +16,6 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.reuse.cache_reader import CacheReader
 from elastictrainer.reuse.cache_storage import CacheStorage, Column, NotCacheable
-from elastictrainer.reuse.cut import least_cost_cut
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.op_costs import OpCost
 from elastictrainer.reuse.split import TracedStep
@@ -145,10 +144,9 @@ def _cuts(
         if place in asked:
             frozen = {k for k in traced.ops.frozen if not members[k] & training[place]}
         if frozen is not None and frozen != before:
-            ops = dataclasses.replace(traced.ops, frozen=frozen)
-            cut = least_cost_cut(ops, traced.needed(frozen), op_cost, lambda t: ms_per_mb * mb(t))
+            cut = traced.cut(op_cost, lambda t: ms_per_mb * mb(t), frozen)
             stored_mb = sum(map(mb, cut.tensors))
-            recomputed_ms = sum(op_cost(ops.operations[k]) for k in cut.recomputed)
+            recomputed_ms = sum(op_cost(traced.ops.operations[k]) for k in cut.recomputed)
         cut_mb[order[place]], again_ms[order[place]] = stored_mb, recomputed_ms
     return np.where(np.isfinite(cut_mb), cut_mb, _UNSTORABLE_MB), again_ms
 

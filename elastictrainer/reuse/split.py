@@ -2,7 +2,7 @@
 runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
@@ -74,9 +74,20 @@ class TracedStep:
         """Return the tensor of that name."""
         return self._graph.get_tensor_by_name(name)
 
-    def cut(self, op_cost: Callable[[Any], float], tensor_cost: Callable[[Any], float]) -> Cut:
-        """Find the cut with which a cached step costs least; arguments as of `least_cost_cut`."""
-        return least_cost_cut(self.ops, self.needed(), op_cost, tensor_cost)
+    def cut(
+        self,
+        op_cost: Callable[[Any], float],
+        tensor_cost: Callable[[Any], float],
+        frozen: Optional[Set[int]] = None,
+    ) -> Cut:
+        """Find the cut with which a cached step costs least.
+
+        Args:
+            op_cost, tensor_cost: as for `least_cost_cut`.
+            frozen: positions of the frozen ops, where another selection trains; None: all of `ops`.
+        """
+        ops = self.ops if frozen is None else replace(self.ops, frozen=frozen)
+        return least_cost_cut(ops, self.needed(frozen), op_cost, tensor_cost)
 
     def members(self, variables: Sequence[Any]) -> List[int]:
         """Return, for each op, the `variables` that it depends on, as bits: variable i is bit i."""

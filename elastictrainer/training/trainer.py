@@ -223,7 +223,7 @@ class Trainer:
             others = [callback for callback in callbacks if callback not in savers]
             together = [StopTogether(self._workers)] if self._workers else []
             stack.callback(setattr, self.model, "train_function", None)
-            loop = Loop(state, feed, prepared, given, [*others, *together, *savers], ours)
+            loop = Loop(state, feed, prepared, given, [*others, *together, *savers])
             history = loop.run()
             if not selects and not self._carried.full_ms:
                 prepared.budgeting.calibrate(again=True)  # the machine may have changed since the start
