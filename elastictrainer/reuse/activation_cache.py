@@ -60,7 +60,7 @@ class ActivationCache:
         """
         self._spec, self._seed = spec, settings.seed
         traced = TracedStep(step.in_graph(*spec), random_states(step.objective.model))
-        stop_where_examples_mix(traced, minibatch, forward.examples)
+        stop_where_examples_mix(traced, minibatch, forward.mixing)
         op_cost = forward.op_cost(profile)
         reuse = profile and profile.reuse
         ms_per_mb = reuse.read_ms_per_mb if reuse else TYPICAL_MS_PER_MB

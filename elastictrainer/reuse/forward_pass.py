@@ -20,7 +20,7 @@ class ForwardPass:
     Attributes:
         traced: the step that trains nothing: all that can be frozen is.
         members: of each of its ops, the tensors that it depends on, as bits.
-        examples: ALIKE, MIXES or FOLDS of an op by name, as `stop_where_examples_mix` finds it.
+        mixing: ALIKE, MIXES or FOLDS of an op by name, as `stop_where_examples_mix` finds it.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class ForwardPass:
         step.trace(*minibatch)
         self.traced = TracedStep(step.in_own_graph(), random_states(objective.model))
         self.members = self.traced.members(objective.model.trainable_variables)
-        self.examples: Dict[str, str] = {}
-        stop_where_examples_mix(self.traced, minibatch, self.examples)
+        self.mixing: Dict[str, str] = {}
+        stop_where_examples_mix(self.traced, minibatch, self.mixing)
         self._weights = weights_of(self.traced.ops.operations)
 
     def features(self, kernel: Any) -> Optional[str]:

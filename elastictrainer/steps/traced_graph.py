@@ -115,15 +115,11 @@ class TracedGraph:
 
     def _waits_for(self, name: str, inside: Set[str]) -> Set[str]:
         """Return the ops `inside` that the op waits for, also through others that are left out."""
-        found: Set[str] = set()
-        seen: Set[str] = set()
-        pending = [name]
-        while pending:
-            orders = {source[1:] for source in self._inputs[pending.pop()] if source.startswith("^")} - seen
-            seen |= orders
-            found |= orders & inside
-            pending += orders - inside
-        return found
+
+        def waited_for(name: str) -> Set[str]:
+            return {source[1:] for source in self._inputs[name] if source.startswith("^")}
+
+        return reached(waited_for(name), lambda op: set() if op in inside else waited_for(op)) & inside
 
 
 def written_by(op: Any) -> List[Any]:

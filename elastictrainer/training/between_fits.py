@@ -23,13 +23,22 @@ class Graphs:
         steps: compiled steps, with objective, optimizer and metrics.
         count_step: counts a step where Keras does, and returns the metrics so far by name.
         scorer: scores the tensors; None where the scheme does not select.
-        made_from: objects that these depend on; see `made_from`.
+        made_from: objects that these depend on.
     """
 
     steps: CompiledSteps
     count_step: Callable[[], Dict[str, Any]]
     scorer: Optional[ImportanceEvaluator]
     made_from: List[Any]
+
+    def hold(self, model: tf.keras.Model, spec: Any) -> bool:
+        """Return whether they are those of `model` as it is now, and of minibatches of `spec`."""
+
+        def same(one: Any, other: Any) -> bool:
+            return one is other or (isinstance(one, (int, tf.TypeSpec)) and one == other)
+
+        now = _made_from(model, spec)
+        return len(now) == len(self.made_from) and all(map(same, now, self.made_from))
 
 
 @dataclass
@@ -61,25 +70,11 @@ class Carried:
         return cls(graphs, selected, steps, digest(state.model.variables), state.progress.full_ms)
 
 
-def made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
+def _made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
     """Return the objects that graphs depend on: variables, compilation, specs of minibatches."""
-    variables = [*model.trainable_variables, *model.non_trainable_variables]
-    return [
-        compilation(model),
-        model.optimizer,
-        *tf.nest.flatten(spec),
-        len(model.trainable_variables),
-        *variables,
-    ]
-
-
-def is_same(now: List[Any], before: List[Any]) -> bool:
-    """Return whether two results of `made_from` are of the same objects, and of equal specs."""
-
-    def same(one: Any, other: Any) -> bool:
-        return one is other or (isinstance(one, (int, tf.TypeSpec)) and one == other)
-
-    return len(now) == len(before) and all(map(same, now, before))
+    trainable = model.trainable_variables
+    described = [compilation(model), model.optimizer, *tf.nest.flatten(spec), len(trainable)]
+    return [*described, *trainable, *model.non_trainable_variables]
 
 
 def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -> Graphs:
@@ -104,5 +99,5 @@ def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any, mean: Any) -> 
         # A graph takes half the time of the ops one by one; a tf.function would look it up at each call.
         tf.function(counted).get_concrete_function(),
         make_scorer(scheme, steps) if scheme.selects else None,
-        made_from(model, spec),
+        _made_from(model, spec),
     )

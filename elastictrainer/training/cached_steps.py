@@ -88,7 +88,7 @@ class CachedStepRunner:
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
         LOG.info("writing the cache again: a frozen tensor was changed")
-        self.end()
+        self.free_cache()
         assert policy is not None and policy.mask is not None
         self.write_cache(policy.mask)
 
@@ -105,7 +105,7 @@ class CachedStepRunner:
         self.unread = False
         return float(self._cache.train(values))
 
-    def end(self) -> None:
+    def free_cache(self) -> None:
         """Free the cache."""
         if self._cache is not None:
             self._cache.close()

@@ -47,7 +47,7 @@ class Feed:
         self._at: Tuple[int, int] = (-1, 0)  # epoch and number of its next minibatch
 
     @property
-    def can_pass(self) -> bool:
+    def repeatable(self) -> bool:
         """Return whether the data can be read in passes of their own."""
         return self._data.repeatable
 
@@ -150,7 +150,7 @@ class Feed:
         """
         if self._probe is not None:
             return map(unpacked, self._probe(number))
-        if self.can_pass:
+        if self.repeatable:
             full = filter(
                 self.is_whole, self.one_pass(min(self._probe_count, self._run_state.steps_per_epoch))
             )

@@ -38,7 +38,7 @@ class Intervals:
         step = state.progress.step
         first = self._head if not step else None
         if self._cached_steps is not None:
-            self._cached_steps.end()
+            self._cached_steps.free_cache()
         if first and policy.needs_scores:
             with state.watch.lap(stopwatch.HEAD):
                 first.solve_on_sample()
@@ -89,7 +89,7 @@ class Intervals:
     def _without_cache(self, error: Exception) -> None:
         """Do all work in every step of the interval, and log why."""
         assert self._cached_steps is not None
-        self._cached_steps.end()
+        self._cached_steps.free_cache()
         LOG.info(f"not cached: {error}")
         with self._state.watch.lap(stopwatch.SELECTION):
             self._policy.without_cache(self._target(False))

@@ -19,7 +19,7 @@ from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.affordability import affordable_scheme
-from elastictrainer.training.between_fits import Carried, Graphs, is_same, made_from, make_graphs
+from elastictrainer.training.between_fits import Carried, Graphs, make_graphs
 from elastictrainer.training.budgeting import Budgeting, full_epochs
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
@@ -143,7 +143,7 @@ def _graphs(
 ) -> Tuple[Graphs, Optional[Profile], Carried]:
     """Return the run's graphs, its profile so far, and the state of the earlier run that still holds."""
     graphs = carried.graphs
-    if graphs is not None and is_same(made_from(state.model, spec), graphs.made_from):
+    if graphs is not None and graphs.hold(state.model, spec):
         state.progress.full_ms = list(carried.full_ms)
         return graphs, wanted.profile, carried
     profile = wanted.profile
@@ -231,7 +231,7 @@ def _new_graphs(state: RunState, scheme: Scheme, minibatch: Minibatch, spec: Any
 
 
 def _head_pass(state: RunState, feed: Feed) -> HeadPass:
-    if not feed.can_pass:
+    if not feed.repeatable:
         raise UsageError(
             "the head cannot be solved: the data can be read once only. Pass arrays, or a "
             "tf.data.Dataset of known length."

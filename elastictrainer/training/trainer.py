@@ -215,7 +215,7 @@ class Trainer:
             )
             with state.watch.lap(BUILDING):
                 prepared = prepare(state, feed, wanted, self._carried)
-            stack.callback(prepared.cached_steps.end)
+            stack.callback(prepared.cached_steps.free_cache)
             for saver in savers:
                 if saver.resume:
                     saver.restore_run()

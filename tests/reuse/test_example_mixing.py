@@ -49,7 +49,7 @@ def test_mixing_of_examples_is_looked_for_once(tf):
     alike = tf.repeat(x[:1], BATCH, axis=0), y
     unaware, aware = (TracedStep(step.in_graph(*alike), []) for _ in range(2))
     stop_where_examples_mix(unaware, alike, {})
-    stop_where_examples_mix(aware, alike, forward.examples)
+    stop_where_examples_mix(aware, alike, forward.mixing)
     assert not any(op.type == "Conv2D" for op in frozen(aware))
     assert any(op.type == "Conv2D" for op in frozen(unaware))
 
