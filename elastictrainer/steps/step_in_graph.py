@@ -105,7 +105,7 @@ class FullStepGraph:
         # Ops of the forward pass run in every step, also where they write to a weight.
         self._always = [op for op in effects if op.name in forward]
         self._updates: List[_Update] = []  # the others
-        if self._divides:
+        if self._divides:  # a graph with loops is not in the order that this needs
             needs, updates = self._needed_gradients(values), [op for op in effects if op.name not in forward]
             self._updates = [_Update(op, needs[op.name], {t.name for t in written_by(op)}) for op in updates]
 
