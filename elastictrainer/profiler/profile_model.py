@@ -17,10 +17,10 @@ from elastictrainer.profiler.validation import validate_profile
 from elastictrainer.profiler.xla import refuse_compiled
 from elastictrainer.runs import environment
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled import require_trainable
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.keras_compat.variables import name_of
 from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import SETTLED, step_ms, warm_up
 

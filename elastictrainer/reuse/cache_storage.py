@@ -13,7 +13,11 @@ _ALIGNMENT = 64  # bytes: a processor reads a column from where a cache line beg
 
 
 class CacheError(Exception):
-    """The cache cannot be written or read."""
+    """The cache cannot be made, written or read."""
+
+
+class NotCacheable(CacheError):
+    """The reason why the activations of a selection cannot, or need not, be cached."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +44,21 @@ class CacheStorage:
     A file has no name: it is gone with the process, however that ends.
 
     Attributes:
+        columns: of a row.
+        capacity: rows at most.
+        folder: of the file; None: the rows are kept in memory.
         ends: the number of rows after each minibatch that was added.
     """
 
     def __init__(self, columns: Sequence[Column], capacity: int, folder: Optional[Path] = None):
         """
         Args:
-            columns: of a row.
-            capacity: rows at most.
-            folder: of the file; None: the rows are kept in memory.
+            columns, capacity, folder: see above.
 
         Raises:
             CacheError: the file cannot be made as large.
         """
-        self.columns = list(columns)
-        self.capacity = capacity
+        self.columns, self.capacity, self.folder = list(columns), capacity, folder
         self.ends: List[int] = []
         self._offsets: List[int] = []
         self._row_bytes = 0
@@ -83,6 +87,11 @@ class CacheStorage:
     def bytes(self) -> int:
         """Return the bytes of all rows."""
         return self.capacity * self._row_bytes
+
+    @property
+    def location(self) -> str:
+        """Return where the rows are, for a message."""
+        return "in memory" if self.folder is None else f"in {self.folder}"
 
     def add(self, values: Sequence[NDArray[Any]]) -> None:
         """Append the examples of a minibatch.
@@ -128,9 +137,9 @@ class CacheStorage:
                 raise CacheError(f"cached example {k} cannot be read: the file ends early")
         return self._views(target)
 
-    def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "CacheStorage":
+    def converted(self, columns: Sequence[Column]) -> "CacheStorage":
         """Return the same rows in wider dtypes."""
-        other = CacheStorage(columns, self.capacity, folder)
+        other = CacheStorage(columns, self.capacity, self.folder)
         for k in range(self.rows):
             values = self.read(np.array([k]))
             other.add([value.astype(column.dtype) for value, column in zip(values, columns)])

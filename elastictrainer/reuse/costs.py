@@ -3,7 +3,8 @@
 import dataclasses
 import gc
 import itertools
-from typing import Any, Callable, Dict, Sequence, Tuple
+import operator
+from typing import Any, Callable, Dict, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,19 +15,18 @@ from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.reuse.cache_reader import CacheReader
-from elastictrainer.reuse.cache_storage import CacheStorage, Column
-from elastictrainer.reuse.cut import least_cost_cut
+from elastictrainer.reuse.cache_storage import CacheStorage, Column, NotCacheable
 from elastictrainer.reuse.forward_pass import ForwardPass
-from elastictrainer.reuse.op_costs import OpCosts
-from elastictrainer.reuse.split import NotCacheable, TracedStep
+from elastictrainer.reuse.op_costs import OpCost
+from elastictrainer.reuse.split import TracedStep
 from elastictrainer.reuse.step_variants import KINDS, StepVariants
-from elastictrainer.reuse.storable import is_storable, row_bytes
+from elastictrainer.reuse.storable import minibatch_mb
 from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, PLAIN
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import elapsed_ms
 
-_MOST_CUTS = 200  # depths whose cut is looked for: those between have that of the next one inwards
+_MOST_CUTS = 200  # depths whose cut is looked for
 _MB = (0.02, 2.0)  # of a minibatch, that writing and reading are timed with
 _UNSTORABLE_MB = 1e6  # no saving is worth it
 _ROUNDS = 40  # of each; the median counts
@@ -54,7 +54,7 @@ def with_reuse_costs(
 def _measured(profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]) -> ReuseCosts:
     """Measure the costs of cached activations, as far as one step tells."""
     forward = ForwardPass(objective, optimizer, batch)
-    traced, members, op_cost = forward.traced, forward.members, forward.op_costs(profile)
+    traced, members, op_cost = forward.traced, forward.members, forward.op_cost(profile)
     operations, frozen = traced.ops.operations, traced.ops.frozen
     # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
     # no tensor: their share of it is measured by itself.
@@ -64,10 +64,20 @@ def _measured(profile: Profile, objective: Objective, optimizer: Any, batch: Tup
         if members[k]:
             once[members[k]] = once.get(members[k], 0.0) + op_cost(operations[k])
         counted[members[k]] = counted.get(members[k], 0.0) + flops[k]
-    write, read = _transfer_ms(len(tf.nest.flatten(batch[0])[0]))
-    cuts = _cuts(profile, traced, members, op_cost, read[1], batch)
-    n = len(profile)
-    return ReuseCosts(CostGroups.from_bits(n, once), CostGroups.from_bits(n, counted), *cuts, *write, *read)
+    transfers = [_transfer_of(mb, len(tf.nest.flatten(batch[0])[0])) for mb in _MB]
+    write_ms, write_ms_per_mb = _line([write for write, _ in transfers])
+    read_ms, read_ms_per_mb = _line([read for _, read in transfers])
+    cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, read_ms_per_mb, batch)
+    return ReuseCosts(
+        once=CostGroups.from_bits(len(profile), once),
+        once_flops=CostGroups.from_bits(len(profile), counted),
+        cut_mb=cut_mb,
+        recompute_ms=recompute_ms,
+        write_ms=write_ms,
+        write_ms_per_mb=write_ms_per_mb,
+        read_ms=read_ms,
+        read_ms_per_mb=read_ms_per_mb,
+    )
 
 
 def _calibrated(
@@ -79,16 +89,18 @@ def _calibrated(
     """
     if seconds < _LEAST_S:
         return profile
-    found = []
-    # Timed in turn with the full step: three kinds of steps, and one.
-    for mask, kinds, share in ((middle(profile), KINDS, 2 / 3), (cheapest(profile), (CACHE_READ,), 1 / 3)):
-        try:
-            steps = StepVariants(profile, mask, objective, optimizer, batch)
-        except NotCacheable:
-            return profile
-        found.append(steps.ratios(share * seconds, kinds))
+
+    def ratios(mask: np.ndarray, kinds: Sequence[str], share: float) -> Dict[str, float]:
+        steps = StepVariants(profile, mask, objective, optimizer, batch)
+        found = steps.ratios(share * seconds, kinds)
         steps.close()
-    inside, short = found
+        return found
+
+    try:  # timed in turn with the full step: three kinds of steps, and one
+        inside = ratios(middle(profile), KINDS, 2 / 3)
+        short = ratios(cheapest(profile), (CACHE_READ,), 1 / 3)
+    except NotCacheable:
+        return profile
     return with_calibrated_reuse(
         profile, inside[PLAIN], inside[CACHE_WRITE], inside[CACHE_READ], short[CACHE_READ]
     )
@@ -110,7 +122,7 @@ def _cuts(
     profile: Profile,
     traced: TracedStep,
     members: Sequence[int],
-    op_cost: OpCosts,
+    op_cost: OpCost,
     ms_per_mb: float,
     batch: Tuple[Any, Any],
 ) -> Tuple[np.ndarray, np.ndarray]:
@@ -118,33 +130,25 @@ def _cuts(
     size = len(tf.nest.flatten(batch[0])[0])
 
     def mb(tensor: Any) -> float:
-        return 1e-6 * size * row_bytes(tensor, "float32") if is_storable(tensor, size) else np.inf
+        return minibatch_mb(tensor, size)
 
-    found: Dict[int, Tuple[float, float]] = {}
-    at_depth, above = [], 0
-    depths = profile.order
-    asked = set(np.linspace(0, len(depths) - 1, min(len(depths), _MOST_CUTS)).astype(int).tolist())
-    for place, tensor in enumerate(depths):
-        above |= 1 << int(tensor)
-        frozen = {k for k in traced.ops.frozen if not members[k] & above}
-        # Tensors of `profile.order` up to this one train: the ops that depend on none of them are frozen.
-        if place in asked and len(frozen) not in found:  # the sets are nested: their sizes tell them apart
-            ops = dataclasses.replace(traced.ops, frozen=frozen)
-            cut = least_cost_cut(ops, traced.needed(frozen), op_cost, lambda t: ms_per_mb * mb(t))
-            again = sum(op_cost(ops.operations[k]) for k in cut.recomputed)
-            found[len(frozen)] = sum(map(mb, cut.tensors)), again
-        at_depth.append(len(frozen))
-    sizes = np.array(sorted(found))
-    nearest = [found[sizes[np.searchsorted(sizes, count, side="right") - 1]] for count in at_depth]
-    cut_mb, again_ms = np.zeros(len(profile)), np.zeros(len(profile))
-    cut_mb[depths], again_ms[depths] = np.array(nearest).T
+    order = [int(tensor) for tensor in profile.order]
+    # Where the tensors up to one train, the ops that depend on none of them are frozen.
+    training = list(itertools.accumulate((1 << tensor for tensor in order), operator.or_))
+    asked = set(np.linspace(0, len(order) - 1, min(len(order), _MOST_CUTS)).astype(int).tolist())
+    cut_mb, again_ms = np.zeros(len(order)), np.zeros(len(order))
+    frozen: Optional[Set[int]] = None
+    stored_mb = recomputed_ms = 0.0
+    for place in reversed(range(len(order))):  # a depth that is not asked for is like the next one inwards
+        before = frozen
+        if place in asked:
+            frozen = {k for k in traced.ops.frozen if not members[k] & training[place]}
+        if frozen is not None and frozen != before:
+            cut = traced.cut(op_cost, lambda t: ms_per_mb * mb(t), frozen)
+            stored_mb = sum(map(mb, cut.tensors))
+            recomputed_ms = sum(op_cost(traced.ops.operations[k]) for k in cut.recomputed)
+        cut_mb[order[place]], again_ms[order[place]] = stored_mb, recomputed_ms
     return np.where(np.isfinite(cut_mb), cut_mb, _UNSTORABLE_MB), again_ms
-
-
-def _transfer_ms(batch: int) -> Tuple[Tuple[float, float], Tuple[float, float]]:
-    """Measure writing a minibatch, and reading it: each in ms, and ms per MB of float32."""
-    times = [_transfer_of(mb, batch) for mb in _MB]
-    return _line([write for write, _ in times]), _line([read for _, read in times])
 
 
 def _transfer_of(mb: float, batch: int) -> Tuple[float, float]:
@@ -163,6 +167,7 @@ def _transfer_of(mb: float, batch: int) -> Tuple[float, float]:
 
 
 def _line(times: Sequence[float]) -> Tuple[float, float]:
+    """Return the ms of any minibatch, and ms per MB, by the times of minibatches of `_MB`."""
     slope = max(0.0, (times[1] - times[0]) / (_MB[1] - _MB[0]))
     return max(0.0, times[0] - slope * _MB[0]), slope
 

@@ -35,8 +35,7 @@ def least_cost_cut(
     """Find the cut with which a cached step costs least.
 
     Each tensor of the frozen part that the rest of the step reads is stored or computed again from others,
-    down to the inputs. What is behind a dropout is never stored: the rest of the step would always see the
-    same draw.
+    down to the inputs.
 
     Args:
         ops: of the step.
@@ -78,7 +77,7 @@ def _minimum_cut(
     computing = {k: np.inf if k in is_source else op_cost(ops.operations[k]) for k in frozen}
     storing = {}
     for k in frozen:
-        forbidden = k in barred or k in ops.behind_dropout or k in ops.valueless
+        forbidden = k in barred or k in ops.unstored
         for tensor in ops.operations[k].outputs:
             storing[id(tensor)] = np.inf if forbidden else tensor_cost(tensor)
     costs = np.array([*computing.values(), *storing.values()], float)

@@ -3,11 +3,13 @@
 from typing import Any, Dict, Optional, Tuple
 
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.reuse.op_costs import OpCosts, weights_of
+from elastictrainer.reuse.example_mixing import stop_where_examples_mix
+from elastictrainer.reuse.op_costs import OpCost, op_costs, weights_of
 from elastictrainer.reuse.split import TracedStep
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.traced_graph import written_by
 
 
 class ForwardPass:
@@ -18,7 +20,7 @@ class ForwardPass:
     Attributes:
         traced: the step that trains nothing: all that can be frozen is.
         members: of each of its ops, the tensors that it depends on, as bits.
-        examples: ALIKE, MIXES or FOLDS of an op by name, as `TracedStep.stop_where_examples_mix` finds it.
+        mixing: ALIKE, MIXES or FOLDS of an op by name, as `stop_where_examples_mix` finds it.
     """
 
     def __init__(
@@ -37,10 +39,10 @@ class ForwardPass:
         step = CompiledStep(objective, optimizer, [], full=full)
         # In a graph of its own, which knows the size of the minibatch: costs depend on it.
         step.trace(*minibatch)
-        self.traced = TracedStep(step.whole(), random_states(objective.model))
+        self.traced = TracedStep(step.in_own_graph(), random_states(objective.model))
         self.members = self.traced.members(objective.model.trainable_variables)
-        self.examples: Dict[str, str] = {}
-        self.traced.stop_where_examples_mix(minibatch, self.examples)
+        self.mixing: Dict[str, str] = {}
+        stop_where_examples_mix(self.traced, minibatch, self.mixing)
         self._weights = weights_of(self.traced.ops.operations)
 
     def features(self, kernel: Any) -> Optional[str]:
@@ -49,11 +51,27 @@ class ForwardPass:
         None where no step's graph shows it, or where it is another one in inference mode: behind batch
         normalisation that trains its statistics.
         """
-        if self.traced.updates(self._model.non_trainable_variables):
+        operations = self.traced.ops.operations
+        statistics = {id(self.traced.handle(v)) for v in self._model.non_trainable_variables}
+        if any(id(handle) in statistics for op in operations for handle in written_by(op)):
             return None
-        tensor = self.traced.input_of(kernel)
-        return None if tensor is None or tensor.shape.rank != 2 else tensor.name
+        weight = self.traced.handle(kernel)
+        for op in operations:
+            if op.type == "MatMul" and any(tensor is weight for tensor in op.inputs[1].op.inputs):
+                tensor = _before_dropout(op.inputs[0])
+                return tensor.name if tensor.shape.rank == 2 else None
+        return None
 
-    def op_costs(self, profile: Optional[Profile]) -> OpCosts:
-        """Return the cost of each op by a profile."""
-        return OpCosts(profile, self.traced.ops.operations, self._weights, self.members)
+    def op_cost(self, profile: Optional[Profile]) -> OpCost:
+        """Return the function from an op to its cost by a profile."""
+        return op_costs(profile, self.traced.ops.operations, self._weights, self.members)
+
+
+def _before_dropout(tensor: Any) -> Any:
+    """Return the input of the dropout that made `tensor`: it selects between a scaled one and zeros."""
+    while tensor.op.type in ("SelectV2", "Select", "Identity"):
+        is_dropout = tensor.op.type != "Identity"
+        tensor = tensor.op.inputs[1 if is_dropout else 0]
+        if is_dropout and tensor.op.type == "Mul":
+            tensor = next(t for t in tensor.op.inputs if t.shape.rank)  # the other one is the scale
+    return tensor

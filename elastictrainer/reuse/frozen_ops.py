@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from elastictrainer.steps.graph_library import CALLS, LOOPS, GraphLibrary, reached
-from elastictrainer.steps.graph_part import READS, written_by
+from elastictrainer.steps.traced_graph import READS, written_by
 
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # their result says nothing about the values
 _STATELESS_KINDS = ("Placeholder", "VarHandleOp", "NoOp")
@@ -26,9 +26,9 @@ class FrozenOps:
             for the same augmented copy of an example. Placeholders of inputs are among them.
         moving: ops that depend on a variable that the step changes, or on the labels.
         random: those that draw random numbers from a state in a variable, or in themselves.
-        behind_dropout: frozen ops whose result mixes features with random numbers, up to the next weight.
-        valueless: frozen ops whose result is not stored: it says nothing about the inputs' values, as shapes
-            and dropout's masks do, or has not one row for each example.
+        unstored: frozen ops whose result is not stored: it says nothing about the inputs' values, as shapes
+            and dropout's masks do; or it has not one row for each example; or it mixes features with random
+            numbers, as dropout does, up to the next weight.
         random_states: ids of the random states' handles that an op takes, by op.
     """
 
@@ -36,8 +36,7 @@ class FrozenOps:
     frozen: Set[int]
     moving: Set[int]
     random: Set[int]
-    behind_dropout: Set[int]
-    valueless: Set[int]
+    unstored: Set[int]
     random_states: Dict[int, FrozenSet[int]]
 
     @functools.cached_property
@@ -94,58 +93,54 @@ def frozen_ops(
     """
     position = {op.name: k for k, op in enumerate(operations)}
     state_handles = {id(handle) for handle in random_states}
-    written = {
-        id(tensor) for op in operations for tensor in written_by(op) if id(tensor) not in state_handles
-    }
+    written = {id(handle) for op in operations for handle in written_by(op)} - state_handles
     functions = GraphLibrary(library)
     is_input = {position[tensor.op.name] for tensor in inputs}
-    is_label = {position[tensor.op.name] for tensor in labels}
 
-    from_input: Set[int] = set(is_input)
-    moving: Set[int] = set(is_label)
+    changes = {position[tensor.op.name] for tensor in labels}  # for the same inputs, from step to step
     random: Set[int] = set()
-    weighted: Set[int] = set()  # depends on a weight
-    by_value: Set[int] = set(is_input)  # depends on the inputs' values, not on their shape alone
-    is_drawn: Set[int] = set()  # depends on random numbers
-    behind: Set[int] = set()
+    reads_weight: Set[int] = set()
     states: Dict[int, FrozenSet[int]] = {}
-    # Producers come before consumers: one pass decides every set for an op from those of its inputs.
     for k, op in enumerate(operations):
-        sources = [position[tensor.op.name] for tensor in op.inputs]
-        taken = frozenset(id(tensor) for tensor in op.inputs if id(tensor) in state_handles)
-        if taken:
-            states[k] = taken
+        handles = frozenset(id(tensor) for tensor in op.inputs if tensor.dtype == tf.resource)
         kinds = {op.type} | functions.kinds_in(op.node_def)
-        if taken or _is_random(kinds):
+        if handles & state_handles:
+            states[k] = handles & state_handles
+        if handles - state_handles:
+            reads_weight.add(k)
+        if handles & written or _has_hidden_state(kinds):
+            changes.add(k)
+        if k in states or _is_random(kinds):
             random.add(k)
-        if from_input.intersection(sources):
-            from_input.add(k)
-        if (
-            moving.intersection(sources)
-            or any(id(tensor) in written for tensor in op.inputs)
-            or _has_hidden_state(kinds)
-        ):
-            moving.add(k)
-        if op.type in _SHAPES:  # a shape depends on no value: none of the sets below goes through it
-            continue
-        if by_value.intersection(sources):
-            by_value.add(k)
-        if random.intersection(sources) or k in random or is_drawn.intersection(sources):
-            is_drawn.add(k)
-        reads_weight = any(
-            tensor.dtype == tf.resource and id(tensor) not in state_handles for tensor in op.inputs
-        )
-        if reads_weight or weighted.intersection(sources):
-            weighted.add(k)
-        # Features times a drawn mask are dropout: stored, every cached step would see the same draw. The set
-        # ends at the next weight; results behind that are stored like others.
-        uses_weight = reads_weight or any(s in weighted and s not in by_value for s in sources)
-        masked = any(s in is_drawn and s not in weighted for s in sources) or k in random
-        features = any(s in weighted and s in by_value for s in sources)
-        if not uses_weight and (behind.intersection(sources) or masked and features):
-            behind.add(k)
-    frozen = from_input - moving
-    return FrozenOps(operations, frozen, moving, random, behind & frozen, frozen - by_value, states)
+
+    sources = [{position[tensor.op.name] for tensor in op.inputs} for op in operations]
+    # A shape depends on no value.
+    values = [set() if op.type in _SHAPES else before for op, before in zip(operations, sources)]
+    moving = _spread(changes, sources)
+    frozen = _spread(is_input, sources) - moving
+    by_value = _spread(is_input, values)
+    drawn = _spread(random, values)
+    weighted = _spread(reads_weight, values)
+    # Features times a drawn mask are dropout: stored, every cached step would see the same draw. What follows
+    # is like that up to the next weight; results behind that are stored like others.
+    weighs = {k for k, before in enumerate(values) if k in reads_weight or before & (weighted - by_value)}
+    dropouts = {
+        k
+        for k, before in enumerate(values)
+        if (k in random or before & (drawn - weighted)) and before & weighted & by_value
+    }
+    unweighed = [set() if k in weighs else before for k, before in enumerate(values)]
+    behind_dropout = _spread(dropouts - weighs, unweighed)
+    return FrozenOps(operations, frozen, moving, random, frozen & behind_dropout | frozen - by_value, states)
+
+
+def _spread(starts: Set[int], sources: Sequence[AbstractSet[int]]) -> Set[int]:
+    """Return `starts` and all ops that depend on them; `sources`: those before each op, producers first."""
+    found = set(starts)
+    for k, before in enumerate(sources):
+        if not found.isdisjoint(before):
+            found.add(k)
+    return found
 
 
 def _is_random(kinds: Set[str]) -> bool:

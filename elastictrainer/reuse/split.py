@@ -3,30 +3,17 @@ runs.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
-import numpy as np
 import tensorflow as tf
 
 from elastictrainer.profiler.attribution import depends_on
+from elastictrainer.reuse.cache_storage import NotCacheable
 from elastictrainer.reuse.cut import Cut, least_cost_cut
 from elastictrainer.reuse.frozen_ops import frozen_ops
-from elastictrainer.reuse.storable import is_storable, row_bytes
-from elastictrainer.runs import resident
-from elastictrainer.steps.graph_part import NotAPart, optimised
-from elastictrainer.steps.keras_compat.variables import tf_variables
-from elastictrainer.steps.snapshot import preserve_variables
-from elastictrainer.steps.step_part import StepPart, flat
-
-# What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
-# or another number of rows.
-ALIKE, MIXES, FOLDS = "alike", "mixes", "folds"
-_HELD, _HELD_LITTLE = 128e6, 32e6  # bytes of tensors that are compared at once; within a limit of memory
-_ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
-
-
-class NotCacheable(Exception):
-    """The reason why the activations of a selection cannot, or need not, be cached."""
+from elastictrainer.steps.keras_compat.variables import tf_variable, tf_variables
+from elastictrainer.steps.step_in_graph import StepInGraph
+from elastictrainer.steps.traced_graph import NotAPart
 
 
 @dataclass
@@ -52,7 +39,7 @@ class SplitStep:
 class TracedStep:
     """A traced training step, sorted into what is frozen and what moves."""
 
-    def __init__(self, step: StepPart, random_states: Sequence[tf.Variable]):
+    def __init__(self, step: StepInGraph, random_states: Sequence[tf.Variable]):
         """
         Args:
             step: of the selection.
@@ -87,14 +74,28 @@ class TracedStep:
         """Return the tensor of that name."""
         return self._graph.get_tensor_by_name(name)
 
-    def cut(self, op_cost: Callable[[Any], float], tensor_cost: Callable[[Any], float]) -> Cut:
-        """Find the cut with which a cached step costs least; arguments as of `least_cost_cut`."""
-        return least_cost_cut(self.ops, self.needed(), op_cost, tensor_cost)
+    def cut(
+        self,
+        op_cost: Callable[[Any], float],
+        tensor_cost: Callable[[Any], float],
+        frozen: Optional[Set[int]] = None,
+    ) -> Cut:
+        """Find the cut with which a cached step costs least.
+
+        Args:
+            op_cost, tensor_cost: as for `least_cost_cut`.
+            frozen: positions of the frozen ops, where another selection trains; None: all of `ops`.
+        """
+        ops = self.ops if frozen is None else replace(self.ops, frozen=frozen)
+        return least_cost_cut(ops, self.needed(frozen), op_cost, tensor_cost)
 
     def members(self, variables: Sequence[Any]) -> List[int]:
         """Return, for each op, the `variables` that it depends on, as bits: variable i is bit i."""
-        handles = [self._internal.get(id(variable.handle)) for variable in tf_variables(variables)]
-        return depends_on(self.ops.operations, handles)
+        return depends_on(self.ops.operations, [self.handle(variable) for variable in variables])
+
+    def handle(self, variable: Any) -> Optional[Any]:
+        """Return the graph's tensor of a variable's handle; None where the graph does not have it."""
+        return self._internal.get(id(tf_variable(variable).handle))
 
     def edge_of(self, inside: Set[int]) -> List[Any]:
         """Return the tensors of the ops `inside` that others read, those of placeholders aside."""
@@ -115,91 +116,6 @@ class TracedStep:
         states = [v for state, v in self._states.items() if state in drawn]
         return self._function(self._step.inputs, list(tensors), self._draws_of(drawn)), states
 
-    def updates(self, variables: Sequence[Any]) -> bool:
-        """Return whether the step assigns to one of `variables`, as batch normalisation in training does."""
-        handles = {self._handle(v) for v in tf_variables(variables) if id(v.handle) in self._internal}
-        return any(
-            id(tensor) in handles
-            for op in self.ops.operations
-            if op.type.startswith("Assign")
-            for tensor in op.inputs
-        )
-
-    def input_of(self, kernel: Any) -> Optional[Any]:
-        """Return the (batch, features) tensor that a dense layer multiplies by a kernel, before any dropout.
-
-        None where the graph does not show it.
-
-        Args:
-            kernel: the layer's variable, (features, units).
-        """
-        if id(kernel.handle) not in self._internal:
-            return None
-        handle = self._handle(kernel)
-        for op in self.ops.operations:
-            if op.type == "MatMul" and any(id(t) == handle for t in op.inputs[1].op.inputs):
-                return _before_dropout(op.inputs[0])
-        return None
-
-    def stop_where_examples_mix(
-        self, minibatch: Any, known: Optional[Dict[str, str]] = None, held: Optional[float] = None
-    ) -> None:
-        """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
-
-        The first example must give the same among the others as among copies of itself. What has not one row
-        for each example, as where windows or time steps were made rows, stays frozen but is not stored.
-
-        Args:
-            minibatch: inputs and labels of a full size.
-            known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are
-                added.
-            held: bytes of tensors that are compared at once; None: `most_held`.
-        """
-        known = {} if known is None else known
-        inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
-        batch = int(inputs[0].shape[0])
-        hidden = self.ops.random - set(self.ops.random_states)  # their draws cannot be repeated
-        new = [
-            tensor
-            for k in sorted(self.ops.frozen - self.ops.downstream(hidden))
-            if self.ops.operations[k].name not in known
-            for tensor in self.ops.operations[k].outputs
-            if is_storable(tensor, batch)
-        ]
-        for tensors in in_parts(new, batch, held or most_held()) if batch > 1 else ():
-            self._compare_examples(tensors, inputs, known)
-        found = {k: known.get(self.ops.operations[k].name) for k in self.ops.frozen}
-        mixing = {k for k, what in found.items() if what == MIXES}
-        folding = {k for k, what in found.items() if what == FOLDS}
-        self.ops = replace(
-            self.ops,
-            frozen=self.ops.frozen - self.ops.downstream(mixing),
-            valueless=self.ops.valueless | folding,
-        )
-
-    def _compare_examples(
-        self, tensors: Sequence[Any], inputs: Sequence[tf.Tensor], known: Dict[str, str]
-    ) -> None:
-        """Add to `known` how the ops of `tensors` combine examples: ALIKE, MIXES or FOLDS."""
-        batch = int(inputs[0].shape[0])
-        every, states = self.prefix(tensors)
-        run = tf.function(every, autograph=False)
-
-        def first_rows(values: Sequence[tf.Tensor]) -> Tuple[List[np.ndarray], List[int]]:
-            found = run(*values)
-            return [value.numpy()[:1].copy() for value in found], [int(value.shape[0]) for value in found]
-
-        # The same random numbers in both runs: only the other examples of the minibatch differ.
-        with preserve_variables(states) as restore, optimised(0):
-            among_others, rows = first_rows(inputs)
-            restore(states)
-            among_copies, _ = first_rows([tf.repeat(value[:1], batch, axis=0) for value in inputs])
-        for tensor, one, other, count in zip(tensors, among_others, among_copies, rows):
-            alike = _alike(one, other)
-            what = MIXES if not alike else ALIKE if count == batch else FOLDS
-            if known.get(tensor.op.name, ALIKE) == ALIKE or what == MIXES:  # an op may have several outputs
-                known[tensor.op.name] = what
-
     def split(self, cut: Cut, more: Sequence[Any] = ()) -> SplitStep:
         """Make the two functions of `cut`; the prefix also gives the tensors `more`, behind the cut's."""
         prefix, states = self.prefix([*cut.tensors, *more])
@@ -209,7 +125,7 @@ class TracedStep:
         fixed = [
             v
             for v in self._graph.variables
-            if self._handle(v) in read and self._handle(v) not in self._states
+            if id(self.handle(v)) in read and id(self.handle(v)) not in self._states
         ]
         return SplitStep(cut, prefix, self._suffix(cut), states, fixed)
 
@@ -226,9 +142,6 @@ class TracedStep:
 
         return suffix
 
-    def _handle(self, variable: Any) -> int:
-        return id(self._internal[id(variable.handle)])
-
     def _draws_of(self, states: Set[int]) -> List[Any]:
         """Return the ops that move the random `states` on."""
         return [
@@ -243,44 +156,6 @@ class TracedStep:
     ) -> Callable[..., List[tf.Tensor]]:
         """Return the function of the part of the graph that computes `fetches` and `effects` from `feeds`."""
         try:
-            return self._step.source.part(feeds, fetches, effects)
+            return self._step.source.extract(feeds, fetches, effects)
         except NotAPart as error:
             raise NotCacheable(f"the step cannot be taken apart: {error}") from None
-
-
-def most_held() -> float:
-    """Return the bytes of tensors that are compared at once."""
-    return _HELD if resident.keeps() else _HELD_LITTLE
-
-
-def in_parts(tensors: Sequence[Any], batch: int, most: float) -> Iterator[List[Any]]:
-    """Divide tensors into parts of so many bytes: a function holds all that it returns until it ends."""
-    part: List[Any] = []
-    held = 0.0
-    for tensor in tensors:
-        size = batch * row_bytes(tensor, "float32")
-        if part and held + size > most:
-            yield part
-            part, held = [], 0.0
-        part.append(tensor)
-        held += size
-    if part:
-        yield part
-
-
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Return whether they are equal up to the order in which kernels add up."""
-    if np.array_equal(one, other):  # as nearly always
-        return True
-    one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
-    return np.allclose(one, other, rtol=_ALIKE, atol=_ALIKE * max(1e-30, np.abs(one).max(initial=0.0)))
-
-
-def _before_dropout(tensor: Any) -> Any:
-    """Return the input of the dropout that made `tensor`: it selects between a scaled one and zeros."""
-    while tensor.op.type in ("SelectV2", "Select", "Identity"):
-        is_dropout = tensor.op.type != "Identity"
-        tensor = tensor.op.inputs[1 if is_dropout else 0]
-        if is_dropout and tensor.op.type == "Mul":
-            tensor = next(t for t in tensor.op.inputs if t.shape.rank)  # the other one is the scale
-    return tensor

@@ -12,8 +12,8 @@ from elastictrainer.reuse.activation_cache import ActivationCache
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.keras_objective import Minibatch
 from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, FULL, PLAIN
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import preserve_variables

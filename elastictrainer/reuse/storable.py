@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from elastictrainer.reuse.cache_storage import Column
@@ -30,3 +31,8 @@ def stored_dtype(dtype: tf.DType, floats: str) -> str:
 def row_bytes(tensor: Any, floats: str) -> int:
     """Return bytes of a storable tensor's row as it is stored."""
     return Column(tuple(tensor.shape[1:]), stored_dtype(tensor.dtype, floats)).bytes
+
+
+def minibatch_mb(tensor: Any, batch: int) -> float:
+    """Return the MB of float32 that `batch` rows of the tensor have; infinite where it cannot be stored."""
+    return 1e-6 * batch * row_bytes(tensor, "float32") if is_storable(tensor, batch) else np.inf

@@ -11,7 +11,7 @@ import tensorflow as tf
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.runs import resident
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.graph_part import optimised
+from elastictrainer.steps.graph_optimisation import optimised
 from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
@@ -213,8 +213,8 @@ class ImportanceEvaluator:
     def _gradients_of_full_step(self, x: Any, y: Any) -> Optional[List[Any]]:
         """Return the gradients that the full step's graph computes; None where there is none yet."""
         full = self._undoing_step or self._steps.full_if_compiled()
-        others = full.divided() if full is not None else None
-        return others.gradients(x, y) if others is not None else None
+        graph = full.full_graph() if full is not None else None
+        return graph.gradients(x, y) if graph is not None else None
 
     def _update_products(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
         """Return (N,) -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, or in a file if that is

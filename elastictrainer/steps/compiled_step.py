@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.graph_part import GraphParts, optimised
+from elastictrainer.steps.graph_optimisation import optimised
 from elastictrainer.steps.keras_compat.own_steps import apply
 from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.ordering import last_writes, one_by_one
-from elastictrainer.steps.step_part import DividedStep, StepPart, flat
+from elastictrainer.steps.step_in_graph import FullStepGraph, StepInGraph, flat
+from elastictrainer.steps.traced_graph import TracedGraph
 
 
 def exempt_from_collection() -> None:
@@ -35,7 +36,7 @@ class CompiledStep:
     Attributes:
         graph: the step's graph.
         loss: the scalar loss.
-        gradients: per variable a tensor, an IndexedSlices or None; empty of a part of the full step.
+        gradients: per variable a tensor, an IndexedSlices or None; none of a step taken out of the full one.
         handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
         runs: number of runs so far.
     """
@@ -55,8 +56,8 @@ class CompiledStep:
             optimizer: built for all trainable tensors of the model (see optimizers.build).
             variables: the tensors to update.
             metrics: updated with (labels, outputs) in the step.
-            full: the step of all trainable tensors, with the same arguments. Once it is traced, this one is a
-                part of its graph.
+            full: the step of all trainable tensors, with the same arguments. Once it is traced, this one is
+                taken out of its graph.
             undone: variables that the step itself gives the values that they had before it, one by one as
                 soon as they are updated. So it never holds two values of all of them.
         """
@@ -73,13 +74,13 @@ class CompiledStep:
         self._full = weakref.ref(full) if full is not None else None
         self._undone = tf_variables(undone)
         self._counts = (0, 0)  # of the tensors of inputs and labels
-        self._others: Optional[DividedStep] = None
+        self._full_graph: Optional[FullStepGraph] = None
         self._function = tf.function(self._step)
 
     def _step(self, x: Any, y: Any) -> tf.Tensor:
-        part = self._in_full(x, y)
-        if part is not None:
-            self.loss, self.gradients = part.build(x, y), []
+        extracted = self._in_full_graph(x, y)
+        if extracted is not None:
+            self.loss, self.gradients = extracted.build(x, y), []
             return self.loss
         before = [variable.read_value() for variable in self._undone]  # copied when they are written
         outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
@@ -114,39 +115,41 @@ class CompiledStep:
         internal = {id(outer): inner for outer, inner in self.graph.captures}
         self.handles = [internal.get(id(v.handle)) for v in tf_variables(self.variables)]
 
-    def part(self, x: Any, y: Any) -> StepPart:
+    def in_graph(self, x: Any, y: Any) -> StepInGraph:
         """Return this step on minibatches shaped like (x, y), in the full step's graph or its own."""
-        part = self._in_full(x, y)
-        if part is None:
+        found = self._in_full_graph(x, y)
+        if found is None:
             self.trace(x, y)
-            part = self.whole()
-        return part
+            found = self.in_own_graph()
+        return found
 
-    def divided(self) -> Optional[DividedStep]:
-        """Return the graph of this full step, in which other steps are parts; None before `trace`."""
+    def full_graph(self) -> Optional[FullStepGraph]:
+        """Return the graph of this full step, which has the others in it; None before `trace`."""
         # Gradients averaged over processes are averaged together: each needs all of them.
         if self.loss is None or self.loss.graph is not self.graph or self.objective.mean is not None:
             return None
-        if self._others is None or self._others.graph is not self.graph:
-            self._others = DividedStep(self.whole(), self.variables, self.gradients, self.optimizer)
-        return self._others
+        if self._full_graph is None or self._full_graph.graph is not self.graph:
+            self._full_graph = FullStepGraph(
+                self.in_own_graph(), self.variables, self.gradients, self.optimizer
+            )
+        return self._full_graph
 
     @tf.autograph.experimental.do_not_convert
-    def _in_full(self, x: Any, y: Any) -> Optional[StepPart]:
+    def _in_full_graph(self, x: Any, y: Any) -> Optional[StepInGraph]:
         full = self._full() if self._full is not None else None
-        others = full.divided() if full is not None else None
-        part = others.step(self.variables) if others is not None else None
-        return part if part is not None and part.takes(x, y) else None
+        graph = full.full_graph() if full is not None else None
+        step = graph.step(self.variables) if graph is not None else None
+        return step if step is not None and step.takes(x, y) else None
 
-    def whole(self) -> StepPart:
-        """Return this step as all of its traced graph."""
+    def in_own_graph(self) -> StepInGraph:
+        """Return this step as all of the graph that `trace` has made."""
         graph: Any = self.graph
         inputs, labels = self._counts
         placeholders = [t for t in graph.inputs if t.dtype != tf.resource][: inputs + labels]
         # The graph's own output is an identity that waits for all that the step does.
         loss = graph.outputs[0].op.inputs[0]
-        return StepPart(
-            GraphParts(graph), placeholders[:inputs], placeholders[inputs:], loss, graph.control_outputs
+        return StepInGraph(
+            TracedGraph(graph), placeholders[:inputs], placeholders[inputs:], loss, graph.control_outputs
         )
 
     def state(self) -> List[tf.Variable]:

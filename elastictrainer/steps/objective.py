@@ -14,7 +14,7 @@ class Objective:
     def __init__(
         self,
         model: tf.keras.Model,
-        loss: Optional[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]],
+        loss: Optional[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = None,
         penalty: Optional[Callable[[], tf.Tensor]] = None,
         mean: Optional[Callable[[list], list]] = None,
     ):
@@ -35,8 +35,6 @@ class Objective:
 
     def __call__(self, x: Any, y: Any, training: bool) -> Tuple[tf.Tensor, tf.Tensor]:
         """Return the model's outputs and the scalar loss of minibatch (x, y)."""
-        if self.loss is None:
-            raise TypeError("this objective has no loss")
         outputs = self.model(x, training=training) if self._takes_training else self.model(x)
         total = self.loss(y, outputs)
         if training:

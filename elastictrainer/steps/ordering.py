@@ -1,13 +1,14 @@
 """The order in which a traced step works on its gradients."""
 
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.runs import resident
-from elastictrainer.steps.graph_part import written_by
+from elastictrainer.steps.graph_library import reached
 from elastictrainer.steps.keras_compat.variables import tf_variables
+from elastictrainer.steps.traced_graph import written_by
 
 _LARGE = 100e6  # bytes of gradients: those of smaller networks are not worth a slower step
 _AHEAD = 2  # gradients that may be there while the work on an earlier one goes on
@@ -93,16 +94,12 @@ def _needs_later(
     end: Any, writes: Dict[str, List[Any]], place: Dict[str, int], first: int, last: int
 ) -> bool:
     """Return whether `end` needs an op at a place after `first`, up to `last`: by values, or by variables."""
-    pending, seen = [end], set()
-    while pending:
-        op = pending.pop()
+
+    def sources(op: Any) -> Iterator[Any]:
+        yield from (tensor.op for tensor in op.inputs)
+        yield from op.control_inputs
         # When tracing ends, TensorFlow has what reads a variable wait for what wrote it before.
-        written = (w for t in op.inputs for w in writes.get(t.name, ()) if place[w.name] < place[op.name])
-        for source in [*(tensor.op for tensor in op.inputs), *op.control_inputs, *written]:
-            where = place[source.name]
-            if first < where <= last:
-                return True
-            if where > last and source.name not in seen:
-                seen.add(source.name)
-                pending.append(source)
-    return False
+        yield from (w for t in op.inputs for w in writes.get(t.name, ()) if place[w.name] < place[op.name])
+
+    needed = reached(sources(end), lambda op: sources(op) if place[op.name] > last else ())
+    return any(first < place[op.name] <= last for op in needed)

@@ -7,8 +7,8 @@ import numpy as np
 
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps import compiled
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
+from elastictrainer.steps.keras_objective import KerasObjective
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.forecast import RunShape, forecast
@@ -87,7 +87,7 @@ class Budgeting:
             variables, metrics = model.trainable_variables, self._steps.metrics
             if not policy.selects:
                 laps.enter_context(state.watch.lap(CALIBRATION))
-                objective = compiled.CompiledObjective(model, None)
+                objective = KerasObjective(model)
                 full = CompiledStep(objective, model.optimizer, variables, metrics)
             else:
                 full = self._steps.get(np.ones(len(variables), bool))

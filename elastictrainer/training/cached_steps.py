@@ -1,6 +1,7 @@
 """The activation cache in a run: a pass over the images writes it, the steps of the interval read it."""
 
-from typing import Any, Optional
+import contextlib
+from typing import Iterable, Iterator, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -11,10 +12,9 @@ from elastictrainer.reuse.activation_cache import ActivationCache
 from elastictrainer.reuse.cache_storage import CacheError
 from elastictrainer.reuse.forward_pass import ForwardPass
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.compiled_step import CompiledSteps
+from elastictrainer.steps.keras_objective import Minibatch
 from elastictrainer.steps.kinds import CACHE_WRITE
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.feed import Feed
@@ -25,7 +25,11 @@ from elastictrainer.training.workers import Workers
 
 
 class CachedStepRunner:
-    """Writes the activation cache of an interval, and runs its cached steps."""
+    """Writes the activation cache of an interval, and runs its cached steps.
+
+    Attributes:
+        unread: whether the next step is the first one of its cache, which runs a new graph.
+    """
 
     def __init__(self, run_state: RunState, feed: Feed, steps: CompiledSteps, settings: ReuseSettings):
         """
@@ -37,6 +41,7 @@ class CachedStepRunner:
         """
         self._run_state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
         self._cache: Optional[ActivationCache] = None
+        self.unread = False
         self._forward: Optional[ForwardPass] = None
 
     @property
@@ -52,23 +57,24 @@ class CachedStepRunner:
             head: takes the features of the pass, where the model's graph shows them.
 
         Raises:
-            NotCacheable, CacheError: why they cannot be cached; in all processes alike.
+            CacheError: why they cannot be cached; in all processes alike.
         """
         state, progress = self._run_state, self._run_state.progress
-        count = self._pass(mask, head, 0, state.steps_per_epoch)
-        cache = self._cache
-        assert cache is not None
+        with all_or_none(state.workers):
+            with state.watch.lap(TRACING):
+                cache = self._make(mask, head)
+            with state.watch.lap(CACHE_WRITE):
+                self._fill(cache, self._feed.one_pass(state.steps_per_epoch), head)
         state.cache_start = {
             "epoch": progress.epoch,
-            "count": count,
-            "mask": np.flatnonzero(mask).tolist(),
+            "count": len(cache.storage.ends),
             "random": [value.tolist() for value in cache.random_start],
             "checksum": cache.checksum(),
         }
         progress.cache_bytes = max(progress.cache_bytes, cache.storage.bytes)
         LOG.info(
             f"cached activations: {100 * cache.share:.0f} % of the frozen layers' work is done once, "
-            f"{1e-6 * cache.storage.bytes:.0f} MB {cache.location}"
+            f"{1e-6 * cache.storage.bytes:.0f} MB {cache.storage.location}"
         )
 
     def refresh_cache(self) -> None:
@@ -76,15 +82,15 @@ class CachedStepRunner:
         outside.
 
         Raises:
-            NotCacheable, CacheError: they cannot be cached any more.
+            CacheError: they cannot be cached any more.
         """
-        begun = self._run_state.cache_start
+        begun, policy = self._run_state.cache_start, self._run_state.policy
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
         LOG.info("writing the cache again: a frozen tensor was changed")
-        mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
-        self.end()
-        self.write_cache(mask)
+        self.free_cache()
+        assert policy is not None and policy.mask is not None
+        self.write_cache(policy.mask)
 
     def step(self) -> float:
         """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""
@@ -96,9 +102,10 @@ class CachedStepRunner:
             # What was computed is gone: the run goes on from its last checkpoint.
             raise RunError(f"cached activations cannot be read: {error} Go on with --resume.") from None
         progress.cache_hits += 1
+        self.unread = False
         return float(self._cache.train(values))
 
-    def end(self) -> None:
+    def free_cache(self) -> None:
         """Free the cache."""
         if self._cache is not None:
             self._cache.close()
@@ -109,83 +116,63 @@ class CachedStepRunner:
         """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
 
         Raises:
-            NotCacheable, CacheError: there is less room, or another device, than there was.
+            CacheError: there is less room, or another device, than there was.
         """
         state = self._run_state
-        begun = state.cache_start
-        if begun is None:
+        begun, policy = state.cache_start, state.policy
+        # There is no mask where an interrupted run had time for the head alone, and this one selects.
+        if begun is None or policy is None or policy.mask is None:
             return
         LOG.info("writing the cache again")
-        mask = np.isin(np.arange(len(self._steps.objective.model.trainable_variables)), begun["mask"])
-        with state.watch.lap(CALIBRATION):  # an uninterrupted run has no such work
-            self._pass(mask, None, begun["epoch"], begun["count"], begun["random"])
-
-    def _pass(
-        self,
-        mask: NDArray[np.bool_],
-        head: Optional[HeadPass],
-        epoch: int,
-        count: int,
-        random: Optional[Any] = None,
-    ) -> int:
-        """Write up to `count` minibatches to the cache; returns how many.
-
-        Args:
-            mask, head: as of `write_cache`.
-            epoch: whose order the data has.
-            count: minibatches.
-            random: values that the random states began with; None: they go on from where they are.
-        """
-        failure: Optional[Exception] = None
-        cached = 0
-        try:
-            with self._run_state.watch.lap(TRACING):
-                # The graphs are built on a minibatch like those to come; the pass reads it again.
-                first = next(iter(self._feed.one_pass(1)))
-                cache = self._cache = self._begin(mask, first, head)
-            # A resumed run draws what the interrupted one drew, then goes on with its checkpoint's states.
-            with (
-                self._run_state.watch.lap(CACHE_WRITE),
-                preserve_variables(cache.random_states if random else []),
-            ):
-                for variable, value in zip(cache.random_states, random or []):
+        # An uninterrupted run has no such work: no lap of training counts it.
+        with state.watch.lap(CALIBRATION), all_or_none(state.workers):
+            cache = self._make(policy.mask)
+            # It draws what the interrupted run drew; the run goes on with its checkpoint's states.
+            with preserve_variables(cache.random_states):
+                for variable, value in zip(cache.random_states, begun["random"]):
                     variable.assign(value)
-                for minibatch in self._feed.one_pass(count, epoch=epoch if random is not None else None):
-                    features = cache.write(minibatch)
-                    if head is not None and features is not None:
-                        head.add(features, minibatch)
-                    cached += 1
-        except (NotCacheable, CacheError) as error:
-            failure = error
-        failure = agreed(failure, self._run_state.workers)
-        if failure is not None:
-            raise failure
-        return cached
+                self._fill(cache, self._feed.one_pass(begun["count"], begun["epoch"]))
 
-    def _begin(
-        self, mask: NDArray[np.bool_], minibatch: Minibatch, head: Optional[HeadPass]
-    ) -> ActivationCache:
+    def _make(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> ActivationCache:
+        """Make an empty cache; its graphs are built on a minibatch like those to come."""
         state, steps = self._run_state, self._steps
+        minibatch = next(iter(self._feed.one_pass(1)))  # the pass that fills the cache reads it again
         if self._forward is None:
             self._forward = ForwardPass(steps.objective, steps.optimizer, minibatch, steps.full_if_compiled())
-        features = self._forward.features(head.head.kernel) if head else None
-        profile = None if state.policy is None else state.policy.profile
-        capacity = len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch
-        return ActivationCache(
+        self._cache = ActivationCache(
             steps.make(mask),
             minibatch,
             self._feed.spec,
-            capacity,
+            len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch,
             self._settings,
             self._forward,
-            profile,
-            features,
+            None if state.policy is None else state.policy.profile,
+            self._forward.features(head.head.kernel) if head else None,
         )
+        self.unread = True
+        return self._cache
+
+    def _fill(
+        self, cache: ActivationCache, minibatches: Iterable[Minibatch], head: Optional[HeadPass] = None
+    ) -> None:
+        """Write minibatches to the cache, and give their features to `head`."""
+        for minibatch in minibatches:
+            features = cache.write(minibatch)
+            if head is not None and features is not None:
+                head.add(features, minibatch)
 
 
-def agreed(failure: Optional[Exception], workers: Optional[Workers]) -> Optional[Exception]:
-    """Return `failure`, or that of another process where this one has none: they give up together."""
-    failed = workers.gather([failure is not None])[:, 0] if workers else np.zeros(1)
-    if failed.any() and failure is None:
-        return CacheError(f"process {int(failed.argmax())} cannot")
-    return failure
+@contextlib.contextmanager
+def all_or_none(workers: Optional[Workers]) -> Iterator[None]:
+    """Raise CacheError after the block in all processes, where it does in any."""
+    failure: Optional[Exception] = None
+    try:
+        yield
+    except CacheError as error:
+        failure = error
+    if workers is not None:
+        failed = workers.gather([failure is not None])[:, 0]
+        if failed.any():
+            failure = failure or CacheError(f"process {int(failed.argmax())} cannot")
+    if failure is not None:
+        raise failure

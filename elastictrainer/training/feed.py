@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from elastictrainer.errors import DataError, UsageError, reason
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.compiled import Minibatch
 from elastictrainer.steps.keras_compat.fitting import without_optionals
+from elastictrainer.steps.keras_objective import Minibatch
 from elastictrainer.training.fit_data import RunData
 from elastictrainer.training.state import RunState
 
@@ -47,7 +47,7 @@ class Feed:
         self._at: Tuple[int, int] = (-1, 0)  # epoch and number of its next minibatch
 
     @property
-    def can_pass(self) -> bool:
+    def repeatable(self) -> bool:
         """Return whether the data can be read in passes of their own."""
         return self._data.repeatable
 
@@ -150,7 +150,7 @@ class Feed:
         """
         if self._probe is not None:
             return map(unpacked, self._probe(number))
-        if self.can_pass:
+        if self.repeatable:
             full = filter(
                 self.is_whole, self.one_pass(min(self._probe_count, self._run_state.steps_per_epoch))
             )

@@ -1,7 +1,7 @@
 """The data of a run: what Keras' `fit` takes, or a function that can begin anywhere."""
 
 import itertools
-from typing import Any, Callable, Dict, Iterator, Optional, Union
+from typing import Any, Callable, Dict, Iterator, Union
 
 import tensorflow as tf
 
@@ -38,7 +38,7 @@ class StreamData:
         return iter(self._stream(epoch, 0).take(count))
 
 
-class KerasData:
+class KerasData(FitData):
     """Data in one of Keras' forms. Each epoch begins when it is read, and cannot begin in its middle.
 
     Attributes are those of `StreamData`.
@@ -49,30 +49,15 @@ class KerasData:
     def __init__(self, model: tf.keras.Model, given: Dict[str, Any], repeatable: bool):
         """
         Args:
-            model: the one that is trained.
-            given: arguments of its `fit` by name.
+            model, given: as for FitData.
             repeatable: whether the data may be read in passes that do not train.
-
-        Raises:
-            UsageError: how long an epoch is cannot be told.
         """
+        super().__init__(model, given)
         self.repeatable, self._model, self._given = repeatable, model, given
-        self._data = FitData(model, given)
-        steps: Optional[int] = self._data.steps
-        if steps is None:
-            raise UsageError(
-                "how many minibatches make an epoch cannot be told from the data: pass steps_per_epoch."
-            )
-        self.steps = steps
-
-    @property
-    def spec(self) -> Any:
-        """Return the specs of any minibatch."""
-        return self._data.spec
 
     def read(self, epoch: int, first: int) -> Iterator[Any]:
         """Read the next epoch, whatever its number."""
-        return self._data.epoch()
+        return self.epoch()
 
     def again(self, epoch: int, count: int) -> Iterator[Any]:
         """Read the first `count` minibatches by themselves; the order is a new one."""
@@ -86,7 +71,7 @@ def run_data(model: tf.keras.Model, given: Dict[str, Any], repeatable: bool) -> 
     """Return the data that `Trainer.fit` was given, by the arguments' names; see `KerasData`.
 
     Raises:
-        UsageError: what a function gives has no length, or class weights.
+        UsageError: the data has no length, or a function gives it and there are class weights.
     """
     if not callable(given.get("x")):
         return KerasData(model, given, repeatable)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from elastictrainer.errors import UsageError
 from elastictrainer.models.solved_head import SolvableHead, solve, solving_s
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.compiled import Minibatch
+from elastictrainer.steps.keras_objective import Minibatch
 from elastictrainer.steps.kinds import CACHE_WRITE
 from elastictrainer.steps.losses import crossentropy_terms
 from elastictrainer.training.feed import Feed

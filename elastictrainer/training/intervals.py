@@ -5,7 +5,6 @@ from typing import Optional
 import numpy as np
 
 from elastictrainer.reuse.cache_storage import CacheError
-from elastictrainer.reuse.split import NotCacheable
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.policy import Policy
 from elastictrainer.training import stopwatch
@@ -39,7 +38,7 @@ class Intervals:
         step = state.progress.step
         first = self._head if not step else None
         if self._cached_steps is not None:
-            self._cached_steps.end()
+            self._cached_steps.free_cache()
         if first and policy.needs_scores:
             with state.watch.lap(stopwatch.HEAD):
                 first.solve_on_sample()
@@ -52,7 +51,7 @@ class Intervals:
         if self._cached_steps is not None and not mask.all():
             try:
                 self._cached_steps.write_cache(mask, first)
-            except (NotCacheable, CacheError) as error:
+            except CacheError as error:
                 self._without_cache(error)
                 if first:
                     first.clear()
@@ -73,7 +72,7 @@ class Intervals:
             return
         try:
             self._cached_steps.refresh_cache()
-        except (NotCacheable, CacheError) as error:
+        except CacheError as error:
             self._without_cache(error)
             self._policy.settle(self._state.progress.step)
 
@@ -83,14 +82,14 @@ class Intervals:
             return
         try:
             self._cached_steps.resume()
-        except (NotCacheable, CacheError) as error:  # less room, or another device, than there was
+        except CacheError as error:  # less room, or another device, than there was
             self._without_cache(error)
             self._policy.settle(self._state.progress.step)
 
     def _without_cache(self, error: Exception) -> None:
         """Do all work in every step of the interval, and log why."""
         assert self._cached_steps is not None
-        self._cached_steps.end()
+        self._cached_steps.free_cache()
         LOG.info(f"not cached: {error}")
         with self._state.watch.lap(stopwatch.SELECTION):
             self._policy.without_cache(self._target(False))

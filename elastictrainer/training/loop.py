@@ -8,7 +8,6 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat.fitting import initial_epoch
-from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.prepared import Prepared
 from elastictrainer.training.state import RunState
@@ -32,18 +31,16 @@ class Loop:
         prepared: Prepared,
         given: Dict[str, Any],
         callbacks: Sequence[tf.keras.callbacks.Callback],
-        ours: Sequence[TrainerCallback],
     ):
         """
         Args:
-            run_state: of the run; its policy is made.
+            run_state: of the run; its policy is made. Its `callbacks` are told of more than Keras' are.
             feed: reads the data.
             prepared: the parts of the run.
             given: arguments of Keras' `fit` by name.
-            callbacks: all that are called; `ours`: those of them that are `TrainerCallback`s.
+            callbacks: all of them.
         """
         self._state, self._feed, self._prepared, self._given = run_state, feed, prepared, given
-        self._ours = ours
         self._stepping = Stepping(run_state, prepared)
         verbose = given.get("verbose", 1)
         self._callbacks = tf.keras.callbacks.CallbackList(
@@ -70,7 +67,6 @@ class Loop:
         # BackupAndRestore puts a model back to a later epoch.
         first = initial_epoch(model, self._feed.first_epoch, state.steps_per_epoch)
         state.epochs -= first - self._feed.first_epoch
-        assert state.budget is not None
         if state.budget.steps is not None:
             state.budget.steps = state.epochs * state.steps_per_epoch
         self._feed.first_epoch = first
@@ -99,12 +95,12 @@ class Loop:
             model.reset_metrics()
         # Meters see the steps alone; evaluation and an epoch's last callbacks come after `on_steps_end`.
         with state.watch.lap(LOOP):
-            for callback in self._ours:
+            for callback in state.callbacks:
                 callback.on_steps_begin()
             self._callbacks.on_epoch_begin(epoch)
             self._steps()
             self._feed.end_epoch()
-        for callback in self._ours:
+        for callback in state.callbacks:
             callback.on_steps_end()
         if not state.progress.batch:  # the data ended with the epoch before: this one is none
             return {}
@@ -116,7 +112,7 @@ class Loop:
         logs["selected"] = len(model.trainable_variables) if mask is None else int(mask.sum())
         self._callbacks.on_epoch_end(epoch, logs)
         state.progress.epoch_done(state.watch.training())
-        for callback in self._ours:
+        for callback in state.callbacks:
             callback.on_epoch_done()
         return logs
 

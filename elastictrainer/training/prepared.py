@@ -13,12 +13,13 @@ from elastictrainer.selection.plan import PLAIN_INTERVAL, Plan, make_plan, requi
 from elastictrainer.selection.policy import Policy
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
-from elastictrainer.steps import compiled, optimizers
-from elastictrainer.steps.compiled import Minibatch
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_objective import Minibatch, make_variables
 from elastictrainer.steps.rates import RateSchedule
+from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.affordability import affordable_scheme
-from elastictrainer.training.between_fits import Carried, Compiled, compile_steps, is_same, made_from
+from elastictrainer.training.between_fits import Carried, Graphs, make_graphs
 from elastictrainer.training.budgeting import Budgeting, full_epochs
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
@@ -61,7 +62,7 @@ class Prepared:
     """The parts that a run trains with.
 
     Attributes:
-        compiled: graphs, which the next run may use.
+        graphs: those of the steps, which the next run may use.
         source: gives the minibatches.
         cached_steps: writes and reads the activation cache.
         intervals: begins the intervals.
@@ -70,7 +71,7 @@ class Prepared:
             tensors below it mean nothing.
     """
 
-    compiled: Compiled
+    graphs: Graphs
     source: StepSource
     cached_steps: CachedStepRunner
     intervals: Intervals
@@ -130,7 +131,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Pr
     state.rates = _rates(state, plan, wanted.scheme.selects and by_clock and cached)
     cached_steps = CachedStepRunner(state, feed, graphs.steps, reuse)
     return Prepared(
-        compiled=graphs,
+        graphs=graphs,
         source=StepSource(state, feed, cached_steps, graphs.steps),
         cached_steps=cached_steps,
         intervals=Intervals(state, cached_steps if cached and scheme.trains else None, head),
@@ -141,23 +142,23 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Pr
 
 def _graphs(
     state: RunState, wanted: Wanted, carried: Carried, minibatch: Minibatch, spec: Any
-) -> Tuple[Compiled, Optional[Profile], Carried]:
+) -> Tuple[Graphs, Optional[Profile], Carried]:
     """Return the run's graphs, its profile so far, and the state of the earlier run that still holds."""
-    graphs = carried.compiled
-    if graphs is not None and is_same(made_from(state.model, spec), graphs.made_from):
+    graphs = carried.graphs
+    if graphs is not None and graphs.hold(state.model, spec):
         state.progress.full_ms = list(carried.full_ms)
         return graphs, wanted.profile, carried
     profile = wanted.profile
     if graphs is not None:
         LOG.info("the model, its optimizer, its loss or the shape of the data has changed: compiling again")
         carried, profile = Carried(), None if wanted.profiles else profile
-    return _compiled(state, wanted.scheme, minibatch, spec), profile, carried
+    return _new_graphs(state, wanted.scheme, minibatch, spec), profile, carried
 
 
 def _profile(
     state: RunState,
     wanted: Wanted,
-    graphs: Compiled,
+    graphs: Graphs,
     profile: Optional[Profile],
     minibatch: Minibatch,
     spec: Any,
@@ -222,17 +223,17 @@ def _opening(state: RunState, policy: Policy, head: Optional[HeadPass], carried:
     return max(1, min(_OPENING, state.steps_per_epoch // 4))
 
 
-def _compiled(state: RunState, scheme: Scheme, minibatch: Minibatch, spec: Any) -> Compiled:
+def _new_graphs(state: RunState, scheme: Scheme, minibatch: Minibatch, spec: Any) -> Graphs:
     """Make every variable of model and optimizer on a minibatch, and prepare their graphs."""
     model = state.model
-    compiled.build(model, *minibatch)
-    compiled.require_trainable(model)
+    make_variables(model, *minibatch)
+    require_trainable(model)
     optimizers.build(model.optimizer, model.trainable_variables)
-    return compile_steps(model, scheme, spec, state.workers.mean if state.workers else None)
+    return make_graphs(model, scheme, spec, state.workers.mean if state.workers else None)
 
 
 def _head_pass(state: RunState, feed: Feed) -> HeadPass:
-    if not feed.can_pass:
+    if not feed.repeatable:
         raise UsageError(
             "the head cannot be solved: the data can be read once only. Pass arrays, or a "
             "tf.data.Dataset of known length."

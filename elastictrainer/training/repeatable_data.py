@@ -65,10 +65,11 @@ def _why_not(reuse: ReuseSettings, given: Dict[str, Any]) -> str:
         return f"{reason} {_WORD}" if reason and reuse.mode != "always" else ""
     if is_read_once(data):
         return "a generator does not start again in every epoch."
-    arrays = tf.nest.flatten([data, given.get("y"), given.get("sample_weight")])
-    for other in (part for part in arrays if not _is_array(part)):
+    parts = tf.nest.flatten([data, given.get("y"), given.get("sample_weight")])
+    others = [type(part).__name__ for part in parts if not _is_array(part)]
+    if others:
         return (
-            f"{type(other).__name__} may give other examples in every epoch. Where it does not, pass arrays, "
+            f"{others[0]} may give other examples in every epoch. Where it does not, pass arrays, "
             "a tf.data.Dataset or a function of (epoch, first): see Trainer.fit."
         )
     return "" if steps is None else "with steps_per_epoch an epoch need not be all the data."

@@ -8,7 +8,7 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import profile_model
 from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.compiled import Minibatch
+from elastictrainer.steps.keras_objective import Minibatch
 from elastictrainer.steps.objective import Objective
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION

@@ -55,8 +55,10 @@ class StepSource:
         first = not self._state.progress.batch  # of the epoch
         if self._cached_steps.uses_cache:
             self._feed.stop_prefetch()
-            # The first one builds its graph, or finds cold caches.
-            return NextStep(CACHE_READ, CACHE_READ, self._cached_steps.step, timed=not first)
+            new = self._cached_steps.unread
+            # An epoch's first one finds cold caches.
+            timed = not (first or new)
+            return NextStep(CACHE_READ, TRACING if new else CACHE_READ, self._cached_steps.step, timed)
         watch = self._state.watch
         with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
             minibatch = self._feed.fetch()

@@ -1,6 +1,7 @@
 """One training step of a run: its interval, its rate, its minibatch, its time."""
 
-from typing import Any, Dict, Optional, Tuple
+from collections import deque
+from typing import Any, Deque, Dict, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,8 @@ from elastictrainer.training.prepared import Prepared
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import SUSPENDED
 
-_ASLEEP_AFTER = 10  # times the median: a step that takes longer was not training all the time
+# A step that takes longer than so many times the median of the latest ones was not training all the time.
+_ASLEEP_AFTER, _LATEST = 10, 100
 _KNOWN = 20  # steps whose median is worth something
 
 TWO_FITS = "call Trainer.fit twice, and between the two change the model and compile it."
@@ -27,8 +29,10 @@ class Stepping:
         self._state, self._prepared = run_state, prepared
         self._trainable = self._trainable_now()
         self._pace = Pace()
-        self._predicted_step: Optional[Tuple[str, bytes]] = None  # the latest step's kind and mask
-        self._predicted = (0.0, 0.0)  # its time over a full step's, and its operations
+        # Of the latest steps, which are all of one kind and train the same tensors:
+        self._alike: Tuple[str, bytes] = ("", b"")  # kind and mask
+        self._ratio, self._flops = 0.0, 0.0  # what the profile says: time over a full step's, operations
+        self._ms: Deque[float] = deque(maxlen=_LATEST)  # times of those that were timed
 
     def step(self) -> Dict[str, Any]:
         """Train on the next minibatch; returns the metrics of the epoch so far, by name.
@@ -48,8 +52,8 @@ class Stepping:
         with state.watch.lap(batch.lap):
             loss = batch.train()
         ms = 1e3 * (state.watch.clock() - start)
+        self._add_prediction(batch.kind, mask)
         # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
-        self._predict(mask, batch.kind)
         if batch.timed:
             awake_ms = self._while_awake(ms, batch.lap)
             progress.step_took(awake_ms)
@@ -58,7 +62,7 @@ class Stepping:
         state.loss, state.step_ms = loss, ms
         if state.by_clock and state.ends():
             state.model.stop_training = True
-        results: Dict[str, Any] = self._prepared.compiled.count_step()
+        results: Dict[str, Any] = self._prepared.graphs.count_step()
         return results
 
     def _begin(self) -> None:
@@ -97,10 +101,8 @@ class Stepping:
     def _while_awake(self, ms: float, lap: str) -> float:
         """Return the duration of a step, or the median where it took far longer: then the machine slept."""
         state = self._state
-        recent_ms = state.progress.recent_ms[-100:]
-        if len(recent_ms) < _KNOWN:
-            return ms
-        usual_ms = float(np.median(recent_ms))
+        usual_ms = float(np.median(self._ms)) if len(self._ms) >= _KNOWN else np.inf
+        self._ms.append(ms)  # as it is: a device that stays slow is soon believed
         if ms <= _ASLEEP_AFTER * usual_ms:
             return ms
         # A machine that slept must not lose its budget: the surplus is neither training nor time used.
@@ -113,19 +115,20 @@ class Stepping:
     def _follow_pace(self, ms: float) -> None:
         """End earlier on a device that has become slower: its last evaluation takes longer as well."""
         deadline = self._state.deadline
-        if deadline is not None and self._pace.add(ms, self._predicted[0] or 1.0):
+        if deadline is not None and self._pace.add(ms, self._ratio or 1.0):
             deadline.slowdown = self._pace.slowdown
             self._state.follow_deadline()
 
-    def _predict(self, mask: NDArray[np.bool_], kind: str) -> None:
+    def _add_prediction(self, kind: str, mask: NDArray[np.bool_]) -> None:
         """Add up what the profile says of a step."""
         policy, progress = self._state.policy, self._state.progress
-        if policy is None or policy.profile is None:
-            return
-        step = (kind, mask.tobytes())
-        if step != self._predicted_step:
-            profile = policy.profile.with_cache if kind == CACHE_READ else policy.profile
-            self._predicted_step = step
-            self._predicted = profile.step_time(mask) / profile.full_ms, profile.step_flops(mask) or 0.0
-        progress.predicted_ratio += self._predicted[0]
-        progress.flops += self._predicted[1]
+        alike = kind, mask.tobytes()
+        if alike != self._alike:
+            self._alike = alike
+            self._ms.clear()
+            if policy is not None and policy.profile is not None:
+                profile = policy.profile.with_cache if kind == CACHE_READ else policy.profile
+                self._ratio = profile.step_time(mask) / profile.full_ms
+                self._flops = profile.step_flops(mask) or 0.0
+        progress.predicted_ratio += self._ratio
+        progress.flops += self._flops

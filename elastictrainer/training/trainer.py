@@ -16,7 +16,7 @@ from elastictrainer.runs.log import LOG, printed
 from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import require_reachable
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
-from elastictrainer.steps import compiled
+from elastictrainer.steps import requirements
 from elastictrainer.steps.keras_compat.fitting import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import keras_callbacks, repeatable_data
@@ -133,7 +133,7 @@ class Trainer:
 
     def _check_model(self) -> None:
         """Refuse a model with nothing to train, and a profile of another one or of too slow a device."""
-        compiled.require_trainable(self.model)
+        requirements.require_trainable(self.model)
         if self.profile is None:
             return
         check_tensors(self.profile, len(self.model.trainable_variables))
@@ -173,7 +173,7 @@ class Trainer:
             RunError: the data cannot be read, and what callbacks raise.
         """
         selects = self.scheme.selects
-        compiled.require_supported(self.model, selects)
+        requirements.require_supported(self.model, selects)
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
@@ -217,7 +217,7 @@ class Trainer:
             )
             with state.watch.lap(BUILDING):
                 prepared = prepare(state, feed, wanted, self._carried)
-            stack.callback(prepared.cached_steps.end)
+            stack.callback(prepared.cached_steps.free_cache)
             for saver in savers:
                 if saver.resume:
                     saver.restore_run()
@@ -225,7 +225,7 @@ class Trainer:
             others = [callback for callback in callbacks if callback not in savers]
             together = [StopTogether(self._workers)] if self._workers else []
             stack.callback(setattr, self.model, "train_function", None)
-            loop = Loop(state, feed, prepared, given, [*others, *together, *savers], ours)
+            loop = Loop(state, feed, prepared, given, [*others, *together, *savers])
             history = loop.run()
             if not selects and not self._carried.full_ms:
                 prepared.budgeting.calibrate(again=True)  # the machine may have changed since the start
@@ -237,7 +237,7 @@ class Trainer:
         history.elastic, history.selections = summary, state.selections
         assert state.policy is not None
         self.profile = state.policy.profile or self.profile
-        self._carried = Carried.after(prepared.compiled, state, self._carried)
+        self._carried = Carried.after(prepared.graphs, state, self._carried)
         return history
 
     def state(self) -> Dict[str, Any]:
@@ -245,7 +245,7 @@ class Trainer:
 
         Weights and optimizer are not in it: save the model.
         """
-        carried = dataclasses.replace(self._carried, compiled=None)
+        carried = dataclasses.replace(self._carried, graphs=None)
         return {"profile": self.profile and self.profile.to_json(), **dataclasses.asdict(carried)}
 
     def restore(self, state: Dict[str, Any]) -> None:
@@ -253,7 +253,7 @@ class Trainer:
 
         With other weights tensors are scored again by the next `fit`. Graphs of this trainer stay.
         """
-        values = {**state, "compiled": self._carried.compiled}
+        values = {**state, "graphs": self._carried.graphs}
         profile = values.pop("profile")
         self.profile = Profile.from_json(profile) if profile else self.profile
         self._carried = Carried(**values)
@@ -263,8 +263,8 @@ class Trainer:
 
         One call of `fit` needs three. Nothing is compiled before the first one.
         """
-        if self._carried.compiled is not None:
-            self._carried.compiled.steps.size = count
+        if self._carried.graphs is not None:
+            self._carried.graphs.steps.size = count
 
 
 def _as_list(callbacks: Any) -> List[Any]:

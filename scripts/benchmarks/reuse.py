@@ -79,7 +79,7 @@ def selections_of(folders: List[str], tensors: int) -> List[np.ndarray]:
 
 def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
     """Ratios of the steps of a selection to a full step, by kind, and the profile's."""
-    from elastictrainer.reuse.split import NotCacheable
+    from elastictrainer.reuse.cache_storage import NotCacheable
     from elastictrainer.reuse.step_variants import StepVariants
 
     compiled, profile = ready["steps"], ready["profile"]

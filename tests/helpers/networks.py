@@ -48,7 +48,7 @@ def cut_by_size(step, spec):
     from elastictrainer.reuse.split import TracedStep
     from elastictrainer.steps.keras_compat.variables import random_states
 
-    traced = TracedStep(step.part(*spec), random_states(step.objective.model))
+    traced = TracedStep(step.in_graph(*spec), random_states(step.objective.model))
     return traced, cut_of(traced, tf.nest.flatten(spec[0])[0].shape[0])
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from elastictrainer.reuse.cache_reader import order
+from elastictrainer.reuse.cache_storage import NotCacheable
 from elastictrainer.reuse.settings import ReuseSettings
 from networks import assign, augmented, everything, residual, trained_step, updating_statistics, values
 
@@ -155,101 +156,7 @@ def test_write_also_gives_the_features_of_the_head(tf):
         np.testing.assert_allclose(found, head.features(minibatch[0]).numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_cache_is_a_file_where_memory_is_short_and_smaller_where_the_disk_is(tf, tmp_path, monkeypatch):
-    import shutil
-    from collections import namedtuple
-
-    usage = namedtuple("usage", "total used free")
-    tf.keras.utils.set_random_seed(1)
-    step = trained_step(tf, residual(tf), ["head"])
-    minibatches = data(tf)
-    filed = cache_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
-    assert str(tmp_path) in filed.location
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(0, 0, 10))
-    from elastictrainer.reuse.split import NotCacheable
-
-    with pytest.raises(NotCacheable, match="GB"):
-        cache_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path))
-    (tmp_path / "a file").touch()
-    with pytest.raises(NotCacheable, match="File exists"):
-        cache_of(tf, step, minibatches, ReuseSettings(memory=0, folder=tmp_path / "a file"))
-
-
-def mixing_examples(tf):
-    """A network that takes the mean over the minibatch from each example."""
-    layers = tf.keras.layers
-
-    class OthersToo(layers.Layer):
-        def call(self, x):
-            return x - tf.reduce_mean(x, axis=0, keepdims=True)
-
-        def compute_output_shape(self, shape):
-            return shape
-
-    inputs = tf.keras.Input((8, 8, 3))
-    x = layers.Conv2D(4, 3, name="c1")(OthersToo()(inputs))
-    x = layers.Flatten()(layers.Conv2D(4, 3, name="c2")(x))
-    return tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
-
-
-def test_activations_that_mix_examples_are_not_cached(tf):
-    from elastictrainer.reuse.split import NotCacheable
-
-    with pytest.raises(NotCacheable, match="mixes the examples|take as long"):
-        cache_of(tf, trained_step(tf, mixing_examples(tf), ["head"]), data(tf))
-
-
-def test_mixing_of_examples_is_looked_for_once(tf):
-    """Examples that are all alike cannot tell; what an earlier selection found out counts."""
-    from elastictrainer.reuse.forward_pass import ForwardPass
-    from elastictrainer.reuse.split import TracedStep
-
-    step = trained_step(tf, mixing_examples(tf), ["head"])
-    (x, y), *_ = data(tf)
-    forward = ForwardPass(step.objective, step.optimizer, (x, y))
-    alike = tf.repeat(x[:1], BATCH, axis=0), y
-    unaware, aware = (TracedStep(step.part(*alike), []) for _ in range(2))
-    unaware.stop_where_examples_mix(alike)
-    aware.stop_where_examples_mix(alike, forward.examples)
-    assert not any(op.type == "Conv2D" for op in frozen(aware))
-    assert any(op.type == "Conv2D" for op in frozen(unaware))
-
-
-def frozen(traced):
-    return [traced.ops.operations[k] for k in traced.ops.frozen]
-
-
 def test_a_selection_that_freezes_nothing_is_not_cacheable(tf):
-    from elastictrainer.reuse.split import NotCacheable
 
     with pytest.raises(NotCacheable, match="take as long"):
         cache_of(tf, trained_step(tf, updating_statistics(tf), ["c1"]), data(tf))
-
-
-def test_ops_that_make_rows_of_another_axis_are_frozen_but_not_stored(tf):
-    """Five frames of each example become rows of the minibatch in between, and one row again."""
-    from elastictrainer.reuse.split import TracedStep
-
-    layers = tf.keras.layers
-
-    class Rows(layers.Layer):
-        def __init__(self, *shape):
-            super().__init__()
-            self._shape = shape
-
-        def call(self, x):
-            return tf.reshape(x, (-1, *self._shape))
-
-    inputs = tf.keras.Input((5, 8, 8, 3))
-    frames = layers.Flatten()(layers.Conv2D(4, 3)(Rows(8, 8, 3)(inputs)))
-    pooled = layers.GlobalAveragePooling1D()(Rows(5, 6 * 6 * 4)(frames))
-    step = trained_step(tf, tf.keras.Model(inputs, layers.Dense(3, name="head")(pooled)), ["head"])
-    spec = tf.TensorSpec((None, 5, 8, 8, 3)), tf.TensorSpec((None,), tf.int64)
-    random = np.random.default_rng(0)
-    minibatch = tf.constant(random.normal(size=(BATCH, 5, 8, 8, 3)), tf.float32), tf.zeros(BATCH, tf.int64)
-    traced = TracedStep(step.part(*spec), [])
-    traced.stop_where_examples_mix(minibatch)
-    convolutions = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Conv2D"}
-    assert convolutions and convolutions <= traced.ops.valueless
-    means = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Mean"}
-    assert means and not means & traced.ops.valueless

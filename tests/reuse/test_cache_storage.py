@@ -61,7 +61,7 @@ def test_an_example_of_another_shape_is_refused(folder):
 def test_converted_rows_hold_the_same_in_wider_numbers(folder):
     storage = CacheStorage(COLUMNS, 4, folder)
     storage.add(examples(4))
-    wider = storage.converted([Column((3, 2), "float32"), *COLUMNS[1:]], folder)
+    wider = storage.converted([Column((3, 2), "float32"), *COLUMNS[1:]])
     assert wider.ends == storage.ends
     rows = np.arange(4)
     for narrow, wide in zip(storage.read(rows), wider.read(rows)):

@@ -27,7 +27,7 @@ class Tensor:
 
 def frozen(operations, moving=(), **sets):
     """Make the FrozenOps of a graph whose ops are all frozen but those at `moving`."""
-    rest = {name: set(sets.get(name, ())) for name in ("random", "behind_dropout", "valueless")}
+    rest = {name: set(sets.get(name, ())) for name in ("random", "unstored")}
     return FrozenOps(
         operations, set(range(len(operations))) - set(moving), set(moving), **rest, random_states={}
     )
@@ -111,7 +111,7 @@ def test_a_tensor_that_cannot_be_stored_is_computed_again():
 
 def test_the_cut_is_never_right_behind_a_dropout():
     operations = chain("Conv", "Dropout", "Moving")
-    ops = frozen(operations, {3}, behind_dropout={2})
+    ops = frozen(operations, {3}, unstored={2})
     cut = least_cost_cut(ops, {3}, lambda op: 1.0, lambda t: 1.0 if t.name == "o1:0" else 100.0)
     assert names(cut) == ["o0:0"]
     assert cut.recomputed == {2}
@@ -123,7 +123,7 @@ def test_a_random_draw_is_not_made_for_the_cache_and_again_in_a_cached_step():
     operations.append(Op("dropout", [operations[0].outputs[0], operations[1].outputs[0]]))
     operations.append(Op("conv", operations[2].outputs))
     operations.append(Op("add", [operations[2].outputs[0], operations[3].outputs[0]]))
-    ops = frozen(operations, {1, 4}, random={1}, behind_dropout={2})
+    ops = frozen(operations, {1, 4}, random={1}, unstored={2})
     cut = least_cost_cut(ops, {4}, lambda op: 10.0 if op.name == "conv" else 1.0, lambda t: 1.0)
     assert names(cut) == ["x:0"]
     assert cut.recomputed == {2, 3}
@@ -131,5 +131,5 @@ def test_a_random_draw_is_not_made_for_the_cache_and_again_in_a_cached_step():
 
 def test_shapes_and_masks_are_not_stored():
     operations = chain("Conv", "Shape", "Moving")
-    cut = least_cost_cut(frozen(operations, {3}, valueless={2}), {3}, lambda op: 1.0, lambda t: 1.0)
+    cut = least_cost_cut(frozen(operations, {3}, unstored={2}), {3}, lambda op: 1.0, lambda t: 1.0)
     assert names(cut) == ["o0:0"]

@@ -1,14 +1,11 @@
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.split import in_parts, most_held
-from elastictrainer.runs import resident
 from networks import (
     assign,
     attention,
     augmented,
     cut_by_size,
-    cut_of,
     everything,
     nested_and_subclassed,
     recurrent,
@@ -111,36 +108,6 @@ def test_a_step_of_several_inputs_and_outputs_splits(tf):
     )
     split = assert_the_same_training(tf, step, x, y, (spec_of(tf, x, BATCH), spec_of(tf, y, BATCH)))
     assert len(tf.function(split.prefix)(*x)) == len(split.cut.tensors) >= 1
-
-
-@pytest.mark.parametrize("held", [128e6, 1.0], ids=["together", "one by one"])
-def test_statistics_that_are_updated_stop_the_prefix(tf, held):
-    model = updating_statistics(tf)
-    x = inputs_of(tf, model)
-    step = trained_step(tf, model, ["head"])
-    traced, _ = cut_by_size(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
-    traced.stop_where_examples_mix((x, tf.zeros((BATCH,), tf.int64)), held=held)
-    cut = cut_of(traced, BATCH)
-    once = {traced.ops.operations[k].name for k in cut.done_once}
-    assert any("c1" in name for name in once)
-    assert not any("c2" in name or "norm" in name for name in once)
-
-
-def test_tensors_are_compared_in_parts_of_few_bytes(tf):
-    with tf.Graph().as_default():
-        tensors = [tf.zeros((4, width)) for width in (5, 15, 10, 30, 2, 3)]  # 80, 240, 160, 480, 32, 48 bytes
-    for most, expected in ((400.0, [[5, 15], [10], [30], [2, 3]]), (200.0, [[5], [15], [10], [30], [2, 3]])):
-        parts = in_parts(tensors, 4, most)
-        assert [[int(t.shape[1]) for t in part] for part in parts] == expected
-
-
-def test_fewer_bytes_are_compared_at_once_within_a_limit_of_memory():
-    usual = most_held()
-    resident.keep_nothing()  # as such a run does
-    try:
-        assert most_held() < usual
-    finally:
-        resident.keep_as_usual()
 
 
 def test_augmentation_and_an_inner_dropout_are_done_once_and_the_outer_one_is_not(tf):

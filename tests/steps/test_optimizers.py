@@ -123,7 +123,7 @@ def test_every_optimizer_of_keras_is_tried(tf):
         for name, value in vars(tf.keras.optimizers).items()
         if isinstance(value, type) and issubclass(value, optimizer) and value is not optimizer
     }
-    refused = {"LossScaleOptimizer", "MultiOptimizer"}  # see steps.compiled
+    refused = {"LossScaleOptimizer", "MultiOptimizer"}  # see steps.requirements
     assert there - refused == set(OPTIMIZERS)
 
 

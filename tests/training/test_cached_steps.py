@@ -1,6 +1,7 @@
 """Runs with an activation cache, through `Trainer.fit`."""
 
 import dataclasses
+import itertools
 import os
 import signal
 from types import SimpleNamespace
@@ -19,9 +20,9 @@ from builders import (
 from elastictrainer import RunFolder
 from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.reuse.cache_storage import CacheError, NotCacheable
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import NotCacheable
-from elastictrainer.training.cached_steps import agreed
+from elastictrainer.training.cached_steps import all_or_none
 from log_lines import listen
 from networks import augmented, residual
 from reuse_builders import with_reuse
@@ -225,6 +226,19 @@ def test_a_resumed_run_is_the_uninterrupted_one(tf, tmp_path, uninterrupted, at)
     assert history.elastic["cached_share"] == expected.elastic["cached_share"]
 
 
+def test_a_cache_that_is_written_again_for_a_resumed_run_takes_no_training_time(tf, tmp_path):
+    """Each look at the clock takes a second: one in each lap."""
+    figures = []
+    for at in (None, 40):
+        run, clock = folder_in(tmp_path, str(at)), itertools.count().__next__
+        if at:
+            with pytest.raises(Interrupted):
+                run_of(tf, run=run, clock=clock, callbacks=[interrupt_after(tf, at)])
+        figures.append(run_of(tf, run=run, clock=clock, resume=bool(at))[1].elastic)
+    uninterrupted, resumed = (results["seconds"]["cache_write"] for results in figures)
+    assert resumed == uninterrupted > 0
+
+
 def test_a_resumed_run_goes_on_without_a_cache_where_there_is_no_room_any_more(tf, tmp_path):
     interrupted, place = folder_in(tmp_path, "interrupted"), tmp_path / "cache"
     with pytest.raises(Interrupted):
@@ -244,9 +258,14 @@ def test_a_resumed_run_goes_on_without_a_cache_where_there_is_no_room_any_more(t
 
 
 def test_a_process_that_has_room_gives_up_with_one_that_has_none():
-    workers, mine = SimpleNamespace(gather=lambda mine: np.array([[False], [True]])), NotCacheable("no room.")
-    assert str(agreed(None, workers)) == "process 1 cannot" and agreed(mine, workers) is mine
-    assert agreed(None, None) is None and agreed(mine, None) is mine
+    workers = SimpleNamespace(gather=lambda mine: np.array([mine, [True]]))
+    with pytest.raises(CacheError, match="process 1 cannot"), all_or_none(workers):
+        pass
+    for alone_or_not in (None, workers):
+        with pytest.raises(NotCacheable, match="no room"), all_or_none(alone_or_not):
+            raise NotCacheable("no room")
+    with all_or_none(None):
+        pass
 
 
 def test_an_image_that_cannot_be_read_again_is_an_error_of_the_run(tf, tmp_path):

@@ -29,7 +29,7 @@ def run_of(data, ends_s=None, spent_s=lambda: 0.0, **progress):
 def test_a_pass_reads_the_epoch_going_on_or_another_one(tf):
     data = ArrayData(tf, steps=6)
     feed = feed_of(data.stream, epoch=2)
-    assert feed.can_pass
+    assert feed.repeatable
     for read, epoch in ((feed.one_pass(6), 2), (feed.one_pass(6, epoch=1), 1)):
         for (x, _), (other, _) in zip(read, data.train(epoch)):
             np.testing.assert_array_equal(x, other)
@@ -55,7 +55,7 @@ def test_tensors_are_scored_on_the_first_minibatches_of_the_epoch(tf):
 
 def test_data_that_can_be_read_once_is_scored_on_by_what_was_trained_on(tf):
     feed = feed_of(None)
-    assert not feed.can_pass
+    assert not feed.repeatable
     for x, y in ArrayData(tf, steps=5).train(0):
         feed.remember((x, (y, None)))
     assert len(list(feed.probe(0))) == 3

@@ -65,7 +65,7 @@ def targets_of(head=None, scores=False, intervals=1, model=None, head_alone=Fals
         follow_deadline=lambda: None,
         note_head=lambda record: None,
     )
-    cache = SimpleNamespace(end=lambda: None, refresh_cache=lambda: None)
+    cache = SimpleNamespace(free_cache=lambda: None, refresh_cache=lambda: None)
     made = Intervals(state, cache, head)
     for _ in range(intervals):
         made.begin()

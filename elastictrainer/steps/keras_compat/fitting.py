@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 import tensorflow as tf
 
+from elastictrainer.errors import UsageError
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
 
@@ -48,7 +49,7 @@ class FitData:
     """The data that `Model.fit` is given, read epoch after epoch, in minibatches as `fit` makes them.
 
     Attributes:
-        steps: minibatches of an epoch; None: unknown before the data was read once.
+        steps: minibatches of an epoch.
         spec: tf.TensorSpecs of a minibatch; None before the first.
     """
 
@@ -57,6 +58,9 @@ class FitData:
         Args:
             model: the one that is trained.
             given: arguments of its `fit` by name, without a validation part (see `validation_split_off`).
+
+        Raises:
+            UsageError: how long an epoch is cannot be told.
         """
         names = ["x", "y", "sample_weight", "batch_size", "steps_per_epoch", "class_weight"]
         if not KERAS_3:
@@ -68,12 +72,17 @@ class FitData:
             trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
             strategy = tf.distribute.get_strategy()
             self._keras = trainer.TFEpochIterator(distribute_strategy=strategy, **options)
-            self.steps: Optional[int] = self._keras.num_batches
+            steps: Optional[int] = self._keras.num_batches
         else:
             handlers = importlib.import_module("keras.src.engine.data_adapter")
             self._keras = handlers.get_data_handler(**options, epochs=sys.maxsize, model=model)
             self._epochs = self._keras.enumerate_epochs()
-            self.steps = self._keras.inferred_steps
+            steps = self._keras.inferred_steps
+        if steps is None:
+            raise UsageError(
+                "how many minibatches make an epoch cannot be told from the data: pass steps_per_epoch."
+            )
+        self.steps = steps
 
     def epoch(self) -> Iterator[Any]:
         """Read the minibatches of the next epoch, all of them that there are.

@@ -1,51 +1,10 @@
-"""A model as its user compiled it: Keras computes loss, sample weights, several outputs and metrics."""
-
-from typing import Any, Dict, Tuple
+"""The requirements of a model to be trained here."""
 
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat.fitting import compiled_loss, is_compiled, steps_per_execution
+from elastictrainer.steps.keras_compat.fitting import is_compiled, steps_per_execution
 from elastictrainer.steps.keras_compat.own_steps import updates_together
-from elastictrainer.steps.objective import Objective
-
-Targets = Tuple[Any, Any]  # labels, sample weights or None
-Minibatch = Tuple[Any, Targets]  # inputs, and these
-
-
-class CompiledObjective(Objective):
-    """The loss that `Model.compile` was given. Labels are (labels, sample weights or None)."""
-
-    def __call__(self, x: Any, y: Targets, training: bool) -> Tuple[Any, tf.Tensor]:
-        labels, weights = y
-        outputs = self.model(x, training=training)
-        total = compiled_loss(self.model, x, labels, outputs, weights, training)
-        if training and self.penalty is not None:
-            total += self.penalty()
-        return outputs, total
-
-
-class CompiledMetrics:
-    """The metrics that `Model.compile` was given, as a training step updates them."""
-
-    def __init__(self, model: tf.keras.Model):
-        self._model = model
-
-    def update_state(self, y: Targets, outputs: Any) -> None:
-        """Take in a minibatch."""
-        labels, weights = y
-        self._model.compute_metrics(None, labels, outputs, weights)
-
-    def results(self) -> Dict[str, Any]:
-        """Return the metrics by name, the loss among them."""
-        return self._model.get_metrics_result()
-
-
-def build(model: tf.keras.Model, x: Any, y: Targets) -> None:
-    """Make every variable of model and metrics, on minibatch (x, y), before the first graph is traced."""
-    outputs, _ = CompiledObjective(model, None)(x, y, training=False)
-    CompiledMetrics(model).update_state(y, outputs)
-    model.reset_metrics()
 
 
 def require_trainable(model: tf.keras.Model) -> None:

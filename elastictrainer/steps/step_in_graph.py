@@ -1,21 +1,21 @@
-"""A selection's step as a part of the full step's graph, so that it need not be traced in Python."""
+"""A selection's step in the full step's graph, so that it need not be traced in Python."""
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
 import tensorflow as tf
 
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.graph_library import called
-from elastictrainer.steps.graph_part import READS, GraphParts, written_by
 from elastictrainer.steps.keras_compat.optimizer import paused_steps
 from elastictrainer.steps.keras_compat.own_steps import count_paused
 from elastictrainer.steps.keras_compat.variables import tf_variables
+from elastictrainer.steps.traced_graph import READS, TracedGraph, written_by
 
 
 @dataclass
-class StepPart:
+class StepInGraph:
     """A training step in a traced graph: alone in its own, or among others' updates in the full step's.
 
     Attributes:
@@ -26,7 +26,7 @@ class StepPart:
         finish: traces what the graph does not have.
     """
 
-    source: GraphParts
+    source: TracedGraph
     inputs: List[Any]
     labels: List[Any]
     loss: Any
@@ -36,7 +36,7 @@ class StepPart:
     @tf.autograph.experimental.do_not_convert
     def build(self, x: Any, y: Any) -> tf.Tensor:
         """Build the step on minibatch (x, y) into the tf.function that is being traced; returns the loss."""
-        build = self.source.part([*self.inputs, *self.labels], [self.loss], self.effects)
+        build = self.source.extract([*self.inputs, *self.labels], [self.loss], self.effects)
         (loss,) = build(*flat(x), *flat(y))
         self.finish()
         return loss
@@ -51,7 +51,21 @@ class StepPart:
         )
 
 
-class DividedStep:
+class _Update(NamedTuple):
+    """An op that updates a variable.
+
+    Attributes:
+        op: the op.
+        gradients: numbers of the tensors whose gradients it needs.
+        writes: names of the handles that it writes through.
+    """
+
+    op: Any
+    gradients: Set[int]
+    writes: Set[str]
+
+
+class FullStepGraph:
     """The graph of a traced full step, which holds the step of every selection.
 
     That of a selection has the same loss and the same gradients. Of the updates it has those of its tensors.
@@ -60,7 +74,9 @@ class DividedStep:
         graph: the graph.
     """
 
-    def __init__(self, whole: StepPart, variables: Sequence[Any], gradients: Sequence[Any], optimizer: Any):
+    def __init__(
+        self, whole: StepInGraph, variables: Sequence[Any], gradients: Sequence[Any], optimizer: Any
+    ):
         """
         Args:
             whole: the full step.
@@ -88,17 +104,16 @@ class DividedStep:
         forward = set(itertools.takewhile(lambda name: name != whole.loss.op.name, names))
         # Ops of the forward pass run in every step, also where they write to a weight.
         self._always = [op for op in effects if op.name in forward]
-        # Of each of the others: the tensors whose gradients it needs, and the handles that it writes through.
-        self._updates: List[Tuple[Any, Set[int], Set[str]]] = []
-        if self._divides:
+        self._updates: List[_Update] = []  # the others
+        if self._divides:  # a graph with loops is not in the order that this needs
             needs, updates = self._needed_gradients(values), [op for op in effects if op.name not in forward]
-            self._updates = [(op, needs[op.name], {t.name for t in written_by(op)}) for op in updates]
+            self._updates = [_Update(op, needs[op.name], {t.name for t in written_by(op)}) for op in updates]
 
-    def step(self, variables: Sequence[Any]) -> Optional[StepPart]:
+    def step(self, variables: Sequence[Any]) -> Optional[StepInGraph]:
         """Return the step that updates `variables`; None where the graph cannot be taken apart so."""
         ids = {id(v) for v in variables}
         chosen = {k for k, v in enumerate(self._variables) if id(v) in ids}
-        effects = self._of(chosen) if self._divides and len(chosen) == len(variables) else None
+        effects = self._effects_of(chosen) if self._divides and len(chosen) == len(variables) else None
         if effects is None:
             return None
         trained = [self._variables[k] for k in sorted(chosen) if self._gradients[k] is not None]
@@ -110,7 +125,7 @@ class DividedStep:
                 count_paused(self._optimizer, trained)
 
         whole = self._whole
-        return StepPart(whole.source, whole.inputs, whole.labels, whole.loss, effects, finish)
+        return StepInGraph(whole.source, whole.inputs, whole.labels, whole.loss, effects, finish)
 
     @tf.autograph.experimental.do_not_convert
     def gradients(self, x: Any, y: Any) -> Optional[List[Any]]:
@@ -119,16 +134,16 @@ class DividedStep:
         Statistics and random states change as in a step. Returns for each tensor its gradient, None where it
         has none; None where `step` is None.
         """
-        part = self.step([])
-        if part is None or not part.takes(x, y):
+        step = self.step([])  # without updates
+        if step is None or not step.takes(x, y):
             return None
         wanted = [g for g in self._gradients if g is not None]
-        parts = tf.nest.flatten(wanted, expand_composites=True)
-        built = part.source.part([*part.inputs, *part.labels], parts, part.effects)(*flat(x), *flat(y))
+        tensors = tf.nest.flatten(wanted, expand_composites=True)
+        built = step.source.extract([*step.inputs, *step.labels], tensors, step.effects)(*flat(x), *flat(y))
         found = iter(tf.nest.pack_sequence_as(wanted, built, expand_composites=True))
         return [None if g is None else next(found) for g in self._gradients]
 
-    def _of(self, chosen: Set[int]) -> Optional[List[Any]]:
+    def _effects_of(self, chosen: Set[int]) -> Optional[List[Any]]:
         """Return the effects of the step of these tensors; None where they depend on the others."""
         left_out = {name for k, name in enumerate(self._weights) if k not in chosen}
         found, counters = list(self._always), set()

@@ -83,7 +83,7 @@ class Steps:
         return losses, values(self.variables)
 
     def is_part(self, layers):
-        others = self.full.divided()
+        others = self.full.full_graph()
         return others.step(self.step(layers).variables) is not None
 
     def assert_alike(self, layers, alike=0.0):
@@ -176,8 +176,8 @@ def test_a_minibatch_of_another_shape_is_traced(tf):
     steps = Steps(tf, residual)
     step = steps.step(["head"], steps.full)
     x, y = steps.batch
-    assert step.part(x, y).source.graph is steps.full.graph
-    assert step.part(x[:2], y[:2]).source.graph is not steps.full.graph
+    assert step.in_graph(x, y).source.graph is steps.full.graph
+    assert step.in_graph(x[:2], y[:2]).source.graph is not steps.full.graph
     assert np.isfinite(float(step(x[:2], y[:2])))
 
 
@@ -196,7 +196,7 @@ def test_a_full_step_that_nobody_keeps_is_freed(tf):
 
 def test_gradients_are_those_of_a_traced_step(tf):
     steps = Steps(tf, regularised)
-    found = tf.function(lambda x, y: _dense(tf, steps.full.divided().gradients(x, y)))(*steps.batch)
+    found = tf.function(lambda x, y: _dense(tf, steps.full.full_graph().gradients(x, y)))(*steps.batch)
     variables = steps.model.trainable_variables
     assign(steps.variables, steps.before)
     expected = tf.function(lambda x, y: _dense(tf, steps.objective.gradients(x, y, variables)[2]))

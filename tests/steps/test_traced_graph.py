@@ -1,7 +1,6 @@
-import numpy as np
 import pytest
 
-from elastictrainer.steps.graph_part import GraphParts, NotAPart, optimised
+from elastictrainer.steps.traced_graph import NotAPart, TracedGraph
 
 
 def ordered(tf):
@@ -17,7 +16,7 @@ def ordered(tf):
         return before + x, w.read_value() * y
 
     graph = whole.get_concrete_function(tf.TensorSpec(()), tf.TensorSpec(())).graph
-    return v, w, GraphParts(graph)
+    return v, w, TracedGraph(graph)
 
 
 def test_a_part_computes_what_is_fetched_and_keeps_the_order_of_its_effects(tf):
@@ -26,7 +25,7 @@ def test_a_part_computes_what_is_fetched_and_keeps_the_order_of_its_effects(tf):
     first = source.graph.outputs[0]
     writes = [op for op in source.graph.get_operations() if op.type.startswith("Assign")]
     assert len(writes) == 2
-    part = source.part([x], [first], writes)
+    part = source.extract([x], [first], writes)
     run = tf.function(lambda value: part(value)[0])
     assert [float(run(tf.constant(3.0))) for _ in range(3)] == [4.0, 6.0, 12.0]
     assert (float(v), float(w)) == (27.0, 39.0)  # 3 + 9 + 27
@@ -38,25 +37,9 @@ def test_a_part_computes_what_is_fetched_and_keeps_the_order_of_its_effects(tf):
 def test_only_what_is_needed_is_built(tf):
     v, w, source = ordered(tf)
     x, y = [t for t in source.graph.inputs if t.dtype != tf.resource]
-    part = source.part([x], [source.graph.outputs[0]])
+    part = source.extract([x], [source.graph.outputs[0]])
     run = tf.function(lambda value: part(value)[0]).get_concrete_function(tf.constant(3.0))
     assert not [op for op in run.graph.get_operations() if op.type.startswith("Assign")]
     assert float(run(tf.constant(3.0))) == 4.0 and float(v) == 1.0
     with pytest.raises(NotAPart, match=y.op.name):
-        source.part([x], [source.graph.outputs[1]])
-
-
-@pytest.mark.parametrize("times", [0, 1])
-def test_graphs_of_a_block_are_optimised_less_and_the_others_are_as_before(tf, times):
-    from tensorflow.python.eager import context
-
-    before = context.context().function_call_options
-    with optimised(times):
-        within = tf.compat.v1.ConfigProto.FromString(
-            context.context().function_call_options.config_proto_serialized
-        )
-        rewriting = within.graph_options.rewrite_options
-        assert rewriting.disable_meta_optimizer == (times == 0)
-        assert rewriting.meta_optimizer_iterations == times
-        np.testing.assert_allclose(tf.function(lambda x: x + 1.0)(tf.constant(1.0)), 2.0)
-    assert context.context().function_call_options is before
+        source.extract([x], [source.graph.outputs[1]])

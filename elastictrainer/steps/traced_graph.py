@@ -1,11 +1,8 @@
-"""Parts of a traced graph, built into the graph of another function without tracing anything again."""
+"""A traced graph, parts of which go into the graph of another function without being traced again."""
 
-import contextlib
-import functools
 from typing import Any, Callable, Iterable, Iterator, List, Sequence, Set, Tuple
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from elastictrainer.steps.graph_library import reached
 
@@ -14,38 +11,12 @@ READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"
 _READ_ONLY = "_read_only_resource_inputs"  # TensorFlow marks with it what a function only reads
 
 
-@contextlib.contextmanager
-def optimised(times: int) -> Iterator[None]:
-    """Have Grappler go over the graphs that run in this block so many times; 0: not at all.
-
-    It goes twice by itself. Over a step's graph of MobileNetV2 that takes as long as seven steps; the second
-    time makes no step faster. Without the first, cache writes take a fifth longer.
-    """
-    runtime = context.context()
-    before = runtime.function_call_options
-    runtime.function_call_options = _options(before.executor_type, before.config_proto_serialized, times)
-    try:
-        yield
-    finally:
-        # `tf.config.optimizer` cannot be set back exactly: all other graphs would be optimised again.
-        runtime.function_call_options = before
-
-
-@functools.lru_cache
-def _options(executor: str, config: bytes, times: int) -> Any:
-    changed = tf.compat.v1.ConfigProto.FromString(config)
-    rewriting = changed.graph_options.rewrite_options
-    rewriting.disable_meta_optimizer = not times
-    rewriting.meta_optimizer_iterations = times
-    return context.FunctionCallOptions(executor, changed)
-
-
 class NotAPart(Exception):
     """The reason why a part of a graph cannot stand alone."""
 
 
-class GraphParts:
-    """The graph of a traced tf.function, as a source of parts.
+class TracedGraph:
+    """The graph of a traced tf.function.
 
     Attributes:
         graph: the function's.
@@ -74,7 +45,7 @@ class GraphParts:
 
         return reached(ends, before)
 
-    def part(
+    def extract(
         self, feeds: Sequence[Any], fetches: Sequence[Any], effects: Sequence[Any] = ()
     ) -> Callable[..., List[Any]]:
         """Return a function that computes `fetches` from `feeds`, to be called while a tf.function is traced.
@@ -144,15 +115,11 @@ class GraphParts:
 
     def _waits_for(self, name: str, inside: Set[str]) -> Set[str]:
         """Return the ops `inside` that the op waits for, also through others that are left out."""
-        found: Set[str] = set()
-        seen: Set[str] = set()
-        pending = [name]
-        while pending:
-            orders = {source[1:] for source in self._inputs[pending.pop()] if source.startswith("^")} - seen
-            seen |= orders
-            found |= orders & inside
-            pending += orders - inside
-        return found
+
+        def waited_for(name: str) -> Set[str]:
+            return {source[1:] for source in self._inputs[name] if source.startswith("^")}
+
+        return reached(waited_for(name), lambda op: set() if op in inside else waited_for(op)) & inside
 
 
 def written_by(op: Any) -> List[Any]:

@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+
+from elastictrainer.reuse.example_mixing import in_parts, most_held, stop_where_examples_mix
+from elastictrainer.reuse.forward_pass import ForwardPass
+from elastictrainer.reuse.split import TracedStep
+from elastictrainer.runs import resident
+from networks import cut_of, trained_step, updating_statistics
+
+BATCH = 4
+
+
+def minibatch_of(tf, *shape):
+    images = np.random.default_rng(0).normal(size=(BATCH, *(shape or (8, 8, 3))))
+    return tf.constant(images, tf.float32), tf.zeros(BATCH, tf.int64)
+
+
+def mixing_examples(tf):
+    """A network that takes the mean over the minibatch from each example."""
+    layers = tf.keras.layers
+
+    class OthersToo(layers.Layer):
+        def call(self, x):
+            return x - tf.reduce_mean(x, axis=0, keepdims=True)
+
+        def compute_output_shape(self, shape):
+            return shape
+
+    inputs = tf.keras.Input((8, 8, 3))
+    x = layers.Conv2D(4, 3, name="c1")(OthersToo()(inputs))
+    x = layers.Flatten()(layers.Conv2D(4, 3, name="c2")(x))
+    return tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
+
+
+def test_ops_that_mix_examples_do_not_count_as_frozen(tf):
+
+    step, minibatch = trained_step(tf, mixing_examples(tf), ["head"]), minibatch_of(tf)
+    traced = TracedStep(step.in_graph(*minibatch), [])
+    assert any(op.type == "Conv2D" for op in frozen(traced))
+    stop_where_examples_mix(traced, minibatch, {})
+    assert not any(op.type == "Conv2D" for op in frozen(traced))
+
+
+def test_mixing_of_examples_is_looked_for_once(tf):
+    """Examples that are all alike cannot tell; what an earlier selection found out counts."""
+    step = trained_step(tf, mixing_examples(tf), ["head"])
+    x, y = minibatch_of(tf)
+    forward = ForwardPass(step.objective, step.optimizer, (x, y))
+    alike = tf.repeat(x[:1], BATCH, axis=0), y
+    unaware, aware = (TracedStep(step.in_graph(*alike), []) for _ in range(2))
+    stop_where_examples_mix(unaware, alike, {})
+    stop_where_examples_mix(aware, alike, forward.mixing)
+    assert not any(op.type == "Conv2D" for op in frozen(aware))
+    assert any(op.type == "Conv2D" for op in frozen(unaware))
+
+
+def frozen(traced):
+    return [traced.ops.operations[k] for k in traced.ops.frozen]
+
+
+def test_ops_that_make_rows_of_another_axis_are_frozen_but_not_stored(tf):
+    """Five frames of each example become rows of the minibatch in between, and one row again."""
+    layers = tf.keras.layers
+
+    class Rows(layers.Layer):
+        def __init__(self, *shape):
+            super().__init__()
+            self._shape = shape
+
+        def call(self, x):
+            return tf.reshape(x, (-1, *self._shape))
+
+    inputs = tf.keras.Input((5, 8, 8, 3))
+    frames = layers.Flatten()(layers.Conv2D(4, 3)(Rows(8, 8, 3)(inputs)))
+    pooled = layers.GlobalAveragePooling1D()(Rows(5, 6 * 6 * 4)(frames))
+    step = trained_step(tf, tf.keras.Model(inputs, layers.Dense(3, name="head")(pooled)), ["head"])
+    spec = tf.TensorSpec((None, 5, 8, 8, 3)), tf.TensorSpec((None,), tf.int64)
+    minibatch = minibatch_of(tf, 5, 8, 8, 3)
+    traced = TracedStep(step.in_graph(*spec), [])
+    stop_where_examples_mix(traced, minibatch, {})
+    convolutions = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Conv2D"}
+    assert convolutions and convolutions <= traced.ops.unstored
+    means = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Mean"}
+    assert means and not means & traced.ops.unstored
+
+
+@pytest.mark.parametrize("held", [128e6, 1.0], ids=["together", "one by one"])
+def test_statistics_that_are_updated_stop_the_prefix(tf, held):
+    step, minibatch = trained_step(tf, updating_statistics(tf), ["head"]), minibatch_of(tf)
+    traced = TracedStep(step.in_graph(*minibatch), [])
+    stop_where_examples_mix(traced, minibatch, {}, held)
+    cut = cut_of(traced, BATCH)
+    once = {traced.ops.operations[k].name for k in cut.done_once}
+    assert any("c1" in name for name in once)
+    assert not any("c2" in name or "norm" in name for name in once)
+
+
+def test_tensors_are_compared_in_parts_of_few_bytes(tf):
+    with tf.Graph().as_default():
+        tensors = [tf.zeros((4, width)) for width in (5, 15, 10, 30, 2, 3)]  # 80, 240, 160, 480, 32, 48 bytes
+    for most, expected in ((400.0, [[5, 15], [10], [30], [2, 3]]), (200.0, [[5], [15], [10], [30], [2, 3]])):
+        parts = in_parts(tensors, 4, most)
+        assert [[int(t.shape[1]) for t in part] for part in parts] == expected
+
+
+def test_fewer_bytes_are_compared_at_once_within_a_limit_of_memory():
+    usual = most_held()
+    resident.keep_nothing()  # as such a run does
+    try:
+        assert most_held() < usual
+    finally:
+        resident.keep_as_usual()
