@@ -22,7 +22,7 @@ _KEPT = 0.5
 def prepare(asked: Optional[str]) -> None:
     """Prepare a process that has made no tensor yet for a run that was asked to with --memory; None: any."""
     if asked is not None:
-        resident.without_pool()
+        resident.use_system_allocator()
 
 
 def limit(asked: Optional[str]) -> Optional[float]:
@@ -34,7 +34,7 @@ def limit(asked: Optional[str]) -> Optional[float]:
         return None
     if tf.config.list_physical_devices("GPU"):
         raise UsageError(f"--memory {asked}: a step on a GPU takes the GPU's memory. Leave it out.")
-    resident.keep_nothing()  # from the profile on
+    resident.release_large_blocks()  # from the profile on
     return memory_limit.automatic_limit() if asked == "auto" else parse_bytes(asked)
 
 

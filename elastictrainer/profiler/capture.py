@@ -45,7 +45,7 @@ def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Capture:
         written = sorted(Path(folder).rglob("*.xplane.pb"))
         if not written:
             raise RunError("TensorFlow's profiler wrote no trace (.xplane.pb).")
-        resident.give_back()  # of ViT's steps 0.2 GB of events, and as much again where they are read
+        resident.release_memory()  # of ViT's steps 0.2 GB of events, and as much again where they are read
         trace = read_trace(written[-1])
-    resident.give_back()
+    resident.release_memory()
     return Capture(trace, untraced_ms)

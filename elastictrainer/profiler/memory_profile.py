@@ -44,13 +44,13 @@ def measured_steps(copied: float) -> Iterator[Measured]:
     Args:
         copied: bytes that are there twice, or are slots, while the steps run; they do not count as theirs.
     """
-    with resident.giving_back():
-        resident.give_back()
+    with resident.releasing_large_blocks():
+        resident.release_memory()
         measured = Measured(resident.resident_bytes())
         counts = resident.reset_peak()
         yield measured
         peak = resident.peak_bytes() if counts else None
-        resident.give_back()
+        resident.release_memory()
         measured.stays = max(0.0, resident.resident_bytes() - measured.loaded)
         if peak is not None:
             measured.peak = max(0.0, peak - measured.loaded - copied)
@@ -69,7 +69,7 @@ def predicted(step: CompiledStep, batch: Any) -> Optional[StepMemory]:
         step: of all tensors; it is traced for that.
         batch: inputs and labels.
     """
-    resident.give_back()
+    resident.release_memory()
     measured = Measured(resident.resident_bytes())
     step.trace(*batch)
     return step_memory(step, batch, measured)

@@ -79,7 +79,7 @@ def _compare_examples(
 
 def most_held() -> float:
     """Return the bytes of tensors that are compared at once."""
-    return _HELD if resident.keeps() else _HELD_LITTLE
+    return _HELD if resident.keeps_large_blocks() else _HELD_LITTLE
 
 
 def in_parts(tensors: Sequence[Any], batch: int, most: float) -> Iterator[List[Any]]:

@@ -13,7 +13,7 @@ _PROCESS = Path("/proc/self")
 _LIBC = ctypes.CDLL(None)
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # numbers of glibc's options, see man 3 mallopt
 _LARGE = 2**20  # bytes: a block of so many goes back to the system as soon as it is free
-_keeps = True  # whether malloc keeps such blocks
+_keeps_large_blocks = True  # whether malloc keeps such blocks
 
 
 def resident_bytes() -> int:
@@ -48,14 +48,14 @@ def peak_bytes() -> Optional[int]:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Free unreferenced objects, and give the memory that malloc keeps for later to the system."""
     gc.collect()
     if hasattr(_LIBC, "malloc_trim"):  # glibc's alone
         _LIBC.malloc_trim(0)
 
 
-def keep_nothing() -> None:
+def release_large_blocks() -> None:
     """Let large blocks go back to the system as soon as they are free: this process has a memory limit.
 
     By default glibc keeps blocks of up to 32 MB for later, in pieces. Then, or if only blocks of more than
@@ -63,28 +63,28 @@ def keep_nothing() -> None:
     the system clears each page that it hands out: a full step of MobileNetV2 on two images takes half as
     long again.
     """
-    global _keeps
-    _keeps = False
+    global _keeps_large_blocks
+    _keeps_large_blocks = False
     _set_thresholds(_LARGE, _LARGE)
 
 
 @contextlib.contextmanager
-def giving_back() -> Iterator[None]:
+def releasing_large_blocks() -> Iterator[None]:
     """Let large blocks go back in this block, as with a limit: what is measured then needs what it takes."""
     _set_thresholds(_LARGE, _LARGE)
     try:
         yield
     finally:
-        if _keeps:
-            keep_as_usual()
+        if _keeps_large_blocks:
+            keep_large_blocks()
 
 
-def keeps() -> bool:
+def keeps_large_blocks() -> bool:
     """Return whether memory is kept for later, as usual; a run within a limit does not."""
-    return _keeps
+    return _keeps_large_blocks
 
 
-def without_pool() -> None:
+def use_system_allocator() -> None:
     """Let TensorFlow take its tensors' memory from malloc; works only before the process' first op.
 
     On x86 with oneDNN it has a pool of its own for them, which never gives anything back.
@@ -92,10 +92,10 @@ def without_pool() -> None:
     os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 
 
-def keep_as_usual() -> None:
-    """Undo `keep_nothing`: thresholds as glibc itself sets them after the first large blocks."""
-    global _keeps
-    _keeps = True
+def keep_large_blocks() -> None:
+    """Undo `release_large_blocks`: thresholds as glibc itself sets them after the first large blocks."""
+    global _keeps_large_blocks
+    _keeps_large_blocks = True
     _set_thresholds(32 * 2**20, 64 * 2**20)
 
 

@@ -148,7 +148,7 @@ class ImportanceEvaluator:
         float(self._full_step()(x, y))
         undoing = self._undoing_step is not None
         if undoing:
-            resident.give_back()
+            resident.release_memory()
         with optimised(int(undoing)):  # an optimised graph holds less
             return self._products(x, y, before).numpy()
 

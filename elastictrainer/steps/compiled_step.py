@@ -182,7 +182,7 @@ class CompiledSteps:
     def clear(self) -> None:
         """Free all of them."""
         self._steps.clear()
-        resident.give_back()
+        resident.release_memory()
 
     def has(self, mask: np.ndarray) -> bool:
         """Return whether the step for `mask` (N,) bool is compiled."""
@@ -209,6 +209,6 @@ class CompiledSteps:
                 self._steps.popitem(last=False)
                 # A graph and its function refer to each other. The small blocks of a graph lie among larger
                 # ones: without giving them back, the next selections spread over more and more memory.
-                resident.give_back()
+                resident.release_memory()
         self._steps.move_to_end(key)
         return self._steps[key]

@@ -52,7 +52,7 @@ def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
     there = [(g.values if isinstance(g, tf.IndexedSlices) else g, end) for g, end in zip(gradients, ends)]
     pairs = [(g.op, getattr(end, "op", end)) for g, end in there if g is not None and end is not None]
     size = sum(g.dtype.size * np.prod([d or 1 for d in g.shape]) for g, _ in there if g is not None)
-    if resident.keeps() or size < _LARGE or not pairs:
+    if resident.keeps_large_blocks() or size < _LARGE or not pairs:
         return
     operations = pairs[0][0].graph.get_operations()  # producers before consumers
     place = {op.name: k for k, op in enumerate(operations)}

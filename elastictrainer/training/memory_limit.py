@@ -55,8 +55,8 @@ class MemoryLimit:
         Raises:
             UsageError: the profile does not say what a step takes.
         """
-        resident.keep_nothing()
-        resident.give_back()
+        resident.release_large_blocks()
+        resident.release_memory()
         if profile.memory is None:
             raise UsageError(
                 "memory: the profile does not say what a step takes. Make a new one with et-profile, on a "

@@ -66,7 +66,7 @@ def make_policy(
         if limit is not None:
             steps.clear()
             scorer.release()
-            resident.give_back()
+            resident.release_memory()
 
     def score(interval: int) -> np.ndarray:
         free()

@@ -102,7 +102,7 @@ def _made(name: str, options: Any) -> Any:
 def profiled(name: str, options: Any) -> Dict[str, Any]:
     """Profile a model in this process: its memory exactly, its times roughly."""
     _, objective, optimizer, metrics, batch = _made(name, options)
-    resident.keep_nothing()
+    resident.release_large_blocks()
     profile = profile_model(
         objective.model, objective, batch, optimizer, metrics=metrics, warmup_steps=1, steps=2, calibrate_s=0
     )
@@ -128,8 +128,8 @@ def peak(name: str, options: Any) -> Dict[str, Any]:
     profile = Profile.from_json(json.loads(Path(options.profile).read_text())["result"])
     mask = chosen(profile, options.selection)
     model, objective, optimizer, metrics, batch = _made(name, options)
-    resident.keep_nothing()
-    resident.give_back()
+    resident.release_large_blocks()
+    resident.release_memory()
     before = resident.resident_bytes()
     resident.reset_peak()
     step = CompiledStep(
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--profile", help="the profile that --here predicts by")
     options = parser.parse_args()
     if options.here:
-        resident.without_pool()
+        resident.use_system_allocator()
         result = (profiled if options.here == "profile" else peak)(options.models[0], options)
         write_json(options.output, {"result": result})
         return

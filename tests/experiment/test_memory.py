@@ -36,7 +36,7 @@ def test_what_cannot_fit_is_told_with_the_way_out(monkeypatch):
 
 def test_a_limit_is_a_size_or_three_quarters_of_what_is_free(monkeypatch):
     assert memory.limit(None) is None
-    monkeypatch.setattr(resident, "keep_nothing", lambda: True)  # it is for the rest of the process
+    monkeypatch.setattr(resident, "release_large_blocks", lambda: True)  # it is for the rest of the process
     assert memory.limit("1.5GB") == 1.5e9
     monkeypatch.setattr(resident, "available_bytes", lambda: 3 * 10**9)
     monkeypatch.setattr(resident, "resident_bytes", lambda: 10**9)
@@ -54,7 +54,7 @@ before = resident.resident_bytes()
 large = tf.ones((2**25,))
 grown = resident.resident_bytes() - before
 del large
-resident.give_back()
+resident.release_memory()
 print(grown / 2**20, (resident.resident_bytes() - before) / 2**20)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)

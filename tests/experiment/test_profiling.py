@@ -50,7 +50,7 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
     metadata = profiling.profile_metadata(settings, model, (8, 8, 3), 2)
 
     def obtained(limit, solves=True):
-        resident.keep_nothing()
+        resident.release_large_blocks()
         room = Room(limit, elastic, solves)
         return profiling.obtain_profile(settings, model, metadata, lambda: images, optimizer, True, room=room)
 
@@ -64,7 +64,7 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
         profile = obtained(least)
         assert MemoryLimit(least, profile, model, optimizer, ReuseSettings()).scheme(elastic, True).selects
     finally:
-        resident.keep_as_usual()
+        resident.keep_large_blocks()
 
 
 @pytest.mark.parametrize("estimated", [["second/kernel"], ["first/bias", "head/kernel"], []])

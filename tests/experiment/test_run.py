@@ -79,7 +79,7 @@ def test_where_no_full_step_fits_the_head_alone_is_solved(settings, run, monkeyp
     try:
         summary = train(chosen, run, resume=False)
     finally:
-        resident.keep_as_usual()
+        resident.keep_large_blocks()
     assert summary["scheme"] == "head-alone" and summary["steps"] == 1
     assert summary["full_step_ms"] is None and summary["selections"] == 0
     assert run.metrics()[0]["test_accuracy"] == summary["accuracy"]

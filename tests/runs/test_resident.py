@@ -30,7 +30,7 @@ def test_the_peak_counts_what_was_freed_since():
 before = resident.resident_bytes()
 np.ones(64 * MB, np.uint8)
 freed = resident.peak_bytes() - before
-resident.give_back()
+resident.release_memory()
 resident.reset_peak()
 print(freed / MB, (resident.peak_bytes() - before) / MB)
 """
@@ -54,14 +54,14 @@ def still_there():
         block = np.ones(8 * MB, np.uint8)
         del block
     return (resident.resident_bytes() - before) / MB
-resident.keep_as_usual()
-with resident.giving_back():
+resident.keep_large_blocks()
+with resident.releasing_large_blocks():
     in_block = still_there()
-after = resident.keeps()
-resident.keep_nothing()
-with resident.giving_back():
+after = resident.keeps_large_blocks()
+resident.release_large_blocks()
+with resident.releasing_large_blocks():
     pass
-print(in_block, int(after), int(resident.keeps()), still_there())
+print(in_block, int(after), int(resident.keeps_large_blocks()), still_there())
 """
     )
     assert in_block < 4 and grown < 4

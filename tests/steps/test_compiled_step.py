@@ -49,7 +49,7 @@ def test_compiled_steps_are_kept_within_the_bound_and_old_graphs_are_freed(tf, c
 
 def test_the_memory_of_steps_that_go_is_given_back(tf, monkeypatch):
     given_back = []
-    monkeypatch.setattr(resident, "give_back", lambda: given_back.append(True))
+    monkeypatch.setattr(resident, "release_memory", lambda: given_back.append(True))
     cache = make_cache(tf, size=1)
     cache.get(np.eye(10, dtype=bool)[0])
     assert not given_back

@@ -118,8 +118,8 @@ def test_files_that_a_layer_keeps_are_saved_with_the_model(tf, tmp_path):
 def test_a_large_model_is_not_saved_by_way_of_memory(tf, tmp_path):
     inputs = tf.keras.Input((1,))
     model = tf.keras.Model(inputs, [tf.keras.layers.Dense(2_500_000)(inputs) for _ in range(10)])  # 200 MB
-    with resident.giving_back():
-        resident.give_back()
+    with resident.releasing_large_blocks():
+        resident.release_memory()
         if not resident.reset_peak():
             pytest.skip("this system does not tell the peak of resident memory")
         before = resident.resident_bytes()

@@ -12,7 +12,7 @@ from elastictrainer.steps.objective import Objective, classification_loss
 
 @pytest.fixture
 def short_of_memory(monkeypatch):
-    monkeypatch.setattr(resident, "_keeps", False)
+    monkeypatch.setattr(resident, "_keeps_large_blocks", False)
     monkeypatch.setattr(ordering, "_LARGE", 0.0)
 
 
@@ -65,7 +65,7 @@ OPTIMIZERS = {
 def test_an_ordered_step_computes_the_same(tf, monkeypatch, name, undo):
     plain, step = trained(tf, OPTIMIZERS[name], undo)
     assert not waits(step), "no order where memory is not short"
-    monkeypatch.setattr(resident, "_keeps", False)
+    monkeypatch.setattr(resident, "_keeps_large_blocks", False)
     small, step = trained(tf, OPTIMIZERS[name], undo)
     assert not waits(step), "nor where gradients are small"
     monkeypatch.setattr(ordering, "_LARGE", 0.0)
@@ -86,6 +86,6 @@ def test_scores_are_the_same_in_order(tf, monkeypatch, tmp_path):
         return ImportanceEvaluator(objective, optimizer)([batch, batch], folder=tmp_path)
 
     plain = scored()
-    monkeypatch.setattr(resident, "_keeps", False)
+    monkeypatch.setattr(resident, "_keeps_large_blocks", False)
     monkeypatch.setattr(ordering, "_LARGE", 0.0)
     np.testing.assert_array_equal(plain, scored())

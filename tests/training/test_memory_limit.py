@@ -35,7 +35,7 @@ def with_memory(profile, held=400 * _MB):
 @pytest.fixture(autouse=True)
 def as_usual_afterwards():
     yield
-    resident.keep_as_usual()
+    resident.keep_large_blocks()
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def limit_of(model, above, reuse=None, **options):
     """A limit of which so many bytes above what the process has now can be used."""
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_variables)
-    resident.give_back()
+    resident.release_memory()
     profile = with_memory(invented_profile(model), **options)
     limit = (resident.resident_bytes() + above) / memory_needs.usable(1.0)
     return MemoryLimit(limit, profile, model, optimizer, reuse or ReuseSettings())
@@ -62,8 +62,8 @@ def test_the_process_as_it_is_counts_as_taken(model):
 @pytest.mark.parametrize("grown, counted", [(0, 100), (30, 70), (400, 50)])
 def test_a_graph_does_not_count_what_the_profile_of_this_process_has_set_up(model, grown, counted):
     """Of what stays after a profile's steps half is a graph at least; the other half is there once."""
-    resident.keep_nothing()
-    resident.give_back()
+    resident.release_large_blocks()
+    resident.release_memory()
     now, n = resident.resident_bytes(), len(model.trainable_variables)
     graph = CostGroups.singletons(np.full(n, 100 * _MB / n))
     memory = StepMemory(CostGroups.singletons(np.zeros(n)), graph, 0.0, 0.0, now - grown * _MB, 4)
@@ -163,7 +163,7 @@ def test_a_run_selects_only_what_fits_and_scores_on_what_fits(tf):
     model = small_network(tf)
     data = ArrayData(tf)
     profile = with_memory(invented_profile(model))
-    resident.give_back()
+    resident.release_memory()
     limit = resident.resident_bytes() + 290 * _MB
     history = train_classifier(
         tf,
