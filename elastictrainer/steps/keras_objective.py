@@ -40,7 +40,11 @@ class KerasMetrics:
 
 
 def make_variables(model: tf.keras.Model, x: Any, y: Targets) -> None:
-    """Make every variable of model and metrics, on minibatch (x, y), before the first graph is traced."""
+    """Make every variable of model and metrics, on minibatch (x, y), before the first graph is traced.
+
+    One example of it is enough: without a graph Keras 3 holds the outputs of all layers.
+    """
+    x, y = tf.nest.map_structure(lambda part: part[:1] if isinstance(part, tf.Tensor) else part, (x, y))
     outputs, _ = KerasObjective(model)(x, y, training=False)
     KerasMetrics(model).update_state(y, outputs)
     model.reset_metrics()

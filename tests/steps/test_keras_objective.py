@@ -82,3 +82,20 @@ def test_metrics_are_those_of_the_model_and_are_empty_after_build(tf):
     right = np.mean(np.argmax(outputs["kind"], axis=-1) == y["kind"].numpy())
     results = {name: float(value) for name, value in metrics.results().items()}
     assert results["kind_accuracy"] == pytest.approx(right) and "loss" in results
+
+
+def test_variables_are_made_on_one_example(tf):
+    """Without a graph Keras 3 holds the outputs of all layers: for a whole minibatch hundreds of megabytes."""
+    seen = []
+
+    class Noting(tf.keras.layers.Layer):
+        def call(self, inputs):
+            seen.append(inputs.shape[0])
+            return inputs
+
+    inputs = tf.keras.Input((4,))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(2)(Noting()(inputs)))
+    model.compile("sgd", "mse", metrics=["mae"])
+    seen.clear()
+    make_variables(model, tf.ones((8, 4)), (tf.ones((8, 2)), None))
+    assert seen == [1]
